@@ -1,0 +1,59 @@
+# Needs a Debian-like system with Python >= 3.11; names whatever else is missing.
+# PYTHON=python3.12 picks another interpreter, VENV=DIR another place for the environment.
+PYTHON ?= python3
+VENV ?= .venv
+READY := $(VENV)/.ready
+BIN := $(VENV)/bin
+
+# Before anything that depends on torch: so the version is ours to choose, not the newest.
+TORCH ?= torch==2.13.0
+
+# pillow-simd is for x86-64 only, and needs to be told that the processor has AVX2.
+ifeq ($(shell uname -m),x86_64)
+PIL := simd
+PIL_CC := $(if $(shell grep -m1 -ow avx2 /proc/cpuinfo 2>/dev/null),cc -mavx2,cc)
+else
+PIL := pillow
+endif
+
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+
+.PHONY: help demo test check bench clean needs-test
+.NOTPARALLEL:
+
+help: ## say what there is
+	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' Makefile | expand -t 14
+
+demo: $(READY) ## pack some thousand pictures into all four formats and time reading them
+	$(BIN)/python scripts/demo.py
+
+test: needs-test $(READY) ## run the tests
+	$(BIN)/python -m pytest
+
+check: $(READY) ## lint, formatting, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY) ## time packing and reading against tar, cp and the plain folder (some minutes, 4 GB of disk)
+	$(BIN)/python scripts/bench_pack_read.py $(BENCH)
+
+clean: ## remove everything these targets made, the environment too
+	rm -rf $(VENV) demo bench-data build dist *.egg-info
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find shardkit scripts tests -name __pycache__ -prune -exec rm -rf {} +
+
+needs-test:
+	@PYTHON=$(PYTHON) sh scripts/system_packages.sh $(if $(wildcard $(READY)),,build) test
+
+# pip would take a pillow-simd that it compiled earlier, perhaps without AVX2: hence no cache.
+$(READY): pyproject.toml
+	@PYTHON=$(PYTHON) sh scripts/system_packages.sh build
+	@echo "Making the environment in $(VENV): some minutes the first time, torch is large."
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) '$(TORCH)'
+ifeq ($(PIL),simd)
+	CC='$(PIL_CC)' $(PIP) --no-cache-dir pillow-simd
+endif
+	$(PIP) -e '.[$(PIL),dev]'
+	@touch $@

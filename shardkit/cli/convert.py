@@ -1,0 +1,33 @@
+"""``shardkit convert``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from shardkit.cli.output import echo_json, echo_pack
+from shardkit.cli.pack import CONTAINERS
+
+
+@click.command()
+@click.argument("dataset", type=click.Path())
+@click.argument("dest", type=click.Path(), required=False)
+@click.option("--to", required=True, type=click.Choice(CONTAINERS), help="Container format.")
+@click.option("--workers", type=int, default=0, help="Processes.  [default: one a core]")
+@click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
+@click.option("--overwrite", is_flag=True, help="Replace the dataset, or started one, at DEST.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
+def convert(dataset: str, dest: str | None, as_json: bool, **options: Any) -> None:
+    """Write DATASET in another container format, losslessly, into DEST.
+
+    DATASET is a packed dataset, or WebDataset tars made by others. Samples, keys, bytes and the cut
+    into shards stay as they are: converting there and back gives identical files.
+    """
+    from shardkit.packing.convert import convert as run
+
+    result = run(dataset, dest, progress=False if as_json else None, **options)
+    if as_json:
+        echo_json(result)
+    else:
+        echo_pack(result, "converted")

@@ -1,0 +1,47 @@
+"""``shardkit info``."""
+
+from __future__ import annotations
+
+import click
+
+from shardkit.cli.output import count, echo_json
+from shardkit.reading.describe import SplitSummary
+from shardkit.storage import format_bytes
+
+SHOWN_CLASSES = 5
+
+
+@click.command()
+@click.argument("dataset", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def info(dataset: str, as_json: bool) -> None:
+    """Say what is in DATASET and how to open it."""
+    from shardkit.reading.describe import info as run
+
+    found = run(dataset)
+    if as_json:
+        echo_json(found)
+        return
+    click.echo(f"{dataset}: {found.container}, packed from {found.corpus.get('kind', 'files')}")
+    if found.classes:
+        names = ", ".join(found.classes[:SHOWN_CLASSES])
+        more = ", ..." if len(found.classes) > SHOWN_CLASSES else ""
+        click.echo(
+            f"  {count(len(found.classes), 'class').replace('classs', 'classes')}: {names}{more}"
+        )
+    for name, split in found.splits.items():
+        _echo_split(name, split)
+    click.echo("  open with:")
+    for line in found.open_with:
+        click.echo(f"    {line}")
+
+
+def _echo_split(name: str, split: SplitSummary) -> None:
+    click.echo(
+        f"  {name}: {count(split.num_samples, 'sample')} in {count(split.num_shards, 'shard')},"
+        f" {format_bytes(split.shard_bytes)} + {format_bytes(split.index_bytes)} index"
+    )
+    for field, encoding in split.encodings.items():
+        click.echo(f"    {field}: {encoding}")
+    if split.labels_in_order:
+        click.echo("    labels lie in order: shuffle fully when training, or pack with --shuffle")

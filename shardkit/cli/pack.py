@@ -1,0 +1,64 @@
+"""``shardkit pack``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from shardkit.cli.output import echo_json, echo_pack
+
+KINDS = ["images", "paired", "text", "jsonl", "arrays"]
+CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
+
+
+@click.command()
+@click.argument("source", type=click.Path())
+@click.argument("dest", type=click.Path(), required=False)
+@click.option("--to", required=True, type=click.Choice(CONTAINERS), help="Container format.")
+@click.option("--corpus", type=click.Choice(KINDS), help="Kind of input.  [default: detected]")
+@click.option("--labels", type=click.Path(), help="csv or json of path -> label.")
+@click.option("--text-field", metavar="NAME", help="Pack this field of each .jsonl line as text.")
+@click.option("--workers", type=int, default=0, help="Processes.  [default: one a core]")
+@click.option("--shard-size", default="256MB", show_default=True, help="Input bytes a shard.")
+@click.option("--shuffle", is_flag=True, help="Pack in an order drawn from --seed.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="For --shuffle, --val-fraction."
+)
+@click.option("--val-fraction", type=float, default=0.0, help="Share of train to cut off as val.")
+@click.option(
+    "--on-error",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    show_default=True,
+    help="What to do with a bad input; skipped ones go to rejected.jsonl.",
+)
+@click.option(
+    "--max-rejects",
+    type=float,
+    default=0.01,
+    show_default=True,
+    help="Share over which skip fails.",
+)
+@click.option("--check-images", is_flag=True, help="Decode each image before accepting it.")
+@click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
+@click.option("--limit", type=int, help="Pack the first LIMIT samples of each split.")
+@click.option("--overwrite", is_flag=True, help="Replace the dataset, or started pack, at DEST.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
+def pack(source: str, dest: str | None, as_json: bool, **options: Any) -> None:
+    """Pack the small files in SOURCE into shards in DEST.
+
+    SOURCE is a folder of images (class folders or flat), of image-text pairs, of text, of .jsonl
+    or of arrays. DEST defaults to SOURCE's name and the format, in the current folder.
+
+    Interrupted, even by kill -9, the same command goes on where it was; the result is the same to
+    the byte, whatever the number of workers.
+    """
+    from shardkit.packing.pack import pack as run
+
+    result = run(source, dest, progress=False if as_json else None, **options)
+    if as_json:
+        echo_json(result)
+    else:
+        echo_pack(result, "packed")
+        click.echo(f"  next: shardkit info {result.dest}")

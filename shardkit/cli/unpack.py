@@ -1,0 +1,24 @@
+"""``shardkit unpack``."""
+
+from __future__ import annotations
+
+import click
+
+from shardkit.cli.output import count, echo_json
+from shardkit.storage import format_bytes
+
+
+@click.command()
+@click.argument("dataset", type=click.Path())
+@click.argument("dest", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
+def unpack(dataset: str, dest: str, as_json: bool) -> None:
+    """Write the files DATASET was packed from, under their original names, into DEST."""
+    from shardkit.reading.unpack import unpack as run
+
+    result = run(dataset, dest, progress=False if as_json else None)
+    if as_json:
+        echo_json(result)
+    else:
+        size = format_bytes(result.num_bytes)
+        click.echo(f"unpacked {count(result.num_files, 'file')} ({size}) into {result.dest}")

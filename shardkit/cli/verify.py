@@ -1,0 +1,36 @@
+"""``shardkit verify``."""
+
+from __future__ import annotations
+
+import click
+
+from shardkit.cli.output import count, echo_json
+from shardkit.storage import format_bytes
+
+
+@click.command()
+@click.argument("dataset", type=click.Path())
+@click.option("--against", type=click.Path(), help="Also compare with the original input.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
+def verify(dataset: str, against: str | None, as_json: bool) -> None:
+    """Check every checksum of DATASET; name each broken shard and sample.
+
+    Exit code 1 if anything is wrong.
+    """
+    from shardkit.reading.verify import verify as run
+
+    result = run(dataset, against, progress=False if as_json else None)
+    if as_json:
+        echo_json({"ok": result.ok, **vars(result)})
+    else:
+        for problem in result.problems:
+            click.echo(f"BROKEN {problem}")
+        checked = f"{count(result.num_samples, 'sample')}, {format_bytes(result.num_bytes)}"
+        if not result.has_checksums:
+            checked += "; these tars carry no checksums, only sizes were checked"
+        if against is not None:
+            checked += f"; {result.num_compared:,} compared with {against}"
+        verdict = "whole" if result.ok else count(len(result.problems), "problem")
+        click.echo(f"{dataset}: {verdict} ({checked})")
+    if not result.ok:
+        raise SystemExit(1)

@@ -1,0 +1,123 @@
+"""A folder of arrays: ``.npy`` files and ``.pt``/``.pth`` files of one tensor each."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from shardkit.corpus.base import Run
+from shardkit.corpus.files import Reason, extension, join
+from shardkit.corpus.folders import FolderCorpus, batch_of, encode_paths
+from shardkit.errors import CorpusError, FormatError, SampleError
+from shardkit.sample import SampleBatch, npy_header, parse_npy
+from shardkit.storage import show_path
+
+TENSOR_EXTENSIONS = frozenset({".pt", ".pth"})
+ARRAY_EXTENSIONS = frozenset({".npy"}) | TENSOR_EXTENSIONS
+
+
+class ArrayCorpus(FolderCorpus):
+    """Field ``npy`` holds a ``.npy`` file's bytes as they are, or a tensor as a ``.npy``.
+
+    A tensor's path is its key with ``.npy``, since that is what can be restored from it.
+    """
+
+    kind: ClassVar[str] = "arrays"
+    extensions: ClassVar[frozenset[str]] = ARRAY_EXTENSIONS
+
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        for run in super().runs(scratch):
+            _refuse_taken_names(run)
+            yield run
+
+    def read(self, run: Run, scratch: Path) -> SampleBatch:
+        values = self.contents(run)
+        paths = encode_paths(run)
+        for i, value in enumerate(values):
+            if isinstance(value, Reason):
+                continue
+            try:
+                if _is_tensor(run.locators[i]):
+                    values[i] = tensor_to_npy(value)
+                    paths[i] = _restored(paths[i], run.keys[i])
+                else:
+                    check_npy(value)
+            except (SampleError, FormatError) as error:
+                values[i] = str(error)
+        return batch_of(run, values, "npy", paths)
+
+
+def check_npy(value: bytes) -> None:
+    """Whether this is a whole ``.npy`` file without pickles.
+
+    Raises:
+        SampleError, FormatError: otherwise.
+    """
+    if not value:
+        raise SampleError("empty file")
+    try:
+        parse_npy(value)
+    except FormatError:
+        raise
+    except (ValueError, OverflowError) as error:
+        raise SampleError(f"damaged .npy: {error}") from error
+
+
+def tensor_to_npy(value: bytes) -> bytes:
+    """The ``.npy`` file of the tensor that ``torch.save`` wrote.
+
+    Raises:
+        SampleError: the file is damaged, holds anything else, or a tensor NumPy cannot hold.
+    """
+    import torch
+
+    if not value:
+        raise SampleError("empty file")
+    try:
+        # weights_only: of the pickle inside, nothing but tensors and containers is ever built.
+        held = torch.load(io.BytesIO(value), map_location="cpu", weights_only=True)
+    # A damaged file raises nearly anything: UnpicklingError, RuntimeError, EOFError, KeyError ...
+    except Exception as error:
+        first_line = str(error).partition("\n")[0]
+        raise SampleError(f"torch.load refused it: {type(error).__name__}: {first_line}") from error
+    if not isinstance(held, torch.Tensor):
+        raise SampleError(
+            f"holds {_a(type(held).__name__)}, expected one tensor; save each tensor on its own"
+        )
+    if held.layout is not torch.strided or held.is_quantized:
+        raise SampleError(
+            "the tensor is sparse or quantized; save tensor.to_dense() or .dequantize()"
+        )
+    try:
+        array = held.detach().resolve_conj().resolve_neg().numpy()
+    except (TypeError, RuntimeError) as error:
+        name = str(held.dtype).removeprefix("torch.")
+        raise SampleError(f"NumPy has no {name}; save tensor.float() instead") from error
+    return npy_header(array.dtype.str, array.shape) + array.tobytes()
+
+
+def _a(word: str) -> str:
+    return f"{'an' if word[:1] in 'aeiouAEIOU' else 'a'} {word}"
+
+
+def _is_tensor(name: bytes) -> bool:
+    return extension(os.fsdecode(name)) in TENSOR_EXTENSIONS
+
+
+def _restored(path: bytes, key: bytes) -> bytes:
+    folder, slash, _ = path.rpartition(b"/")
+    return folder + slash + key.rpartition(b"/")[2] + b".npy"
+
+
+def _refuse_taken_names(run: Run) -> None:
+    names = set(run.locators)
+    for name, key in zip(run.locators, run.keys, strict=True):
+        if _is_tensor(name) and _restored(name, key) in names:
+            taken, path = _restored(name, key), join(run.base, os.fsdecode(name))
+            raise CorpusError(
+                f"{show_path(path)} would be restored as {show_path(taken)}, which is there"
+                " already; rename one"
+            )

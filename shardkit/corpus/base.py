@@ -1,0 +1,94 @@
+"""The seam between what can be packed and the packer.
+
+A corpus lists its entries cheaply, in one fixed order, as *runs*, and later, perhaps in another
+process, turns a run into samples. Adding a kind of input is one file that satisfies
+:class:`Corpus` and one line in the table of :mod:`shardkit.corpus`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from shardkit.sample import SampleBatch
+
+
+@dataclass
+class Run:
+    """Consecutive entries that share a folder (or a file) and a label.
+
+    One entry becomes one sample, or one reject. The packer cuts and reorders runs entry by entry.
+
+    Attributes:
+        split: the split they belong to.
+        base: folder or file the locators are relative to, itself relative to the source
+            (``""`` is the source; bytes that are not UTF-8 as surrogate escapes).
+        label: class index of all of them, or None.
+        locators: one an entry: bytes without NUL that only the corpus itself interprets.
+        keys: one an entry: the sample's key, unique within the split, bytes without NUL.
+        sizes: input bytes of each entry; the plan cuts shards by their sum.
+        stamps: a number an entry that changes when its input does (a file's mtime_ns).
+    """
+
+    split: str
+    base: str
+    label: int | None = None
+    locators: list[bytes] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    stamps: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.locators)
+
+    def slice(self, start: int, stop: int) -> Run:
+        """Entries [start, stop)."""
+        if start <= 0 and stop >= len(self):
+            return self
+        return Run(
+            self.split,
+            self.base,
+            self.label,
+            self.locators[start:stop],
+            self.keys[start:stop],
+            self.sizes[start:stop],
+            self.stamps[start:stop],
+        )
+
+
+class Corpus(Protocol):
+    """What the packer needs of an input.
+
+    Instances are built from ``(source, options)`` alone, hold no open file between calls, and are
+    rebuilt in each worker process by :func:`shardkit.corpus.from_spec`; ``read`` must depend on
+    nothing but the run.
+    """
+
+    kind: ClassVar[str]
+    classes: list[str] | None
+    """Class names in index order, known after construction; None where there are none."""
+    ignored: dict[str, int]
+    """Files passed over while listing, by extension; filled by ``runs``."""
+
+    def spec(self) -> dict[str, Any]:
+        """JSON from which :func:`shardkit.corpus.from_spec` rebuilds this corpus (source apart)."""
+
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        """List all entries, sorted, the same on every call while the input is unchanged.
+
+        Reads no contents, where the layout of the input allows it. ``scratch`` is a folder for
+        temporary files that live as long as the pack (decompressed text).
+
+        Raises:
+            CorpusError: nothing to pack, or labels that do not fit the files.
+            StorageError: a folder cannot be listed, a link loops.
+        """
+
+    def read(self, run: Run, scratch: Path) -> SampleBatch:
+        """Read the run's entries. Bad ones go to ``rejects``, in place of a sample.
+
+        ``columns`` holds canonical values (see :mod:`shardkit.sample`): file bytes as they are,
+        ``cls`` as decimal digits.
+        """

@@ -1,0 +1,48 @@
+"""A packed dataset as a corpus: what ``convert`` packs from. One shard of it is one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from shardkit.corpus.base import Run
+from shardkit.index import DatasetInfo
+from shardkit.sample import SampleBatch
+from shardkit.shards import ShardReader
+
+
+class DatasetCorpus:
+    """Yields the samples of a dataset unchanged: keys, paths and canonical values."""
+
+    kind: ClassVar[str] = "dataset"
+
+    def __init__(self, folder: Path, info: DatasetInfo) -> None:
+        self.info = info
+        self.classes = info.classes
+        self.ignored: dict[str, int] = {}
+        self._folder = folder
+        self._readers: dict[str, ShardReader] = {}
+
+    def spec(self) -> dict[str, Any]:
+        fingerprints = {name: split.fingerprint for name, split in self.info.splits.items()}
+        return {"kind": self.kind, "fingerprints": fingerprints}
+
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        """One run a shard, whose single entry stands for all its rows."""
+        for name, split in self.info.splits.items():
+            start = 0
+            for number, shard in enumerate(split.shards):
+                size = sum(shard.file_bytes.values())
+                locator = b"%d:%d" % (start, start + shard.num_rows)
+                yield Run(name, str(number), None, [locator], [b""], [size], [shard.num_rows])
+                start += shard.num_rows
+
+    def read(self, run: Run, scratch: Path) -> SampleBatch:
+        start, stop = map(int, run.locators[0].split(b":"))
+        reader = self._readers.get(run.split)
+        if reader is None:
+            split = self.info.splits[run.split]
+            reader = ShardReader(self._folder, self.info, split)
+            self._readers[run.split] = reader
+        return reader.samples(start, stop)

@@ -1,0 +1,174 @@
+"""Which corpus an input is, judged by a bounded number of file names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shardkit.corpus.arrays import ARRAY_EXTENSIONS
+from shardkit.corpus.files import extension, walk
+from shardkit.corpus.folders import count_endings
+from shardkit.corpus.jsonl import is_jsonl
+from shardkit.corpus.text import TEXT_EXTENSIONS
+from shardkit.errors import CorpusError
+from shardkit.images.sniff import IMAGE_EXTENSIONS
+from shardkit.index import INDEX_NAME
+from shardkit.storage import show_path
+
+SAMPLE_FILES = 20_000
+"""File names looked at."""
+
+DOMINANT = 100
+"""A kind wins against strays if it has this many times their files."""
+
+_DOCUMENTS = frozenset(
+    {"readme", "license", "licence", "copying", "notice", "changelog", "citation", "authors"}
+)
+"""Stems of what lies in any folder and says nothing of it: counts only if nothing else is there."""
+
+_KINDS = (
+    dict.fromkeys(IMAGE_EXTENSIONS, "images")
+    | dict.fromkeys(TEXT_EXTENSIONS, "text")
+    | dict.fromkeys(ARRAY_EXTENSIONS, "arrays")
+    | {".tar": "tar"}
+)
+
+
+@dataclass
+class Census:
+    """What the names in a folder say.
+
+    Attributes:
+        kinds: kind (``""``: unknown) -> extension -> number of files.
+        documents: the same for READMEs and the like, which are text.
+        num_paired: images and arrays that have a companion of another kind under their stem.
+        num_folders: folders seen, the source itself included.
+        is_sample: whether there may be more files than were counted.
+    """
+
+    kinds: dict[str, Counter[str]] = field(default_factory=dict)
+    documents: Counter[str] = field(default_factory=Counter)
+    num_paired: int = 0
+    num_folders: int = 0
+    is_sample: bool = False
+
+    def count(self, kind: str) -> int:
+        return sum(self.kinds.get(kind, Counter()).values())
+
+    def add(self, names: list[str]) -> None:
+        """Count the files of one folder."""
+        self.num_folders += 1
+        endings = Counter([name[name.rfind(".") :] for name in names])
+        kinds = {_KINDS.get(ending.lower(), "") for ending in endings}
+        if kinds <= {"images"} or kinds <= {"arrays"}:  # the common case, at a tenth of the cost
+            for ending, count in endings.items():
+                self._count(_KINDS[ending.lower()], ending.lower(), count)
+            return
+        found = [(name, kind_of(name)) for name in names]
+        for name, kind in found:
+            if kind == "text" and _stem(name).lower() in _DOCUMENTS:
+                self.documents[extension(name)] += 1
+            else:
+                self._count(kind, extension(name), 1)
+        self.num_paired += _count_paired(found)
+
+    def _count(self, kind: str, ending: str, count: int) -> None:
+        self.kinds.setdefault(kind, Counter())[ending] += count
+
+
+def _count_paired(found: list[tuple[str, str]]) -> int:
+    kinds_of: dict[str, set[str]] = {}
+    for name, kind in found:
+        if "." in name:
+            kinds_of.setdefault(_stem(name), set()).add(kind)
+    pairable = ("images", "arrays")
+    return sum(kind in pairable and len(kinds_of[_stem(name)]) > 1 for name, kind in found)
+
+
+def _stem(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def kind_of(name: str) -> str:
+    """The corpus a file of this name belongs to; ``""`` if none."""
+    return "jsonl" if is_jsonl(name) else _KINDS.get(extension(name), "")
+
+
+def take_census(source: Path) -> Census:
+    """Count the first :data:`SAMPLE_FILES` files of a folder, by their names."""
+    census = Census()
+    left = SAMPLE_FILES
+    for folder in walk(source, measure=False):
+        census.add(folder.names[:left])
+        left -= len(folder.names)
+        if left <= 0:
+            census.is_sample = True
+            break
+    return census
+
+
+def detect(source: Path) -> str:
+    """The kind of corpus at ``source``.
+
+    Raises:
+        CorpusError: it is missing, empty, ambiguous, packed already, or of no known kind.
+    """
+    where = show_path(source)
+    if source.is_file():
+        if is_jsonl(source.name):
+            return "jsonl"
+        if kind_of(source.name) == "tar":
+            raise CorpusError(f"{where} is a tar file; use: shardkit convert")
+        raise CorpusError(f"{where} is one file; give a folder, or a .jsonl file (also .gz, .zst)")
+    require_folder(source)
+    if (source / INDEX_NAME).is_file():
+        raise CorpusError(f"{where} is a shardkit dataset already; use: shardkit convert")
+    return judge(take_census(source), where)
+
+
+def require_folder(source: Path) -> None:
+    """Raises CorpusError unless ``source`` is a folder."""
+    if not source.is_dir():
+        found = "is no folder" if source.exists() or source.is_symlink() else "does not exist"
+        raise CorpusError(f"{show_path(source)} {found}; give the folder of files to pack")
+
+
+def judge(census: Census, where: str) -> str:
+    """The kind that a census speaks for; raises CorpusError if it speaks for none or several."""
+    known = {kind: census.count(kind) for kind in census.kinds if kind}
+    if not known and census.documents:
+        return "text"
+    if not known:
+        raise CorpusError(_nothing(census, where))
+    kind = max(sorted(known), key=known.__getitem__)
+    others = sum(known.values()) - known[kind]
+    pairable = known.get("images", 0) or known.get("arrays", 0)
+    if 2 * census.num_paired >= pairable > 0 and known.get("tar", 0) == 0:
+        return "paired"
+    if others and known[kind] < DOMINANT * others:
+        raise CorpusError(
+            f"{where} holds {_seen(census)}; choose with --corpus images|paired|text|jsonl|arrays"
+        )
+    if kind == "tar":
+        raise CorpusError(f"{where} is a folder of tar files; use: shardkit convert")
+    return kind
+
+
+def _seen(census: Census) -> str:
+    nouns = {"images": "images", "text": "text", "jsonl": "lines of JSON", "arrays": "arrays"}
+    parts = [
+        f"{nouns.get(kind, kind)}: {count_endings(census.kinds[kind])}"
+        for kind in sorted(census.kinds, key=census.count, reverse=True)
+        if kind
+    ]
+    return ("among others " if census.is_sample else "") + "; ".join(parts)
+
+
+def _nothing(census: Census, where: str) -> str:
+    if census.count(""):
+        unknown = count_endings(census.kinds[""])
+        return f"nothing to pack in {where}: {unknown}, none of a known kind; choose with --corpus"
+    if census.num_folders > 1:
+        return f"nothing to pack in {where}: {census.num_folders - 1:,} folders and no file"
+    return f"nothing to pack in {where}: it is empty"

@@ -1,0 +1,308 @@
+"""Folders of many small files: listing them and reading them, fast.
+
+Order is fixed: within a folder names in Python's ``sorted()``; a folder's own files come before
+its sub-folders, which follow depth first. Symbolic links are followed, hidden names skipped.
+
+Measured on 60,000 files of 1 KB, a file: ``listdir`` + ``stat(dir_fd=)`` 2.4 us, ``open`` by
+``dir_fd`` with one right-sized ``read`` 3.1 us. Threads make both worse (the GIL changes hands at
+each call), a ``Path`` or a ``with open()`` a file doubles them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import compress
+from pathlib import Path
+
+from shardkit.errors import StorageError
+from shardkit.storage import show_path
+
+Reason = str
+"""Stands in place of a value: why there is none."""
+
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+"""Without O_NONBLOCK, a FIFO put in a file's place since listing would block for ever."""
+
+_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors that say something of this process, not of the file that was opened."""
+
+_Id = tuple[int, int]
+
+
+@dataclass
+class Folder:
+    """One folder of a source: its visible names, sorted.
+
+    Attributes:
+        base: relative to the source; ``""`` is the source itself.
+        folders: names of sub-folders.
+        names, sizes, stamps: the wanted files; what is no regular file has size 0.
+    """
+
+    base: str
+    folders: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    stamps: list[int] = field(default_factory=list)
+
+    def keep(self, extensions: frozenset[str] | None, ignored: dict[str, int]) -> None:
+        """Drop files whose extension is not among ``extensions``, counting them in ``ignored``."""
+        if extensions is None:
+            return
+        seen = {name[name.rfind(".") :] for name in self.names}
+        wanted = {ending for ending in seen if ending.lower() in extensions}
+        if wanted == seen:
+            return
+        chosen = [name[name.rfind(".") :] in wanted for name in self.names]
+        for name in compress(self.names, [not c for c in chosen]):
+            ignored[extension(name)] = ignored.get(extension(name), 0) + 1
+        self.names = [*compress(self.names, chosen)]
+        self.sizes = [*compress(self.sizes, chosen)]
+        self.stamps = [*compress(self.stamps, chosen)]
+
+
+def extension(name: str) -> str:
+    """Lower case, with its dot; ``""`` if there is none."""
+    stem, dot, ending = name.rpartition(".")
+    return dot + ending.lower() if stem else ""
+
+
+def join(base: str, name: str) -> str:
+    """A path relative to the source."""
+    return f"{base}/{name}" if base else name
+
+
+# --- listing ------------------------------------------------------------------------------
+
+
+def walk(
+    source: Path,
+    base: str = "",
+    extensions: frozenset[str] | None = None,
+    ignored: dict[str, int] | None = None,
+    measure: bool = True,
+) -> Iterator[Folder]:
+    """All folders at and below ``source/base``, empty ones too.
+
+    Files of other ``extensions`` (None: any) are counted in ``ignored``. With ``measure=False``
+    only names are listed: five times faster.
+
+    Raises:
+        StorageError: a folder cannot be listed, a link dangles or loops.
+    """
+    ignored = {} if ignored is None else ignored
+    folder, folder_id = list_folder(source, base, measure)
+    trail = [*_ancestors(source, base), folder_id]
+    below = [iter(folder.folders)]
+    bases = [base]
+    while True:
+        folder.keep(extensions, ignored)
+        yield folder
+        while (name := next(below[-1], None)) is None:
+            for stack in (below, bases, trail):
+                stack.pop()
+            if not below:
+                return
+        child = join(bases[-1], name)
+        folder, folder_id = list_folder(source, child, measure)
+        if folder_id in trail:
+            raise StorageError(_loop_message(source, child))
+        trail.append(folder_id)
+        bases.append(child)
+        below.append(iter(folder.folders))
+
+
+def list_folder(source: Path, base: str, measure: bool = True) -> tuple[Folder, _Id]:
+    """One folder, without its sub-folders, and what identifies it on this machine.
+
+    Raises:
+        StorageError: it cannot be listed, or a link in it dangles.
+    """
+    path = os.path.join(source, base) if base else os.fspath(source)
+    found = Folder(base)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise StorageError(_listing_message(path, error)) from error
+    try:
+        names = sorted([name for name in os.listdir(fd) if name[0] != "."])
+        (_measure if measure else _tell_apart)(fd, names, found)
+        status = os.fstat(fd)
+    except OSError as error:
+        if isinstance(error.filename, str):
+            path = os.path.join(path, error.filename)
+        raise StorageError(_listing_message(path, error)) from error
+    finally:
+        os.close(fd)
+    return found, (status.st_dev, status.st_ino)
+
+
+def _measure(fd: int, names: list[str], found: Folder) -> None:
+    status = os.stat
+    files, sizes, stamps = found.names, found.sizes, found.stamps
+    for name in names:
+        st = status(name, dir_fd=fd)
+        kind = st.st_mode & 0o170000
+        if kind == stat.S_IFREG:
+            files.append(name)
+            sizes.append(st.st_size)
+            stamps.append(st.st_mtime_ns)
+        elif kind == stat.S_IFDIR:
+            found.folders.append(name)
+        else:
+            files.append(name)
+            sizes.append(0)
+            stamps.append(st.st_mtime_ns)
+
+
+def _tell_apart(fd: int, names: list[str], found: Folder) -> None:
+    with os.scandir(fd) as entries:
+        folders = {entry.name for entry in entries if entry.is_dir()}
+    found.folders += [name for name in names if name in folders]
+    found.names += [name for name in names if name not in folders]
+
+
+def _ancestors(source: Path, base: str) -> Iterator[_Id]:
+    """Every folder a link below ``source/base`` must not lead back to."""
+    parts = base.split("/") if base else []
+    inside = [source.joinpath(*parts[:depth]) for depth in range(len(parts))]
+    try:
+        for path in [*source.resolve().parents, *inside]:
+            status = path.stat()
+            yield status.st_dev, status.st_ino
+    except OSError as error:
+        raise StorageError(_listing_message(os.fspath(source), error)) from error
+
+
+def _loop_message(source: Path, child: str) -> str:
+    link = child
+    while not os.path.islink(source / link) and "/" in link:
+        link = link.rpartition("/")[0]
+    return (
+        f"{show_path(source / link)} is a link to a folder that contains it"
+        f" ({show_path(os.path.realpath(source / link))}); remove the link"
+    )
+
+
+def _listing_message(path: str, error: OSError) -> str:
+    what = error.strerror
+    if error.errno == errno.ELOOP:
+        what = "a symbolic link that leads back to itself; remove it"
+    elif error.errno == errno.ENOENT and os.path.islink(path):
+        what = f"a symbolic link to {show_path(os.readlink(path))}, which is not there; remove it"
+    elif error.errno == errno.ENAMETOOLONG:
+        what = "folders are nested deeper than the system's limit for a path; move it further up"
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        what = "no permission to list it or look at its files"
+    return f"{show_path(path)} cannot be listed: {what}"
+
+
+# --- naming -------------------------------------------------------------------------------
+
+
+def stems(names: list[str]) -> list[str]:
+    """A key for each file of one folder: its name up to the last dot.
+
+    A name stays whole where its stem is another file's stem, or another file's whole name; so
+    keys never repeat.
+    """
+    cut = [name.rpartition(".")[0] or name for name in names]
+    if len(set(cut)) == len(cut) and set(cut).isdisjoint(names):
+        return cut
+    count = Counter(cut)
+    whole = set(names)
+    return [
+        stem if count[stem] == 1 and stem not in whole else name
+        for stem, name in zip(cut, names, strict=True)
+    ]
+
+
+def encode(names: list[str], base: str = "") -> list[bytes]:
+    """Names as the file system has them, behind ``base/``. One call for all: names hold no NUL."""
+    if not names:
+        return []
+    prefix = join(base, "")
+    return os.fsencode(prefix + ("\0" + prefix).join(names)).split(b"\0")
+
+
+# --- reading ------------------------------------------------------------------------------
+
+
+def read_files(folder: Path, names: list[bytes], sizes: list[int]) -> list[bytes | Reason]:
+    """The contents of files of one folder; a str in place of bytes says why there are none.
+
+    A file must still have the size it was listed with; what is no regular file is never opened.
+
+    Raises:
+        StorageError: the folder cannot be opened, or this process is out of file descriptors.
+    """
+    open_file, read, close = os.open, os.read, os.close
+    values: list[bytes | Reason] = []
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise StorageError(f"{show_path(folder)} cannot be read: {error.strerror}") from error
+    try:
+        for name, size in zip(names, sizes, strict=True):
+            try:
+                if size:
+                    file = open_file(name, _OPEN, dir_fd=fd)
+                    try:
+                        value = read(file, size + 1)
+                    finally:
+                        close(file)
+                    if len(value) == size:
+                        values.append(value)
+                        continue
+                values.append(_read_odd(name, size, fd))
+            except OSError as error:
+                values.append(_reason(error))
+    finally:
+        os.close(fd)
+    return values
+
+
+def _read_odd(name: bytes, size: int, fd: int) -> bytes | Reason:
+    """A file that is empty, no file at all, changed since it was listed, or over 2 GiB."""
+    status = os.stat(name, dir_fd=fd)
+    if not stat.S_ISREG(status.st_mode):
+        return f"is {_kind(status.st_mode)}, not a file"
+    parts: list[bytes] = []
+    file = os.open(name, _OPEN, dir_fd=fd)
+    try:
+        left = size + 1
+        while left and (part := os.read(file, left)):
+            parts.append(part)
+            left -= len(part)
+    finally:
+        os.close(file)
+    if left != 1:
+        now = os.stat(name, dir_fd=fd).st_size
+        return f"changed while packing: {size} bytes when listed, now {now}"
+    return b"".join(parts)
+
+
+def _kind(mode: int) -> str:
+    kinds = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a FIFO",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
+    return kinds.get(stat.S_IFMT(mode), "something else")
+
+
+def _reason(error: OSError) -> Reason:
+    if error.errno in _OURS:
+        raise StorageError(f"cannot open more files: {error.strerror}") from error
+    if error.errno == errno.ENOENT:
+        return "vanished since it was listed"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "no permission to read it"
+    return f"cannot be read: {error.strerror}"

@@ -1,0 +1,195 @@
+"""Text in lines of JSON: ``.jsonl`` or ``.ndjson`` files, plain, ``.gz`` or ``.zst``.
+
+Each line is a sample. Without ``text_field`` its field ``json`` is the line's bytes as they are,
+with the line's end and the blank lines that follow (before the first line, too), so that a file's
+samples one after another are the file. With ``text_field``, field ``txt`` is that string alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from shardkit.corpus.base import Run
+from shardkit.corpus.files import Folder, extension, join, walk
+from shardkit.corpus.folders import Root, find_roots, nothing_found
+from shardkit.corpus.lines import (
+    Pieces,
+    is_compressed,
+    line_pieces,
+    plain_copy,
+    plain_name,
+    read_pieces,
+)
+from shardkit.errors import CorpusError, SampleError, StorageError
+from shardkit.sample import SampleBatch, pack_paths, part_of_file
+from shardkit.storage import os_errors, show_path
+
+JSONL_EXTENSIONS = frozenset({".jsonl", ".ndjson"})
+COMPRESSED_EXTENSIONS = frozenset({".gz", ".zst"})
+RUN_LINES = 65_536
+
+
+def is_jsonl(name: str) -> bool:
+    """Whether a file of this name holds lines of JSON."""
+    return plain_name(name).lower().endswith(tuple(JSONL_EXTENSIONS))
+
+
+class JsonlCorpus:
+    """Lines of JSON of one file, or of a folder of such files; a locator is ``offset:size``.
+
+    A run's base is the file; where the source itself is the file, ``""``. Keys and paths carry a
+    compressed file's name without ``.gz`` or ``.zst``, and offsets in its decompressed bytes.
+    """
+
+    kind: ClassVar[str] = "jsonl"
+    options: ClassVar[frozenset[str]] = frozenset({"text_field"})
+
+    def __init__(self, source: Path, text_field: str | None = None) -> None:
+        self.source = source
+        self.text_field = text_field
+        self.classes: list[str] | None = None
+        self.ignored: dict[str, int] = {}
+
+    @classmethod
+    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
+        return cls(source, spec["text_field"])
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind, "text_field": self.text_field}
+
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        self.ignored.clear()
+        found = False
+        for root, base in self._files():
+            for run in self._file_runs(root, base, scratch):
+                found = True
+                yield run
+        if not found:
+            raise nothing_found("lines of JSON", self.source, self.ignored)
+
+    def read(self, run: Run, scratch: Path) -> SampleBatch:
+        batch, values = SampleBatch(), []
+        name = plain_name(self._name(run.base))
+        for locator, key, line in zip(
+            run.locators, run.keys, self._lines(run, scratch), strict=True
+        ):
+            try:
+                values.append(self._value(line))
+                batch.keys.append(key)
+            except SampleError as error:
+                offset = locator.partition(b":")[0].decode()
+                batch.rejects.append((f"{name} at byte {offset}", str(error)))
+        if values:
+            batch.columns["json" if self.text_field is None else "txt"] = [*values]
+        batch.paths = [self._packed_path(key, os.fsencode(name)) for key in batch.keys]
+        return batch
+
+    def _files(self) -> Iterator[tuple[Root, str]]:
+        if not self.source.is_dir():
+            yield Root("train", ""), ""
+            return
+        wanted = JSONL_EXTENSIONS | COMPRESSED_EXTENSIONS
+        for root in find_roots(self.source, wanted, self.ignored):
+            for folder in walk(self.source, root.base, wanted, self.ignored):
+                for name in jsonl_names(folder, self.ignored):
+                    yield root, join(folder.base, name)
+
+    def _file_runs(self, root: Root, base: str, scratch: Path) -> Iterator[Run]:
+        path = self.source / base
+        with os_errors(f"listing the lines of {show_path(path)}"):
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise StorageError(f"{show_path(path)} is no regular file; remove it")
+            stamp = status.st_mtime_ns
+            prefix = os.fsencode(root.key_base(plain_name(self._name(base))))
+            with self._plain(base, stamp, scratch).open("rb", buffering=0) as file:
+                for pieces in line_pieces(file.read, RUN_LINES):
+                    yield _run_of(pieces, root.split, base, prefix, stamp)
+
+    def _name(self, base: str) -> str:
+        return base or self.source.name
+
+    def _plain(self, base: str, stamp: int, scratch: Path) -> Path:
+        name = self._name(base)
+        path = self.source / base
+        return plain_copy(path, name, stamp, scratch) if is_compressed(name) else path
+
+    def _lines(self, run: Run, scratch: Path) -> Iterator[bytes | None]:
+        """Each entry's bytes; None if the file changed since it was listed."""
+        pieces = [
+            (int(start), int(size)) for start, _, size in (x.partition(b":") for x in run.locators)
+        ]
+        stamp = run.stamps[0] if run.stamps else 0
+        path = self._plain(run.base, stamp, scratch)
+        with os_errors(f"reading {show_path(path)}"), path.open("rb", buffering=0) as file:
+            is_copy = is_compressed(self._name(run.base))
+            if is_copy or os.fstat(file.fileno()).st_mtime_ns == stamp:
+                yield from read_pieces(file.fileno(), pieces)
+            else:
+                yield from [None] * len(pieces)
+
+    def _value(self, line: bytes | None) -> bytes:
+        if line is None:
+            raise SampleError("the file changed while packing")
+        try:
+            held = json.loads(line.decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            raise SampleError(f"is not JSON: {error}") from error
+        return line if self.text_field is None else _text(held, self.text_field)
+
+    def _packed_path(self, key: bytes, name: bytes) -> bytes:
+        offset = key.rpartition(b"/")[2]
+        if self.text_field is None:
+            return part_of_file(int(offset), name)
+        return pack_paths(key, [b"%s/%s.txt" % (name, offset)])
+
+
+def jsonl_names(folder: Folder, ignored: dict[str, int]) -> list[str]:
+    """The folder's files of JSON lines; others (``a.csv.gz``) are counted in ``ignored``.
+
+    Raises:
+        CorpusError: two would be restored under one name.
+    """
+    names = [name for name in folder.names if is_jsonl(name)]
+    for name in folder.names:
+        if not is_jsonl(name):
+            ignored[extension(name)] = ignored.get(extension(name), 0) + 1
+    plain: dict[str, str] = {}
+    for name in names:
+        other = plain.setdefault(plain_name(name), name)
+        if other != name:
+            raise CorpusError(
+                f"{show_path(join(folder.base, other))} and {show_path(join(folder.base, name))}"
+                " would be restored as one file; remove or rename one"
+            )
+    return names
+
+
+def _run_of(pieces: Pieces, split: str, base: str, prefix: bytes, stamp: int) -> Run:
+    return Run(
+        split=split,
+        base=base,
+        locators=[b"%d:%d" % piece for piece in pieces],
+        keys=[b"%s/%012d" % (prefix, offset) for offset, _ in pieces],
+        sizes=[size for _, size in pieces],
+        stamps=[stamp] * len(pieces),
+    )
+
+
+def _text(held: Any, field: str) -> bytes:
+    if not isinstance(held, dict):
+        raise SampleError(f"is no JSON object, so it has no field {field!r}")
+    if field not in held:
+        raise SampleError(f"has no field {field!r}; it has {', '.join(map(repr, held))}"[:300])
+    text = held[field]
+    if not isinstance(text, str):
+        raise SampleError(f"field {field!r} is {type(text).__name__}, expected a string")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise SampleError(f"field {field!r} holds half a surrogate pair: {error.reason}") from error

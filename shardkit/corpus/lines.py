@@ -1,0 +1,198 @@
+"""Where the lines of a file are, found in blocks; and compressed files made plain."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import xxhash
+
+from shardkit.errors import CorpusError, StorageError
+from shardkit.storage import os_errors, show_path
+
+SCAN_BYTES = 4 << 20
+READ_BYTES = 8 << 20
+BLANK = b" \t\r\n"
+"""What JSON calls white space: a line of nothing else is blank."""
+
+_INFLATE_BYTES = 2048
+"""Compressed bytes fed at a time: one zstd block of 4 bytes may hold 128 KiB, so 64 MB at most."""
+
+Offsets = np.ndarray[Any, np.dtype[np.int64]]
+Pieces = list[tuple[int, int]]
+"""(offset, size) of consecutive pieces of a file."""
+
+
+class LineScanner:
+    """Finds where the lines of a stream begin that are not blank; fed block by block."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._line = 0
+        self._blank = True
+
+    def feed(self, block: bytes) -> Offsets:
+        """Offsets of lines that turned out, in this block, not to be blank."""
+        base = self.size
+        self.size += len(block)
+        data = np.frombuffer(block, np.uint8)
+        begins = np.flatnonzero(data == 10) + 1
+        found: list[int] = []
+        first_end = int(begins[0]) if len(begins) else len(block)
+        if self._blank and block[:first_end].strip(BLANK):
+            found.append(self._line)
+            self._blank = False
+        if not len(begins):
+            return np.array(found, np.int64)
+        whole = begins[:-1]
+        # Lines mostly begin with no space: only the others need a look in Python.
+        solid = data[whole] > 32
+        for i in np.flatnonzero(~solid).tolist():
+            solid[i] = bool(block[begins[i] : begins[i + 1]].strip(BLANK))
+        last = int(begins[-1])
+        self._line = base + last
+        self._blank = not block[last:].strip(BLANK)
+        tail = [] if self._blank else [self._line]
+        return np.concatenate(
+            [np.array(found, np.int64), whole[solid] + base, np.array(tail, np.int64)]
+        )
+
+
+def line_pieces(read: Callable[[int], bytes], at_most: int) -> Iterator[Pieces]:
+    """Cut a stream into pieces of one line each, ``at_most`` a list; all together are the stream.
+
+    Blank lines belong to the piece before them, those at the very start to the first piece; a
+    stream of nothing else has no pieces.
+    """
+    scanner = LineScanner()
+    held = np.zeros(0, np.int64)
+    is_first = True
+    while block := read(SCAN_BYTES):
+        held = np.concatenate([held, scanner.feed(block)])
+        if is_first and len(held):
+            held[0], is_first = 0, False
+        while len(held) > at_most:
+            yield _pieces(held[: at_most + 1])
+            held = held[at_most:]
+    if len(held):
+        yield _pieces(np.append(held, scanner.size))
+
+
+def _pieces(bounds: Offsets) -> Pieces:
+    return list(zip(bounds[:-1].tolist(), np.diff(bounds).tolist(), strict=True))
+
+
+def read_pieces(fd: int, pieces: Pieces) -> Iterator[bytes | None]:
+    """The contents of each piece, adjacent ones by one read; None where the file is shorter."""
+    start = 0
+    while start < len(pieces):
+        first, end = pieces[start][0], sum(pieces[start])
+        stop = start + 1
+        while stop < len(pieces) and pieces[stop][0] == end and end - first < READ_BYTES:
+            end += pieces[stop][1]
+            stop += 1
+        data = _pread(fd, end - first, first)
+        for offset, size in pieces[start:stop]:
+            value = data[offset - first : offset - first + size]
+            yield value if len(value) == size else None
+        start = stop
+
+
+def _pread(fd: int, size: int, offset: int) -> bytes:
+    data = os.pread(fd, size, offset)
+    if len(data) == size:
+        return data
+    parts = [data]
+    while parts[-1] and size > sum(map(len, parts)):
+        done = sum(map(len, parts))
+        parts.append(os.pread(fd, size - done, offset + done))
+    return b"".join(parts)
+
+
+# --- compressed files ---------------------------------------------------------------------
+
+
+def plain_name(name: str) -> str:
+    """``a.jsonl.gz`` -> ``a.jsonl``; what is not compressed keeps its name."""
+    return name.rpartition(".")[0] if is_compressed(name) else name
+
+
+def is_compressed(name: str) -> bool:
+    return name.lower().endswith((".gz", ".zst"))
+
+
+def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
+    """A decompressed copy of ``path`` in ``scratch``, made if it is not there.
+
+    It is called by ``name`` (the path within the source) and ``stamp``. It appears only when
+    whole and synced, so a resumed pack and other processes may use what they find.
+
+    Raises:
+        StorageError: the file is damaged, or the disk is full.
+        CorpusError: .zst needs a library that is not installed.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    done = scratch / f"{xxhash.xxh3_64_hexdigest(os.fsencode(name))}-{stamp}"
+    if done.exists():
+        return done
+    part = done.with_suffix(f".{os.getpid()}.part")
+    decompress = _gunzip if path.suffix.lower() == ".gz" else _unzstd
+    with os_errors(f"decompressing {show_path(path)} into {show_path(scratch)}"):
+        try:
+            with path.open("rb") as packed, part.open("wb") as out:
+                if os.fstat(packed.fileno()).st_mtime_ns != stamp:
+                    raise StorageError(f"{show_path(path)} changed while packing; run it again")
+                if not packed.peek(1):
+                    raise _damaged(path, "it is empty")
+                decompress(packed, out, path)
+                out.flush()
+                os.fsync(out.fileno())
+            part.replace(done)
+        finally:
+            part.unlink(missing_ok=True)
+    return done
+
+
+def _gunzip(packed: IO[bytes], out: IO[bytes], path: Path) -> None:
+    with gzip.GzipFile(fileobj=packed) as stream:
+        while True:
+            try:
+                block = stream.read(SCAN_BYTES)
+            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+                raise _damaged(path, str(error)) from error
+            if not block:
+                return
+            out.write(block)
+
+
+def _unzstd(packed: IO[bytes], out: IO[bytes], path: Path) -> None:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise CorpusError(
+            f"{show_path(path)} needs the zstandard library: pip install 'shardkit[zstd]'"
+        ) from error
+    library = zstandard.ZstdDecompressor(max_window_size=2**31)
+    frame = library.decompressobj()
+    is_open = False
+    while block := packed.read(_INFLATE_BYTES):
+        while block:
+            try:
+                out.write(frame.decompress(block))
+            except zstandard.ZstdError as error:
+                raise _damaged(path, str(error)) from error
+            is_open = not frame.eof
+            block = frame.unused_data if frame.eof else b""
+            if frame.eof:
+                frame = library.decompressobj()
+    if is_open:
+        raise _damaged(path, "it ends inside a frame")
+
+
+def _damaged(path: Path, why: str) -> StorageError:
+    return StorageError(f"{show_path(path)} is damaged: {why}; fetch or compress it again")

@@ -1,0 +1,151 @@
+"""Paired files: ``1.jpg`` beside ``1.txt`` and ``1.json`` is one sample of three fields."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from shardkit.corpus.base import Run
+from shardkit.corpus.files import Folder, Reason, encode, join, read_files, walk
+from shardkit.corpus.folders import Root, find_roots, nothing_found
+from shardkit.corpus.images import not_image
+from shardkit.errors import CorpusError
+from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
+from shardkit.index import is_field_name
+from shardkit.sample import SampleBatch, Value, pack_paths
+from shardkit.storage import show_path
+
+_STAMP_BITS = 2**63 - 1
+
+Row = dict[str, tuple[bytes, bytes]]
+"""A sample's fields: name -> (file name, contents)."""
+
+
+class PairedCorpus:
+    """Files of one folder whose names are equal up to the first dot are one sample.
+
+    The rest of a name, in lower case, names its field; a picture's is named by what it holds
+    (``a.JPEG`` is field ``jpg``; a PNG called ``a.jpg``, ``png``). A file without a dot belongs
+    to no sample. Labels come from ``.cls`` files alone, as they are.
+
+    A locator is ``name/size/name/size...``: only a slash occurs in no file name.
+    """
+
+    kind: ClassVar[str] = "paired"
+    options: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+        self.classes: list[str] | None = None
+        self.ignored: dict[str, int] = {}
+
+    @classmethod
+    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
+        return cls(source)
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        self.ignored.clear()
+        found = False
+        for root in find_roots(self.source, None):
+            for folder in walk(self.source, root.base):
+                run = paired_run(folder, root, self.ignored)
+                if run.keys:
+                    found = True
+                    yield run
+        if not found:
+            raise nothing_found("paired files", self.source, self.ignored)
+
+    def read(self, run: Run, scratch: Path) -> SampleBatch:
+        files = [locator.split(b"/") for locator in run.locators]
+        names = [name for parts in files for name in parts[::2]]
+        sizes = [int(size) for parts in files for size in parts[1::2]]
+        values = iter(read_files(self.source / run.base, names, sizes))
+        base = encode([join(run.base, "")])[0]
+        batch, rows = SampleBatch(), []
+        for key, parts in zip(run.keys, files, strict=True):
+            row, problem = make_row([(name, next(values)) for name in parts[::2]])
+            if problem is not None:
+                batch.rejects.append((join(run.base, os.fsdecode(problem[0])), problem[1]))
+                continue
+            rows.append(row)
+            batch.keys.append(key)
+            batch.paths.append(pack_paths(key, [base + row[name][0] for name in sorted(row)]))
+        batch.columns = columns_of(rows)
+        return batch
+
+
+def paired_run(folder: Folder, root: Root, ignored: dict[str, int]) -> Run:
+    """A folder's samples; files without a dot are counted in ``ignored``.
+
+    Raises:
+        CorpusError: a name's rest cannot name a field.
+    """
+    run = Run(root.split, folder.base)
+    files = zip(encode(folder.names), folder.names, folder.sizes, folder.stamps, strict=True)
+    stems = []
+    known: set[str] = set()
+    for stem, group in groupby(files, key=lambda file: file[1].partition(".")[0]):
+        members = [file for file in group if "." in file[1]]
+        for _, name, _, _ in members:
+            _check_field(folder, name, known)
+        if members:
+            stems.append(stem)
+            run.locators.append(b"/".join(b"%s/%d" % (raw, size) for raw, _, size, _ in members))
+            run.sizes.append(sum(size for _, _, size, _ in members))
+            run.stamps.append(sum(stamp for _, _, _, stamp in members) & _STAMP_BITS)
+    run.keys = encode(stems, root.key_base(folder.base))
+    if undotted := sum("." not in name for name in folder.names):
+        ignored[""] = ignored.get("", 0) + undotted
+    return run
+
+
+def _check_field(folder: Folder, name: str, known: set[str]) -> None:
+    field = name.partition(".")[2].lower()
+    if field in known:
+        return
+    if not is_field_name(field):
+        raise CorpusError(
+            f"{show_path(join(folder.base, name))}: what follows its first dot, {field!r}, cannot"
+            " name a field (A-Z a-z 0-9 _ . - and no reserved name); rename it"
+        )
+    known.add(field)
+
+
+def make_row(
+    files: list[tuple[bytes, bytes | Reason]],
+) -> tuple[Row, tuple[bytes, Reason] | None]:
+    """One sample's fields, or the file that spoils it and why."""
+    row: Row = {}
+    for name, value in files:
+        if isinstance(value, Reason):
+            return row, (name, value)
+        field = field_of(name, value)
+        if field is None:
+            return row, (name, not_image(value))
+        if field in row:
+            other = show_path(row[field][0])
+            return row, (name, f"is field {field!r} of its sample, and so is {other}; remove one")
+        row[field] = (name, value)
+    return row, None
+
+
+def field_of(name: bytes, value: bytes) -> str | None:
+    """The field a file holds; None for what is named as a picture and is none."""
+    field = os.fsdecode(name).partition(".")[2].lower()
+    view, dot, ending = field.rpartition(".")
+    if "." + ending not in IMAGE_EXTENSIONS:
+        return field
+    held = image_field(value[:HEAD_BYTES])
+    return None if held is None else view + dot + held
+
+
+def columns_of(rows: list[Row]) -> dict[str, list[Value | None]]:
+    """Rows turned into columns; an absent field is None."""
+    names = sorted({name for row in rows for name in row})
+    return {name: [row[name][1] if name in row else None for row in rows] for name in names}

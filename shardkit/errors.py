@@ -1,0 +1,84 @@
+"""The exception tree.
+
+::
+
+    ShardkitError
+    ├── UsageError (ValueError)            exit code 2: the call is wrong, no data was touched
+    │   ├── DestinationError               the destination is taken, unsafe or another packer's
+    │   ├── CorpusError                    the input is empty, ambiguous or of no known kind
+    │   └── ResumeError                    a started pack was made from other options or files
+    └── DataError (ValueError)             exit code 1: the data or the machine is wrong
+        ├── SampleError                    one sample: names its key, shard and reason
+        ├── FormatError                    a file breaks the rules of its format
+        │   ├── IndexFileError             shardkit.json or a row index
+        │   └── UnsafePathError            a stored path that would leave its folder
+        ├── ChecksumError                  bytes are not those that were packed
+        ├── ShardMissingError (FileNotFoundError)
+        ├── TooManyRejectsError            ``on_error="skip"`` rejected more than allowed
+        └── StorageError (OSError)         the disk, the rights or the network said no
+
+Every message says what, where, got, expected and what to do, on one line. Exceptions of
+other libraries are mapped to these with ``from``.
+"""
+
+from __future__ import annotations
+
+
+class ShardkitError(Exception):
+    """Root of everything shardkit raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(ShardkitError, ValueError):
+    """The call itself is wrong; nothing was read or written."""
+
+    exit_code = 2
+
+
+class DestinationError(UsageError):
+    """The destination exists, overlaps the source, or another packer holds it."""
+
+
+class CorpusError(UsageError):
+    """The input is empty, ambiguous, or of no kind that shardkit packs."""
+
+
+class ResumeError(UsageError):
+    """A pack was started here with other options or other input files."""
+
+
+class DataError(ShardkitError, ValueError):
+    """The data, or the machine under it, is not as it should be."""
+
+
+class SampleError(DataError):
+    """One sample cannot be packed or read."""
+
+
+class FormatError(DataError):
+    """A file breaks the rules of its format."""
+
+
+class IndexFileError(FormatError):
+    """``shardkit.json`` or a row index is damaged, hostile or of another version."""
+
+
+class UnsafePathError(FormatError):
+    """A stored path is absolute or climbs out of its folder."""
+
+
+class ChecksumError(DataError):
+    """Bytes differ from those that were packed."""
+
+
+class ShardMissingError(DataError, FileNotFoundError):
+    """A shard file named by the index is not there."""
+
+
+class TooManyRejectsError(DataError):
+    """More samples were rejected than ``max_rejects`` allows."""
+
+
+class StorageError(DataError, OSError):
+    """The operating system refused: disk full, no permission, input/output error."""

@@ -1,0 +1,57 @@
+"""npy: the columns of :mod:`shardkit.formats.columns`, each a ``.npy`` file of its own.
+
+``np.load("train-00000.jpg.npy", mmap_mode="r")`` reads one; NumPy's header comes first, so a
+value's place is the length of that header further on.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import ClassVar
+
+from shardkit.formats.base import Extents
+from shardkit.formats.columns import Column, column_names, lay_out_all, moved
+from shardkit.formats.writev import write_all
+from shardkit.sample import BYTES, KEY, Encoding, Value, npy_header
+from shardkit.storage import os_errors, show_path
+
+
+class NpyFormat:
+    """One ``.npy`` file a column; see :class:`shardkit.formats.base.Format`."""
+
+    name: ClassVar[str] = "npy"
+    aliases: ClassVar[tuple[str, ...]] = ()
+
+    def file_of(self, stem: str, field: str) -> str:
+        return f"{stem}.{field}.npy"
+
+    def files(
+        self, stem: str, encodings: dict[str, Encoding], partial: frozenset[str]
+    ) -> list[str]:
+        fields = sorted({KEY: BYTES, **encodings}.items())
+        names = (column_names(f, encoding, f in partial) for f, encoding in fields)
+        return [self.file_of(stem, name) for name in chain.from_iterable(names)]
+
+    def write(
+        self,
+        folder: Path,
+        stem: str,
+        keys: list[bytes],
+        columns: dict[str, list[Value | None]],
+        compression: int | None,
+    ) -> dict[str, Extents]:
+        extents = {}
+        for field, laid in lay_out_all(keys, columns):
+            header = [_write_npy(folder / self.file_of(stem, c.name), c) for c in laid.columns]
+            extents[field] = moved(laid.extents, header[0])
+        del extents[KEY]
+        return extents
+
+
+def _write_npy(path: Path, column: Column) -> int:
+    """Write one file; returns the length of its header."""
+    header = npy_header(column.dtype, column.shape)
+    with os_errors(f"writing {show_path(path)}"), path.open("wb", buffering=0) as out:
+        write_all(out.fileno(), chain([header], column.data), 0)
+    return len(header)

@@ -1,0 +1,1 @@
+"""Pictures: what a file holds, and how it becomes pixels."""

@@ -1,0 +1,144 @@
+"""From parts to a dataset: the row index of each split, then shardkit.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from shardkit.errors import DataError
+from shardkit.index import (
+    NO_INT,
+    DatasetInfo,
+    RowIndex,
+    ShardInfo,
+    SplitInfo,
+    row_columns,
+    rows_header,
+)
+from shardkit.indexing.part import Matrix, Part, PartHead, part_path, read_part
+from shardkit.sample import Encoding
+from shardkit.storage import atomic_write
+
+SORT_ROWS = 2_000_000
+"""Rows sorted at a time for the find file: 32 MB."""
+
+Chunks = Iterable[bytes | memoryview]
+
+
+@dataclass
+class _Hashed:
+    """Passes chunks through, counting and hashing them."""
+
+    chunks: Chunks
+    num_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.hash = xxhash.xxh3_64()
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        for chunk in self.chunks:
+            self.num_bytes += len(chunk)
+            self.hash.update(chunk)
+            yield chunk
+
+
+def assemble_split(
+    dest: Path, work: Path, name: str, heads: list[PartHead], info: DatasetInfo, unique_keys: bool
+) -> SplitInfo:
+    """Write ``{split}.rows``, ``.names``, ``.sums`` and ``.find`` from the parts.
+
+    Raises:
+        DataError: two samples have one key (only if ``unique_keys``).
+    """
+    num_rows = sum(head.num_rows for head in heads)
+    fingerprint = xxhash.xxh3_128()
+    files: dict[str, tuple[int, int]] = {}
+
+    def write(kind: str, chunks: Chunks) -> None:
+        hashed = _Hashed(chunks)
+        atomic_write(dest / f"{name}.{kind}", hashed)
+        files[f"{name}.{kind}"] = (hashed.num_bytes, hashed.hash.intdigest())
+
+    def parts() -> Iterator[Part]:
+        return (read_part(part_path(work, name, head.shard)) for head in heads)
+
+    write("rows", _row_chunks(parts(), info.fields, num_rows, fingerprint.update))
+    write("names", (part.names for part in parts()))
+    write("sums", (part.sums.tobytes() for part in parts()))
+    layouts, shards = _layouts(heads)
+    split = SplitInfo(name, num_rows, fingerprint.hexdigest(), layouts, shards, files)
+    files[f"{name}.find"] = (0, 0)
+    index = RowIndex(dest, info, split)
+    write("find", _find_chunks(index, unique_keys))
+    return split
+
+
+def _row_chunks(
+    parts: Iterable[Part], fields: list[str], num_rows: int, seen: Callable[[bytes], None]
+) -> Iterator[bytes]:
+    yield rows_header(fields, num_rows)
+    columns = row_columns(fields)
+    names_before = 0
+    for part in parts:
+        own = row_columns(sorted(part.head.encodings))
+        rows = np.full((part.head.num_rows, len(columns)), -1, np.int64)
+        if "cls" in fields:
+            rows[:, -1] = NO_INT
+        rows[:, [columns.index(column) for column in own]] = part.rows
+        rows[:, columns.index("name.start")] += names_before
+        names_before += part.head.names_bytes
+        seen(rows[:, :2].tobytes())
+        yield rows.tobytes()
+
+
+def _layouts(heads: list[PartHead]) -> tuple[list[dict[str, Encoding]], list[ShardInfo]]:
+    layouts: list[dict[str, Encoding]] = []
+    shards = []
+    for head in heads:
+        layout = head.layout()
+        if layout not in layouts:
+            layouts.append(layout)
+        shards.append(ShardInfo(head.num_rows, layouts.index(layout), head.file_bytes))
+    return layouts, shards
+
+
+def _find_chunks(index: RowIndex, unique_keys: bool) -> Iterator[bytes]:
+    """Row numbers sorted by key hash, made a slice of the hash space at a time."""
+    hashes = index.table[:, index.column["key"]].view(np.uint64)
+    slices = len(hashes) // SORT_ROWS + 1
+    bounds = [min(i * 2**64 // slices, 2**64 - 1) for i in range(slices + 1)]
+    for low, high in zip(bounds, bounds[1:], strict=False):
+        rows = _rows_between(hashes, low, high)
+        rows = rows[np.argsort(hashes[rows], kind="stable")]
+        if unique_keys:
+            _refuse_repeats(index, rows, hashes[rows])
+        yield rows.astype("<i8").tobytes()
+
+
+def _rows_between(hashes: np.ndarray[Any, np.dtype[np.uint64]], low: int, high: int) -> Matrix:
+    found = []
+    for start in range(0, len(hashes), SORT_ROWS):
+        block = hashes[start : start + SORT_ROWS]
+        inside = (block >= np.uint64(low)) & (
+            (block < np.uint64(high)) | np.bool_(high == 2**64 - 1)
+        )
+        found.append(np.flatnonzero(inside).astype(np.int64) + start)
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def _refuse_repeats(
+    index: RowIndex, rows: Matrix, hashes: np.ndarray[Any, np.dtype[np.uint64]]
+) -> None:
+    for at in np.flatnonzero(hashes[1:] == hashes[:-1]).tolist():
+        one, other = index.name(int(rows[at])), index.name(int(rows[at + 1]))
+        if one[0] == other[0]:
+            key = one[0].decode(errors="backslashreplace")
+            raise DataError(
+                f"split {index.split.name}: two samples have the key {key!r} (rows {rows[at]} and"
+                f" {rows[at + 1]}); rename one of their files"
+            )

@@ -1,0 +1,29 @@
+"""What lies at a path: a dataset of ours, or tars made by others, indexed on first sight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardkit.index import INDEX_NAME, DatasetInfo, read_info
+from shardkit.indexing.foreign import index_tars, is_tar_source
+
+
+@dataclass(frozen=True)
+class Located:
+    """A dataset and the folder that holds its index and shards (or links to them)."""
+
+    folder: Path
+    info: DatasetInfo
+
+
+def locate(path: Path) -> Located:
+    """Find the index of a dataset, making one for plain WebDataset tars.
+
+    Raises:
+        ShardMissingError: neither is there.
+    """
+    if not (path / INDEX_NAME).exists() and is_tar_source(path):
+        folder = index_tars(path)
+        return Located(folder, read_info(folder))
+    return Located(path, read_info(path))

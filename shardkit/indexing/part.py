@@ -1,0 +1,90 @@
+"""The journal: one file a finished shard, holding its rows, names and block checksums.
+
+A part appears, atomically, after its shard's files stand synced under their final names. So a
+part means: this shard is done, from these inputs. The parts in order become the row index.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.sample import Encoding
+from shardkit.storage import atomic_write
+
+Matrix = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass
+class PartHead:
+    """What a part says in its first line.
+
+    Attributes:
+        segment: XXH3-64 of the listing segment the shard was made from.
+        file_bytes: size of each of the shard's files, in bytes.
+        encodings: field -> how it is stored in this shard.
+        rejects: (path, reason) of inputs left out.
+    """
+
+    split: str
+    shard: int
+    segment: int
+    num_rows: int
+    value_bytes: int
+    file_bytes: dict[str, int]
+    encodings: dict[str, dict[str, Any]]
+    num_sums: int
+    names_bytes: int
+    rejects: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def stem(self) -> str:
+        return f"{self.split}-{self.shard:05d}"
+
+    def layout(self) -> dict[str, Encoding]:
+        return {name: Encoding.from_json(raw) for name, raw in self.encodings.items()}
+
+
+@dataclass
+class Part:
+    """A finished shard. ``rows`` is (num_rows, columns) int64 in ``row_columns`` order of its own
+    fields; name.start counts from the shard's own names."""
+
+    head: PartHead
+    rows: Matrix
+    names: bytes
+    sums: np.ndarray[Any, np.dtype[np.uint64]]
+
+
+def part_path(work: Path, split: str, shard: int) -> Path:
+    return work / f"{split}-{shard:05d}.part"
+
+
+def write_part(path: Path, part: Part) -> None:
+    line = json.dumps(asdict(part.head)).encode() + b"\n"
+    atomic_write(path, [line, part.rows.tobytes(), part.sums.tobytes(), part.names])
+
+
+def read_head(path: Path) -> PartHead | None:
+    """The first line of a part, or None if there is no part."""
+    try:
+        with path.open("rb") as file:
+            return PartHead(**json.loads(file.readline()))
+    except FileNotFoundError:
+        return None
+
+
+def read_part(path: Path) -> Part:
+    with path.open("rb") as file:
+        head = PartHead(**json.loads(file.readline()))
+        sums_bytes = 8 * head.num_sums
+        data = file.read()
+    rows_bytes = len(data) - sums_bytes - head.names_bytes
+    width = rows_bytes // 8 // max(head.num_rows, 1)
+    rows = np.frombuffer(data, "<i8", rows_bytes // 8).reshape(head.num_rows, width)
+    sums = np.frombuffer(data, "<u8", head.num_sums, rows_bytes)
+    return Part(head, rows, data[rows_bytes + sums_bytes :], sums)

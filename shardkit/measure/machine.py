@@ -1,0 +1,133 @@
+"""The machine under a measurement: what it is, and the limits no code on it can pass.
+
+The limits are cases for :func:`shardkit.measure.timing.interleave`.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.errors import UsageError
+from shardkit.measure.pagecache import cache_state, evict
+from shardkit.measure.timing import Case, Work
+
+_PACKAGES = ("shardkit", "numpy", "torch", "lmdb", "h5py", "webdataset", "xxhash")
+
+
+def machine() -> dict[str, Any]:
+    """The machine and the versions that a number was measured with; memory in bytes."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "packages": {name: v for name in _PACKAGES if (v := _version(name))} | _pillow(),
+        "load_1min": round(os.getloadavg()[0], 2),
+    }
+
+
+def _cpu_model() -> str:
+    """As Linux names it; elsewhere the architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except FileNotFoundError:
+        return platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _pillow() -> dict[str, str]:
+    """Whichever of the two owns the ``PIL`` folder."""
+    return {name: v for name in ("pillow-simd", "pillow") if (v := _version(name))}
+
+
+def describe(facts: Mapping[str, Any]) -> str:
+    """:func:`machine` on one line."""
+    packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
+    return (
+        f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_bytes'] / 2**30:.0f} GiB, "
+        f"{facts['kernel']}, Python {facts['python']}, {packages}; load {facts['load_1min']}"
+    )
+
+
+# --- limits -------------------------------------------------------------------------------
+
+
+def memory_copy(chunk_bytes: int, source_bytes: int, total_bytes: int | None = None) -> Case:
+    """A case that copies a source into one buffer of ``chunk_bytes``, chunk after chunk.
+
+    A source larger than the processor's cache gives the rate of main memory, one of
+    ``chunk_bytes`` the rate of the cache. A call copies ``total_bytes`` (by default the source
+    once), going round.
+    """
+    if not 0 < chunk_bytes <= source_bytes:
+        raise UsageError(f"cannot copy {chunk_bytes} bytes at a time from {source_bytes}")
+    # Ones, not zeros: a page never written to is one shared page of zeros, and copies too fast.
+    source, chunk = np.ones(source_bytes, np.uint8), np.ones(chunk_bytes, np.uint8)
+    num_places = source_bytes // chunk_bytes
+    num_copies = max(1, (total_bytes or source_bytes) // chunk_bytes)
+
+    def copy() -> Work:
+        for turn in range(num_copies):
+            start = turn % num_places * chunk_bytes
+            np.copyto(chunk, source[start : start + chunk_bytes])
+        return Work(bytes=num_copies * chunk_bytes, cache="warm")
+
+    return copy
+
+
+def cold_read(path: Path, chunk_bytes: int = 8 << 20) -> Case:
+    """A case that reads a file from end to end, after dropping it from the page cache."""
+
+    def read() -> Work:
+        state = cache_state(evict([path]))
+        buffer, num_bytes = bytearray(chunk_bytes), 0
+        with open(path, "rb", buffering=0) as file:
+            started = time.perf_counter()
+            while count := file.readinto(buffer):
+                num_bytes += count
+            seconds = time.perf_counter() - started
+        return Work(bytes=num_bytes, seconds=seconds, cache=state)
+
+    return read
+
+
+def synced_write(folder: Path, num_bytes: int) -> Case:
+    """A case that writes a new file of random bytes into ``folder``, and waits for the disk.
+
+    What others left to be written goes first, off the clock.
+    """
+    data = np.random.default_rng(0).bytes(num_bytes)
+
+    def write() -> Work:
+        path = folder / f".timing-{os.getpid()}"
+        os.sync()
+        try:
+            with open(path, "wb", buffering=0) as file:
+                started = time.perf_counter()
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
+                seconds = time.perf_counter() - started
+        finally:
+            path.unlink(missing_ok=True)
+        return Work(bytes=num_bytes, seconds=seconds)
+
+    return write

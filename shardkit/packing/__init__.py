@@ -1,0 +1,1 @@
+"""From small files to shards. Never imports torch."""

@@ -1,0 +1,198 @@
+"""Where jobs run: in this process, or in worker processes on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+import shardkit.errors
+from shardkit.corpus.base import Corpus
+from shardkit.errors import DataError, ShardkitError, StorageError
+from shardkit.packing.job import Job, JobContext, run_job
+from shardkit.indexing.part import PartHead
+from shardkit.progress import Progress
+
+
+class Engine(Protocol):
+    """Runs jobs. A context manager: whatever happens, leaving it leaves no process behind."""
+
+    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[PartHead]:
+        """Run all jobs, yielding each one's part as it is done, in any order.
+
+        Jobs are drawn only as there is room for them. The first error stops the rest.
+        """
+
+    def __enter__(self) -> Engine: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class InProcess:
+    """One worker: this process."""
+
+    def __init__(self, corpus: Corpus, context: JobContext) -> None:
+        self._corpus = corpus
+        self._context = context
+
+    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[PartHead]:
+        for job in jobs:
+            yield run_job(self._corpus, job, self._context, progress.add)
+
+    def __enter__(self) -> InProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+
+class _Worker:
+    """One worker process, the jobs it holds, and its unread answers."""
+
+    def __init__(self, lock_fd: int) -> None:
+        self.held: list[Job] = []
+        self._unread = b""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "shardkit.packing.worker"],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=[lock_fd],
+            env=_environment(),
+        )
+
+    @property
+    def answers_fd(self) -> int:
+        return self.process.stdout.fileno()  # type: ignore[union-attr]
+
+    def send(self, message: dict[str, Any]) -> None:
+        try:
+            # Longer than a pipe holds is no trouble: a worker with a free hand is reading.
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")  # type: ignore[union-attr]
+        except BrokenPipeError as error:
+            raise self._death() from error
+
+    def receive(self) -> list[dict[str, Any]]:
+        """The answers that have come, at least one; waits for it."""
+        while b"\n" not in self._unread:
+            data = os.read(self.answers_fd, 1 << 20)
+            if not data:
+                raise self._death()
+            self._unread += data
+        lines, _, self._unread = self._unread.rpartition(b"\n")
+        return [json.loads(line) for line in lines.split(b"\n")]
+
+    def _death(self) -> DataError:
+        code = self.process.wait()
+        where = f" while packing {self.held[0].stem}" if self.held else ""
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        return StorageError(
+            f"a packing worker {how}{where}; if memory ran out, use fewer --workers or a smaller"
+            " --shard-size; run the same command again to go on"
+        )
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+class Processes:
+    """Several workers, each a process that is given one job at a time, and one in hand.
+
+    Law: a worker is sent a job only while it holds fewer than two; each answers in order.
+    """
+
+    IN_HAND = 2
+
+    def __init__(
+        self, num_workers: int, source: Path, corpus: Corpus, context: JobContext, lock_fd: int
+    ) -> None:
+        setup = {"source": str(source), "spec": corpus.spec(), "context": context.to_json()}
+        self._workers: list[_Worker] = []
+        self._selector = selectors.DefaultSelector()
+        try:
+            for _ in range(num_workers):
+                worker = _Worker(lock_fd)
+                self._workers.append(worker)
+                self._selector.register(worker.answers_fd, selectors.EVENT_READ, worker)
+            for worker in self._workers:
+                worker.send(setup)
+            for worker in self._workers:
+                worker.receive()
+        except BaseException:
+            self._stop()
+            raise
+
+    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[PartHead]:
+        waiting = iter(jobs)
+        exhausted = False
+        while not exhausted or any(worker.held for worker in self._workers):
+            worker = min(self._workers, key=lambda w: len(w.held))
+            can_send = not exhausted and len(worker.held) < self.IN_HAND
+            if can_send and (job := next(waiting, None)) is not None:
+                worker.held.append(job)
+                worker.send(asdict(job))
+            elif can_send:
+                exhausted = True
+            yield from self._collect(progress, wait=not can_send)
+
+    def _collect(self, progress: Progress, wait: bool) -> Iterator[PartHead]:
+        for key, _ in self._selector.select(None if wait else 0):
+            worker: _Worker = key.data
+            for answer in worker.receive():
+                if "progress" in answer:
+                    progress.add(*answer["progress"])
+                elif "done" in answer:
+                    worker.held.pop(0)
+                    yield PartHead(**answer["done"])
+                else:
+                    raise _rebuild(*answer["error"])
+
+    def _stop(self) -> None:
+        self._selector.close()
+        for worker in self._workers:
+            worker.stop()
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with the folder shardkit was imported from on the path: it may not be installed."""
+    here = str(Path(shardkit.errors.__file__).parents[1])
+    paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _rebuild(name: str, message: str) -> ShardkitError:
+    kind = getattr(shardkit.errors, name, None)
+    known = isinstance(kind, type) and issubclass(kind, ShardkitError)
+    return kind(message) if known else DataError(message)  # type: ignore[misc]

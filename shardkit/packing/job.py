@@ -1,0 +1,140 @@
+"""One shard, start to commit: read its entries, write its files, sync, rename, record."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.corpus.base import Corpus
+from shardkit.errors import FormatError, SampleError
+from shardkit.formats import get_format
+from shardkit.index import is_field_name
+from shardkit.indexing.part import Part, PartHead, part_path, write_part
+from shardkit.indexing.rows import join_names, make_rows
+from shardkit.packing.spool import decode_runs, read_segment
+from shardkit.packing.transform import check_images
+from shardkit.sample import SampleBatch, sample_checksums
+from shardkit.storage import block_sums, fsync_path, os_errors
+
+Report = Callable[[int, int], None]
+"""Called with (entries, input bytes) as they are read."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One shard to make: where its entries stand in the listing."""
+
+    split: str
+    shard: int
+    start: int
+    size: int
+    digest: int
+    num_entries: int
+
+    @property
+    def stem(self) -> str:
+        return f"{self.split}-{self.shard:05d}"
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """What all jobs of a pack share; plain values, so that it travels to workers as JSON."""
+
+    dest: str
+    work: str
+    to: str
+    compression: int | None
+    skip_bad: bool
+    check_images: bool
+
+    @property
+    def scratch(self) -> Path:
+        return Path(self.work) / "scratch"
+
+    @property
+    def listing(self) -> Path:
+        return Path(self.work) / "listing"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_job(corpus: Corpus, job: Job, context: JobContext, report: Report) -> PartHead:
+    """Make one shard and its part.
+
+    Raises:
+        SampleError: a bad input, unless the context says to skip those.
+        StorageError: the disk is full, or the system refused otherwise.
+    """
+    with os_errors(f"packing shard {job.stem}"):
+        samples = _read(corpus, job, context, report)
+        return _commit(samples, job, context)
+
+
+def _read(corpus: Corpus, job: Job, context: JobContext, report: Report) -> SampleBatch:
+    samples = SampleBatch()
+    for run in decode_runs(read_segment(context.listing, job.start, job.size)):
+        batch = corpus.read(run, context.scratch)
+        if context.check_images:
+            batch = check_images(batch)
+        if batch.rejects and not context.skip_bad:
+            path, reason = batch.rejects[0]
+            raise SampleError(
+                f"{path}: {reason}; mend or remove it, or pass --on-error skip to leave such files out"
+            )
+        samples.extend(batch)
+        report(len(run), sum(run.sizes))
+    return samples
+
+
+def _commit(samples: SampleBatch, job: Job, context: JobContext) -> PartHead:
+    columns = {name: samples.columns[name] for name in sorted(samples.columns)}
+    for name in columns:
+        if not is_field_name(name):
+            raise FormatError(f"{job.stem}: {name!r} cannot be a field name; rename those files")
+    container = get_format(context.to)
+    folder = Path(context.work) / f"tmp-{job.stem}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    extents = container.write(folder, job.stem, samples.keys, columns, context.compression)
+    names, name_sizes = join_names(samples.keys, samples.paths)
+    rows = make_rows(
+        samples.keys, name_sizes, extents, sample_checksums(columns, len(samples)), columns
+    )
+    files = sorted(entry.name for entry in os.scandir(folder))
+    sums = [block_sums(folder / name) for name in files]
+    head = PartHead(
+        split=job.split,
+        shard=job.shard,
+        segment=job.digest,
+        num_rows=len(samples),
+        value_bytes=sum(int(e.size[e.size > 0].sum()) for e in extents.values()),
+        file_bytes={name: (folder / name).stat().st_size for name in files},
+        encodings={name: e.encoding.to_json() for name, e in extents.items()},
+        num_sums=sum(map(len, sums)),
+        names_bytes=len(names),
+        rejects=samples.rejects,
+    )
+    _publish(folder, Path(context.dest), files, job.stem)
+    part = Part(head, rows, names, np.concatenate([np.zeros(0, np.uint64), *sums]))
+    write_part(part_path(Path(context.work), job.split, job.shard), part)
+    return head
+
+
+def _publish(folder: Path, dest: Path, files: list[str], stem: str) -> None:
+    for stale in dest.glob(f"{stem}.*"):
+        if stale.name not in files and re.fullmatch(r"[A-Za-z0-9_.-]+", stale.name):
+            stale.unlink()
+    for name in files:
+        fsync_path(folder / name)
+    for name in files:
+        (folder / name).replace(dest / name)
+    fsync_path(dest)
+    folder.rmdir()

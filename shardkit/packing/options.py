@@ -1,0 +1,72 @@
+"""What a pack can be told."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from shardkit.errors import UsageError
+from shardkit.formats import get_format
+
+#: Options that change neither which bytes are written nor where: a resumed pack may change them.
+_FREE = frozenset({"workers", "overwrite", "progress", "max_rejects"})
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """Options of :func:`shardkit.pack`; checked when made, raising UsageError.
+
+    Attributes:
+        to: container format. workers: processes; 0 means one a core.
+        shard_bytes: input bytes a shard holds at most (one larger entry gets its own shard).
+        shuffle, seed: pack in an order drawn from ``seed`` and the keys.
+        on_error: ``fail`` at the first bad input, or ``skip`` it into ``rejected.jsonl``.
+        max_rejects: share of rejects over which ``skip`` fails after all.
+        check_images: decode each image before accepting it.
+        compression: zlib level 1-9 for arrays of fixed shape in hdf5.
+        limit: pack the first ``limit`` entries of each split.
+        val_fraction: share of ``train`` to cut off as split ``val``, drawn by ``seed``.
+        overwrite: replace a dataset, or a started pack, at the destination.
+        progress: bars on or off; None: on where stderr is a terminal.
+    """
+
+    to: str
+    workers: int = 0
+    shard_bytes: int = 256_000_000
+    shuffle: bool = False
+    seed: int = 0
+    on_error: Literal["fail", "skip"] = "fail"
+    max_rejects: float = 0.01
+    check_images: bool = False
+    compression: int | None = None
+    limit: int | None = None
+    val_fraction: float = 0.0
+    overwrite: bool = False
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "to", get_format(self.to).name)
+        if self.workers < 0:
+            raise UsageError(f"workers must be 0 (one a core) or more, got {self.workers}")
+        if self.on_error not in ("fail", "skip"):
+            raise UsageError(f"on_error must be fail or skip, got {self.on_error!r}")
+        if not 0 <= self.max_rejects <= 1:
+            raise UsageError(f"max_rejects is a share from 0 to 1, got {self.max_rejects}")
+        if not 0 <= self.val_fraction < 1:
+            raise UsageError(f"val_fraction is a share from 0 up to 1, got {self.val_fraction}")
+        if self.limit is not None and self.limit < 1:
+            raise UsageError(f"limit must be at least 1, got {self.limit}")
+        if self.compression is not None and not 1 <= self.compression <= 9:
+            raise UsageError(f"compression is a zlib level from 1 to 9, got {self.compression}")
+        if self.compression is not None and self.to != "hdf5":
+            raise UsageError(f"compression is for arrays in hdf5; {self.to} has none")
+
+    @property
+    def num_workers(self) -> int:
+        """Processes to use."""
+        return self.workers or len(os.sched_getaffinity(0))
+
+    def lasting(self) -> dict[str, Any]:
+        """The options that decide the result: a resumed pack must have the same."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _FREE}

@@ -1,0 +1,265 @@
+"""``pack`` and ``convert``: from a corpus to a whole dataset, resumably.
+
+The destination holds a work folder while a pack is under way: a lock, the options it was started
+with, the listing, and a part for every finished shard. shardkit.json is written last; then the
+work folder goes. Killed at any moment, the same call goes on and ends in the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shardkit.corpus import open_corpus
+from shardkit.corpus.base import Corpus
+from shardkit.errors import CorpusError, TooManyRejectsError, UsageError
+from shardkit.formats import get_format
+from shardkit.index import DatasetInfo, dump_info
+from shardkit.indexing.assemble import assemble_split
+from shardkit.packing.destination import REJECTED_NAME, Destination
+from shardkit.packing.engine import Engine, InProcess, Processes
+from shardkit.packing.job import Job, JobContext
+from shardkit.packing.listing import Listing, list_jobs
+from shardkit.packing.options import PackOptions
+from shardkit.indexing.part import PartHead, part_path, read_head
+from shardkit.progress import Progress
+from shardkit.storage import atomic_write, os_errors, parse_size
+
+
+@dataclass(frozen=True)
+class PackResult:
+    """What a pack made.
+
+    Attributes:
+        dest: the dataset's folder. container: its format. kind: kind of input.
+        num_samples, num_shards, num_rejects: counts over all splits.
+        input_bytes, dataset_bytes: sizes before and after, in bytes.
+        resumed_shards: shards found finished from an earlier, interrupted call.
+        seconds: from the first listing call to the last sync; without starting workers.
+        ignored: files passed over, by extension.
+    """
+
+    dest: Path
+    container: str
+    kind: str
+    splits: dict[str, int]
+    num_samples: int
+    num_shards: int
+    num_rejects: int
+    input_bytes: int
+    dataset_bytes: int
+    resumed_shards: int
+    seconds: float
+    ignored: dict[str, int] = field(default_factory=dict)
+
+
+def pack(
+    source: str | Path,
+    dest: str | Path | None = None,
+    *,
+    to: str,
+    corpus: str | None = None,
+    labels: str | Path | None = None,
+    text_field: str | None = None,
+    shard_size: str | int = "256MB",
+    **options: Any,
+) -> PackResult:
+    """Pack small files into shards that any tool can open.
+
+    Call it again after an interruption, even a kill -9, and it goes on; the result is the same to
+    the byte. It does not depend on the number of workers.
+
+    Args:
+        source: a folder (or one .jsonl file) of images, image-text pairs, text or arrays.
+        dest: folder to make; default: the source's name and format, in the current folder.
+        to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``.
+        corpus: kind of input, where it should not be detected.
+        labels: csv or json of path -> label, where folders do not say.
+        text_field: pack this field of each .jsonl line as ``txt``, not the whole line.
+        shard_size: input bytes a shard, as ``"256MB"`` or a number.
+        options: the fields of :class:`shardkit.packing.options.PackOptions`.
+
+    Raises:
+        UsageError: the call or the destination is wrong; nothing was written.
+        DataError: an input is bad, or the disk refused; the state is kept, call again to go on.
+    """
+    try:
+        made = PackOptions(to=to, shard_bytes=parse_size(shard_size), **options)
+    except TypeError as error:
+        raise UsageError(f"pack: {error}") from error
+    src = Path(source)
+    opened = open_corpus(src, corpus, labels and Path(labels), text_field)
+    return run_pack(src, opened, Path(dest) if dest else default_dest(src, made.to), made)
+
+
+def default_dest(source: Path, to: str) -> Path:
+    """``imagenet/`` to lmdb -> ``imagenet-lmdb`` in the current folder."""
+    resolved = source.resolve()
+    name = resolved.name if resolved.is_dir() else resolved.name.partition(".")[0]
+    return Path(f"{name or 'dataset'}-{to}")
+
+
+def run_pack(
+    source: Path,
+    corpus: Corpus,
+    dest: Path,
+    options: PackOptions,
+    origin: dict[str, Any] | None = None,
+) -> PackResult:
+    """Pack a corpus into ``dest``; ``origin`` is what shardkit.json says of where it came from."""
+    with os_errors(f"packing into {dest}"), ExitStack() as stack:
+        place = stack.enter_context(Destination(dest, source, options.overwrite))
+        place.prepare({"corpus": corpus.spec(), "options": options.lasting()})
+        context = _context(place, options)
+        engine = stack.enter_context(_engine(source, corpus, context, options, place.lock_fd))
+        progress = stack.enter_context(Progress("packing", options.progress))
+        started = time.perf_counter()
+        jobs = _Jobs(corpus, place.work, context.scratch, options, progress)
+        heads = jobs.run(engine)
+        if not any(head.num_rows for head in heads):
+            raise CorpusError(f"nothing could be packed from {source}: every input was rejected")
+        info = _assemble(place, corpus, heads, options, origin)
+        place.finish(dump_info(info))
+        return _result(place.dest, corpus, info, heads, jobs, time.perf_counter() - started)
+
+
+def _context(place: Destination, options: PackOptions) -> JobContext:
+    context = JobContext(
+        dest=str(place.dest),
+        work=str(place.work),
+        to=options.to,
+        compression=options.compression,
+        skip_bad=options.on_error == "skip",
+        check_images=options.check_images,
+    )
+    context.scratch.mkdir(exist_ok=True)
+    return context
+
+
+def _engine(
+    source: Path, corpus: Corpus, context: JobContext, options: PackOptions, lock_fd: int
+) -> Engine:
+    if options.num_workers == 1:
+        return InProcess(corpus, context)
+    return Processes(options.num_workers, source, corpus, context, lock_fd)
+
+
+class _Jobs:
+    """All jobs of a pack: listed, minus those done before, run, and their rejects counted."""
+
+    def __init__(
+        self, corpus: Corpus, work: Path, scratch: Path, options: PackOptions, progress: Progress
+    ) -> None:
+        self._work = work
+        self._options = options
+        self._progress = progress
+        self._first_reject = ""
+        self.listing = Listing(work)
+        self.num_rejects = 0
+        self.resumed: list[PartHead] = []
+        self._jobs = list_jobs(corpus, self.listing, options, scratch)
+
+    def run(self, engine: Engine) -> list[PartHead]:
+        """Run what is open; all parts' heads, train first, then by split and shard."""
+        if self.listing.is_resumed:
+            self._jobs = iter(list(self._jobs))  # refuses a changed input before any work
+        heads = []
+        for head in engine.run(self._open(), self._progress):
+            heads.append(head)
+            self._count(head)
+        heads += self.resumed
+        return sorted(heads, key=lambda head: (head.split != "train", head.split, head.shard))
+
+    def _open(self) -> Iterator[Job]:
+        for job in self._jobs:
+            head = self._finished(job)
+            if head is None:
+                yield job
+            else:
+                self.resumed.append(head)
+                self._count(head)
+        self._progress.expect(self.listing.num_entries)
+        self._refuse_many()
+
+    def _finished(self, job: Job) -> PartHead | None:
+        head = read_head(part_path(self._work, job.split, job.shard))
+        if head is not None and head.segment != job.digest:
+            raise self.listing.changed(f"those of shard {job.stem}")
+        return head
+
+    def _count(self, head: PartHead) -> None:
+        if head.rejects:
+            path, reason = head.rejects[0]
+            self._first_reject = self._first_reject or f"{path}: {reason}"
+            self.num_rejects += len(head.rejects)
+            self._refuse_many()
+
+    def _refuse_many(self) -> None:
+        total, most = self.listing.num_entries, self._options.max_rejects
+        if self.listing.is_complete and self.num_rejects > most * total:
+            raise TooManyRejectsError(
+                f"{self.num_rejects} of {total} inputs were rejected, more than the share of {most:g}"
+                f" that max_rejects allows; the first: {self._first_reject}"
+            )
+
+
+def _assemble(
+    place: Destination,
+    corpus: Corpus,
+    heads: list[PartHead],
+    options: PackOptions,
+    origin: dict[str, Any] | None,
+) -> DatasetInfo:
+    fields = sorted({name for head in heads for name in head.encodings})
+    info = DatasetInfo(
+        container=get_format(options.to).name,
+        fields=fields,
+        classes=corpus.classes,
+        corpus=_origin(corpus, options) if origin is None else origin,
+    )
+    for name in dict.fromkeys(head.split for head in heads):
+        own = [head for head in heads if head.split == name]
+        split = assemble_split(place.dest, place.work, name, own, info, corpus.kind != "dataset")
+        info.splits[name] = split
+    rejects = [reject for head in heads for reject in head.rejects]
+    if rejects:
+        lines = (json.dumps({"path": path, "reason": reason}) + "\n" for path, reason in rejects)
+        atomic_write(place.dest / REJECTED_NAME, (line.encode() for line in lines))
+    return info
+
+
+def _origin(corpus: Corpus, options: PackOptions) -> dict[str, Any]:
+    """What shardkit.json keeps of the input: enough for ``verify --against`` to list it again."""
+    kept = {name: value for name, value in corpus.spec().items() if name != "classes"}
+    return kept if options.limit is None else {**kept, "limit": options.limit}
+
+
+def _result(
+    dest: Path,
+    corpus: Corpus,
+    info: DatasetInfo,
+    heads: list[PartHead],
+    jobs: _Jobs,
+    seconds: float,
+) -> PackResult:
+    splits = info.splits.values()
+    return PackResult(
+        dest=dest,
+        container=info.container,
+        kind=corpus.kind,
+        splits={split.name: split.num_rows for split in splits},
+        num_samples=sum(split.num_rows for split in splits),
+        num_shards=len(heads),
+        num_rejects=jobs.num_rejects,
+        input_bytes=jobs.listing.num_bytes,
+        dataset_bytes=sum(sum(head.file_bytes.values()) for head in heads)
+        + sum(num_bytes for split in splits for num_bytes, _ in split.files.values()),
+        resumed_shards=len(jobs.resumed),
+        seconds=seconds,
+        ignored=dict(corpus.ignored),
+    )

@@ -1,0 +1,65 @@
+"""Which entry goes where: pure functions from runs to shards.
+
+Nothing here knows of workers, so contents never depend on their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import xxhash
+
+from shardkit.corpus.base import Run
+
+
+def cut(runs: Iterable[Run], shard_bytes: int) -> Iterator[list[Run]]:
+    """Cut the runs of one split into shards of at most ``shard_bytes`` input bytes.
+
+    A shard has at least one entry, so a single larger one gets a shard to itself.
+    """
+    shard: list[Run] = []
+    room = shard_bytes
+    for run in runs:
+        ends = np.cumsum(np.array(run.sizes, np.int64))
+        start = 0
+        while start < len(run):
+            before = int(ends[start - 1]) if start else 0
+            stop = int(np.searchsorted(ends, before + room, side="right"))
+            if stop == start and not shard:
+                stop = start + 1
+            if stop > start:
+                shard.append(run.slice(start, stop))
+                room -= int(ends[stop - 1]) - before
+            if stop < len(run):
+                yield shard
+                shard, room = [], shard_bytes
+            start = stop
+    if shard:
+        yield shard
+
+
+def take(runs: Iterable[Run], limit: int | None) -> Iterator[Run]:
+    """The first ``limit`` entries."""
+    left = limit
+    for run in runs:
+        if left is None:
+            yield run
+            continue
+        if left:
+            yield run.slice(0, min(left, len(run)))
+        left -= min(left, len(run))
+        if not left:
+            return
+
+
+def draw(
+    keys: Iterable[bytes], seed: int, purpose: str
+) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """One pseudo-random number a key: XXH3-64 of the key, seeded by (seed, purpose).
+
+    Depends on nothing but its arguments, so an order drawn today is drawn again in ten years.
+    """
+    salt = xxhash.xxh3_64_intdigest(f"{purpose} {seed}".encode())
+    digest = xxhash.xxh3_64_intdigest
+    return np.fromiter((digest(key, salt) for key in keys), np.uint64)

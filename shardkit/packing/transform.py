@@ -1,0 +1,56 @@
+"""What happens to samples between reading and writing."""
+
+from __future__ import annotations
+
+import io
+
+from shardkit.errors import UsageError
+from shardkit.images.sniff import IMAGE_FIELDS
+from shardkit.sample import SampleBatch, Value
+
+
+def check_images(batch: SampleBatch) -> SampleBatch:
+    """Move samples whose pictures do not decode to ``rejects``.
+
+    Raises:
+        UsageError: neither pillow-simd nor pillow is installed.
+    """
+    names = [name for name in batch.columns if name in IMAGE_FIELDS]
+    reasons: dict[int, str] = {}
+    for name in names:
+        for i, value in enumerate(batch.columns[name]):
+            if value is not None and (reason := _decode_error(value)):
+                reasons[i] = reason
+    return drop(batch, reasons) if reasons else batch
+
+
+def drop(batch: SampleBatch, reasons: dict[int, str]) -> SampleBatch:
+    """Without the samples at the given places, which become rejects."""
+    kept = [i for i in range(len(batch)) if i not in reasons]
+    rejects = [
+        (batch.keys[i].decode(errors="backslashreplace"), reason)
+        for i, reason in sorted(reasons.items())
+    ]
+    columns = {name: [values[i] for i in kept] for name, values in batch.columns.items()}
+    return SampleBatch(
+        [batch.keys[i] for i in kept],
+        [batch.paths[i] for i in kept],
+        {n: v for n, v in columns.items() if any(x is not None for x in v)},
+        batch.rejects + rejects,
+    )
+
+
+def _decode_error(value: Value) -> str | None:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise UsageError(
+            "checking images needs a decoder: pip install 'shardkit[simd]' or 'shardkit[pillow]'"
+        ) from error
+    try:
+        with Image.open(io.BytesIO(value)) as image:
+            image.load()
+    # Decoders of damaged files raise nearly anything: struct.error, SyntaxError, zlib.error ...
+    except Exception as error:
+        return f"does not decode: {type(error).__name__}: {error}"
+    return None

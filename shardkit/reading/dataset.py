@@ -1,0 +1,251 @@
+"""The map-style dataset, batch first: ``read`` many rows at once, or index one."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.errors import ChecksumError, UsageError
+from shardkit.index import DatasetInfo
+from shardkit.indexing.locate import Located, locate
+from shardkit.reading.values import Column, Decode, read_column
+from shardkit.sample import KEY, sample_checksums
+from shardkit.shards import Gather, Rows, ShardReader
+
+Batch = dict[str, Column]
+
+
+class Dataset:
+    """Samples of one split of a packed dataset, in any container format.
+
+    A torch map-style dataset: ``len(ds)``, ``ds[i]``, ``ds.__getitems__(rows)``; give it to a
+    ``torch.utils.data.DataLoader`` as it is. Pickles, forks and spawns freely: files are mapped on
+    first use in each process. Values are read-only views of mapped files where they need no
+    decoding; ``bytes(value)`` copies one. A shard that is truncated *while it is mapped* ends the
+    process (SIGBUS), as with every memory map.
+
+    Args:
+        path: folder of a dataset, or of WebDataset tars made by others, or one such tar.
+        split: split name; may be left out where there is one, or one called ``train``.
+        decode: True decodes ``cls``, ``txt``, ``json`` and ``npy``; ``"pil"`` pictures too; False
+            gives canonical bytes of everything.
+        verify: compare each sample with its checksum as it is read.
+        fields: fields to read, if not all.
+
+    Raises:
+        ShardMissingError: no dataset there. IndexFileError: its index is damaged.
+        UsageError: no such split or field.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        split: str | None = None,
+        *,
+        decode: Decode = True,
+        verify: bool = False,
+        fields: Sequence[str] | None = None,
+    ) -> None:
+        if decode not in (True, False, "pil"):
+            raise UsageError(f"decode must be True, False or 'pil', got {decode!r}")
+        self.path = Path(path)
+        self.decode = decode
+        self.verify = verify
+        self._located = locate(self.path)
+        self.split = _choose_split(self.info, split, path)
+        self.fields = _choose_fields(self.info, fields)
+        self._rows: Rows | None = None
+        self._reader: ShardReader | None = None
+        self.reader  # noqa: B018  an index that does not fit should be said now
+
+    @property
+    def info(self) -> DatasetInfo:
+        """What the dataset says about itself."""
+        return self._located.info
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Class names in index order."""
+        return self.info.classes
+
+    @property
+    def reader(self) -> ShardReader:
+        """The rows underneath, opened on first use in each process."""
+        if self._reader is None:
+            place: Located = self._located
+            split = place.info.splits[self.split]
+            self._reader = ShardReader(place.folder, place.info, split)
+        return self._reader
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_reader": None}
+
+    def __len__(self) -> int:
+        return self.info.splits[self.split].num_rows if self._rows is None else len(self._rows)
+
+    def __repr__(self) -> str:
+        where = f"{self._located.folder.name}/{self.split}"
+        return f"<Dataset {where}: {len(self)} samples of {', '.join(self.fields)} in {self.info.container}>"
+
+    # --- reading --------------------------------------------------------------------------
+
+    def read(self, rows: Sequence[int] | Rows) -> Batch:
+        """The samples at ``rows``, column by column, in that order.
+
+        Args:
+            rows: (B,) row numbers from 0, in any order, repeats allowed.
+
+        Returns:
+            field -> values, as :func:`shardkit.reading.values.read_column` says.
+
+        Raises:
+            IndexError: a row outside the dataset. DataError: a sample is damaged.
+        """
+        batch = self._gather(rows)
+        return {name: read_column(self.reader, batch, name, self.decode) for name in self.fields}
+
+    def read_into(
+        self, rows: Sequence[int] | Rows, field: str, out: np.ndarray[Any, np.dtype[np.uint8]]
+    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Copy the stored values of one bytes field into one buffer, end to end.
+
+        Args:
+            rows: (B,) row numbers. field: its name. out: (N,) uint8, writable, contiguous.
+
+        Returns:
+            (B + 1,) int64: value i is ``out[offsets[i]:offsets[i + 1]]``; absent ones are empty.
+
+        Raises:
+            UsageError: ``out`` is too small.
+        """
+        values = self.reader.canonical(self._gather(rows), field)
+        sizes = [0 if value is None else len(value) for value in values]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(sizes, np.int64))])
+        if offsets[-1] > out.nbytes:
+            raise UsageError(
+                f"out has {out.nbytes} bytes, these {len(sizes)} values need {offsets[-1]}"
+            )
+        view = memoryview(out).cast("B")
+        at = 0
+        for value, size in zip(values, sizes, strict=True):
+            if value is not None:
+                view[at : at + size] = value
+            at += size
+        return offsets
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        """One sample: its ``__key__`` and the fields it has."""
+        return self.__getitems__([row])[0]
+
+    def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
+        """Samples as torch's DataLoader asks for them: one read for the whole batch."""
+        numbers = [self._wrap(row) for row in rows]
+        batch = self._gather(numbers)
+        columns = {name: read_column(self.reader, batch, name, self.decode) for name in self.fields}
+        keys = [self.reader.index.name(row)[0] for row in batch.rows.tolist()]
+        return [
+            {KEY: key.decode(errors="surrogateescape")}
+            | {name: v for name, values in columns.items() if (v := values[i]) is not None}
+            for i, key in enumerate(keys)
+        ]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[row] for row in range(len(self)))
+
+    def _wrap(self, row: int) -> int:
+        number = operator.index(row)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"row {row} is outside 0..{len(self) - 1}")
+        return number % len(self)
+
+    def _gather(self, rows: Sequence[int] | Rows) -> Gather:
+        batch = self.reader.gather(self._real(rows))
+        if self.verify:
+            self._check(batch)
+        return batch
+
+    def _real(self, rows: Sequence[int] | Rows) -> Rows:
+        """Rows of the split, from rows of this dataset, which may be a selection."""
+        numbers = np.asarray(rows, np.int64)
+        if self._rows is None:
+            return numbers
+        if len(numbers) and not (0 <= numbers.min() and numbers.max() < len(self._rows)):
+            raise IndexError(f"row outside 0..{len(self._rows) - 1} of a selection")
+        return self._rows[numbers]
+
+    def _check(self, batch: Gather) -> None:
+        columns = {name: self.reader.canonical(batch, name) for name in self.info.fields}
+        found = sample_checksums(columns, len(batch.rows))
+        bad = np.flatnonzero(found != batch.table[:, 0].view(np.uint64))
+        if len(bad):
+            where = self.reader.where(int(batch.rows[bad[0]]))
+            raise ChecksumError(f"{where}: its bytes differ from those packed; restore the shard")
+
+    # --- the rest -------------------------------------------------------------------------
+
+    def column(self, name: str) -> Column:
+        """One whole column; ``column("cls")`` is (N,) int64, read from the index alone."""
+        _choose_fields(self.info, [name])
+        rows = np.arange(len(self), dtype=np.int64)
+        return read_column(self.reader, self._gather(rows), name, self.decode)
+
+    def keys(self, rows: Iterable[int] | None = None) -> list[str]:
+        """Keys of the given rows, or of all."""
+        numbers = range(len(self)) if rows is None else rows
+        real = numbers if self._rows is None else (int(self._rows[row]) for row in numbers)
+        name = self.reader.index.name
+        return [name(row)[0].decode(errors="surrogateescape") for row in real]
+
+    def find(self, key: str) -> int:
+        """Row of a sample by its key, by binary search. Raises KeyError if there is none."""
+        row = self.reader.index.find(key.encode(errors="surrogateescape"))
+        if row is not None and self._rows is not None:
+            inside = np.flatnonzero(self._rows == row)
+            row = int(inside[0]) if len(inside) else None
+        if row is None:
+            raise KeyError(key)
+        return row
+
+    def select(self, rows: Sequence[int] | Rows) -> Dataset:
+        """A dataset of these rows, in this order, sharing nothing but files."""
+        numbers = np.asarray(rows)
+        if numbers.dtype == bool:
+            numbers = np.flatnonzero(numbers)
+        numbers = numbers.astype(np.int64)
+        if len(numbers) and not (0 <= numbers.min() and numbers.max() < len(self)):
+            raise IndexError(f"select: a row is outside 0..{len(self) - 1}")
+        chosen = object.__new__(Dataset)
+        chosen.__dict__.update(self.__getstate__())
+        chosen._rows = numbers if self._rows is None else self._rows[numbers]
+        return chosen
+
+    def advise(self, rows: Sequence[int] | Rows) -> None:
+        """Tell the kernel that these rows will be read soon; returns at once.
+
+        Does nothing on platforms without ``madvise``.
+        """
+        self.reader.announce(self.reader.gather(self._real(rows)), self.fields)
+
+
+def _choose_split(info: DatasetInfo, split: str | None, path: str | Path) -> str:
+    names = list(info.splits)
+    if split is None:
+        split = names[0] if len(names) == 1 else "train"
+        if split not in names:
+            raise UsageError(f"{path} has splits {', '.join(names)}; name one with split=")
+    if split not in names:
+        raise UsageError(f"{path} has no split {split!r}, only {', '.join(names)}")
+    return split
+
+
+def _choose_fields(info: DatasetInfo, fields: Sequence[str] | None) -> list[str]:
+    if fields is None:
+        return info.fields
+    unknown = sorted(set(fields) - set(info.fields))
+    if unknown:
+        raise UsageError(f"no field {unknown[0]!r} here, only {', '.join(info.fields)}")
+    return [*fields]

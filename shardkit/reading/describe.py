@@ -1,0 +1,114 @@
+"""``info``: what is in a dataset, and how to open it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.index import NO_INT, DatasetInfo, RowIndex, SplitInfo
+from shardkit.indexing.locate import locate
+
+ORDER_SAMPLES = 4096
+"""Labels looked at to tell whether they lie in order."""
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """One split in numbers; sizes in bytes. ``labels_in_order``: None where there are no labels."""
+
+    num_samples: int
+    num_shards: int
+    shard_bytes: int
+    index_bytes: int
+    fingerprint: str
+    encodings: dict[str, str]
+    labels_in_order: bool | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What ``shardkit info`` prints."""
+
+    path: str
+    container: str
+    corpus: dict[str, Any]
+    fields: list[str]
+    classes: list[str] | None
+    splits: dict[str, SplitSummary]
+    open_with: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def info(dataset: str | Path) -> Summary:
+    """Describe a dataset without reading its samples.
+
+    Raises:
+        ShardMissingError: there is none. IndexFileError: its index is damaged.
+    """
+    path = Path(dataset)
+    place = locate(path)
+    splits = {
+        name: _summarise(place.folder, place.info, split)
+        for name, split in place.info.splits.items()
+    }
+    return Summary(
+        str(path),
+        place.info.container,
+        place.info.corpus,
+        place.info.fields,
+        place.info.classes,
+        splits,
+        _how_to_open(path, place.info),
+    )
+
+
+def _summarise(folder: Path, info: DatasetInfo, split: SplitInfo) -> SplitSummary:
+    return SplitSummary(
+        num_samples=split.num_rows,
+        num_shards=len(split.shards),
+        shard_bytes=sum(sum(shard.file_bytes.values()) for shard in split.shards),
+        index_bytes=sum(num_bytes for num_bytes, _ in split.files.values()),
+        fingerprint=split.fingerprint,
+        encodings={name: _encoding(split, name) for name in info.fields},
+        labels_in_order=_labels_in_order(folder, info, split),
+    )
+
+
+def _encoding(split: SplitInfo, name: str) -> str:
+    found = set()
+    for layout in split.layouts:
+        if name in layout:
+            encoding = layout[name]
+            shape = list(encoding.shape) if encoding.dtype else ""
+            found.add(f"{encoding.kind} {encoding.dtype}{shape} {encoding.codec}".strip())
+    return " or ".join(sorted(found)) or "absent"
+
+
+def _labels_in_order(folder: Path, info: DatasetInfo, split: SplitInfo) -> bool | None:
+    """Whether labels lie sorted, judged by rows spread over the split."""
+    if "cls" not in info.fields or split.num_rows < 2:
+        return None
+    index = RowIndex(folder, info, split)
+    step = max(1, split.num_rows // ORDER_SAMPLES)
+    labels = index.table[::step, index.column["cls"]]
+    labels = labels[labels != NO_INT]
+    if len(np.unique(labels)) < 2:
+        return None
+    return bool((np.diff(labels) >= 0).all())
+
+
+def _how_to_open(path: Path, info: DatasetInfo) -> list[str]:
+    split = next(iter(info.splits), "train")
+    stem = f"{path}/{split}-00000"
+    own = {
+        "lmdb": f'lmdb.open("{stem}.lmdb", subdir=False, readonly=True, lock=False)',
+        "hdf5": f'h5py.File("{stem}.h5")',
+        "webdataset": f'webdataset.WebDataset("{stem}.tar", shardshuffle=False)',
+        "npy": f'numpy.load("{stem}.{info.fields[0] if info.fields else "__key__"}.npy", mmap_mode="r")',
+    }
+    return [f'shardkit.open("{path}", split="{split}")', own[info.container]]

@@ -1,0 +1,118 @@
+"""Fixtures and helpers all tests share."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+CONTAINERS = ["lmdb", "hdf5", "webdataset", "npy"]
+
+
+def picture(seed: int, size: int = 16, kind: str = "JPEG") -> bytes:
+    """A small real picture: a smooth gradient of its own."""
+    grid = np.mgrid[0:size, 0:size].sum(0) * (seed % 7 + 1) + seed * 13
+    pixels = np.stack([grid, grid[::-1], grid.T[::-1]], axis=-1).astype(np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, kind)
+    return out.getvalue()
+
+
+def write(path: Path, data: bytes | str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Relative path -> bytes of every file below a folder."""
+    return {
+        os.fsdecode(os.fsencode(path.relative_to(folder))): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def make_images(root: Path, per_class: int = 12, classes: int = 3) -> Path:
+    for c in range(classes):
+        for i in range(per_class):
+            write(root / f"class{c}" / f"img.{i:03d}.jpg", picture(c * 100 + i))
+    return root
+
+
+def make_pairs(root: Path) -> Path:
+    """Absent fields, empty values, odd cls and json bytes, arrays, names with dots."""
+    for i in range(12):
+        stem = f"{i:04d}"
+        write(root / f"{stem}.jpg", picture(i))
+        write(root / f"{stem}.cls", [b"7", b"-3\n", b" 12", b"0"][i % 4])
+        if i % 3:
+            write(root / f"{stem}.txt", "" if i == 4 else f"caption {i}\r\n")
+        if i % 4 == 0:
+            write(root / f"{stem}.json", '{ "b" : 1,\n  "a": [1.0, %d] }\n' % i)
+        if i % 5 == 0:
+            out = io.BytesIO()
+            np.save(out, np.arange(i * 3, dtype=np.float32).reshape(i, 3))
+            write(root / f"{stem}.feat.npy", out.getvalue())
+    write(root / "dotted.dir" / "IMG 50%.jpg", picture(90))
+    write(root / "dotted.dir" / "IMG 50%.txt", "x")
+    return root
+
+
+def make_arrays(root: Path, ragged: bool = False) -> Path:
+    for i in range(10):
+        out = io.BytesIO()
+        np.save(out, np.full((i if ragged else 4, 5), i, np.int16))
+        write(root / f"a{i}.npy", out.getvalue())
+    return root
+
+
+def make_jsonl(root: Path) -> Path:
+    lines = [json.dumps({"text": f"line {i} \u00e9", "n": i}) for i in range(40)]
+    write(root / "a.jsonl", "\n".join(lines[:25]) + "\n")
+    write(root / "b.jsonl", "\r\n".join(lines[25:]))
+    return root
+
+
+def make_texts(root: Path) -> Path:
+    for i in range(9):
+        write(root / f"doc{i}.txt", "" if i == 3 else f"text {i}\n" * i)
+    write(root / "sub" / "read.me.md", "# title\r\n")
+    return root
+
+
+CORPORA = {
+    "images": make_images,
+    "pairs": make_pairs,
+    "arrays": make_arrays,
+    "ragged": lambda root: make_arrays(root, ragged=True),
+    "jsonl": make_jsonl,
+    "texts": make_texts,
+}
+
+
+@pytest.fixture(params=CORPORA)
+def corpus(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """One small folder of each kind of input."""
+    return CORPORA[request.param](tmp_path / "source")
+
+
+@pytest.fixture(params=CONTAINERS)
+def container(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind() -> Iterator[None]:
+    """After each test: the same working directory, no new shared memory."""
+    cwd, shared = Path.cwd(), set(os.listdir("/dev/shm")) if Path("/dev/shm").is_dir() else set()
+    yield
+    assert Path.cwd() == cwd
+    if shared:
+        assert set(os.listdir("/dev/shm")) <= shared

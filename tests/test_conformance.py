@@ -1,0 +1,228 @@
+"""One contract over all formats: what goes in comes out, from every container alike."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shardkit
+from conftest import CONTAINERS, make_arrays, make_images, make_pairs, tree, write
+from shardkit.errors import ChecksumError, UsageError
+from shardkit.index import read_info
+
+OPTIONS = {"shard_size": "3kB", "workers": 1, "progress": False}
+
+
+def same(a: object, b: object) -> bool:
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and np.array_equal(a, b)
+    return bool(a == b)
+
+
+def test_pack_verify_unpack(corpus: Path, container: str, tmp_path: Path) -> None:
+    packed = shardkit.pack(corpus, tmp_path / "packed", to=container, **OPTIONS)
+    assert packed.num_samples > 0 and packed.num_rejects == 0
+    result = shardkit.verify(tmp_path / "packed", against=corpus)
+    assert result.ok, result.problems
+    assert result.num_compared == result.num_samples == packed.num_samples
+    shardkit.unpack(tmp_path / "packed", tmp_path / "back")
+    assert tree(tmp_path / "back") == tree(corpus)
+
+
+def test_all_containers_hold_the_same(corpus: Path, tmp_path: Path) -> None:
+    made = {}
+    for name in CONTAINERS:
+        shardkit.pack(corpus, tmp_path / name, to=name, **OPTIONS)
+        made[name] = shardkit.open(tmp_path / name)
+    first = made["lmdb"]
+    split = first.split
+    for name, ds in made.items():
+        assert len(ds) == len(first)
+        assert ds.keys() == first.keys()
+        for row in range(len(ds)):
+            assert same(ds[row], first[row]), (name, row)
+        assert (
+            read_info(tmp_path / name).splits[split].fingerprint
+            == read_info(tmp_path / "lmdb").splits[split].fingerprint
+        )
+
+
+@pytest.mark.parametrize("pair", list(permutations(CONTAINERS, 2)), ids="-".join)
+def test_convert_there_and_back_is_the_identity(pair: tuple[str, str], tmp_path: Path) -> None:
+    a, b = pair
+    for kind, make in {"pairs": make_pairs, "images": make_images, "arrays": make_arrays}.items():
+        source = make(tmp_path / kind)
+        folder = tmp_path / f"{kind}-out"
+        shardkit.pack(source, folder / "a", to=a, **OPTIONS)
+        shardkit.convert(folder / "a", folder / "b", to=b, workers=1)
+        shardkit.convert(folder / "b", folder / "c", to=a, workers=1)
+        assert tree(folder / "a") == tree(folder / "c")
+        shardkit.pack(source, folder / "direct", to=b, **OPTIONS)
+        assert tree(folder / "b") == tree(folder / "direct")
+
+
+def test_worker_count_and_destination_do_not_show(container: str, tmp_path: Path) -> None:
+    source = make_images(tmp_path / "source", per_class=20)
+    one = shardkit.pack(source, tmp_path / "one", to=container, shard_size="2kB", workers=1)
+    two = shardkit.pack(source, tmp_path / "two" / "x", to=container, shard_size="2kB", workers=2)
+    assert one.num_shards == two.num_shards > 5
+    assert tree(tmp_path / "one") == tree(tmp_path / "two" / "x")
+
+
+class TestReading:
+    @pytest.fixture
+    def ds(self, container: str, tmp_path: Path) -> shardkit.Dataset:
+        source = make_images(tmp_path / "source")
+        shardkit.pack(source, tmp_path / "packed", to=container, **OPTIONS)
+        return shardkit.open(tmp_path / "packed")
+
+    def test_batch_equals_single_reads(self, ds: shardkit.Dataset) -> None:
+        rows = [5, 0, 35, 5, 17]
+        batch = ds.read(rows)
+        singles = [ds[row] for row in rows]
+        assert [bytes(v) for v in batch["jpg"]] == [bytes(s["jpg"]) for s in singles]
+        assert batch["cls"].tolist() == [s["cls"] for s in singles] == [0, 0, 2, 0, 1]
+        assert batch["cls"].dtype == np.int64
+        assert [s["__key__"] for s in ds.__getitems__(rows)] == ds.keys(rows)
+
+    def test_read_into_one_buffer(self, ds: shardkit.Dataset) -> None:
+        rows = [30, 2, 2]
+        out = np.zeros(100_000, np.uint8)
+        offsets = ds.read_into(rows, "jpg", out)
+        for i, row in enumerate(rows):
+            assert out[offsets[i] : offsets[i + 1]].tobytes() == bytes(ds[row]["jpg"])
+        with pytest.raises(UsageError, match="out has 10 bytes"):
+            ds.read_into(rows, "jpg", out[:10])
+
+    def test_columns_select_find(self, ds: shardkit.Dataset) -> None:
+        assert ds.column("cls").tolist() == [0] * 12 + [1] * 12 + [2] * 12
+        part = ds.select(ds.column("cls") == 1)
+        assert len(part) == 12 and part[0]["__key__"] == "class1/img.000"
+        assert part.keys() == ds.keys(range(12, 24))
+        assert part.select([3, 1]).keys() == ["class1/img.003", "class1/img.001"]
+        assert ds.find("class2/img.004") == 28 and part.find("class1/img.004") == 4
+        for missing in ("class2/img.04", ""):
+            with pytest.raises(KeyError):
+                ds.find(missing)
+        with pytest.raises(KeyError):
+            part.find("class2/img.004")
+
+    def test_rows_outside(self, ds: shardkit.Dataset) -> None:
+        assert ds[-1]["__key__"] == ds[35]["__key__"]
+        for bad in (36, -37):
+            with pytest.raises(IndexError):
+                ds[bad]
+        with pytest.raises(IndexError):
+            ds.read([0, 36])
+        with pytest.raises(IndexError):
+            ds.read([-1])
+        assert ds.read([])["jpg"] == []
+
+    def test_a_selection_checks_its_own_bounds(self, ds: shardkit.Dataset) -> None:
+        part = ds.select([3, 4])
+        for bad in ([2], [-1]):
+            with pytest.raises(IndexError):
+                part.read(bad)
+
+    def test_pickles_and_decodes(self, ds: shardkit.Dataset) -> None:
+        again = pickle.loads(pickle.dumps(ds))
+        assert bytes(again[7]["jpg"]) == bytes(ds[7]["jpg"])
+        pil = shardkit.open(ds.path, decode="pil")
+        assert pil[3]["jpg"].size == (16, 16)
+        raw = shardkit.open(ds.path, decode=False, fields=["cls"])
+        assert [bytes(v) for v in raw.read([0, 20])["cls"]] == [b"0", b"1"]
+
+    def test_torch_loader(self, ds: shardkit.Dataset) -> None:
+        from torch.utils.data import DataLoader
+
+        small = shardkit.open(ds.path, fields=["cls"])
+        for workers in (0, 2):
+            loader = DataLoader(small, batch_size=5, num_workers=workers)
+            assert torch_labels(loader) == ds.column("cls").tolist()
+
+    def test_verify_on_read(self, ds: shardkit.Dataset) -> None:
+        checked = shardkit.open(ds.path, verify=True)
+        assert checked.read(range(len(checked)))["cls"].tolist() == ds.column("cls").tolist()
+        jpg = bytes(ds[3]["jpg"])
+        shard = next(p for p in sorted(ds.path.glob("train-*")) if jpg in p.read_bytes())
+        data = bytearray(shard.read_bytes())
+        data[data.index(jpg) + 40] ^= 1
+        shard.write_bytes(data)
+        with pytest.raises(ChecksumError, match=r"class0/img.003"):
+            shardkit.open(ds.path, verify=True).read([3])
+
+
+def torch_labels(loader: object) -> list[int]:
+    return [int(label) for batch in loader for label in batch["cls"]]  # type: ignore[attr-defined]
+
+
+def test_reader_classes_insist_on_their_format(container: str, tmp_path: Path) -> None:
+    source = make_images(tmp_path / "source", per_class=1)
+    shardkit.pack(source, tmp_path / "packed", to=container, **OPTIONS)
+    classes = {
+        "lmdb": shardkit.readers.LMDBDataset,
+        "hdf5": shardkit.readers.HDF5Dataset,
+        "webdataset": shardkit.readers.WebDataset,
+        "npy": shardkit.readers.NpyDataset,
+    }
+    for name, reader in classes.items():
+        if name == container:
+            assert len(reader(tmp_path / "packed")) == 3
+        else:
+            with pytest.raises(UsageError, match=f"holds {container}, not {name}"):
+                reader(tmp_path / "packed")
+
+
+def test_splits(container: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    make_images(source / "train")
+    make_images(source / "val", per_class=2)
+    shardkit.pack(source, tmp_path / "packed", to=container, **OPTIONS)
+    assert len(shardkit.open(tmp_path / "packed")) == 36
+    assert len(shardkit.open(tmp_path / "packed", split="val")) == 6
+    with pytest.raises(UsageError, match="no split 'test', only train, val"):
+        shardkit.open(tmp_path / "packed", split="test")
+    shardkit.unpack(tmp_path / "packed", tmp_path / "back")
+    assert tree(tmp_path / "back") == tree(source)
+
+
+def test_shuffle_limit_and_val_fraction(container: str, tmp_path: Path) -> None:
+    source = make_images(tmp_path / "source")
+    options = {**OPTIONS, "shuffle": True, "val_fraction": 0.25}
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        shardkit.pack(source, tmp_path / name, to=container, seed=seed, **options)
+    assert tree(tmp_path / "a") == tree(tmp_path / "b")
+    train, val = (shardkit.open(tmp_path / "a", split=s).keys() for s in ("train", "val"))
+    everything = shardkit.open(tmp_path / "c").keys() + shardkit.open(tmp_path / "c", "val").keys()
+    assert len(val) == 9 and sorted(train + val) == sorted(everything)
+    assert train != sorted(train) and train + val != everything
+    assert shardkit.verify(tmp_path / "a", against=source).ok
+    shardkit.unpack(tmp_path / "a", tmp_path / "back")
+    assert tree(tmp_path / "back") == tree(source)
+    shardkit.pack(source, tmp_path / "few", to=container, limit=5, **OPTIONS)
+    assert len(shardkit.open(tmp_path / "few")) == 5
+    assert shardkit.verify(tmp_path / "few", against=source).ok
+
+
+def test_fixed_arrays_come_as_one_array(container: str, tmp_path: Path) -> None:
+    source = make_arrays(tmp_path / "source")
+    compression = 5 if container == "hdf5" else None
+    shardkit.pack(source, tmp_path / "p", to=container, compression=compression, **OPTIONS)
+    batch = shardkit.open(tmp_path / "p").read([9, 0, 4])["npy"]
+    assert batch.shape == (3, 4, 5) and batch.dtype == np.int16
+    assert batch[:, 0, 0].tolist() == [9, 0, 4]
+    assert shardkit.verify(tmp_path / "p", against=source).ok
+    shardkit.unpack(tmp_path / "p", tmp_path / "back")
+    assert tree(tmp_path / "back") == tree(source)
+
+
+def test_text_field_of_jsonl(container: str, tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", '{"t": "a"}\n\n{"t": "\\u00e9"}\n').parent
+    shardkit.pack(source / "in.jsonl", tmp_path / "p", to=container, text_field="t", **OPTIONS)
+    assert shardkit.open(tmp_path / "p").read([0, 1])["txt"] == ["a", "\u00e9"]

@@ -1,0 +1,209 @@
+"""kill -9 at random moments, then the same command again: the result of an undisturbed pack."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import shardkit
+from conftest import make_images, picture, tree, write
+from shardkit.errors import DestinationError, ResumeError, StorageError
+
+KILLS = 20
+
+
+def command(source: Path, dest: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "shardkit", "pack", str(source), str(dest), *more]
+
+
+def rows_of_processes(text: str) -> list[str]:
+    """Command lines of living processes that mention a text."""
+    found = []
+    for pid in os.listdir("/proc"):
+        if pid.isdigit() and int(pid) != os.getpid():
+            try:
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if text in line:
+                found.append(line)
+    return found
+
+
+def start(args: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def kill_after(process: subprocess.Popen[bytes], work: Path, delay: float) -> bool:
+    """Kill ``delay`` seconds after the work folder is there; whether it was still running."""
+    while process.poll() is None and not work.exists():
+        time.sleep(0.0005)
+    time.sleep(delay)
+    running = process.poll() is None
+    process.kill()
+    process.wait()
+    if process.stderr:
+        process.stderr.close()
+    return running
+
+
+def test_kill_at_random_moments(container: str, tmp_path: Path) -> None:
+    source = make_images(tmp_path / "source", per_class=100)
+    flags = ["--to", container, "--shard-size", "5kB", "--on-error", "skip", "--max-rejects", "0.1"]
+    write(source / "class1" / "broken.jpg", "this is no picture")
+    undisturbed = tmp_path / "undisturbed"
+    run = [*command(source, undisturbed, *flags), "--workers", "1", "--json"]
+    length = json.loads(subprocess.run(run, check=True, capture_output=True).stdout)["seconds"]
+    expected = tree(undisturbed)
+    assert "rejected.jsonl" in expected
+    rng = random.Random(container)
+    interrupted = 0
+    for number in range(KILLS):
+        dest = tmp_path / f"killed{number}"
+        run = command(source, dest, *flags, "--workers", str(1 + number % 2))
+        for _ in range(2 if number % 5 == 4 else 1):
+            interrupted += kill_after(start(run), dest / ".packing", rng.uniform(0, length))
+        done = subprocess.run(run, capture_output=True, text=True)
+        # Killed after its last step, there is nothing left to do.
+        assert done.returncode == 0 or "already holds a dataset" in done.stderr, done.stderr
+        assert tree(dest) == expected
+    assert interrupted >= KILLS // 2, "most kills must hit a running pack"
+
+
+def test_workers_die_with_the_packer(tmp_path: Path) -> None:
+    source = make_images(tmp_path / "source", per_class=400)
+    dest = tmp_path / "dest"
+    process = start(command(source, dest, "--to", "npy", "--shard-size", "3kB", "--workers", "2"))
+    assert kill_after(process, dest / ".packing", 0.3)
+    deadline = time.monotonic() + 5
+    while (left := rows_of_processes("shardkit.packing.worker")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert left == []
+
+
+def test_ctrl_c_keeps_a_state_to_go_on_from(tmp_path: Path) -> None:
+    source = make_images(tmp_path / "source", per_class=400)
+    dest = tmp_path / "dest"
+    run = command(source, dest, "--to", "npy", "--shard-size", "3kB", "--workers", "2")
+    process = start(run)
+    while not list((dest / ".packing").glob("*.part")):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert stderr.decode().split("\n", 1)[1].splitlines() == [  # the first line ends the ^C's own
+        "shardkit: error: interrupted; what is done is kept, run the same command again to go on"
+    ]
+    assert not (dest / "shardkit.json").exists()
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert "found done from an earlier run" in done.stdout
+    assert shardkit.verify(dest, against=source).ok
+
+
+def started(source: Path, dest: Path, **options: object) -> None:
+    """Leave a pack half done: its last file has gone bad."""
+    bad = write(source / "class9" / "bad.jpg", "no picture")
+    with pytest.raises(shardkit.errors.SampleError, match=r"class9/bad\.jpg"):
+        shardkit.pack(source, dest, to="npy", shard_size="3kB", workers=1, **options)
+    assert list((dest / ".packing").glob("*.part"))
+    bad.write_bytes(picture(5))
+    os.utime(bad, (1, 1))
+
+
+def test_changed_input_is_refused(tmp_path: Path) -> None:
+    options = {"to": "npy", "shard_size": "3kB", "workers": 1}
+    for number, (change, said) in enumerate(
+        [
+            (lambda s: os.utime(s / "class0" / "img.000.jpg", (5, 5)), "img.000.jpg"),
+            (lambda s: write(s / "class0" / "img.000.jpg", picture(9, 20)), "img.000.jpg.* changed"),
+            (lambda s: write(s / "class1" / "a.jpg", picture(1)), r"found|added"),
+            (lambda s: (s / "class2" / "img.003.jpg").unlink(), "img.003.jpg"),
+        ]
+    ):
+        source, dest = tmp_path / f"s{number}", tmp_path / f"d{number}"
+        make_images(source)
+        started(source, dest)
+        change(source)
+        with pytest.raises(ResumeError, match=said) as caught:
+            shardkit.pack(source, dest, **options)
+        assert "changed since this pack was started" in str(caught.value)
+        shardkit.pack(source, dest, overwrite=True, **options)
+        assert shardkit.verify(dest, against=source).ok
+
+
+def test_changed_options_are_refused(tmp_path: Path) -> None:
+    source, dest = make_images(tmp_path / "source"), tmp_path / "dest"
+    started(source, dest)
+    for other in ({"shuffle": True}, {"to": "lmdb"}, {"shard_size": "4kB"}, {"val_fraction": 0.1}):
+        with pytest.raises(ResumeError, match="other options: "):
+            shardkit.pack(source, dest, **{"to": "npy", "shard_size": "3kB", "workers": 1, **other})
+    name = r"to was 'npy', now 'lmdb'"
+    with pytest.raises(ResumeError, match=name):
+        shardkit.pack(source, dest, to="lmdb", shard_size="3kB")
+
+
+def test_a_second_packer_is_refused_while_the_first_lives(tmp_path: Path) -> None:
+    source = make_images(tmp_path / "source", per_class=300)
+    dest = tmp_path / "dest"
+    first = start(command(source, dest, "--to", "npy", "--shard-size", "2kB", "--workers", "2"))
+    while not (dest / ".packing" / "options.json").exists():
+        time.sleep(0.0005)
+    first.send_signal(signal.SIGSTOP)
+    try:
+        for overwrite in (False, True):
+            with pytest.raises(DestinationError, match=f"another process .process {first.pid}"):
+                shardkit.pack(source, dest, to="npy", shard_size="2kB", overwrite=overwrite)
+    finally:
+        first.kill()
+        first.wait()
+        first.stderr.close()
+    shardkit.pack(source, dest, to="npy", shard_size="2kB", workers=1)
+    assert shardkit.verify(dest, against=source).ok
+
+
+def test_a_dead_worker_is_said(tmp_path: Path) -> None:
+    source = make_images(tmp_path / "source", per_class=300)
+    dest = tmp_path / "dest"
+    run = command(source, dest, "--to", "npy", "--shard-size", "1kB", "--workers", "2")
+    process = start(run)
+    while not list((dest / ".packing").glob("*.part")):
+        time.sleep(0.001)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGKILL)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 1
+    line = stderr.decode()
+    assert line.count("\n") == 1 and "worker was killed by signal 9" in line, line
+    assert not (dest / "shardkit.json").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting a small tmpfs needs root")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_full_disk(container: str, workers: int, tmp_path: Path) -> None:
+    source = make_images(tmp_path / "source", per_class=200)
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this system does not let root mount a tmpfs")
+    try:
+        options = {"to": container, "shard_size": "40kB", "workers": workers}
+        with pytest.raises(StorageError, match="the disk is full") as caught:
+            shardkit.pack(source, small / "dest", **options)
+        assert "\n" not in str(caught.value)
+        assert not (small / "dest" / "shardkit.json").exists()
+        subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
+        shardkit.pack(source, small / "dest", **options)
+        assert shardkit.verify(small / "dest", against=source).ok
+        shardkit.pack(source, tmp_path / "dest", **options)
+        assert tree(small / "dest") == tree(tmp_path / "dest")
+    finally:
+        subprocess.run(["umount", str(small)], check=True)

@@ -1,0 +1,42 @@
+"""Gathered writes, also where the system takes only part of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shardkit.formats.writev import IOV_MAX, Buffer, write_all
+
+
+@pytest.mark.parametrize(
+    "sizes", [[], [0], [0, 0, 5], [3, 0, 4], [1] * (3 * IOV_MAX + 1), [1 << 20]]
+)
+@pytest.mark.parametrize("at_most", [None, 1, 7, 100_000])
+def test_all_bytes_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int], at_most: int | None
+) -> None:
+    buffers: list[Buffer] = [bytes([i % 251]) * n for i, n in enumerate(sizes)]
+    buffers[1::2] = [memoryview(b) for b in buffers[1::2]]
+    if at_most is not None:
+        at_most = max(at_most, sum(sizes) // 1000)
+        monkeypatch.setattr(os, "pwritev", short_writer(at_most))
+    with (tmp_path / "f").open("wb") as out:
+        out.write(b"head")
+        out.flush()
+        end = write_all(out.fileno(), iter(buffers), 4)
+    assert end == 4 + sum(sizes)
+    assert (tmp_path / "f").read_bytes() == b"head" + b"".join(buffers)
+
+
+def short_writer(at_most: int):  # type: ignore[no-untyped-def]
+    def pwritev(fd: int, buffers: list[Buffer], offset: int) -> int:
+        assert len(buffers) <= IOV_MAX
+        return os.pwrite(fd, b"".join(buffers)[:at_most], offset)
+
+    return pwritev
+
+
+def test_limit_of_this_system() -> None:
+    assert os.sysconf("SC_IOV_MAX") >= IOV_MAX

@@ -1,0 +1,330 @@
+"""Timing: the order of rounds, the arithmetic, the page cache and the machine's limits."""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+import statistics
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkit.errors import UsageError
+from shardkit.measure.machine import cold_read, describe, machine, memory_copy, synced_write
+from shardkit.measure.pagecache import cache_state, evict, resident_fraction
+from shardkit.measure.timing import Measurement, Result, Row, Work, interleave, render
+
+PAGE = mmap.PAGESIZE
+seconds = st.floats(1e-6, 1e3)
+counts = st.integers(1, 10**9)
+Rounds = list[tuple[float, int, float, int]]
+rounds_of_two = st.lists(st.tuples(seconds, counts, seconds, counts), min_size=1, max_size=9)
+
+
+def result_of(rounds: Rounds) -> Result:
+    """Cases a and b, timed as given: (seconds, samples) of each, a round."""
+    a = tuple(Work(n, 2 * n, s) for s, n, _, _ in rounds)
+    b = tuple(Work(n, 2 * n, s) for _, _, s, n in rounds)
+    return Result({"a": Measurement("a", a), "b": Measurement("b", b)})
+
+
+# --- rounds -------------------------------------------------------------------------------
+
+
+def test_cases_run_in_turn_and_warmup_is_not_counted() -> None:
+    calls: list[str] = []
+
+    def case(name: str) -> Work:
+        calls.append(name)
+        return Work(samples=len(calls))
+
+    result = interleave({n: (lambda n=n: case(n)) for n in "abc"}, rounds=2, warmup=1)
+    assert calls == list("abc" * 3)
+    assert [work.samples for work in result["a"].works] == [4, 7]
+    assert [work.samples for work in result["c"].works] == [6, 9]
+
+
+def test_the_clock_covers_the_whole_call_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+
+    def takes(seconds: float) -> Work:
+        clock[0] += seconds
+        return Work(samples=1)
+
+    result = interleave({"slow": lambda: takes(4.0), "idle": lambda: takes(0.5)}, rounds=2)
+    assert result["slow"].seconds == [4.0, 4.0]
+    assert result["idle"].seconds == [0.5, 0.5]
+
+
+def test_a_case_may_bring_its_own_seconds() -> None:
+    result = interleave({"packer": lambda: Work(10, seconds=2.5)}, rounds=3)
+    assert result["packer"].seconds == [2.5] * 3
+    assert result.row("packer").samples_per_s == 4
+
+
+def test_a_clock_that_stood_still_gives_a_finite_rate() -> None:
+    rate = interleave({"quick": lambda: Work(1, seconds=0.0)}, rounds=1).row("quick").samples_per_s
+    assert math.isfinite(rate)
+    assert rate > 0
+
+
+@pytest.mark.parametrize(("rounds", "warmup"), [(0, 1), (-1, 0), (1, -1)])
+def test_no_rounds_are_refused(rounds: int, warmup: int) -> None:
+    with pytest.raises(UsageError, match="rounds must be 1 or more"):
+        interleave({"a": lambda: Work(1)}, rounds, warmup)
+
+
+def test_no_cases_are_refused() -> None:
+    with pytest.raises(UsageError, match="no case"):
+        interleave({})
+
+
+@pytest.mark.parametrize("bad", [{}, {"samples": -1}, {"bytes": -1}, {"samples": 1, "seconds": -1}])
+def test_work_that_is_none_is_refused(bad: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match="work"):
+        Work(**bad)
+
+
+def test_work_in_not_a_number_of_seconds_is_refused() -> None:
+    with pytest.raises(UsageError, match="nan seconds"):
+        Work(1, seconds=math.nan)
+
+
+def test_a_failing_case_ends_the_run() -> None:
+    def fails() -> Work:
+        raise RuntimeError("disk on fire")
+
+    with pytest.raises(RuntimeError, match="disk on fire"):
+        interleave({"a": fails})
+
+
+# --- arithmetic ---------------------------------------------------------------------------
+
+
+@given(rounds_of_two)
+def test_a_row_holds_medians_and_extremes(rounds: Rounds) -> None:
+    row = result_of(rounds).row("a")
+    times = [s for s, _, _, _ in rounds]
+    assert row.rounds == len(rounds)
+    assert (row.min_s, row.max_s) == (min(times), max(times))
+    assert row.median_s == statistics.median(times)
+    assert row.samples_per_s == statistics.median(n / s for s, n, _, _ in rounds)
+    assert row.bytes_per_s == pytest.approx(2 * row.samples_per_s)
+
+
+@given(rounds_of_two)
+def test_a_ratio_lies_among_those_of_the_rounds(
+    rounds: Rounds,
+) -> None:
+    each = [(n / s) / (m / t) for s, n, t, m in rounds]
+    ratio = result_of(rounds).ratio("a", "b")
+    assert min(each) <= ratio <= max(each)
+    assert sum(r <= ratio for r in each) >= len(each) / 2
+    assert sum(r >= ratio for r in each) >= len(each) / 2
+
+
+@given(rounds_of_two)
+def test_a_ratio_turned_round_is_its_inverse(rounds: Rounds) -> None:
+    if len(rounds) % 2 == 0:
+        rounds = rounds[:-1]  # the mean of two middles has no such inverse
+    result = result_of(rounds)
+    assert result.ratio("a", "b") * result.ratio("b", "a") == pytest.approx(1)
+    assert result.ratio("a", "a") == 1
+
+
+@given(rounds_of_two, st.lists(st.floats(0.1, 10), min_size=9, max_size=9))
+def test_noise_that_meets_both_sides_of_a_round_cancels(rounds: Rounds, noise: list[float]) -> None:
+    noisy = [(s * k, n, t * k, m) for (s, n, t, m), k in zip(rounds, noise, strict=False)]
+    assert result_of(noisy).ratio("a", "b") == pytest.approx(result_of(rounds).ratio("a", "b"))
+
+
+def test_the_ratio_is_the_median_of_ratios_not_the_ratio_of_medians() -> None:
+    rounds = [(1.0, 1, 2.0, 1), (10.0, 1, 40.0, 1), (100.0, 1, 50.0, 1)]
+    assert result_of(rounds).ratio("a", "b") == 2  # of 2, 4, 0.5; the medians give 4
+
+
+def test_a_ratio_may_go_by_bytes() -> None:
+    works = {"copy": Work(bytes=100, seconds=1.0), "read": Work(samples=5, bytes=80, seconds=1.0)}
+    result = Result({name: Measurement(name, (work,)) for name, work in works.items()})
+    assert result.row("read", "copy", "bytes").ratio == 0.8
+    with pytest.raises(UsageError, match="'copy' counted no samples"):
+        result.row("read", "copy")
+
+
+def test_an_unknown_case_is_named() -> None:
+    with pytest.raises(UsageError, match="no case 'c' was timed, only a, b"):
+        result_of([(1, 1, 1, 1)]).ratio("a", "c")
+
+
+def test_rows_compare_all_but_the_reference() -> None:
+    a, b = result_of([(1.0, 10, 2.0, 10)]).rows("a")
+    assert (a.reference, a.ratio) == (None, None)
+    assert (b.reference, b.ratio) == ("a", 0.5)
+
+
+def test_the_cache_state_is_known_only_where_all_rounds_agree() -> None:
+    cold, warm = Work(1, cache="cold"), Work(1, cache="warm")
+    assert Measurement("a", (cold, cold)).cache == "cold"
+    assert Measurement("a", (cold, warm)).cache == "unknown"
+    assert Measurement("a", (Work(1),)).cache == "unknown"
+
+
+# --- what is printed ----------------------------------------------------------------------
+
+
+def test_render_is_an_aligned_table() -> None:
+    rows = [
+        Row("tar cf", "warm", 5, 200_000.0, 2.1e8, 0.3, 0.29, 0.35),
+        Row("lmdb", "warm", 5, 150_000.4, 1.5e8, 0.4, 0.4, 0.5, "tar cf", 0.754, "target 0.6: met"),
+        Row("limit", "cold", 5, 0.0, 3e9, 0.034, 0.03, 0.04),
+    ]
+    assert render(rows).splitlines() == [
+        "        cache  samples/s   MB/s  seconds      min-max  ratio",
+        "tar cf  warm     200,000    210    0.300  0.290-0.350      -",
+        "lmdb    warm     150,000    150    0.400  0.400-0.500   0.75  target 0.6: met",
+        "limit   cold           -  3,000    0.034  0.030-0.040      -",
+    ]
+
+
+def test_rows_are_json() -> None:
+    row = result_of([(1.0, 10, 2.0, 10)]).row("b", "a")
+    assert json.loads(json.dumps(row.to_json())) == {
+        "name": "b",
+        "cache": "unknown",
+        "rounds": 1,
+        "samples_per_s": 5.0,
+        "bytes_per_s": 10.0,
+        "median_s": 2.0,
+        "min_s": 2.0,
+        "max_s": 2.0,
+        "reference": "a",
+        "ratio": 0.5,
+        "note": "",
+    }
+
+
+def test_machine_names_itself() -> None:
+    facts = json.loads(json.dumps(machine()))
+    assert facts["cores"] >= 1
+    assert facts["memory_bytes"] > 2**28
+    assert facts["packages"].keys() >= {"numpy", "h5py", "lmdb"}
+    assert facts["packages"].keys() & {"pillow", "pillow-simd"}
+    line = describe(facts)
+    assert "\n" not in line
+    assert facts["cpu"] in line
+    assert f"numpy {facts['packages']['numpy']}" in line
+
+
+# --- the page cache -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def file_of_ten_pages(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(10 * PAGE - 100))
+    return path
+
+
+def test_a_file_is_evicted_and_comes_back_when_read(file_of_ten_pages: Path) -> None:
+    path = file_of_ten_pages
+    assert resident_fraction(path) == 1
+    left = evict(path)
+    if left:
+        pytest.skip(f"this file system keeps {left:.0%} of a file in memory (tmpfs?)")
+    assert left == 0
+    assert resident_fraction(path) == 0
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no readahead
+        file.read(1)
+    there = resident_fraction(path)
+    assert there is not None
+    assert 0 < there < 1
+    path.read_bytes()
+    assert resident_fraction(path) == 1
+
+
+def test_several_files_count_by_their_pages(tmp_path: Path) -> None:
+    small, large, empty = tmp_path / "small", tmp_path / "large", tmp_path / "empty"
+    small.write_bytes(b"x")
+    large.write_bytes(bytes(3 * PAGE))
+    empty.write_bytes(b"")
+    if evict([small, large, empty]):
+        pytest.skip("this file system keeps files in memory (tmpfs?)")
+    small.read_bytes()
+    assert resident_fraction([small, large, empty]) == 0.25
+    assert resident_fraction(empty) == 0
+
+
+def test_eviction_says_when_a_page_would_not_go(file_of_ten_pages: Path) -> None:
+    with (
+        open(file_of_ten_pages, "rb") as file,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as held,
+    ):
+        assert len(held[:]) == 10 * PAGE - 100  # touches every page: now they are mapped
+        left = evict(file_of_ten_pages)
+    assert left is not None
+    assert left > 0.5
+    assert cache_state(left) != "cold"
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        evict([tmp_path / "nowhere"])
+
+
+def test_where_nothing_can_be_dropped_the_state_is_unknown(
+    file_of_ten_pages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "posix_fadvise")
+    assert evict(file_of_ten_pages) is None
+    assert cache_state(None) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("share", "state"),
+    [
+        (0.0, "cold"),
+        (0.01, "cold"),
+        (0.02, "unknown"),
+        (0.98, "unknown"),
+        (0.995, "warm"),
+        (1.0, "warm"),
+    ],
+)
+def test_cache_states(share: float, state: str) -> None:
+    assert cache_state(share) == state
+
+
+# --- the limits ---------------------------------------------------------------------------
+
+
+def test_memory_copy_goes_once_through_its_source() -> None:
+    work = memory_copy(1000, 10_000)()
+    assert (work.samples, work.bytes, work.cache) == (0, 10_000, "warm")
+    assert memory_copy(1000, 1000, total_bytes=5500)().bytes == 5000
+
+
+@pytest.mark.parametrize(("chunk", "source"), [(0, 10), (11, 10), (-1, 10)])
+def test_an_impossible_copy_is_refused(chunk: int, source: int) -> None:
+    with pytest.raises(UsageError, match="cannot copy"):
+        memory_copy(chunk, source)
+
+
+def test_cold_read_reads_all_of_it_from_the_disk(file_of_ten_pages: Path) -> None:
+    work = cold_read(file_of_ten_pages, chunk_bytes=PAGE)()
+    assert work.bytes == 10 * PAGE - 100
+    assert work.seconds is not None
+    assert work.cache in ("cold", "warm")  # warm: a tmpfs, and it says so
+    assert resident_fraction(file_of_ten_pages) == 1
+
+
+def test_synced_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    work = synced_write(tmp_path, 100_000)()
+    assert work.bytes == 100_000
+    assert work.seconds
+    assert list(tmp_path.iterdir()) == []
