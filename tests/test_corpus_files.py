@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -215,33 +217,31 @@ def test_a_missing_source_and_a_file_as_source(tmp_path: Path) -> None:
             list(walk(tmp_path / name))
 
 
-@pytest.fixture
-def deep(tmp_path: Path) -> Iterator[Path]:
-    """A folder to nest in: deeper than Python's own rmtree, and so pytest's, can remove."""
-    (tmp_path / "deep").mkdir()
-    yield tmp_path / "deep"
-    subprocess.run(["rm", "-rf", str(tmp_path / "deep")], check=True)
-
-
-def test_deeper_than_a_path_may_be(deep: Path) -> None:
+def test_deeper_than_a_path_may_be(tmp_path: Path) -> None:
     here = os.getcwd()
     try:
-        os.chdir(deep)
+        os.chdir(tmp_path)
         for _ in range(25):
             os.mkdir("d" * 200)
             os.chdir("d" * 200)
     finally:
         os.chdir(here)
     with no_leaks(), pytest.raises(StorageError, match="nested deeper"):
-        list(walk(deep))
+        list(walk(tmp_path))
 
 
-def test_a_thousand_levels_need_no_recursion_and_no_open_files(deep: Path) -> None:
-    folder = deep
-    for _ in range(1200):
-        folder = folder / "d"
-        folder.mkdir()
-    assert sum(1 for _ in walk(deep)) == 1201
+def test_depth_costs_neither_recursion_nor_open_files(tmp_path: Path) -> None:
+    (tmp_path / "/".join("d" * 150)).mkdir(parents=True)
+    recursion, files_limit = sys.getrecursionlimit(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_now = max(map(int, os.listdir("/proc/self/fd")))
+    try:
+        sys.setrecursionlimit(len(inspect.stack(0)) + 50)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 50, files_limit[1]))
+        depth = sum(1 for _ in walk(tmp_path))
+    finally:
+        sys.setrecursionlimit(recursion)
+        resource.setrlimit(resource.RLIMIT_NOFILE, files_limit)
+    assert depth == 151
 
 
 def test_an_abandoned_walk_leaks_nothing(tmp_path: Path) -> None:

@@ -123,7 +123,10 @@ def test_changed_input_is_refused(tmp_path: Path) -> None:
     for number, (change, said) in enumerate(
         [
             (lambda s: os.utime(s / "class0" / "img.000.jpg", (5, 5)), "img.000.jpg"),
-            (lambda s: write(s / "class0" / "img.000.jpg", picture(9, 20)), "img.000.jpg.* changed"),
+            (
+                lambda s: write(s / "class0" / "img.000.jpg", picture(9, 20)),
+                "img.000.jpg.* changed",
+            ),
             (lambda s: write(s / "class1" / "a.jpg", picture(1)), r"found|added"),
             (lambda s: (s / "class2" / "img.003.jpg").unlink(), "img.003.jpg"),
         ]

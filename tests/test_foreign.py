@@ -83,7 +83,8 @@ def number(value: int, width: int) -> bytes:
     if 0 <= value < 8 ** (width - 1):
         return b"%0*o\0" % (width - 1, value)
     lead = 0o377 if value < 0 else 0o200
-    return bytes([lead]) + (value % 256 ** (width - 1)).to_bytes(width - 1, "big")
+    rest: int = value % 256 ** (width - 1)
+    return bytes([lead]) + rest.to_bytes(width - 1, "big")
 
 
 def header(name: bytes, size: int = 0, kind: bytes = b"0") -> bytes:
@@ -174,7 +175,7 @@ def test_tars_of_the_tar_command(tmp_path: Path, form: str) -> None:
         (source / name).write_bytes(value)
     os.mkfifo(source / "pipe.txt")  # not regular: left out, as the library does
     path = tmp_path / "x.tar"
-    command = ["tar", "cf", path, "--sort=name", f"--format={form}", "-C", source, "."]
+    command = ["tar", "cf", str(path), "--sort=name", f"--format={form}", "-C", str(source), "."]
     if form == "v7":
         command.insert(3, "--exclude=pipe.txt")  # v7 has none
     subprocess.run(command, check=True)
@@ -195,7 +196,7 @@ def test_tars_of_the_library_itself(tmp_path: Path) -> None:
     assert len(tars) == 3
     assert by_us(tmp_path) == by_library(*tars)
     dataset = Dataset(tmp_path)
-    assert dataset.column("cls").tolist() == [i % 3 for i in range(25)]
+    assert list(dataset.column("cls")) == [i % 3 for i in range(25)]
     assert dataset[4]["json"] == {"only": "here"}
     assert dataset.find("k/017") == 17
     assert dataset.info.container == "webdataset"
@@ -307,6 +308,7 @@ def test_values_are_not_read(tmp_path: Path) -> None:
     info = read_info(folder)
     index = RowIndex(folder, info, info.splits["train"])
     assert index.table[0, index.column["bin.size"]] == size
+    path.unlink()  # some tools that tidy up count holes as bytes
 
 
 def test_long_cls_is_no_integer(tmp_path: Path) -> None:
@@ -706,7 +708,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "field name not UTF-8": (member(b"a.\xff") + END, "cannot be a field name"),
     "too many fields": (
         b"".join(member(b"frame.%04d.jpg" % i) for i in range(MAX_FIELDS + 1)) + END,
-        "over 256 different fields",
+        r"member frame\.0256\.jpg: over 256 different fields",
     ),
     "no samples": (member(b"README", b"hello") + END, "no samples in its tars"),
     "only end": (END, "no samples in its tars"),

@@ -11,8 +11,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
+from conftest import make_images
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -42,13 +42,7 @@ def commands(program: str) -> list[list[str]]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with the README's ``pictures/`` in it."""
-    pil = pytest.importorskip("PIL.Image")
-    random = np.random.default_rng(0)
-    for number in range(24):
-        path = tmp_path / "pictures" / f"class{number % 3}" / f"{number:03d}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        coarse = random.integers(0, 255, (4, 4, 3), np.uint8)
-        pil.fromarray(coarse).resize((40, 30)).save(path)
+    make_images(tmp_path / "pictures")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -91,7 +85,7 @@ def check_quick_start(folder: Path, namespace: dict[str, object]) -> None:
     batch, images = namespace["batch"], namespace["images"]
     assert bytes(batch["jpg"][1]) == originals[0].read_bytes()  # type: ignore[index]
     assert namespace["row"] == 3
-    assert len(namespace["cats"]) == 8  # type: ignore[arg-type]
+    assert len(namespace["cats"]) == 12  # type: ignore[arg-type]
     assert namespace["sample"].keys() == {"__key__", "cls", "jpg"}  # type: ignore[attr-defined]
     assert str(images.dtype) == "torch.uint8"  # type: ignore[attr-defined]
     assert images.shape[1:] == (64, 64, 3)  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardkit.corpus.arrays import ArrayCorpus
 from shardkit.corpus.base import Corpus, Run
-from shardkit.corpus.detect import detect, require_folder
+from shardkit.corpus.census import detect, require_folder
 from shardkit.corpus.images import ImageCorpus
 from shardkit.corpus.jsonl import JsonlCorpus
 from shardkit.corpus.paired import PairedCorpus

@@ -11,10 +11,10 @@ from shardkit.corpus.files import Folder, Reason, read_files, walk
 from shardkit.corpus.folders import (
     Root,
     batch_of,
-    find_roots,
     list_names,
     nothing_found,
     run_of,
+    split_roots,
 )
 from shardkit.corpus.labels import Labels, read_labels
 from shardkit.errors import CorpusError
@@ -37,10 +37,12 @@ class ImageCorpus:
     def __init__(self, source: Path, labels: Path | None = None) -> None:
         self.source = source
         self.ignored: dict[str, int] = {}
+        self._beside: dict[str, int] = {}
+        top = list_names(source, "", IMAGE_EXTENSIONS, self._beside)
+        self._roots = split_roots(top)
         self._labels = None if labels is None else read_labels(Path(labels), IMAGE_EXTENSIONS)
-        self._may_list = True
         if self._labels is None:
-            self.classes = folder_classes(source, find_roots(source, IMAGE_EXTENSIONS))
+            self.classes = folder_classes(source, root_folders(source, top, self._roots))
         else:
             self.classes = self._labels.classes
         self._index = {name: i for i, name in enumerate(self.classes or ())}
@@ -50,21 +52,22 @@ class ImageCorpus:
         """For reading only: neither folders nor labels are read again, so it cannot list."""
         made = cls.__new__(cls)
         made.source, made.classes, made.ignored = source, spec["classes"], {}
-        made._labels, made._index, made._may_list = None, {}, False
+        made._beside, made._roots, made._labels, made._index = {}, [], None, {}
         return made
 
     def spec(self) -> dict[str, Any]:
         return {"kind": self.kind, "classes": self.classes}
 
     def runs(self, scratch: Path) -> Iterator[Run]:
-        if not self._may_list:
+        if not self._roots:
             raise CorpusError("a corpus rebuilt from its spec can read runs, not list them")
         self.ignored.clear()
-        roots = find_roots(self.source, IMAGE_EXTENSIONS, self.ignored)
+        if self._roots[0].base:  # files beside splits lie in no root
+            self.ignored.update(self._beside)
         if self._labels is not None:
-            self._labels.check(self._names(roots))
+            self._labels.check(self._names())
         found = False
-        for root in roots:
+        for root in self._roots:
             for folder in walk(self.source, root.base, IMAGE_EXTENSIONS, self.ignored):
                 if folder.names:
                     found = True
@@ -72,8 +75,8 @@ class ImageCorpus:
         if not found:
             raise nothing_found("images", self.source, self.ignored)
 
-    def _names(self, roots: list[Root]) -> Iterator[tuple[str, list[str]]]:
-        for root in roots:
+    def _names(self) -> Iterator[tuple[str, list[str]]]:
+        for root in self._roots:
             for folder in walk(self.source, root.base, IMAGE_EXTENSIONS, measure=False):
                 yield folder.base, folder.names
 
@@ -94,24 +97,28 @@ class ImageCorpus:
         return batch_of(run, values, name_fields(values))
 
 
-def folder_classes(source: Path, roots: list[Root]) -> list[str] | None:
+def root_folders(source: Path, top: Folder, roots: list[Root]) -> list[Folder]:
+    """The folder of each root, where ``top`` is the source's own."""
+    if not roots[0].base:
+        return [top]
+    return [list_names(source, root.base, IMAGE_EXTENSIONS) for root in roots]
+
+
+def folder_classes(source: Path, tops: list[Folder]) -> list[str] | None:
     """Class names in index order, or None if no root has sub-folders.
 
     Raises:
         CorpusError: images lie beside class folders.
     """
-    names: set[str] = set()
-    for root in roots:
-        top = list_names(source, root.base, IMAGE_EXTENSIONS)
-        names.update(top.folders)
+    for top in tops:
         if top.folders and top.names:
             raise CorpusError(
-                f"{show_path(source / root.base)} holds {len(top.names):,} images"
+                f"{show_path(source / top.base)} holds {len(top.names):,} images"
                 f" ({show_path(top.names[0])}, ...) beside {len(top.folders):,} folders"
                 f" ({show_path(top.folders[0])}, ...): move the images into class folders,"
                 " or name every image's class with --labels"
             )
-    return sorted(names) or None
+    return sorted({name for top in tops for name in top.folders}) or None
 
 
 def by_label(run: Run, folder: Folder, labels: Labels) -> Iterator[Run]:

@@ -185,7 +185,9 @@ def _text(held: Any, field: str) -> bytes:
     if not isinstance(held, dict):
         raise SampleError(f"is no JSON object, so it has no field {field!r}")
     if field not in held:
-        raise SampleError(f"has no field {field!r}; it has {', '.join(map(repr, held))}"[:300])
+        raise SampleError(
+            f"has no field {field!r}; it has {', '.join(map(repr, held)) or 'none'}"[:300]
+        )
     text = held[field]
     if not isinstance(text, str):
         raise SampleError(f"field {field!r} is {type(text).__name__}, expected a string")

@@ -12,28 +12,34 @@ import xxhash
 
 from shardkit.corpus.base import Run
 
+SHARD_ENTRIES = 100_000
+"""Entries a shard holds at most: each costs some 400 bytes of memory besides its data."""
+
 
 def cut(runs: Iterable[Run], shard_bytes: int) -> Iterator[list[Run]]:
     """Cut the runs of one split into shards of at most ``shard_bytes`` input bytes.
 
-    A shard has at least one entry, so a single larger one gets a shard to itself.
+    A shard has at least one entry, so a single larger one gets a shard to itself, and at most
+    :data:`SHARD_ENTRIES`.
     """
     shard: list[Run] = []
-    room = shard_bytes
+    room, places = shard_bytes, SHARD_ENTRIES
     for run in runs:
         ends = np.cumsum(np.array(run.sizes, np.int64))
         start = 0
         while start < len(run):
             before = int(ends[start - 1]) if start else 0
             stop = int(np.searchsorted(ends, before + room, side="right"))
+            stop = min(stop, start + places)
             if stop == start and not shard:
                 stop = start + 1
             if stop > start:
                 shard.append(run.slice(start, stop))
                 room -= int(ends[stop - 1]) - before
+                places -= stop - start
             if stop < len(run):
                 yield shard
-                shard, room = [], shard_bytes
+                shard, room, places = [], shard_bytes, SHARD_ENTRIES
             start = stop
     if shard:
         yield shard

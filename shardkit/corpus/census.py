@@ -159,7 +159,7 @@ def _seen(census: Census) -> str:
     nouns = {"images": "images", "text": "text", "jsonl": "lines of JSON", "arrays": "arrays"}
     parts = [
         f"{nouns.get(kind, kind)}: {count_endings(census.kinds[kind])}"
-        for kind in sorted(census.kinds, key=census.count, reverse=True)
+        for kind in sorted(census.kinds, key=lambda kind: (-census.count(kind), kind))
         if kind
     ]
     return ("among others " if census.is_sample else "") + "; ".join(parts)

@@ -1,0 +1,185 @@
+"""Folders of .npy files and tensors."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_corpus_files import read_all, tree
+
+import shardkit
+from shardkit.corpus import from_spec
+from shardkit.corpus.arrays import ArrayCorpus
+from shardkit.errors import CorpusError
+from shardkit.sample import SampleBatch
+
+
+def npy(array: Any, **options: Any) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array, **options)
+    return out.getvalue()
+
+
+def pt(held: object, **options: Any) -> bytes:
+    out = io.BytesIO()
+    torch.save(held, out, **options)
+    return out.getvalue()
+
+
+def read_arrays(source: Path) -> SampleBatch:
+    return read_all(ArrayCorpus(source), source)["train"]
+
+
+def test_npy_files_as_they_are(tmp_path: Path) -> None:
+    arrays = {
+        "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "b": np.asfortranarray(np.arange(6).reshape(2, 3)),
+        "c": np.zeros((0, 4), ">i2"),
+        "d": np.array(5),
+        "e": np.array(["text"]),
+    }
+    tree(tmp_path, {f"{name}.npy": npy(array) for name, array in arrays.items()})
+    batch = read_arrays(tmp_path)
+    assert batch.keys == [b"a", b"b", b"c", b"d", b"e"]
+    assert batch.columns == {"npy": [npy(array) for array in arrays.values()]}
+    assert batch.paths == [b"+.npy"] * 5
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(6, dtype=torch.float32).reshape(2, 3),
+        torch.arange(6).reshape(2, 3).T,
+        torch.tensor(2.5, dtype=torch.float64),
+        torch.zeros(0, 3, dtype=torch.uint8),
+        torch.ones(2, requires_grad=True),
+        torch.nn.Parameter(torch.ones(2)),
+        torch.tensor([True, False]),
+        torch.tensor([1 + 2j, 3j]).conj(),
+        torch.arange(10)[2:4],
+    ],
+    ids=lambda t: str(t.dtype) + str(list(t.shape)),
+)
+def test_a_tensor_becomes_what_numpy_saves(tmp_path: Path, tensor: torch.Tensor) -> None:
+    batch = read_arrays(tree(tmp_path, {"k/x.pt": pt(tensor)}))
+    expected = tensor.detach().resolve_conj().numpy()
+    assert batch.columns == {"npy": [npy(np.ascontiguousarray(expected).reshape(expected.shape))]}
+    assert batch.paths == [b"+.npy"]
+
+
+def test_the_old_file_format_of_tensors(tmp_path: Path) -> None:
+    data = pt(torch.arange(3), _use_new_zipfile_serialization=False)
+    batch = read_arrays(tree(tmp_path, {"x.pth": data}))
+    assert batch.columns == {"npy": [npy(np.arange(3))]}
+
+
+class Hostile:
+    """What ``torch.load`` would run without weights_only."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (os.environ["SHARDKIT_TEST_TRAP"],)
+
+
+def test_a_pickle_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDKIT_TEST_TRAP", str(tmp_path / "trap"))
+    batch = read_arrays(tree(tmp_path / "src", {"x.pt": pt(Hostile())}))
+    assert not batch.keys
+    assert batch.rejects[0][1].startswith("torch.load refused it: UnpicklingError")
+    assert "\n" not in batch.rejects[0][1]
+    assert not (tmp_path / "trap").exists()
+
+
+HOSTILE_HEADER = b"\x93NUMPY\x01\x00\x76\x00" + b"%-117s\n"
+BAD = {
+    "empty.npy": (b"", "empty file"),
+    "text.npy": (b"hello, this is text", "not a .npy value"),
+    "object.npy": (npy(np.array([{}], object), allow_pickle=True), "Python objects"),
+    "short.npy": (npy(np.arange(9))[:-1], "does not fit"),
+    "long.npy": (npy(np.arange(9)) + b"1", "does not fit"),
+    "header.npy": (npy(np.arange(9))[:20], ".npy header of 128 bytes"),
+    "code.npy": (HOSTILE_HEADER % b"__import__('os').abort()", "damaged .npy header"),
+    "huge.npy": (
+        HOSTILE_HEADER
+        % b"{'descr': '<i8', 'fortran_order': False, 'shape': (0, 99999999999999999999)}",
+        ".npy",
+    ),
+    "minus.npy": (
+        HOSTILE_HEADER % b"{'descr': '<i8', 'fortran_order': False, 'shape': (-1, 0)}",
+        ".npy",
+    ),
+    "empty.pt": (b"", "empty file"),
+    "text.pt": (b"hello, this is text", "torch.load refused it"),
+    "cut.pt": (pt(torch.arange(9))[:-40], "torch.load refused it"),
+    "dict.pt": (pt({"a": torch.ones(1)}), "holds a dict, expected one tensor"),
+    "int.pt": (pt(5), "holds an int, expected one tensor"),
+    "bf16.pt": (
+        pt(torch.ones(2, dtype=torch.bfloat16)),
+        "NumPy has no bfloat16; save tensor.float()",
+    ),
+    "sparse.pt": (pt(torch.eye(3).to_sparse()), "sparse or quantized; save tensor.to_dense()"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.filterwarnings("ignore:.*sparse.*:UserWarning")
+def test_bad_files_are_rejects(tmp_path: Path, name: str) -> None:
+    data, why = BAD[name]
+    good = npy(np.arange(2))
+    batch = read_arrays(tree(tmp_path, {name: data, "good.npy": good}))
+    assert batch.keys == [b"good"]
+    assert batch.columns == {"npy": [good]}
+    ((path, reason),) = batch.rejects
+    assert path == name
+    assert why in reason
+    assert "\n" not in reason
+
+
+def test_a_mixed_folder(tmp_path: Path) -> None:
+    tree(
+        tmp_path, {"a.npy": npy(np.arange(2)), "a.pt": pt(torch.ones(1)), "b.pt": pt(torch.ones(1))}
+    )
+    batch = read_arrays(tmp_path)
+    assert batch.keys == [b"a.npy", b"a.pt", b"b"]
+    assert batch.paths == [b"+", b"+.npy", b"+.npy"]
+
+
+def test_a_tensor_whose_restored_name_is_taken(tmp_path: Path) -> None:
+    array = npy(np.arange(2))
+    tree(tmp_path, {"k/a.pt": pt(torch.ones(1)), "k/a.npy": array, "k/a.pt.npy": array})
+    with pytest.raises(CorpusError, match=r"k/a.pt would be restored as a.pt.npy, which is there"):
+        list(ArrayCorpus(tmp_path).runs(tmp_path))
+
+
+def test_splits_and_workers(tmp_path: Path) -> None:
+    tree(tmp_path, {"train/a.npy": npy(np.arange(2)), "test/x/b.pt": pt(torch.ones(1))})
+    corpus = ArrayCorpus(tmp_path)
+    worker = from_spec(tmp_path, corpus.spec())
+    batches = {run.split: worker.read(run, tmp_path) for run in corpus.runs(tmp_path)}
+    assert batches["test"].keys == [b"x/b"]
+    assert batches["test"].paths == [b"=test/x/b.npy"]
+    assert batches["train"].paths == [b"=train/a.npy"]
+
+
+def test_torch_is_imported_for_tensors_alone(tmp_path: Path) -> None:
+    tree(tmp_path, {"a.npy": npy(np.arange(2))})
+    code = (
+        "import sys; from pathlib import Path; from shardkit.corpus import open_corpus;"
+        "c = open_corpus(sys.argv[1]); r, = c.runs(Path()); c.read(r, Path());"
+        "print(c.kind, sorted({'torch', 'h5py', 'lmdb', 'PIL', 'zstandard'} & {*sys.modules}))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(shardkit.__path__[0]).parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "arrays []\n"

@@ -1,0 +1,199 @@
+"""Which corpus an input is taken for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_corpus_files import JPG, no_leaks, tree
+
+from shardkit.corpus import CORPORA, detect, open_corpus
+from shardkit.corpus.census import Census, take_census
+from shardkit.errors import CorpusError, StorageError
+
+
+def folder(root: Path, names: list[str]) -> Path:
+    return tree(root, dict.fromkeys(names, b"1"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("images", ["a.jpg"]),
+        ("images", ["k/a.JPEG", "k/b.PNG", "l/c.webp"]),
+        ("images", ["a.jpg", "a.png"]),
+        ("images", ["a.jpg", "README.md", "LICENSE.txt", "labels.csv"]),
+        ("images", ["train/k/a.jpg", "val/k/b.jpg"]),
+        ("images", ["k/a.jpg", "k/b.jpg", "k/b.xml", "k/c.jpg"]),
+        ("images", [f"{i}.jpg" for i in range(200)] + ["classes.txt", "make.py"]),
+        ("paired", ["a.jpg", "a.txt"]),
+        ("paired", ["a.jpg", "a.json", "b.jpg"]),
+        ("paired", ["k/a.JPG", "k/a.cls", "l/b.png", "l/b.npy"]),
+        ("paired", ["a.jpg", "a.seg.png", "a.xml"]),
+        ("paired", ["a.npy", "a.cls"]),
+        ("text", ["a.txt", "b.md", "c/d.py"]),
+        ("text", ["README.md"]),
+        ("text", ["a.txt", "a.xyz"]),
+        ("jsonl", ["a.jsonl"]),
+        ("jsonl", ["a.jsonl.gz", "b.NDJSON.zst", "README.md"]),
+        ("arrays", ["a.npy", "b.npy"]),
+        ("arrays", ["a.pt", "k/b.pth", "a.npy"]),
+    ],
+)
+def test_detected(tmp_path: Path, kind: str, names: list[str]) -> None:
+    assert detect(folder(tmp_path, names)) == kind
+    assert open_corpus(str(tmp_path)).kind == kind
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson", "a.jsonl.gz", "a.JSONL.ZST"])
+def test_one_file_of_lines(tmp_path: Path, name: str) -> None:
+    assert detect(folder(tmp_path, [name]) / name) == "jsonl"
+
+
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [
+        ([], "nothing to pack in HERE: it is empty"),
+        (["a/", "b/c/"], "nothing to pack in HERE: 3 folders and no file"),
+        ([".a.jpg", ".git/x.txt"], "nothing to pack in HERE: it is empty"),
+        (
+            ["a.xyz", "b.xyz", "c", "d.csv"],
+            "nothing to pack in HERE: 4 files (.xyz 2, no extension 1, .csv 1), none of a known"
+            " kind; choose with --corpus",
+        ),
+        (
+            [f"{i}.jpg" for i in range(10)] + ["x.png", "y.png"] + [f"{i}.txt" for i in "abcdefg"],
+            "HERE holds images: 12 files (.jpg 10, .png 2); text: 7 files (.txt 7);"
+            " choose with --corpus images|paired|text|jsonl|arrays",
+        ),
+        (
+            ["a.jsonl", "b.npy", "c.xyz"],
+            "HERE holds arrays: 1 file (.npy 1); lines of JSON: 1 file (.jsonl 1);"
+            " choose with --corpus images|paired|text|jsonl|arrays",
+        ),
+        (
+            ["shardkit.json", "train-00000.tar"],
+            "HERE is a shardkit dataset already; use: shardkit convert",
+        ),
+        (
+            ["a-000.tar", "a-001.tar", "README.md"],
+            "HERE is a folder of tar files; use: shardkit convert",
+        ),
+    ],
+)
+def test_refused(tmp_path: Path, names: list[str], what: str) -> None:
+    folder(tmp_path, names)
+    with no_leaks(), pytest.raises(CorpusError) as info:
+        detect(tmp_path)
+    assert str(info.value) == what.replace("HERE", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("missing", "does not exist"),
+        ("a.tar", "is a tar file; use: shardkit convert"),
+        ("a.jpg", "is one file; give a folder"),
+        ("dangling", "is no folder"),
+    ],
+)
+@pytest.mark.parametrize("kind", [None, "images"])
+def test_refused_sources(tmp_path: Path, name: str, what: str, kind: str | None) -> None:
+    folder(tmp_path, ["a.tar", "a.jpg"])
+    (tmp_path / "dangling").symlink_to("nowhere")
+    with pytest.raises(
+        CorpusError, match=what if kind is None or name[0] != "a" else "is no folder"
+    ):
+        open_corpus(tmp_path / name, kind)
+
+
+def test_a_looping_link_is_found(tmp_path: Path) -> None:
+    folder(tmp_path, ["k/a.jpg"])
+    (tmp_path / "k/loop").symlink_to("..")
+    with pytest.raises(StorageError, match="k/loop is a link"):
+        detect(tmp_path)
+
+
+def test_only_so_many_files_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(tmp_path, [f"a/{i}.jpg" for i in range(10)] + [f"b/{i}.txt" for i in range(10)])
+    monkeypatch.setattr("shardkit.corpus.census.SAMPLE_FILES", 5)
+    census = take_census(tmp_path)
+    assert census.is_sample
+    assert (census.count("images"), census.count("text")) == (5, 0)
+    monkeypatch.setattr("shardkit.corpus.census.SAMPLE_FILES", 15)
+    with pytest.raises(CorpusError, match="holds among others images: 10 files"):
+        detect(tmp_path)
+
+
+def test_both_ways_of_counting_agree() -> None:
+    """A folder of one kind is counted by extension, a mixed one by name."""
+    names = ["a.jpg", "b.JPG", "c.png", "d.jpg"]
+    quick, slow = Census(), Census()
+    quick.add(names)
+    slow.add([*names, "x.xyz"])
+    assert quick.kinds == {"images": {".jpg": 3, ".png": 1}}
+    assert slow.kinds == {**quick.kinds, "": {".xyz": 1}}
+
+
+# --- opening ------------------------------------------------------------------------------
+
+
+def test_the_table() -> None:
+    assert list(CORPORA) == ["images", "paired", "text", "jsonl", "arrays"]
+    assert all(made.kind == kind for kind, made in CORPORA.items())
+
+
+def test_the_kind_can_be_chosen(tmp_path: Path) -> None:
+    folder(tmp_path, ["a.jpg", "a.txt", "a.npy", "a.jsonl"])
+    for kind in CORPORA:
+        assert open_corpus(tmp_path, kind).kind == kind
+    assert open_corpus(tmp_path / "a.jsonl", "jsonl").kind == "jsonl"
+    with pytest.raises(
+        CorpusError, match="'pictures' is no kind of corpus; choose one of images, "
+    ):
+        open_corpus(tmp_path, "pictures")
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "what"),
+    [
+        (["a.jpg"], {"text_field": "t"}, "--text-field does not go with images, which is what"),
+        (["a.txt"], {"labels": "l.csv"}, "--labels does not go with text"),
+        (["a.jpg", "a.txt"], {"labels": "l.csv"}, "--labels does not go with paired"),
+    ],
+)
+def test_options_of_another_kind(
+    tmp_path: Path, names: list[str], options: dict[str, str], what: str
+) -> None:
+    with pytest.raises(CorpusError, match=what):
+        open_corpus(folder(tmp_path, names), **options)  # type: ignore[arg-type]
+
+
+def test_options_reach_their_corpus(tmp_path: Path) -> None:
+    tree(tmp_path / "images", {"a.jpg": JPG})
+    (tmp_path / "l.csv").write_text("a.jpg,dog\n")
+    assert open_corpus(tmp_path / "images", labels=str(tmp_path / "l.csv")).classes == ["dog"]
+    corpus = open_corpus(folder(tmp_path / "lines", ["a.jsonl"]), text_field="t")
+    assert corpus.spec() == {"kind": "jsonl", "text_field": "t"}
+
+
+@pytest.mark.parametrize("kind", CORPORA)
+def test_every_corpus_keeps_the_seam(tmp_path: Path, kind: str) -> None:
+    """An empty folder is an error when listed, a spec is JSON, nothing is read to open one."""
+    corpus = open_corpus(tmp_path, kind)
+    assert json.loads(json.dumps(corpus.spec())) == corpus.spec()
+    assert corpus.spec()["kind"] == kind
+    with pytest.raises(CorpusError, match=r"no .* in .*check the path, or choose --corpus"):
+        list(corpus.runs(tmp_path / "scratch"))
+
+
+@pytest.mark.parametrize("kind", CORPORA)
+def test_a_dangling_link_is_an_error_for_every_corpus(tmp_path: Path, kind: str) -> None:
+    """It may be a class folder: to pass it over would lose a class in silence."""
+    folder(tmp_path, ["k/a.jpg", "k/a.txt", "k/a.npy"])
+    (tmp_path / "k/a.jsonl").write_bytes(b"1\n")
+    (tmp_path / "k/far").symlink_to("nowhere")
+    corpus = open_corpus(tmp_path, kind)
+    with pytest.raises(StorageError, match=r"k/far.* a symbolic link to nowhere"):
+        list(corpus.runs(tmp_path / "scratch"))

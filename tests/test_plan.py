@@ -1,0 +1,112 @@
+"""The plan as pure functions: cutting, taking, drawing, and the listing on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkit.corpus.base import Run
+from shardkit.packing import plan
+from shardkit.packing.plan import cut, draw, take
+from shardkit.packing.spool import coalesce, decode_runs, encode_runs, first_difference
+
+NAMES = st.binary(min_size=1, max_size=20).filter(lambda name: b"\0" not in name)
+ENTRIES = st.lists(st.tuples(NAMES, st.integers(0, 50), st.integers(0, 2**60)), max_size=12)
+
+
+@st.composite
+def runs(draw_: st.DrawFn) -> list[Run]:
+    made = []
+    for entries in draw_(st.lists(ENTRIES.filter(bool), max_size=6)):
+        names, sizes, stamps = (list(column) for column in zip(*entries, strict=True))
+        base = draw_(st.sampled_from(["", "a", "a/b", "n\udcff\n"]))
+        label = draw_(st.none() | st.integers(0, 3))
+        made.append(Run("train", base, label, names, [b"k" + n for n in names], sizes, stamps))
+    return made
+
+
+def flat(found: list[Run]) -> list[tuple[object, ...]]:
+    return [
+        (run.split, run.base, run.label, *entry)
+        for run in found
+        for entry in zip(run.locators, run.keys, run.sizes, run.stamps, strict=True)
+    ]
+
+
+@given(runs(), st.integers(1, 120))
+def test_cut_keeps_every_entry_in_order_and_fills_shards(listed: list[Run], limit: int) -> None:
+    shards = list(cut(listed, limit))
+    assert flat([run for shard in shards for run in shard]) == flat(listed)
+    sizes = [[size for run in shard for size in run.sizes] for shard in shards]
+    for own, after in zip(sizes, [*sizes[1:], None], strict=False):
+        assert own and (sum(own) <= limit or len(own) == 1)
+        assert after is None or sum(own) + after[0] > limit, "a shard was cut too early"
+
+
+def test_cut_bounds_the_entries_of_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "SHARD_ENTRIES", 10)
+    empty = Run("train", "", None, [b"x"] * 34, [b"x"] * 34, [0] * 34, [0] * 34)
+    found = [sum(map(len, shard)) for shard in cut([empty.slice(0, 7), empty.slice(7, 34)], 100)]
+    assert found == [10, 10, 10, 4]
+
+
+@given(runs(), st.none() | st.integers(1, 30))
+def test_take(listed: list[Run], limit: int | None) -> None:
+    assert flat(list(take(listed, limit))) == flat(listed)[:limit]
+
+
+@given(runs())
+def test_listing_round_trip(listed: list[Run]) -> None:
+    assert list(decode_runs(encode_runs(listed))) == listed
+    assert first_difference(listed, listed) is None
+    assert flat(list(coalesce(decode_runs(encode_runs(listed))))) == flat(listed)
+
+
+@given(runs().filter(bool), st.data())
+def test_a_listing_cut_short_gives_its_whole_runs(listed: list[Run], data: st.DataObject) -> None:
+    whole = encode_runs(listed)
+    size = data.draw(st.integers(0, len(whole) - 1))
+    found = list(decode_runs(whole[:size]))
+    assert found == listed[: len(found)] and len(found) < len(listed)
+
+
+@given(runs().filter(bool), st.data())
+def test_first_difference_names_the_entry(listed: list[Run], data: st.DataObject) -> None:
+    changed = list(decode_runs(encode_runs(listed)))
+    run = data.draw(st.sampled_from(changed))
+    at = data.draw(st.integers(0, len(run) - 1))
+    run.sizes[at] += 1
+    said = first_difference(listed, changed)
+    assert said is not None and f"({run.sizes[at] - 1} bytes then, {run.sizes[at]} now)" in said
+
+
+def test_draws_are_the_same_for_ever() -> None:
+    found = draw([b"a", b"b"], seed=7, purpose="shuffle")
+    assert found.dtype == np.uint64
+    assert [hex(n) for n in found.tolist()] == GOLDEN_DRAWS
+    assert (draw([b"a", b"b"], 7, "val") != found).all()
+    assert (draw([b"a", b"b"], 8, "shuffle") != found).all()
+
+
+GOLDEN_DRAWS = ["0x88d9d6a0a680f715", "0x1e359e5deda273b1"]
+
+
+def test_sizes_people_type(tmp_path: Path) -> None:
+    from shardkit.errors import UsageError
+    from shardkit.storage import parse_size
+
+    for text, size in {
+        "256MB": 256_000_000,
+        "4MiB": 4 << 20,
+        "1g": 10**9,
+        "17": 17,
+        "1.5k": 1500,
+    }.items():
+        assert parse_size(text) == size
+    for bad in ("", "MB", "-1", "0", "1XB", "1e3", "0.5"):
+        with pytest.raises(UsageError):
+            parse_size(bad)

@@ -1,0 +1,233 @@
+"""The scripts, the Makefile and what CI runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import CONTAINERS, tree
+from PIL import Image
+
+ROOT = Path(__file__).parent.parent
+SCRIPTS = ROOT / "scripts"
+
+
+def run_script(name: str, *args: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPTS / name), *map(str, args)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}  # this checkout, installed or not
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+# --- make_pictures ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures")
+    run_script("make_pictures.py", folder, "--count", 50, "--classes", 10, "--size", 48)
+    return folder
+
+
+def test_pictures_are_jpegs_in_equal_class_folders(pictures: Path) -> None:
+    files = tree(pictures)
+    assert len(files) == 50
+    folders = [name.partition("/")[0] for name in files]
+    assert {name: folders.count(name) for name in folders} == {
+        f"class{k:02d}": 5 for k in range(10)
+    }
+    for data in files.values():
+        image = Image.open(io.BytesIO(data))
+        assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (48, 48))
+
+
+def test_pictures_all_differ(pictures: Path) -> None:
+    assert len(set(tree(pictures).values())) == 50
+
+
+def test_pictures_are_pictures_not_noise_nor_blank(pictures: Path) -> None:
+    for name, data in tree(pictures).items():
+        pixels = np.asarray(Image.open(io.BytesIO(data)).convert("L"), np.float32)
+        steps = np.abs(np.diff(pixels, axis=0)).mean()
+        assert pixels.std() > 4, f"{name} is blank"
+        assert steps < pixels.std(), f"{name} is noise: neighbours differ as much as strangers"
+
+
+def test_the_same_seed_makes_the_same_pictures(pictures: Path, tmp_path: Path) -> None:
+    options = ["--count", 50, "--classes", 10, "--size", 48]
+    run_script("make_pictures.py", tmp_path / "same", *options)
+    run_script("make_pictures.py", tmp_path / "other", *options, "--seed", 1)
+    assert tree(tmp_path / "same") == tree(pictures)
+    other = tree(tmp_path / "other")
+    assert other.keys() == tree(pictures).keys()
+    assert not set(other.values()) & set(tree(pictures).values())
+
+
+def test_more_classes_than_pictures_are_refused(tmp_path: Path) -> None:
+    done = run_script("make_pictures.py", tmp_path, "--count", 3, "--classes", 4, check=False)
+    assert done.returncode == 1
+    assert "cannot make 3 pictures of 4 classes" in done.stderr
+    assert tree(tmp_path) == {}
+
+
+# --- demo ---------------------------------------------------------------------------------
+
+
+def test_demo_packs_verifies_and_compares(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    out = run_script("demo.py", "--folder", folder, "--count", 100).stdout
+    for to in CONTAINERS:
+        assert f"$ shardkit pack {folder}/pictures {folder}/pictures-{to} --to {to}" in out
+        assert f"{folder}/pictures-{to}: whole" in out
+        assert (folder / f"pictures-{to}" / "shardkit.json").is_file()
+    assert "All five hold the same 100 pictures and labels" in out
+    table = [line.split() for line in out.splitlines() if " MB" in line and " x " in line]
+    assert {row[0] for row in table} == set(CONTAINERS)
+    assert "Done." in out
+
+    again = run_script("demo.py", "--folder", folder, "--count", 60).stdout
+    assert "the same 60 pictures" in again
+
+
+def test_demo_leaves_a_strangers_folder_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    done = run_script("demo.py", "--folder", tmp_path, check=False)
+    assert done.returncode == 1
+    assert "was not made by this demo" in done.stderr
+    assert tree(tmp_path) == {"thesis.tex": b"years of work"}
+
+
+# --- bench --------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not shutil.which("tar"), reason="the bench compares with tar")
+def test_bench_runs_every_section(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    out = run_script(
+        "bench_pack_read.py", "--quick", "--workdir", tmp_path / "data", "--json", report
+    ).stdout
+    found = json.loads(report.read_text())
+    assert found["machine"]["cores"] >= 1
+    sections = found["sections"]
+    assert list(sections) == ["pack-small", "pack-large", "read-small", "read-large", "cold"]
+    for name, rows in sections.items():
+        assert f"\n{name}: " in out
+        assert {row["name"].partition(",")[0] for row in rows} >= set(CONTAINERS)
+        assert all(row["median_s"] > 0 and row["rounds"] == 1 for row in rows)
+        assert all(row["cache"] == "warm" for row in rows if name.startswith("read"))
+    assert {row["reference"] for row in sections["pack-small"]} == {None, "tar cf"}
+    assert {row["reference"] for row in sections["pack-large"]} == {None, "cp -r"}
+    assert {row["reference"] for row in sections["cold"]} == {None, "folder"}
+    assert "target" not in out
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [
+        "large",
+        "large.json",
+        "small",
+        "small.json",
+    ]
+
+
+def test_bench_takes_the_users_jpegs(pictures: Path, tmp_path: Path) -> None:
+    (pictures / "class00" / "not-a.jpg").write_text("no JPEG")
+    data = tmp_path / "data"
+    try:
+        options = ["--quick", "--only", "read-large", "--workdir", data]
+        run_script("bench_pack_read.py", *options, "--jpegs", pictures)
+    finally:
+        (pictures / "class00" / "not-a.jpg").unlink()
+    used = set(tree(data / "large").values())
+    assert used <= set(tree(pictures).values())
+    assert len(tree(data / "large")) == 40
+
+
+# --- system packages, make, CI ------------------------------------------------------------
+
+
+def run_sh(tools: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the check where only the programs in ``tools`` are to be found."""
+    command = ["/bin/sh", str(SCRIPTS / "system_packages.sh"), *args]
+    env = {"PATH": str(tools), **env}
+    return subprocess.run(command, capture_output=True, text=True, env=env)
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A folder of programs with nothing but Python in it."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "python3").symlink_to(sys.executable)
+    return tools
+
+
+def test_missing_system_packages_are_named_with_the_apt_line(bare: Path) -> None:
+    done = run_sh(bare, "build", "test")
+    assert done.returncode == 1
+    line = next(line for line in done.stderr.splitlines() if "apt-get install" in line)
+    assert {"gcc", "lmdb-utils", "hdf5-tools"} <= set(line.split())
+    assert "a C compiler" in done.stderr
+    assert done.stdout == ""
+
+
+def test_tools_for_tests_are_not_asked_for_by_the_build(bare: Path) -> None:
+    done = run_sh(bare, "build")
+    assert "gcc" in done.stderr
+    assert "lmdb-utils" not in done.stderr
+
+
+def test_missing_headers_are_found_by_the_compiler(bare: Path) -> None:
+    cc = bare / "cc"
+    cc.write_text(
+        "#!/bin/sh\nwhile read -r line; do case $line in *jpeglib*) exit 1;; esac; done\n"
+    )
+    cc.chmod(0o755)
+    done = run_sh(bare, "--list", "build")
+    assert done.returncode == 0
+    packages = done.stdout.split()
+    assert "libjpeg-dev" in packages
+    assert not {"gcc", "zlib1g-dev"} & set(packages)
+
+
+def test_without_python_all_of_it_is_named(tmp_path: Path) -> None:
+    done = run_sh(tmp_path, "--list", "build")
+    assert {"python3", "python3-venv", "python3-dev"} <= set(done.stdout.split())
+
+
+def test_an_old_python_is_refused(bare: Path) -> None:
+    old = bare / "python3.9"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.9.2"\nexit 1\n')
+    old.chmod(0o755)
+    done = run_sh(bare, "build", PYTHON="python3.9")
+    assert done.returncode == 1
+    assert "needs Python 3.11 or newer; Python 3.9.2 is older" in done.stderr
+
+
+def test_an_unknown_group_is_a_usage_error(bare: Path) -> None:
+    assert run_sh(bare, "everything").returncode == 2
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="no make")
+def test_make_alone_says_what_there_is() -> None:
+    done = subprocess.run(
+        ["make", "-C", ROOT, "--no-print-directory"], capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    targets = [line.split()[1] for line in done.stdout.splitlines()]
+    assert targets == ["help", "demo", "test", "check", "bench", "clean"]
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert subprocess.run(["bash", "-n", script]).returncode == 0
+    lines = script.read_text().splitlines()
+    assert lines[0] == "#!/usr/bin/env bash"
+    assert "set -euo pipefail" in lines
+    assert lines[-1] == "make test"
