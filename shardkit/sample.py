@@ -59,6 +59,16 @@ class SampleBatch:
         """The values that sample ``i`` has."""
         return {name: v for name, values in self.columns.items() if (v := values[i]) is not None}
 
+    def take(self, rows: Sequence[int]) -> SampleBatch:
+        """The samples at ``rows``, in that order; rejects are kept."""
+        columns = {name: [values[i] for i in rows] for name, values in self.columns.items()}
+        return SampleBatch(
+            [self.keys[i] for i in rows],
+            [self.paths[i] for i in rows],
+            {name: v for name, v in columns.items() if any(x is not None for x in v)},
+            self.rejects,
+        )
+
     def extend(self, other: SampleBatch) -> None:
         """Append ``other``'s samples; a field unknown to one side is absent there."""
         before, added = len(self.keys), len(other.keys)
@@ -324,7 +334,7 @@ def _array_encoding(values: Sequence[Value]) -> Encoding | None:
 # --- checksums ----------------------------------------------------------------------------
 
 
-def _mix(x: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def mix64(x: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """splitmix64's finaliser (Steele, Lea, Flood 2014), elementwise."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -349,6 +359,6 @@ def sample_checksums(
         else:
             present = None
             hashes = np.fromiter(map(digest, values), np.uint64, num_samples)  # type: ignore[arg-type]
-        mixed = _mix(hashes + np.uint64(digest(name.encode())))
+        mixed = mix64(hashes + np.uint64(digest(name.encode())))
         total += mixed if present is None else np.where(present, mixed, np.uint64(0))
     return total

@@ -179,7 +179,8 @@ def test_a_source_that_is_a_link(tmp_path: Path) -> None:
     ],
 )
 def test_a_looping_link_is_named(tmp_path: Path, link: str, target: str, base: str) -> None:
-    tree(tmp_path, {"src/a/b/x.txt": b"1"})
+    tree(tmp_path, {"src/a/b/x.txt": b"1", "0/": b""})
+    (tmp_path / "0/far").symlink_to("nowhere")  # an error if the walk leaves the source
     (tmp_path / link).symlink_to(target)
     with (
         no_leaks(),

@@ -203,6 +203,13 @@ def test_bad_files_are_rejects_and_the_others_stay_in_line(tmp_path: Path) -> No
     }
 
 
+def test_one_bad_file_among_many_of_one_kind(tmp_path: Path) -> None:
+    batch = read_images(tree(tmp_path, {"a.jpg": JPG, "b.jpg": b"text", "c.jpg": JPG}))["train"]
+    assert batch.keys == [b"a", b"c"]
+    assert batch.columns == {"jpg": [JPG, JPG]}
+    assert batch.rejects == [("b.jpg", "not an image: begins with b'text'")]
+
+
 def test_nothing_but_rejects(tmp_path: Path) -> None:
     batch = read_images(tree(tmp_path, {"k/a.jpg": b"", "k/b.jpg": b"text"}))["train"]
     assert (batch.keys, batch.paths, batch.columns) == ([], [], {})

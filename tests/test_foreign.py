@@ -30,7 +30,9 @@ from shardkit.indexing.foreign import index_tars, is_tar_source
 from shardkit.indexing.locate import locate
 from shardkit.indexing.tarindex import tar_splits
 from shardkit.indexing.tarsamples import MAX_FIELDS, read_tar, split_name
+from shardkit.packing.convert import convert
 from shardkit.reading.dataset import Dataset
+from shardkit.reading.unpack import unpack
 from shardkit.sample import BYTES
 
 Files = list[tuple[str, bytes]]
@@ -158,6 +160,11 @@ def test_same_samples_as_the_webdataset_library(tmp_path: Path, form: int) -> No
     assert len(expected) == 17
     assert by_us(tmp_path) == expected
     assert by_us(path) == expected
+
+
+def test_a_name_that_looks_like_a_compressed_file(tmp_path: Path) -> None:
+    path = make_tar(tmp_path / "x.tar", [("BZh91AY.jpg", b"1")])
+    assert by_us(path) == [{"__key__": "BZh91AY", "jpg": b"1"}] == by_library(path)
 
 
 def test_names_of_thousands_of_bytes(tmp_path: Path) -> None:
@@ -318,6 +325,22 @@ def test_long_cls_is_no_integer(tmp_path: Path) -> None:
     assert Dataset(path).reader.index.table[:, -1].tolist() == [7, NO_INT]
 
 
+def test_convert_and_unpack(tmp_path: Path) -> None:
+    """Tars of the tar command become a dataset of ours, and the same files again."""
+    source = tmp_path / "source"
+    for name, value in [("a/01.jpg", b"1" * 700), ("a/01.cls", b"4\n"), ("b.c/1.TXT", b"")]:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(value)
+    (tmp_path / "tars").mkdir()
+    tar = tmp_path / "tars" / "x.tar"
+    subprocess.run(["tar", "cf", tar, "--sort=name", "-C", source, "."], check=True)
+    convert(tmp_path / "tars", tmp_path / "lmdb", to="lmdb")
+    assert by_us(tmp_path / "lmdb") == by_library(tar)
+    for dataset in ("tars", "lmdb"):
+        unpack(tmp_path / dataset, tmp_path / f"from {dataset}")
+        subprocess.run(["diff", "-r", source, tmp_path / f"from {dataset}"], check=True)
+
+
 @pytest.mark.parametrize(
     ("names", "splits"),
     [
@@ -455,7 +478,9 @@ import os, sys
 from pathlib import Path
 from shardkit.indexing.foreign import index_tars
 from shardkit.errors import StorageError
+from shardkit.packing.convert import convert
 from shardkit.reading.dataset import Dataset
+from shardkit.reading.unpack import unpack
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
@@ -823,11 +848,11 @@ def test_damaged_tars_are_refused_or_read_as_tarfile_does(
         path = write(Path(folder), bytes(data))
         try:
             found = members_of(path)
-        except FormatError:
+        except (FormatError, UsageError):  # "compressed", if damage makes it begin so
             return
         with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
             assert found == [(m.name, m.offset_data, m.size) for m in tar]
         try:
-            by_us(path)
+            read_tar(path)
         except ShardkitError:
             pass

@@ -83,7 +83,8 @@ def from_columns(
             ends = get(f"{name}.offsets")[:].astype(int)
             rows = [values[a:b] for a, b in pairwise(ends)]
         else:
-            rows = list(values[:])
+            table = values[:]
+            rows = [table[i, ...] for i in range(len(table))]  # a scalar would lose its byte order
         present = get(f"{name}.present")[:] if f"{name}.present" in names else np.ones(len(rows))
         assert len(present) == len(rows)
         assert set(present.tolist()) <= {0, 1}
@@ -220,7 +221,7 @@ class Conformance:
     @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (100, 5)])
     def test_arrays(self, dtype: str, shape: tuple[int, ...]) -> None:
         rng = np.random.default_rng(1)
-        arrays = [(rng.random(shape) * 100).astype(dtype) for _ in range(3)]
+        arrays = [np.asarray(rng.random(shape) * 100).astype(dtype) for _ in range(3)]
         self.check([b"a", b"b", b"c"], {"npy": [npy(a) for a in arrays]})
         partial: Columns = {"cls": [b"0"] * 3, "npy": [npy(arrays[0]), None, npy(arrays[1])]}
         self.check([b"a", b"b", b"c"], partial, compression=9)

@@ -9,8 +9,8 @@ import os
 import re
 import shutil
 import subprocess
-import warnings
 import tarfile
+import warnings
 from pathlib import Path
 
 import numpy as np

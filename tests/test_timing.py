@@ -248,6 +248,17 @@ def test_a_file_is_evicted_and_comes_back_when_read(file_of_ten_pages: Path) -> 
     assert resident_fraction(path) == 1
 
 
+def test_a_file_is_synced_before_it_is_dropped(
+    file_of_ten_pages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some kernels drop a page that is still to be written, others keep it: only order tells."""
+    calls: list[str] = []
+    for name in ("fsync", "posix_fadvise"):
+        monkeypatch.setattr(os, name, lambda *_, name=name: calls.append(name))
+    evict(file_of_ten_pages)
+    assert calls == ["fsync", "posix_fadvise"]
+
+
 def test_several_files_count_by_their_pages(tmp_path: Path) -> None:
     small, large, empty = tmp_path / "small", tmp_path / "large", tmp_path / "empty"
     small.write_bytes(b"x")
@@ -321,6 +332,13 @@ def test_cold_read_reads_all_of_it_from_the_disk(file_of_ten_pages: Path) -> Non
     assert work.seconds is not None
     assert work.cache in ("cold", "warm")  # warm: a tmpfs, and it says so
     assert resident_fraction(file_of_ten_pages) == 1
+
+
+def test_cold_read_says_when_it_was_not_cold(
+    file_of_ten_pages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardkit.measure.machine.evict", lambda paths: 0.5)
+    assert cold_read(file_of_ten_pages)().cache == "unknown"
 
 
 def test_synced_write_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class Folder:
     Attributes:
         base: relative to the source; ``""`` is the source itself.
         folders: names of sub-folders.
-        names, sizes, stamps: the wanted files; what is no regular file has size 0.
+        names, sizes, stamps: the wanted files; FIFOs, sockets and devices have size 0.
     """
 
     base: str
@@ -147,16 +147,11 @@ def _measure(fd: int, names: list[str], found: Folder) -> None:
     files, sizes, stamps = found.names, found.sizes, found.stamps
     for name in names:
         st = status(name, dir_fd=fd)
-        kind = st.st_mode & 0o170000
-        if kind == stat.S_IFREG:
-            files.append(name)
-            sizes.append(st.st_size)
-            stamps.append(st.st_mtime_ns)
-        elif kind == stat.S_IFDIR:
+        if st.st_mode & 0o170000 == stat.S_IFDIR:
             found.folders.append(name)
         else:
             files.append(name)
-            sizes.append(0)
+            sizes.append(st.st_size)
             stamps.append(st.st_mtime_ns)
 
 

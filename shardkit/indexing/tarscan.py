@@ -42,9 +42,6 @@ def tar_members(file: IO[bytes], where: str) -> Iterator[tarfile.TarInfo]:
         FormatError: a header is damaged or hostile, or the file ends too early.
         UsageError: the file is compressed.
     """
-    if file.read(6).startswith(_COMPRESSED):
-        raise UsageError(compressed_message(where))
-    file.seek(0)
     num_bytes = os.fstat(file.fileno()).st_size
     at = 0
     try:
@@ -58,6 +55,10 @@ def tar_members(file: IO[bytes], where: str) -> Iterator[tarfile.TarInfo]:
                 yield member
             _check_end(file, tar.offset)
     except _FAILURES as error:
+        file.seek(0)
+        # Asked only now: a tar begins with a name, and that may be BZh.jpg.
+        if at == 0 and file.read(6).startswith(_COMPRESSED):
+            raise UsageError(compressed_message(where)) from error
         raise FormatError(f"{where}: {error} (tar header at byte {at})") from error
 
 

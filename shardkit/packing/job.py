@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.corpus.base import Corpus
+from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import FormatError, SampleError
 from shardkit.formats import get_format
 from shardkit.index import is_field_name
 from shardkit.indexing.part import Part, PartHead, part_path, write_part
 from shardkit.indexing.rows import join_names, make_rows
-from shardkit.packing.spool import decode_runs, read_segment
+from shardkit.packing.spool import Order, decode_shard, read_segment
 from shardkit.packing.transform import check_images
 from shardkit.sample import SampleBatch, sample_checksums
 from shardkit.storage import block_sums, fsync_path, os_errors
@@ -79,8 +79,9 @@ def run_job(corpus: Corpus, job: Job, context: JobContext, report: Report) -> Pa
 
 
 def _read(corpus: Corpus, job: Job, context: JobContext, report: Report) -> SampleBatch:
+    runs, order = decode_shard(read_segment(context.listing, job.start, job.size))
     samples = SampleBatch()
-    for run in decode_runs(read_segment(context.listing, job.start, job.size)):
+    for run in runs:
         batch = corpus.read(run, context.scratch)
         if context.check_images:
             batch = check_images(batch)
@@ -91,7 +92,14 @@ def _read(corpus: Corpus, job: Job, context: JobContext, report: Report) -> Samp
             )
         samples.extend(batch)
         report(len(run), sum(run.sizes))
-    return samples
+    return samples if order is None else _reorder(samples, runs, order)
+
+
+def _reorder(samples: SampleBatch, runs: list[Run], order: Order) -> SampleBatch:
+    """Samples in the order of the listing's entries; rejected entries have none."""
+    row = {key: i for i, key in enumerate(samples.keys)}
+    keys = [key for run in runs for key in run.keys]
+    return samples.take([row[keys[i]] for i in order.tolist() if keys[i] in row])
 
 
 def _commit(samples: SampleBatch, job: Job, context: JobContext) -> PartHead:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -15,8 +14,9 @@ from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import ResumeError
 from shardkit.packing.job import Job
 from shardkit.packing.options import PackOptions
-from shardkit.packing.plan import cut, draw, take
-from shardkit.packing.spool import coalesce, decode_runs, encode_runs, first_difference
+from shardkit.packing.plan import cut, take
+from shardkit.packing.scatter import ScatteredEntries, Shard
+from shardkit.packing.spool import Order, decode_runs, encode_shard, first_difference
 from shardkit.storage import atomic_write
 
 VAL = "val"
@@ -46,9 +46,9 @@ class Listing:
             self._kept.replace(self._old)
         self._path.write_bytes(b"")
 
-    def add(self, split: str, shard: int, runs: list[Run]) -> Job:
+    def add(self, split: str, shard: int, runs: list[Run], order: Order | None) -> Job:
         """Append one shard's entries."""
-        segment = encode_runs(runs)
+        segment = encode_shard(runs, order)
         with self._path.open("ab", buffering=0) as file:
             file.write(segment)
         self._hash.update(segment)
@@ -92,70 +92,27 @@ def list_jobs(
         ResumeError: an earlier, complete listing was another.
     """
     for split, runs in groupby(corpus.runs(scratch), key=lambda run: run.split):
-        for name, own in _divide(split, runs, options, listing.scatter_path):
-            if corpus.kind == "dataset":  # shards are converted one to one
-                shards: Iterable[list[Run]] = ([run] for run in own)
-            else:
-                shards = cut(take(own, options.limit), options.shard_bytes)
-            for number, shard in enumerate(shards):
-                yield listing.add(name, number, shard)
+        for name, shards in _divide(corpus, split, runs, options, listing.scatter_path):
+            for number, (shard, order) in enumerate(shards):
+                yield listing.add(name, number, shard, order)
     listing.complete()
 
 
 def _divide(
-    split: str, runs: Iterator[Run], options: PackOptions, scatter_path: Path
-) -> Iterator[tuple[str, Iterable[Run]]]:
+    corpus: Corpus, split: str, runs: Iterator[Run], options: PackOptions, scatter_path: Path
+) -> Iterator[tuple[str, Iterator[Shard]]]:
     """The splits to make of one: itself, reordered on request, less a validation split."""
     val_fraction = options.val_fraction if split == "train" else 0.0
-    if not options.shuffle and not val_fraction:
-        yield split, runs
-        return
-    entries = _Entries(runs, scatter_path)
-    order = np.arange(len(entries))
-    num_val = round(val_fraction * len(entries))
-    in_val = np.zeros(len(entries), bool)
-    in_val[np.argsort(entries.draws(options.seed, "val"), kind="stable")[:num_val]] = True
-    if options.shuffle:
-        order = np.argsort(entries.draws(options.seed, "shuffle"), kind="stable")
-    yield split, entries.runs(split, order[~in_val[order]])
-    if num_val:
-        yield VAL, entries.runs(VAL, order[in_val[order]])
-    scatter_path.unlink()
-
-
-class _Entries:
-    """Entries of a split on disk, one by one, to be visited in any order."""
-
-    def __init__(self, runs: Iterable[Run], path: Path) -> None:
-        self._path = path
-        ends = array("q", [0])
-        keys = xxhash.xxh3_64_intdigest
-        digests = array("Q")
-        with path.open("wb") as file:
-            for run in runs:
-                digests.extend(map(keys, run.keys))
-                for i in range(len(run)):
-                    record = encode_runs([run.slice(i, i + 1)])
-                    file.write(record)
-                    ends.append(ends[-1] + len(record))
-        self._ends = np.array(ends)
-        self._digests = np.array(digests, np.uint64)
-
-    def __len__(self) -> int:
-        return len(self._digests)
-
-    def draws(self, seed: int, purpose: str) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-        return draw((digest.tobytes() for digest in self._digests), seed, purpose)
-
-    def runs(self, split: str, order: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[Run]:
-        return coalesce(self._read(split, order))
-
-    def _read(self, split: str, order: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[Run]:
-        with self._path.open("rb") as file:
-            for start, end in zip(
-                self._ends[order].tolist(), self._ends[order + 1].tolist(), strict=True
-            ):
-                file.seek(start)
-                for run in decode_runs(file.read(end - start)):
-                    run.split = split
-                    yield run
+    if corpus.kind == "dataset":  # shards are converted one to one
+        yield split, (([run], None) for run in runs)
+    elif not options.shuffle and not val_fraction:
+        shards = cut(take(runs, options.limit), options.shard_bytes)
+        yield split, ((shard, None) for shard in shards)
+    else:
+        entries = ScatteredEntries(runs, scatter_path)
+        in_val = entries.choose(round(val_fraction * len(entries)), options.seed)
+        order = entries.order(options.seed) if options.shuffle else np.arange(len(entries))
+        for name, own in ((split, order[~in_val[order]]), (VAL, order[in_val[order]])):
+            if len(own):
+                yield name, entries.shards(name, own[: options.limit], options.shard_bytes)
+        entries.close()

@@ -6,11 +6,16 @@ Nothing here knows of workers, so contents never depend on their number.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import xxhash
 
 from shardkit.corpus.base import Run
+from shardkit.sample import mix64
+
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+Digests = np.ndarray[Any, np.dtype[np.uint64]]
 
 SHARD_ENTRIES = 100_000
 """Entries a shard holds at most: each costs some 400 bytes of memory besides its data."""
@@ -59,13 +64,21 @@ def take(runs: Iterable[Run], limit: int | None) -> Iterator[Run]:
             return
 
 
-def draw(
-    keys: Iterable[bytes], seed: int, purpose: str
-) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """One pseudo-random number a key: XXH3-64 of the key, seeded by (seed, purpose).
+def boundaries(sizes: Integers, shard_bytes: int) -> list[int]:
+    """Where :func:`cut` cuts entries of these sizes: starts of all shards, and the end."""
+    ends = np.cumsum(sizes)
+    starts = [0]
+    while (start := starts[-1]) < len(ends):
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + shard_bytes, side="right"))
+        starts.append(min(max(stop, start + 1), start + SHARD_ENTRIES))
+    return starts
 
-    Depends on nothing but its arguments, so an order drawn today is drawn again in ten years.
+
+def draw(digests: Digests, seed: int, purpose: str) -> Digests:
+    """One pseudo-random number a key, from the XXH3-64 of each key and from (seed, purpose).
+
+    splitmix64 of their sum: it depends on nothing else, so an order drawn today is drawn again in
+    ten years.
     """
-    salt = xxhash.xxh3_64_intdigest(f"{purpose} {seed}".encode())
-    digest = xxhash.xxh3_64_intdigest
-    return np.fromiter((digest(key, salt) for key in keys), np.uint64)
+    return mix64(digests + np.uint64(xxhash.xxh3_64_intdigest(f"{purpose} {seed}".encode())))

@@ -10,14 +10,20 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from shardkit.corpus.base import Run
 
+Order = np.ndarray[Any, np.dtype[np.int64]]
 
-def encode_runs(runs: Sequence[Run]) -> bytes:
-    """One segment: for each run a JSON line, its numbers, its locators and its keys."""
+
+def encode_shard(runs: Sequence[Run], order: Order | None = None) -> bytes:
+    """One segment: for each run a JSON line, its numbers, its locators and its keys.
+
+    ``order`` is that of the samples, where it is not that of the runs' entries: indices of entries.
+    """
     parts: list[bytes] = []
     for run in runs:
         locators = b"\0".join(run.locators)
@@ -25,22 +31,40 @@ def encode_runs(runs: Sequence[Run]) -> bytes:
         head = [run.split, run.base, run.label, len(run), len(locators), len(keys)]
         numbers = np.array([run.sizes, run.stamps], "<i8")
         parts += [json.dumps(head).encode(), b"\n", numbers.tobytes(), locators, keys]
+    if order is not None:
+        parts += [json.dumps([len(order)]).encode(), b"\n", order.astype("<i8").tobytes()]
     return b"".join(parts)
 
 
-def decode_runs(segment: bytes) -> Iterator[Run]:
-    """The inverse of :func:`encode_runs`. A run cut short, by a kill, ends it."""
+def decode_shard(segment: bytes) -> tuple[list[Run], Order | None]:
+    """The inverse of :func:`encode_shard`."""
+    records = list(_records(segment))
+    orders = [record for record in records if not isinstance(record, Run)]
+    return [record for record in records if isinstance(record, Run)], orders[0] if orders else None
+
+
+def decode_runs(listing: bytes) -> Iterator[Run]:
+    """All runs of a whole listing. A run cut short, by a kill, ends it."""
+    return (record for record in _records(listing) if isinstance(record, Run))
+
+
+def _records(data: bytes) -> Iterator[Run | Order]:
     at = 0
-    while (line_end := segment.find(b"\n", at)) >= 0:
-        split, base, label, count, locators_len, keys_len = json.loads(segment[at:line_end])
+    while (line_end := data.find(b"\n", at)) >= 0:
+        head = json.loads(data[at:line_end])
         at = line_end + 1
-        if at + 16 * count + locators_len + keys_len > len(segment):
+        if len(head) == 1:
+            yield np.frombuffer(data, "<i8", head[0], at)
+            at += 8 * head[0]
+            continue
+        split, base, label, count, locators_len, keys_len = head
+        if at + 16 * count + locators_len + keys_len > len(data):
             return
-        numbers = np.frombuffer(segment, "<i8", 2 * count, at).reshape(2, count)
+        numbers = np.frombuffer(data, "<i8", 2 * count, at).reshape(2, count)
         at += 16 * count
-        locators = segment[at : at + locators_len].split(b"\0")
+        locators = data[at : at + locators_len].split(b"\0")
         at += locators_len
-        keys = segment[at : at + keys_len].split(b"\0")
+        keys = data[at : at + keys_len].split(b"\0")
         at += keys_len
         yield Run(split, base, label, locators, keys, numbers[0].tolist(), numbers[1].tolist())
 
@@ -49,27 +73,6 @@ def read_segment(path: Path, start: int, size: int) -> bytes:
     with path.open("rb") as file:
         file.seek(start)
         return file.read(size)
-
-
-def coalesce(runs: Iterable[Run]) -> Iterator[Run]:
-    """Join neighbours that share split, base and label."""
-    last: Run | None = None
-    for run in runs:
-        if last is not None and (last.split, last.base, last.label) == (
-            run.split,
-            run.base,
-            run.label,
-        ):
-            last.locators += run.locators
-            last.keys += run.keys
-            last.sizes += run.sizes
-            last.stamps += run.stamps
-            continue
-        if last is not None:
-            yield last
-        last = run
-    if last is not None:
-        yield last
 
 
 def first_difference(old: Iterable[Run], new: Iterable[Run]) -> str | None:

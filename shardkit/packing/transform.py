@@ -26,18 +26,12 @@ def check_images(batch: SampleBatch) -> SampleBatch:
 
 def drop(batch: SampleBatch, reasons: dict[int, str]) -> SampleBatch:
     """Without the samples at the given places, which become rejects."""
-    kept = [i for i in range(len(batch)) if i not in reasons]
-    rejects = [
+    kept = batch.take([i for i in range(len(batch)) if i not in reasons])
+    kept.rejects = batch.rejects + [
         (batch.keys[i].decode(errors="backslashreplace"), reason)
         for i, reason in sorted(reasons.items())
     ]
-    columns = {name: [values[i] for i in kept] for name, values in batch.columns.items()}
-    return SampleBatch(
-        [batch.keys[i] for i in kept],
-        [batch.paths[i] for i in kept],
-        {n: v for n, v in columns.items() if any(x is not None for x in v)},
-        batch.rejects + rejects,
-    )
+    return kept
 
 
 def _decode_error(value: Value) -> str | None:
