@@ -26,15 +26,17 @@ _HOME = {
 __all__ = ["__version__", "errors", "readers", *_HOME]
 
 if TYPE_CHECKING:
-    from shardkit import errors, readers
-    from shardkit.errors import ShardkitError
-    from shardkit.packing.convert import convert
-    from shardkit.packing.pack import PackResult, pack
-    from shardkit.readers import open
-    from shardkit.reading.dataset import Dataset
-    from shardkit.reading.describe import info
-    from shardkit.reading.unpack import unpack
-    from shardkit.reading.verify import verify
+    from shardkit import errors as errors
+    from shardkit import readers as readers
+    from shardkit.errors import ShardkitError as ShardkitError
+    from shardkit.packing.convert import convert as convert
+    from shardkit.packing.pack import PackResult as PackResult
+    from shardkit.packing.pack import pack as pack
+    from shardkit.readers import open as open
+    from shardkit.reading.dataset import Dataset as Dataset
+    from shardkit.reading.describe import info as info
+    from shardkit.reading.unpack import unpack as unpack
+    from shardkit.reading.verify import verify as verify
 
 
 def __getattr__(name: str) -> Any:

@@ -32,6 +32,12 @@ KEY = "__key__"
 INT_FIELDS = frozenset({"cls"})
 """Fields whose canonical value is a decimal integer."""
 
+SPLIT_NAMES = frozenset({"train", "val", "valid", "validation", "test", "dev"})
+"""What an input calls its splits; a folder of another name is no split."""
+
+MAX_DIMS = 31
+"""Axes of an array stored typed: HDF5 has 32, and one goes to the rows."""
+
 MAX_NPY_HEADER = 16_384
 """Longest .npy header accepted (bytes); numpy itself refuses over 10,000 characters."""
 
@@ -169,7 +175,7 @@ class Encoding:
             ok = made.kind in ("bytes", "int", "array", "ragged") and made.codec in ("", "zlib")
             ok = ok and all(type(n) is int and -1 <= n < 2**48 for n in made.shape)
             if made.kind in ("array", "ragged"):
-                ok = ok and is_plain_dtype(np.dtype(made.dtype)) and len(made.shape) <= 32
+                ok = ok and is_plain_dtype(np.dtype(made.dtype)) and len(made.shape) <= MAX_DIMS
                 ok = ok and made.shape.count(-1) == (made.kind == "ragged")
                 ok = ok and (made.kind == "array" or made.shape[0] == -1)
         except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:
@@ -275,10 +281,13 @@ def parse_npy(value: Value) -> np.ndarray[Any, Any]:
     dtype, shape, fortran = _parse_npy_header(bytes(value[:start]))
     if len(value) - start != dtype.itemsize * math.prod(shape):
         raise FormatError(f".npy data of {len(value) - start} bytes does not fit {dtype}{shape}")
-    if dtype.itemsize == 0 or not math.prod(shape):
-        return np.empty(shape, dtype)
-    flat = np.frombuffer(value, dtype, offset=start)
-    return flat.reshape(shape, order="F" if fortran else "C")
+    try:
+        if dtype.itemsize == 0 or not math.prod(shape):
+            return np.empty(shape, dtype)
+        flat = np.frombuffer(value, dtype, offset=start)
+        return flat.reshape(shape, order="F" if fortran else "C")
+    except ValueError as error:  # (-1, 0), (0, 2**62, 8): the product fits, the shape does not
+        raise FormatError(f"a .npy of impossible shape {shape}: {error}") from error
 
 
 def choose_encoding(name: str, values: Sequence[Value | None]) -> Encoding:
@@ -313,9 +322,9 @@ def _array_encoding(values: Sequence[Value]) -> Encoding | None:
         except FormatError:
             return None
         dtype, shape = array.dtype, array.shape
-        if not is_plain_dtype(dtype) or bytes(value[: npy_header_size(value)]) != npy_header(
-            dtype.str, shape
-        ):
+        if len(shape) > MAX_DIMS or not is_plain_dtype(dtype):
+            return None
+        if bytes(value[: npy_header_size(value)]) != npy_header(dtype.str, shape):
             return None
         if first is None:
             first = (dtype.str, shape)

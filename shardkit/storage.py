@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from shardkit.errors import DestinationError, StorageError, UsageError
+from shardkit.errors import DestinationError, ShardkitError, StorageError, UsageError
 
 BLOCK_BYTES = 256 << 10
 """Damage is located to blocks of this size; their checksums cost 0.003 % of the data."""
@@ -63,7 +63,7 @@ def os_errors(what: str) -> Iterator[None]:
     """Turn OSError into a StorageError that says what was being done and what to do."""
     try:
         yield
-    except StorageError:
+    except ShardkitError:
         raise
     except OSError as error:
         raise StorageError(f"{what}: {_explain(error)}") from error

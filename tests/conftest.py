@@ -55,7 +55,7 @@ def make_pairs(root: Path) -> Path:
         if i % 3:
             write(root / f"{stem}.txt", "" if i == 4 else f"caption {i}\r\n")
         if i % 4 == 0:
-            write(root / f"{stem}.json", '{ "b" : 1,\n  "a": [1.0, %d] }\n' % i)
+            write(root / f"{stem}.json", f'{{ "b" : 1,\n  "a": [1.0, {i}] }}\n')
         if i % 5 == 0:
             out = io.BytesIO()
             np.save(out, np.arange(i * 3, dtype=np.float32).reshape(i, 3))

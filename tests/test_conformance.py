@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import CONTAINERS, make_arrays, make_images, make_pairs, tree, write
 
 import shardkit
-from conftest import CONTAINERS, make_arrays, make_images, make_pairs, tree, write
 from shardkit.errors import ChecksumError, UsageError
 from shardkit.index import read_info
 

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from shardkit.corpus import files
 from shardkit.corpus.base import Corpus, Run
-from shardkit.corpus.files import encode, extension, read_files, stems, walk
+from shardkit.corpus.files import read_files, walk
+from shardkit.corpus.names import encode, extension, stems
 from shardkit.errors import StorageError
 from shardkit.sample import SampleBatch
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from test_corpus_files import JPG, PNG, read_all, tree
 
 from shardkit.corpus import from_spec
-from shardkit.corpus.files import Folder, encode
+from shardkit.corpus.files import Folder
 from shardkit.corpus.folders import Root
+from shardkit.corpus.names import encode
 from shardkit.corpus.paired import PairedCorpus, paired_run
 from shardkit.errors import CorpusError
 from shardkit.sample import SampleBatch, unpack_paths

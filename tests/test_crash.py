@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import make_images, picture, tree, write
 
 import shardkit
-from conftest import make_images, picture, tree, write
 from shardkit.errors import DestinationError, ResumeError, StorageError
 
 KILLS = 20
@@ -42,9 +42,11 @@ def start(args: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
-def kill_after(process: subprocess.Popen[bytes], work: Path, delay: float) -> bool:
-    """Kill ``delay`` seconds after the work folder is there; whether it was still running."""
-    while process.poll() is None and not work.exists():
+def kill_at(process: subprocess.Popen[bytes], work: Path, num_parts: int, delay: float) -> bool:
+    """Kill ``delay`` seconds after so many shards are done; whether the pack was still running."""
+    while process.poll() is None and (
+        not (work / "options.json").exists() or len(list(work.glob("*.part"))) < num_parts
+    ):
         time.sleep(0.0005)
     time.sleep(delay)
     running = process.poll() is None
@@ -61,7 +63,8 @@ def test_kill_at_random_moments(container: str, tmp_path: Path) -> None:
     write(source / "class1" / "broken.jpg", "this is no picture")
     undisturbed = tmp_path / "undisturbed"
     run = [*command(source, undisturbed, *flags), "--workers", "1", "--json"]
-    length = json.loads(subprocess.run(run, check=True, capture_output=True).stdout)["seconds"]
+    result = json.loads(subprocess.run(run, check=True, capture_output=True).stdout)
+    shards, shard_s = result["num_shards"], result["seconds"] / result["num_shards"]
     expected = tree(undisturbed)
     assert "rejected.jsonl" in expected
     rng = random.Random(container)
@@ -70,7 +73,8 @@ def test_kill_at_random_moments(container: str, tmp_path: Path) -> None:
         dest = tmp_path / f"killed{number}"
         run = command(source, dest, *flags, "--workers", str(1 + number % 2))
         for _ in range(2 if number % 5 == 4 else 1):
-            interrupted += kill_after(start(run), dest / ".packing", rng.uniform(0, length))
+            moment = rng.randrange(shards + 1), rng.uniform(0, 2 * shard_s)
+            interrupted += kill_at(start(run), dest / ".packing", *moment)
         done = subprocess.run(run, capture_output=True, text=True)
         # Killed after its last step, there is nothing left to do.
         assert done.returncode == 0 or "already holds a dataset" in done.stderr, done.stderr
@@ -82,7 +86,7 @@ def test_workers_die_with_the_packer(tmp_path: Path) -> None:
     source = make_images(tmp_path / "source", per_class=400)
     dest = tmp_path / "dest"
     process = start(command(source, dest, "--to", "npy", "--shard-size", "3kB", "--workers", "2"))
-    assert kill_after(process, dest / ".packing", 0.3)
+    assert kill_at(process, dest / ".packing", 3, 0)
     deadline = time.monotonic() + 5
     while (left := rows_of_processes("shardkit.packing.worker")) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -18,7 +18,7 @@ from shardkit.formats import get_format
 from shardkit.formats import hdf5 as hdf5_format
 from shardkit.formats.base import Extents
 from shardkit.formats.columns import lay_out
-from shardkit.sample import BYTES, KEY, Encoding, Value
+from shardkit.sample import BYTES, Encoding, Value
 
 h5py: Any = pytest.importorskip("h5py")
 STEM = "train-00000"
@@ -117,21 +117,8 @@ def test_more_axes_than_hdf5_has_stay_bytes() -> None:
 
 
 def test_names_of_files() -> None:
-    encodings = {
-        "cls": Encoding("int"),
-        "jpg": BYTES,
-        "npy": Encoding("array", "<f4", (2,)),
-        "rag.npy": Encoding("ragged", "<f4", (-1,)),
-    }
-    assert get_format("npy").files("val-00012", encodings, frozenset({"npy", "jpg"})) == [
-        f"val-00012.{name}.npy"
-        for name in (
-            *(KEY, f"{KEY}.offsets", "cls", "jpg", "jpg.offsets", "jpg.present", "npy"),
-            *("npy.present", "rag.npy", "rag.npy.offsets"),
-        )
-    ]
     assert get_format("npy").file_of("val-00012", "jpg") == "val-00012.jpg.npy"
-    assert get_format("hdf5").files("val-00012", encodings, frozenset()) == ["val-00012.h5"]
+    assert get_format("hdf5").file_of("val-00012", "jpg") == "val-00012.h5"
 
 
 def test_npy_files_are_what_numpy_saves(tmp_path: Path) -> None:
@@ -165,7 +152,8 @@ def test_nothing_in_the_file_depends_on_the_time(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         write("hdf5", tmp_path / name, pictures())
-        time.sleep(1.1)  # HDF5's times have seconds
+        if name == "a":
+            time.sleep(1.1)  # HDF5's times have seconds
     first, second = ((tmp_path / name / f"{STEM}.h5").read_bytes() for name in ("a", "b"))
     assert first == second
 

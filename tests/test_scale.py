@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from conftest import CONTAINERS, make_images, picture, write
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from shardkit.corpus.base import Run
-from shardkit.corpus.files import Reason, extension, join
+from shardkit.corpus.files import Reason
 from shardkit.corpus.folders import FolderCorpus, batch_of, encode_paths
+from shardkit.corpus.names import extension, join
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.sample import SampleBatch, npy_header, parse_npy
 from shardkit.storage import show_path

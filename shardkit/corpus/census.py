@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardkit.corpus.arrays import ARRAY_EXTENSIONS
-from shardkit.corpus.files import extension, walk
+from shardkit.corpus.files import walk
 from shardkit.corpus.folders import count_endings
 from shardkit.corpus.jsonl import is_jsonl
+from shardkit.corpus.names import extension
 from shardkit.corpus.text import TEXT_EXTENSIONS
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS

@@ -13,12 +13,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
 
+from shardkit.corpus.names import extension, join
 from shardkit.errors import StorageError
 from shardkit.storage import show_path
 
@@ -64,17 +64,6 @@ class Folder:
         self.names = [*compress(self.names, chosen)]
         self.sizes = [*compress(self.sizes, chosen)]
         self.stamps = [*compress(self.stamps, chosen)]
-
-
-def extension(name: str) -> str:
-    """Lower case, with its dot; ``""`` if there is none."""
-    stem, dot, ending = name.rpartition(".")
-    return dot + ending.lower() if stem else ""
-
-
-def join(base: str, name: str) -> str:
-    """A path relative to the source."""
-    return f"{base}/{name}" if base else name
 
 
 # --- listing ------------------------------------------------------------------------------
@@ -195,34 +184,6 @@ def _listing_message(path: str, error: OSError) -> str:
     elif error.errno in (errno.EACCES, errno.EPERM):
         what = "no permission to list it or look at its files"
     return f"{show_path(path)} cannot be listed: {what}"
-
-
-# --- naming -------------------------------------------------------------------------------
-
-
-def stems(names: list[str]) -> list[str]:
-    """A key for each file of one folder: its name up to the last dot.
-
-    A name stays whole where its stem is another file's stem, or another file's whole name; so
-    keys never repeat.
-    """
-    cut = [name.rpartition(".")[0] or name for name in names]
-    if len(set(cut)) == len(cut) and set(cut).isdisjoint(names):
-        return cut
-    count = Counter(cut)
-    whole = set(names)
-    return [
-        stem if count[stem] == 1 and stem not in whole else name
-        for stem, name in zip(cut, names, strict=True)
-    ]
-
-
-def encode(names: list[str], base: str = "") -> list[bytes]:
-    """Names as the file system has them, behind ``base/``. One call for all: names hold no NUL."""
-    if not names:
-        return []
-    prefix = join(base, "")
-    return os.fsencode(prefix + ("\0" + prefix).join(names)).split(b"\0")
 
 
 # --- reading ------------------------------------------------------------------------------

@@ -12,19 +12,14 @@ from shardkit.corpus.base import Run
 from shardkit.corpus.files import (
     Folder,
     Reason,
-    encode,
-    extension,
-    join,
     list_folder,
     read_files,
-    stems,
     walk,
 )
+from shardkit.corpus.names import encode, join, stems
 from shardkit.errors import CorpusError
-from shardkit.sample import SampleBatch, Value
+from shardkit.sample import SPLIT_NAMES, SampleBatch, Value
 from shardkit.storage import show_path
-
-SPLIT_NAMES = frozenset({"train", "val", "valid", "validation", "test", "dev"})
 
 
 @dataclass(frozen=True)
@@ -195,8 +190,3 @@ class FolderCorpus:
 
     def contents(self, run: Run) -> list[bytes | Reason]:
         return read_files(self.source / run.base, run.locators, run.sizes)
-
-
-def ending_of(path: bytes) -> str:
-    """The extension of an encoded name."""
-    return extension(os.fsdecode(path))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from shardkit.corpus.base import Run
-from shardkit.corpus.files import Folder, extension, join, walk
+from shardkit.corpus.files import Folder, walk
 from shardkit.corpus.folders import Root, find_roots, nothing_found
 from shardkit.corpus.lines import (
     Pieces,
@@ -25,6 +25,7 @@ from shardkit.corpus.lines import (
     plain_name,
     read_pieces,
 )
+from shardkit.corpus.names import extension, join
 from shardkit.errors import CorpusError, SampleError, StorageError
 from shardkit.sample import SampleBatch, pack_paths, part_of_file
 from shardkit.storage import os_errors, show_path

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shardkit.corpus.files import extension, join
+from shardkit.corpus.names import extension, join
 from shardkit.errors import CorpusError
 from shardkit.storage import show_path
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from shardkit.corpus.base import Run
-from shardkit.corpus.files import Folder, Reason, encode, join, read_files, walk
+from shardkit.corpus.files import Folder, Reason, read_files, walk
 from shardkit.corpus.folders import Root, find_roots, nothing_found
 from shardkit.corpus.images import not_image
+from shardkit.corpus.names import encode, join
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
 from shardkit.index import is_field_name

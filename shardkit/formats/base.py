@@ -38,11 +38,6 @@ class Format(Protocol):
     def file_of(self, stem: str, field: str) -> str:
         """Name of the file that holds ``field`` of the shard ``stem`` (``train-00000``)."""
 
-    def files(
-        self, stem: str, encodings: dict[str, Encoding], partial: frozenset[str]
-    ) -> list[str]:
-        """Names of all files of a shard, given its fields and which of them are absent somewhere."""
-
     def write(
         self,
         folder: Path,

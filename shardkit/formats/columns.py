@@ -23,7 +23,6 @@ import numpy as np
 from shardkit.formats.base import Extents, Places
 from shardkit.formats.writev import Buffer
 from shardkit.sample import (
-    BYTES,
     KEY,
     Encoding,
     Value,
@@ -31,9 +30,6 @@ from shardkit.sample import (
     npy_header,
     npy_header_size,
 )
-
-MAX_RANK = 32
-"""Axes of a column, the row axis included: HDF5's limit, and that of NumPy before 2.0."""
 
 BYTE = "|u1"
 
@@ -56,10 +52,6 @@ class FieldColumns:
     extents: Extents
     """Starts count from the first byte of ``columns[0]``."""
 
-    @property
-    def partial(self) -> bool:
-        return bool((self.extents.size < 0).any())
-
 
 def all_fields(
     keys: list[bytes], columns: dict[str, list[Value | None]]
@@ -78,21 +70,9 @@ def sizes_of(values: Sequence[Value | None]) -> Places:
     return np.fromiter((-1 if v is None else len(v) for v in values), np.int64, len(values))
 
 
-def column_names(field: str, encoding: Encoding, partial: bool) -> list[str]:
-    """Names of the arrays a field needs, that of its values first."""
-    names = [field]
-    if encoding.kind in ("bytes", "ragged"):
-        names.append(f"{field}.offsets")
-    if partial:
-        names.append(f"{field}.present")
-    return names
-
-
 def lay_out(field: str, values: Sequence[Value | None]) -> FieldColumns:
     """Choose a field's encoding in this shard and make its arrays."""
     encoding = choose_encoding(field, values)
-    if len(encoding.shape) >= MAX_RANK:
-        encoding = BYTES
     return _LAY_OUT[encoding.kind](field, values, encoding)
 
 

@@ -43,11 +43,6 @@ class Hdf5Format:
     def file_of(self, stem: str, field: str) -> str:
         return f"{stem}.h5"
 
-    def files(
-        self, stem: str, encodings: dict[str, Encoding], partial: frozenset[str]
-    ) -> list[str]:
-        return [f"{stem}.h5"]
-
     def write(
         self,
         folder: Path,

@@ -23,7 +23,7 @@ from shardkit.errors import FormatError, StorageError
 from shardkit.formats.base import Extents, Places
 from shardkit.formats.columns import all_fields, sizes_of
 from shardkit.formats.lmdb_pages import MAX_PAGE_BYTES, PAGE_HEADER, Leaves, read_leaves
-from shardkit.sample import BYTES, Encoding, Value
+from shardkit.sample import BYTES, Value
 from shardkit.storage import os_errors, show_path
 
 MAX_VALUE_BYTES = 2**32 - 1
@@ -48,11 +48,6 @@ class LmdbFormat:
 
     def file_of(self, stem: str, field: str) -> str:
         return f"{stem}.lmdb"
-
-    def files(
-        self, stem: str, encodings: dict[str, Encoding], partial: frozenset[str]
-    ) -> list[str]:
-        return [f"{stem}.lmdb"]
 
     def write(
         self,

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from shardkit.formats.base import Extents
-from shardkit.formats.columns import Column, column_names, lay_out_all, moved
+from shardkit.formats.columns import Column, lay_out_all, moved
 from shardkit.formats.writev import write_all
-from shardkit.sample import BYTES, KEY, Encoding, Value, npy_header
+from shardkit.sample import KEY, Value, npy_header
 from shardkit.storage import os_errors, show_path
 
 
@@ -25,13 +25,6 @@ class NpyFormat:
 
     def file_of(self, stem: str, field: str) -> str:
         return f"{stem}.{field}.npy"
-
-    def files(
-        self, stem: str, encodings: dict[str, Encoding], partial: frozenset[str]
-    ) -> list[str]:
-        fields = sorted({KEY: BYTES, **encodings}.items())
-        names = (column_names(f, encoding, f in partial) for f, encoding in fields)
-        return [self.file_of(stem, name) for name in chain.from_iterable(names)]
 
     def write(
         self,

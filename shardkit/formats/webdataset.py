@@ -18,7 +18,7 @@ from shardkit.formats.base import Extents, Places
 from shardkit.formats.columns import sizes_of
 from shardkit.formats.member_names import key_of_member, member_key, member_keys
 from shardkit.formats.writev import Buffer, write_all
-from shardkit.sample import BYTES, Encoding, Value
+from shardkit.sample import BYTES, Value
 from shardkit.storage import os_errors, show_path
 
 __all__ = ["WebDatasetFormat", "headers", "key_of_member", "member_key", "pax_rows"]
@@ -45,11 +45,6 @@ class WebDatasetFormat:
 
     def file_of(self, stem: str, field: str) -> str:
         return f"{stem}.tar"
-
-    def files(
-        self, stem: str, encodings: dict[str, Encoding], partial: frozenset[str]
-    ) -> list[str]:
-        return [f"{stem}.tar"]
 
     def write(
         self,

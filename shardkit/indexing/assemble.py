@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def _find_chunks(index: RowIndex, unique_keys: bool) -> Iterator[bytes]:
     hashes = index.table[:, index.column["key"]].view(np.uint64)
     slices = len(hashes) // SORT_ROWS + 1
     bounds = [min(i * 2**64 // slices, 2**64 - 1) for i in range(slices + 1)]
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in pairwise(bounds):
         rows = _rows_between(hashes, low, high)
         rows = rows[np.argsort(hashes[rows], kind="stable")]
         if unique_keys:

@@ -34,7 +34,6 @@ class PartHead:
     shard: int
     segment: int
     num_rows: int
-    value_bytes: int
     file_bytes: dict[str, int]
     encodings: dict[str, dict[str, Any]]
     num_sums: int

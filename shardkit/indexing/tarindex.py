@@ -18,9 +18,9 @@ from shardkit.indexing.part import Part, PartHead, part_path, write_part
 from shardkit.indexing.rows import join_names, make_rows
 from shardkit.indexing.tarsamples import TarSamples, check_num_fields, read_tar
 from shardkit.progress import Progress
+from shardkit.sample import SPLIT_NAMES
 from shardkit.storage import atomic_write, show_path
 
-SPLIT_NAMES = frozenset({"train", "val", "valid", "validation", "test", "dev"})
 TARS_LINK = "tars"
 """In an index, the link to the folder of the tars; its shards are links through this one."""
 
@@ -97,7 +97,6 @@ def _part(samples: TarSamples, split: str, shard: int, tar: Tar) -> Part:
         shard=shard,
         segment=0,
         num_rows=len(samples.keys),
-        value_bytes=sum(int(e.size[e.size > 0].sum()) for e in extents.values()),
         file_bytes={f"{split}-{shard:05d}.tar": tar.num_bytes},
         encodings={field: e.encoding.to_json() for field, e in extents.items()},
         num_sums=0,

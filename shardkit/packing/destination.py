@@ -54,7 +54,8 @@ class Destination:
         if (self.dest / INDEX_NAME).exists():
             if not overwrite and not (self.work / _OPTIONS).exists():
                 raise DestinationError(
-                    f"{name} already holds a dataset; pass --overwrite to replace it, or choose another"
+                    f"{name} already holds a dataset; pass --overwrite to replace it,"
+                    " or choose another destination"
                 )
         elif not started and self.dest.is_dir() and any(self.dest.iterdir()):
             raise DestinationError(
@@ -95,8 +96,8 @@ class Destination:
         change = _change(json.loads(path.read_bytes()), lasting)
         if change:
             raise ResumeError(
-                f"{show_path(self.dest)} holds a pack started with other options: {change}; use the same,"
-                " or pass --overwrite to start afresh"
+                f"{show_path(self.dest)} holds a pack started with other options: {change};"
+                " use the same, or pass --overwrite to start afresh"
             )
 
     def finish(self, info: bytes) -> None:

@@ -8,6 +8,7 @@ import selectors
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -16,8 +17,8 @@ from typing import Any, Protocol
 import shardkit.errors
 from shardkit.corpus.base import Corpus
 from shardkit.errors import DataError, ShardkitError, StorageError
-from shardkit.packing.job import Job, JobContext, run_job
 from shardkit.indexing.part import PartHead
+from shardkit.packing.job import Job, JobContext, commit_job, write_job
 from shardkit.progress import Progress
 
 
@@ -41,15 +42,22 @@ class Engine(Protocol):
 
 
 class InProcess:
-    """One worker: this process."""
+    """One worker: this process. One shard is committed while the next is read and written."""
 
     def __init__(self, corpus: Corpus, context: JobContext) -> None:
         self._corpus = corpus
         self._context = context
 
     def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[PartHead]:
-        for job in jobs:
-            yield run_job(self._corpus, job, self._context, progress.add)
+        committing: Future[PartHead] | None = None
+        with ThreadPoolExecutor(1) as committer:
+            for job in jobs:
+                written = write_job(self._corpus, job, self._context, progress.add)
+                if committing is not None:
+                    yield committing.result()
+                committing = committer.submit(commit_job, written, self._context)
+            if committing is not None:
+                yield committing.result()
 
     def __enter__(self) -> InProcess:
         return self

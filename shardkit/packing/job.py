@@ -66,16 +66,39 @@ class JobContext:
         return asdict(self)
 
 
-def run_job(corpus: Corpus, job: Job, context: JobContext, report: Report) -> PartHead:
-    """Make one shard and its part.
+@dataclass(frozen=True)
+class Written:
+    """A shard whose files are written, in a folder of their own, but neither synced nor named."""
+
+    folder: Path
+    part: Part
+
+
+def write_job(corpus: Corpus, job: Job, context: JobContext, report: Report) -> Written:
+    """Read one shard's entries and write its files.
 
     Raises:
         SampleError: a bad input, unless the context says to skip those.
         StorageError: the disk is full, or the system refused otherwise.
     """
     with os_errors(f"packing shard {job.stem}"):
-        samples = _read(corpus, job, context, report)
-        return _commit(samples, job, context)
+        return _write(_read(corpus, job, context, report), job, context)
+
+
+def commit_job(written: Written, context: JobContext) -> PartHead:
+    """Sync the files, give them their final names, and record the shard as done.
+
+    Mostly waits for the disk, so it runs beside the next shard's :func:`write_job`.
+    """
+    part = written.part
+    with os_errors(f"committing shard {part.head.stem}"):
+        files = sorted(entry.name for entry in os.scandir(written.folder))
+        sums = [block_sums(written.folder / name) for name in files]
+        part.sums = np.concatenate([np.zeros(0, np.uint64), *sums])
+        part.head.num_sums = len(part.sums)
+        _publish(written.folder, Path(context.dest), files, part.head.stem)
+        write_part(part_path(Path(context.work), part.head.split, part.head.shard), part)
+    return part.head
 
 
 def _read(corpus: Corpus, job: Job, context: JobContext, report: Report) -> SampleBatch:
@@ -88,7 +111,7 @@ def _read(corpus: Corpus, job: Job, context: JobContext, report: Report) -> Samp
         if batch.rejects and not context.skip_bad:
             path, reason = batch.rejects[0]
             raise SampleError(
-                f"{path}: {reason}; mend or remove it, or pass --on-error skip to leave such files out"
+                f"{path}: {reason}; mend or remove it, or pass --on-error skip to leave it out"
             )
         samples.extend(batch)
         report(len(run), sum(run.sizes))
@@ -102,38 +125,35 @@ def _reorder(samples: SampleBatch, runs: list[Run], order: Order) -> SampleBatch
     return samples.take([row[keys[i]] for i in order.tolist() if keys[i] in row])
 
 
-def _commit(samples: SampleBatch, job: Job, context: JobContext) -> PartHead:
+def _write(samples: SampleBatch, job: Job, context: JobContext) -> Written:
     columns = {name: samples.columns[name] for name in sorted(samples.columns)}
     for name in columns:
         if not is_field_name(name):
             raise FormatError(f"{job.stem}: {name!r} cannot be a field name; rename those files")
-    container = get_format(context.to)
     folder = Path(context.work) / f"tmp-{job.stem}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+    container = get_format(context.to)
     extents = container.write(folder, job.stem, samples.keys, columns, context.compression)
     names, name_sizes = join_names(samples.keys, samples.paths)
-    rows = make_rows(
-        samples.keys, name_sizes, extents, sample_checksums(columns, len(samples)), columns
-    )
-    files = sorted(entry.name for entry in os.scandir(folder))
-    sums = [block_sums(folder / name) for name in files]
+    checksums = sample_checksums(columns, len(samples))
     head = PartHead(
         split=job.split,
         shard=job.shard,
         segment=job.digest,
         num_rows=len(samples),
-        value_bytes=sum(int(e.size[e.size > 0].sum()) for e in extents.values()),
-        file_bytes={name: (folder / name).stat().st_size for name in files},
+        file_bytes={e.name: e.stat().st_size for e in sorted(os.scandir(folder), key=_name)},
         encodings={name: e.encoding.to_json() for name, e in extents.items()},
-        num_sums=sum(map(len, sums)),
+        num_sums=0,
         names_bytes=len(names),
         rejects=samples.rejects,
     )
-    _publish(folder, Path(context.dest), files, job.stem)
-    part = Part(head, rows, names, np.concatenate([np.zeros(0, np.uint64), *sums]))
-    write_part(part_path(Path(context.work), job.split, job.shard), part)
-    return head
+    rows = make_rows(samples.keys, name_sizes, extents, checksums, columns)
+    return Written(folder, Part(head, rows, names, np.zeros(0, np.uint64)))
+
+
+def _name(entry: os.DirEntry[str]) -> str:
+    return entry.name
 
 
 def _publish(folder: Path, dest: Path, files: list[str], stem: str) -> None:

@@ -78,8 +78,8 @@ class Listing:
             old, new = (decode_runs(path.read_bytes()) for path in (before, self._path))
             what = first_difference(old, new)
         return ResumeError(
-            f"input files changed since this pack was started: {what or otherwise}; restore them, or"
-            " pass --overwrite to start afresh"
+            f"input files changed since this pack was started: {what or otherwise}; restore them,"
+            " or pass --overwrite to start afresh"
         )
 
 

@@ -21,12 +21,12 @@ from shardkit.errors import CorpusError, TooManyRejectsError, UsageError
 from shardkit.formats import get_format
 from shardkit.index import DatasetInfo, dump_info
 from shardkit.indexing.assemble import assemble_split
+from shardkit.indexing.part import PartHead, part_path, read_head
 from shardkit.packing.destination import REJECTED_NAME, Destination
 from shardkit.packing.engine import Engine, InProcess, Processes
 from shardkit.packing.job import Job, JobContext
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
-from shardkit.indexing.part import PartHead, part_path, read_head
 from shardkit.progress import Progress
 from shardkit.storage import atomic_write, os_errors, parse_size
 
@@ -203,8 +203,8 @@ class _Jobs:
         total, most = self.listing.num_entries, self._options.max_rejects
         if self.listing.is_complete and self.num_rejects > most * total:
             raise TooManyRejectsError(
-                f"{self.num_rejects} of {total} inputs were rejected, more than the share of {most:g}"
-                f" that max_rejects allows; the first: {self._first_reject}"
+                f"{self.num_rejects} of {total} inputs were rejected, more than the share of"
+                f" {most:g} that max_rejects allows; the first: {self._first_reject}"
             )
 
 

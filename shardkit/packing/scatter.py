@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from array import array
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,7 @@ class ScatteredEntries:
     def shards(self, split: str, order: Integers, shard_bytes: int) -> Iterator[Shard]:
         """Cut entries, in the given order, into shards."""
         cuts = boundaries(self._sizes[order], shard_bytes)
-        for start, stop in zip(cuts, cuts[1:], strict=False):
+        for start, stop in pairwise(cuts):
             wanted = order[start:stop]
             listed = np.sort(wanted)
             same = np.array_equal(wanted, listed)

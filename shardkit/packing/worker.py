@@ -11,14 +11,16 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from threading import Lock
 from typing import Any, TextIO
 
 from shardkit.corpus import from_spec
+from shardkit.corpus.base import Corpus
 from shardkit.errors import ShardkitError
-from shardkit.packing.job import Job, JobContext, run_job
+from shardkit.packing.job import Job, JobContext, Written, commit_job, write_job
 
 _PR_SET_PDEATHSIG = 1
 REPORT_BYTES = 8_000_000
@@ -33,34 +35,60 @@ def main() -> None:
     os.dup2(2, 1)  # a library that prints must not break the protocol
     setup = json.loads(sys.stdin.readline())
     corpus = from_spec(Path(setup["source"]), setup["spec"])
-    context = JobContext(**setup["context"])
-    _send(answers, {"ready": True})
+    server = _Server(corpus, JobContext(**setup["context"]), answers)
+    server.send({"ready": True})
     for line in sys.stdin:
-        job = Job(**json.loads(line))
+        server.serve(Job(**json.loads(line)))
+    server.finish()
+
+
+class _Server:
+    """Does one job at a time, and commits one beside it; answers in the order of the jobs."""
+
+    def __init__(self, corpus: Corpus, context: JobContext, answers: TextIO) -> None:
+        self._corpus = corpus
+        self._context = context
+        self._answers = answers
+        self._lock = Lock()
+        self._unreported = [0, 0]
+        self._committer = ThreadPoolExecutor(1)
+        self._committing: Future[None] | None = None
+
+    def serve(self, job: Job) -> None:
         try:
-            head = run_job(corpus, job, context, _reporter(answers))
+            written = write_job(self._corpus, job, self._context, self._report)
         except ShardkitError as error:
-            _send(answers, {"error": [type(error).__name__, str(error)]})
-            continue
-        _send(answers, {"done": asdict(head)})
+            self.finish()
+            self.send({"error": [type(error).__name__, str(error)]})
+            return
+        self.finish()
+        self._committing = self._committer.submit(self._commit, written)
 
+    def _commit(self, written: Written) -> None:
+        try:
+            head = commit_job(written, self._context)
+        except ShardkitError as error:
+            self.send({"error": [type(error).__name__, str(error)]})
+            return
+        self.send({"done": asdict(head)})
 
-def _reporter(answers: TextIO) -> Callable[[int, int], None]:
-    held = [0, 0]
+    def finish(self) -> None:
+        """Wait for the commit under way; raises what it raised unforeseen."""
+        if self._committing is not None:
+            self._committing.result()
 
-    def report(num_entries: int, num_bytes: int) -> None:
+    def send(self, message: dict[str, Any]) -> None:
+        with self._lock:
+            self._answers.write(json.dumps(message) + "\n")
+            self._answers.flush()
+
+    def _report(self, num_entries: int, num_bytes: int) -> None:
+        held = self._unreported
         held[0] += num_entries
         held[1] += num_bytes
         if held[1] >= REPORT_BYTES:
-            _send(answers, {"progress": held})
+            self.send({"progress": held})
             held[:] = 0, 0
-
-    return report
-
-
-def _send(answers: TextIO, message: dict[str, Any]) -> None:
-    answers.write(json.dumps(message) + "\n")
-    answers.flush()
 
 
 def _die_with_parent() -> None:

@@ -1,0 +1,42 @@
+"""Names of files: what a key is made of, and how names become bytes."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+
+def extension(name: str) -> str:
+    """Lower case, with its dot; ``""`` if there is none."""
+    stem, dot, ending = name.rpartition(".")
+    return dot + ending.lower() if stem else ""
+
+
+def join(base: str, name: str) -> str:
+    """A path relative to the source."""
+    return f"{base}/{name}" if base else name
+
+
+def stems(names: list[str]) -> list[str]:
+    """A key for each file of one folder: its name up to the last dot.
+
+    A name stays whole where its stem is another file's stem, or another file's whole name; so
+    keys never repeat.
+    """
+    cut = [name.rpartition(".")[0] or name for name in names]
+    if len(set(cut)) == len(cut) and set(cut).isdisjoint(names):
+        return cut
+    count = Counter(cut)
+    whole = set(names)
+    return [
+        stem if count[stem] == 1 and stem not in whole else name
+        for stem, name in zip(cut, names, strict=True)
+    ]
+
+
+def encode(names: list[str], base: str = "") -> list[bytes]:
+    """Names as the file system has them, behind ``base/``. One call for all: names hold no NUL."""
+    if not names:
+        return []
+    prefix = join(base, "")
+    return os.fsencode(prefix + ("\0" + prefix).join(names)).split(b"\0")
