@@ -9,8 +9,6 @@ when opened, byte ranges when used.
 from __future__ import annotations
 
 import json
-import mmap
-import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,12 +18,16 @@ import numpy as np
 import xxhash
 
 from shardkit.errors import FormatError, IndexFileError, ShardMissingError
+from shardkit.mapping import map_file
 from shardkit.sample import Encoding
 from shardkit.storage import os_errors, show_path
 
 VERSION = 1
 INDEX_NAME = "shardkit.json"
 WORK_NAME = ".packing"
+INDEX_KINDS = ("rows", "names", "find", "sums")
+"""Endings of the files that index a split."""
+
 MAX_INDEX_BYTES = 256 << 20
 """A shardkit.json of 40,000 shards has about 4 MB; far more than that is an attack or a mistake."""
 
@@ -33,8 +35,14 @@ NO_INT = -(2**63)
 """In the ``cls`` column: the sample has no class index."""
 
 FIXED_COLUMNS = ("xxh3", "key", "name.start", "name.size")
+MAX_NAME_BYTES = 1 << 20
+"""A key and its paths; without a limit, a few rows that share one huge name eat all memory."""
+
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_FILE_END = re.compile(r"[A-Za-z0-9_.-]{1,99}")
 _HEADER_ALIGN = 64
+_SEAL = ',\n "xxh3": "%016x"\n}\n'
+_SEAL_BYTES = len(_SEAL % 0)
 
 
 def is_field_name(name: object) -> bool:
@@ -92,6 +100,11 @@ class SplitInfo:
     def stem(self, shard: int) -> str:
         return f"{self.name}-{shard:05d}"
 
+    @property
+    def has_checksums(self) -> bool:
+        """False for tars made by others: a scan does not read their values."""
+        return self.files[f"{self.name}.sums"][0] > 0
+
 
 @dataclass(frozen=True)
 class DatasetInfo:
@@ -108,7 +121,7 @@ class DatasetInfo:
 
 
 def dump_info(info: DatasetInfo) -> bytes:
-    """Serialise; :func:`parse_info` is its inverse."""
+    """Serialise; :func:`parse_info` is its inverse. The last entry is a hash of all before it."""
     splits = {}
     for name, split in info.splits.items():
         splits[name] = {
@@ -127,7 +140,20 @@ def dump_info(info: DatasetInfo) -> bytes:
         "corpus": info.corpus,
         "splits": splits,
     }
-    return (json.dumps(raw, indent=1, ensure_ascii=True) + "\n").encode()
+    body = json.dumps(raw, indent=1).removesuffix("\n}").encode()
+    return body + _seal(body)
+
+
+def _seal(body: bytes) -> bytes:
+    return (_SEAL % xxhash.xxh3_64_intdigest(body)).encode()
+
+
+def is_sealed(data: bytes) -> bool:
+    """Whether a ``shardkit.json`` is, to the byte, as it was written.
+
+    Only ``verify`` asks: one that was edited by hand still opens.
+    """
+    return data[-_SEAL_BYTES:] == _seal(data[:-_SEAL_BYTES])
 
 
 def parse_info(data: bytes, where: str) -> DatasetInfo:
@@ -140,19 +166,12 @@ def parse_info(data: bytes, where: str) -> DatasetInfo:
         raw = json.loads(data)
         if not isinstance(raw, dict) or raw.get("format") != "shardkit":
             raise IndexFileError(f"{where} is not a shardkit index")
-        if raw["version"] != VERSION:
+        version = _count(raw["version"])
+        if version > VERSION:
             raise IndexFileError(
-                f"{where} has version {raw['version']!r}, this shardkit reads {VERSION}; upgrade shardkit"
+                f"{where} has version {version}, this shardkit reads {VERSION}; upgrade shardkit"
             )
-        fields = [*raw["fields"]]
-        _check(fields == sorted(set(fields)) and all(map(is_field_name, fields)), "fields")
-        classes = raw["classes"]
-        _check(classes is None or all(isinstance(c, str) for c in classes), "classes")
-        _check(isinstance(raw["container"], str) and isinstance(raw["corpus"], dict), "container")
-        info = DatasetInfo(raw["container"], fields, classes, raw["corpus"])
-        for name, split in raw["splits"].items():
-            _check(is_field_name(name), "split name")
-            info.splits[name] = _parse_split(name, split, fields)
+        return _parse(raw)
     except IndexFileError:
         raise
     except (
@@ -164,8 +183,8 @@ def parse_info(data: bytes, where: str) -> DatasetInfo:
         RecursionError,
         FormatError,
     ) as error:
-        raise IndexFileError(f"{where} is damaged: {type(error).__name__} {error}") from error
-    return info
+        what = f"{type(error).__name__} {error}"[:200]
+        raise IndexFileError(f"{where} is damaged ({what}); restore it or pack again") from error
 
 
 def _check(ok: bool, what: str) -> None:
@@ -174,37 +193,51 @@ def _check(ok: bool, what: str) -> None:
 
 
 def _count(value: Any) -> int:
-    _check(type(value) is int and 0 <= value < 2**60, f"count {value!r}")
+    _check(type(value) is int and 0 <= value < 2**60, "count")
     return int(value)
+
+
+def _parse(raw: dict[str, Any]) -> DatasetInfo:
+    fields, classes, corpus = raw["fields"], raw["classes"], raw["corpus"]
+    _check(isinstance(fields, list) and all(map(is_field_name, fields)), "field name")
+    _check(fields == sorted(set(fields)), "order of fields")
+    _check(classes is None or isinstance(classes, list), "classes")
+    _check(all(isinstance(name, str) for name in classes or ()), "class name")
+    _check(isinstance(corpus, dict), "corpus")
+    _check(all(isinstance(corpus.get(k), str | None) for k in ("kind", "text_field")), "corpus")
+    _check(isinstance(raw["container"], str), "container")
+    _check(len(raw["splits"]) > 0, "splits")
+    info = DatasetInfo(raw["container"], fields, classes, corpus)
+    for name, split in raw["splits"].items():
+        _check(is_field_name(name), "split name")
+        info.splits[name] = _parse_split(name, split, fields)
+    return info
 
 
 def _parse_split(name: str, raw: dict[str, Any], fields: list[str]) -> SplitInfo:
     layouts = [{f: Encoding.from_json(e) for f, e in lay.items()} for lay in raw["layouts"]]
     _check(all(lay.keys() <= set(fields) for lay in layouts), "layouts")
-    shards = []
+    shards: list[ShardInfo] = []
     for rows, layout, sizes in raw["shards"]:
-        _check(0 <= _count(layout) < len(layouts), "layout")
+        _check(_count(layout) < len(layouts), "layout")
         for file in sizes:
             _check(is_shard_file(name, len(shards), file), f"shard file {file!r}")
         shards.append(ShardInfo(_count(rows), layout, {f: _count(b) for f, b in sizes.items()}))
     total = _count(raw["rows"])
     _check(sum(s.num_rows for s in shards) == total, "row count")
     files = {f: (_count(e["bytes"]), int(e["xxh3"], 16)) for f, e in raw["files"].items()}
-    _check(
-        files.keys() == {f"{name}.{kind}" for kind in ("rows", "names", "find", "sums")}, "files"
-    )
+    _check(files.keys() == {f"{name}.{kind}" for kind in INDEX_KINDS}, "files")
     _check(isinstance(raw["fingerprint"], str), "fingerprint")
     return SplitInfo(name, total, raw["fingerprint"], layouts, shards, files)
 
 
 def is_shard_file(split: str, shard: int, name: object) -> bool:
-    """Whether a file name may belong to that shard: our prefix, no path in it."""
+    """Whether a file name may belong to that shard: our prefix, then nothing that needs care."""
+    stem = f"{split}-{shard:05d}."
     return (
         isinstance(name, str)
-        and name.startswith(f"{split}-{shard:05d}.")
-        and "/" not in name
-        and "\0" not in name
-        and len(name) < 256
+        and name.startswith(stem)
+        and _FILE_END.fullmatch(name[len(stem) :]) is not None
     )
 
 
@@ -214,50 +247,29 @@ def read_info(folder: Path) -> DatasetInfo:
     Raises:
         ShardMissingError: there is none. IndexFileError: it is damaged.
     """
+    return parse_info(read_index(folder), show_path(folder / INDEX_NAME))
+
+
+def read_index(folder: Path) -> bytes:
+    """The bytes of ``shardkit.json``; errors as of :func:`read_info`."""
     path = folder / INDEX_NAME
-    if not path.is_file():
-        hint = (
-            "its packing has not finished: run the same command again"
-            if (folder / WORK_NAME).is_dir()
-            else ("pack one with `shardkit pack`" if folder.exists() else "no such folder")
-        )
-        raise ShardMissingError(f"{show_path(folder)} is not a shardkit dataset ({hint})")
     with os_errors(f"reading {show_path(path)}"):
-        if path.stat().st_size > MAX_INDEX_BYTES:
-            raise IndexFileError(
-                f"{show_path(path)} is over {MAX_INDEX_BYTES} bytes; refusing to read it"
-            )
-        data = path.read_bytes()
-    return parse_info(data, show_path(path))
+        size = path.stat().st_size if path.is_file() else None
+        data = path.read_bytes() if size and size <= MAX_INDEX_BYTES else b""
+    if size is None:
+        raise ShardMissingError(f"{show_path(folder)} is not a shardkit dataset ({_hint(folder)})")
+    if size > MAX_INDEX_BYTES:
+        raise IndexFileError(f"{show_path(path)} is over {MAX_INDEX_BYTES} bytes; refusing to read")
+    return data
+
+
+def _hint(folder: Path) -> str:
+    if (folder / WORK_NAME).is_dir():
+        return "its packing has not finished: run the same command again"
+    return "pack one with `shardkit pack`" if folder.exists() else "no such folder"
 
 
 # --- the row index ------------------------------------------------------------------------
-
-
-def map_file(path: Path, expected_bytes: int) -> mmap.mmap | bytes:
-    """Memory-map a whole file of a known size (mapping an empty file is not possible).
-
-    Raises:
-        ShardMissingError: no such file. IndexFileError: another size than expected.
-    """
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise ShardMissingError(
-            f"{show_path(path)} is missing; restore it or pack again"
-        ) from error
-    except OSError as error:
-        raise ShardMissingError(f"{show_path(path)} cannot be opened: {error.strerror}") from error
-    try:
-        size = os.fstat(fd).st_size
-        if size != expected_bytes:
-            raise IndexFileError(
-                f"{show_path(path)} has {size} bytes, expected {expected_bytes}: truncated or replaced;"
-                " `shardkit verify` tells more"
-            )
-        return mmap.mmap(fd, size, access=mmap.ACCESS_READ) if size else b""
-    finally:
-        os.close(fd)
 
 
 class RowIndex:
@@ -286,6 +298,7 @@ class RowIndex:
         counts = np.array([s.num_rows for s in split.shards], np.int64)
         self.row_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         self._names: memoryview | None = None
+        self._order: np.ndarray[Any, np.dtype[np.int64]] | None = None
 
     def shard_of(
         self, rows: np.ndarray[Any, np.dtype[np.int64]]
@@ -303,7 +316,7 @@ class RowIndex:
         """(key, packed paths) of a row."""
         start, size = self.table[row, 2:4].tolist()
         blob = self.names()
-        if start < 0 or size < 0 or start + size > len(blob):
+        if start < 0 or not 0 <= size <= MAX_NAME_BYTES or start + size > len(blob):
             raise IndexFileError(
                 f"row {row} of {self.split.name}: its name lies outside the names file"
             )
@@ -312,11 +325,7 @@ class RowIndex:
 
     def find(self, key: bytes) -> int | None:
         """Row of a key by binary search in the rows sorted by key hash, else None."""
-        name = f"{self.split.name}.find"
-        data = map_file(self._folder / name, self.split.files[name][0])
-        order = np.frombuffer(data, "<i8")
-        if len(order) != self.split.num_rows:
-            raise IndexFileError(f"{name} has {len(order)} entries, expected {self.split.num_rows}")
+        order = self._by_hash()
         hashes = self.table[:, self.column["key"]].view(np.uint64)
         wanted = xxhash.xxh3_64_intdigest(key)
         low, high = 0, len(order)
@@ -331,6 +340,12 @@ class RowIndex:
                 return row
             low += 1
         return None
+
+    def _by_hash(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        if self._order is None:
+            path = self._folder / f"{self.split.name}.find"
+            self._order = np.frombuffer(map_file(path, 8 * self.split.num_rows), "<i8")
+        return self._order
 
     def _checked(self, order: np.ndarray[Any, Any], position: int) -> int:
         row = int(order[position])

@@ -8,70 +8,31 @@ in as 27 page faults, one after another.
 
 from __future__ import annotations
 
-import mmap
-import resource
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from shardkit.errors import FormatError, IndexFileError
-from shardkit.formats import get_format
-from shardkit.index import DatasetInfo, RowIndex, SplitInfo, map_file
-from shardkit.sample import BYTES, Encoding, SampleBatch, Value
+from shardkit.formats import FORMATS, Format
+from shardkit.index import DatasetInfo, RowIndex, SplitInfo
+from shardkit.mapping import ANNOUNCE_BYTES, FileMaps, Warmth
+from shardkit.sample import BYTES, Encoding, SampleBatch, Value, sample_checksums
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
-MAX_MAPS = 16_384
-"""Open maps a field at most: a quarter of Linux's default limit of 65,530 a process."""
+MAX_MAPS = 32_768
+"""Open maps a split at most: half of Linux's default limit of 65,530 a process."""
 
-ANNOUNCE_BYTES = 16 << 10
-"""Values from this size on are announced: below it the page faults cost less than the call."""
-
-_PAGE = mmap.PAGESIZE
-
-
-class ShardMaps(dict[int, memoryview]):
-    """Shard number -> the mapped file that holds one field, opened on first use."""
-
-    def __init__(self, folder: Path, split: SplitInfo, file_names: Sequence[str]) -> None:
-        super().__init__()
-        self._folder = folder
-        self._names = file_names
-        # A shard without the field may have no file for it: then no range fits into 0 bytes.
-        sizes = [s.file_bytes.get(n, 0) for s, n in zip(split.shards, file_names, strict=True)]
-        self.sizes = np.array(sizes, np.int64)
-
-    def __missing__(self, shard: int) -> memoryview:
-        if len(self) >= MAX_MAPS:
-            del self[next(iter(self))]
-        name = self._names[shard]
-        view = memoryview(map_file(self._folder / name, int(self.sizes[shard])))
-        self[shard] = view
-        return view
+PIECE_ROWS = 1024
+PIECE_BYTES = 32 << 20
+"""Rows, and about how many bytes of them, that those who go through a whole split take at once."""
 
 
-class Warmth:
-    """Whether to announce values: while page faults have lately gone to the disk.
-
-    Announcing a 110 KB value costs 2 us, copying it 4 us, so a warm epoch should not pay for it.
-    """
-
-    BATCHES = 64
-    """Batches announced after a fault that went to the disk, and at first; then one is not."""
-
-    def __init__(self) -> None:
-        self._faults = 0
-        self._left = self.BATCHES
-
-    def is_cold(self) -> bool:
-        """Asked once a batch."""
-        faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-        if faults != self._faults:
-            self._faults, self._left = faults, self.BATCHES
-        self._left = max(self._left - 1, 0)
-        return self._left > 0
+def num_that_fit(sizes: Sequence[int] | Rows) -> int:
+    """How many leading values have less than :data:`PIECE_BYTES` together; at least one."""
+    return max(int(np.searchsorted(np.cumsum(sizes), PIECE_BYTES)), 1)
 
 
 class Gather:
@@ -89,17 +50,26 @@ class Gather:
         self.table = table
 
 
+def container_of(info: DatasetInfo) -> Format:
+    """The format a dataset says it is in. Raises IndexFileError if there is none of that name."""
+    if info.container not in FORMATS:
+        raise IndexFileError(
+            f"this shardkit knows no container {info.container!r}, only {', '.join(FORMATS)};"
+            " upgrade shardkit"
+        )
+    return FORMATS[info.container]
+
+
 class ShardReader:
-    """Reads stored values of one split. Threads may share it: two that open one shard at once
-    both map it, and one map is dropped."""
+    """Reads stored values of one split. Threads may share it."""
 
     def __init__(self, folder: Path, info: DatasetInfo, split: SplitInfo) -> None:
         self.index = RowIndex(folder, info, split)
         self._folder = folder
         self._info = info
         self._split = split
-        self._format = get_format(info.container)
-        self._maps: dict[str, ShardMaps] = {}
+        self._format = container_of(info)
+        self._maps: dict[str, FileMaps] = {}
         self._warmth = Warmth()
         self._plain = {
             name
@@ -114,29 +84,39 @@ class ShardReader:
             raise IndexError(f"row outside 0..{len(table) - 1} of split {self._split.name}")
         return Gather(rows, self.index.shard_of(rows), table[rows])
 
-    def maps(self, name: str) -> ShardMaps:
-        """The files that hold a field."""
+    def maps(self, name: str) -> FileMaps:
+        """The files that hold a field, by number of shard."""
         found = self._maps.get(name)
         if found is None:
-            names = [self.file_of(i, name) for i in range(len(self._split.shards))]
-            found = self._maps[name] = ShardMaps(self._folder, self._split, names)
+            shards = self._split.shards
+            names = [self.file_of(i, name) for i in range(len(shards))]
+            # A shard without the field may have no file for it: then no range fits into 0 bytes.
+            sizes = [shard.file_bytes.get(n, 0) for shard, n in zip(shards, names, strict=True)]
+            most = max(MAX_MAPS // len(self._info.fields), 1)
+            found = self._maps[name] = FileMaps(self._folder, names, sizes, most)
         return found
 
     def file_of(self, shard: int, name: str) -> str:
         """Name of the file that holds a field of a shard."""
         return self._format.file_of(self._split.stem(shard), name)
 
-    def places(self, batch: Gather, name: str) -> tuple[Rows, Rows]:
-        """(start, size) in bytes of a field in its files; size is -1 where absent.
+    def fields_in(self, batch: Gather, file_name: str) -> list[str]:
+        """The fields that one file holds, of the shard that all rows of the batch are in."""
+        shards = set(batch.shards.tolist())
+        return [f for f in self._info.fields for i in shards if self.file_of(i, f) == file_name]
 
-        Raises:
-            IndexFileError: a range lies outside its file.
-        """
+    def places(self, batch: Gather, name: str) -> tuple[Rows, Rows]:
+        """(start, size) in bytes of a field in its files, as the index has it; size is negative
+        where the field is absent."""
         column = self.index.column[f"{name}.start"]
         return batch.table[:, column], batch.table[:, column + 1]
 
     def stored(self, batch: Gather, name: str) -> list[memoryview | None]:
-        """Stored values, as slices of the mapped files."""
+        """Stored values, as slices of the mapped files.
+
+        Raises:
+            IndexFileError: a range lies outside its file.
+        """
         starts, sizes = self.places(batch, name)
         if len(sizes) and int(sizes.min()) < 0:
             present = sizes >= 0
@@ -149,27 +129,35 @@ class ShardReader:
     def _slices(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> list[memoryview]:
         if not len(shards):
             return []
+        maps = self._checked_maps(shards, starts, sizes, name)
+        if int(sizes.max()) >= ANNOUNCE_BYTES and self._warmth.is_cold():
+            maps.announce(shards, starts, sizes, ANNOUNCE_BYTES)
+        return [
+            maps[shard][start:end]
+            for shard, start, end in zip(
+                shards.tolist(), starts.tolist(), (starts + sizes).tolist(), strict=True
+            )
+        ]
+
+    def _checked_maps(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> FileMaps:
         maps = self.maps(name)
-        ends = starts + sizes
-        if int(starts.min()) < 0 or (ends > maps.sizes[shards]).any():
+        # Sizes are not negative here, so this cannot overflow, as starts + sizes could.
+        if int(starts.min()) < 0 or (starts > maps.sizes[shards] - sizes).any():
             raise IndexFileError(
                 f"split {self._split.name}: the row index places a {name} outside its shard;"
                 " `shardkit verify` tells more"
             )
-        if int(sizes.max()) >= ANNOUNCE_BYTES and self._warmth.is_cold():
-            _announce(maps, shards, starts, sizes)
-        return [
-            maps[shard][start:end]
-            for shard, start, end in zip(
-                shards.tolist(), starts.tolist(), ends.tolist(), strict=True
-            )
-        ]
+        return maps
 
     def announce(self, batch: Gather, names: Sequence[str]) -> None:
         """Tell the kernel that these values will be read soon; returns at once."""
         for name in names:
             starts, sizes = self.places(batch, name)
-            _announce(self.maps(name), batch.shards, starts, sizes, at_least=0)
+            there = sizes > 0
+            if there.any():
+                shards, starts, sizes = batch.shards[there], starts[there], sizes[there]
+                maps = self._checked_maps(shards, starts, sizes, name)
+                maps.announce(shards, starts, sizes, at_least=0)
 
     def encoding(self, shard: int, name: str) -> Encoding:
         return self._split.layouts[self._split.shards[shard].layout].get(name, BYTES)
@@ -200,11 +188,40 @@ class ShardReader:
                 ) from error
         return out
 
+    def matches(self, batch: Gather) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each sample's bytes are those that were packed.
+
+        Raises:
+            FormatError: as of :meth:`canonical`.
+        """
+        columns = {name: self.canonical(batch, name) for name in self._info.fields}
+        recorded = batch.table[:, 0].view(np.uint64)
+        return np.asarray(sample_checksums(columns, len(batch.rows)) == recorded)
+
     def where(self, row: int) -> str:
         """A row in words, for messages."""
-        shard = int(self.index.shard_of(np.array([row]))[0])
-        key = self.index.name(row)[0]
-        return f"sample {key.decode(errors='backslashreplace')!r} (row {row}, {self._split.stem(shard)})"
+        stem = self._split.stem(int(self.index.shard_of(np.array([row]))[0]))
+        key = self.index.name(row)[0].decode(errors="surrogateescape")
+        return f"sample {key!r} (row {row}, {stem})"
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Cut [start, stop) into ranges of rows that can be held in memory at once."""
+        while start < stop:
+            rows = np.arange(start, min(start + PIECE_ROWS, stop), dtype=np.int64)
+            end = start + num_that_fit(self._costs(self.gather(rows)))
+            yield start, end
+            start = end
+
+    def _costs(self, batch: Gather) -> Rows:
+        costs = np.zeros(len(batch.rows), np.int64)
+        for name in self._info.fields:
+            sizes = np.clip(self.places(batch, name)[1], 0, PIECE_BYTES)
+            if name not in self._plain:
+                encodings = self.encodings(batch.shards, name)
+                made = [min(e.nbytes, PIECE_BYTES) if e.codec else 0 for e in encodings]
+                sizes = np.maximum(sizes, made)
+            costs += sizes
+        return costs
 
     def samples(self, start: int, stop: int) -> SampleBatch:
         """Rows [start, stop) with keys, paths and canonical values of all fields."""
@@ -213,17 +230,3 @@ class ShardReader:
         columns = {name: self.canonical(batch, name) for name in self._info.fields}
         columns = {n: v for n, v in columns.items() if any(x is not None for x in v)}
         return SampleBatch([k for k, _ in names], [p for _, p in names], columns)
-
-
-def _announce(
-    maps: ShardMaps, shards: Rows, starts: Rows, sizes: Rows, at_least: int = ANNOUNCE_BYTES
-) -> None:
-    if not hasattr(mmap, "MADV_WILLNEED"):
-        return
-    aligned = starts // _PAGE * _PAGE
-    lengths = starts + sizes - aligned
-    for shard, start, length, size in zip(
-        shards.tolist(), aligned.tolist(), lengths.tolist(), sizes.tolist(), strict=True
-    ):
-        if size >= at_least and size > 0:
-            maps[shard].obj.madvise(mmap.MADV_WILLNEED, start, length)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -85,9 +84,14 @@ def fsync_path(path: Path) -> None:
         os.close(fd)
 
 
+def temp_name(name: str) -> str:
+    """What a file is called while it is not whole."""
+    return f".{name}.tmp"
+
+
 def atomic_write(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
     """Write a file that appears under its name only when whole and synced."""
-    temp = path.with_name(f".{path.name}.tmp")
+    temp = path.with_name(temp_name(path.name))
     with temp.open("wb") as out:
         for chunk in chunks:
             out.write(chunk)
@@ -171,10 +175,5 @@ class Lock:
     def __enter__(self) -> Lock:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -214,3 +214,18 @@ def test_full_disk(container: str, workers: int, tmp_path: Path) -> None:
         assert tree(small / "dest") == tree(tmp_path / "dest")
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+def test_overwriting_a_started_pack_leaves_nothing_of_it(tmp_path: Path) -> None:
+    source = make_images(tmp_path / "source", per_class=100)
+    dest = tmp_path / "dest"
+    flags = ["--to", "npy", "--shard-size", "2kB", "--val-fraction", "0.5"]
+    for number_of_parts in (1, 20, 60):
+        process = start(command(source, dest, *flags, "--overwrite"))
+        assert kill_at(process, dest / ".packing", number_of_parts, 0.001)
+    shardkit.pack(source, dest, to="lmdb", workers=1, overwrite=True)
+    assert sorted(tree(dest)) == [
+        "shardkit.json",
+        *(f"train-00000.{ending}" for ending in ("lmdb",)),
+        *(f"train.{kind}" for kind in ("find", "names", "rows", "sums")),
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 import sys
 
 import click
@@ -10,13 +10,11 @@ import click
 from shardkit import __version__
 from shardkit.cli.convert import convert
 from shardkit.cli.info import info
+from shardkit.cli.output import Interrupted
 from shardkit.cli.pack import pack
 from shardkit.cli.unpack import unpack
 from shardkit.cli.verify import verify
 from shardkit.errors import ShardkitError
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells expect it."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -33,22 +31,23 @@ for command in (pack, convert, unpack, verify, info):
 
 
 def main() -> None:
-    """Run the command line; every error of ours is one line on stderr."""
+    """Run the command line; every error is one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names need not be valid in any encoding
+            stream.reconfigure(errors="backslashreplace")
     try:
-        sys.exit(group.main(standalone_mode=False))
+        sys.exit(group.main(prog_name="shardkit", standalone_mode=False))
     except ShardkitError as error:
         _fail(str(error), error.exit_code)
-    except click.ClickException as error:
+    except click.Abort:
+        _fail("interrupted", Interrupted.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted; what is done is kept, run the same command again to go on", INTERRUPTED)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
 
 
 def _fail(message: str, code: int) -> None:
-    line = " ".join(message.split("\n"))
-    click.echo(f"shardkit: error: {line}", err=True)
+    click.echo(f"shardkit: error: {' '.join(message.split())}", err=True)
     sys.exit(code)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from shardkit.cli.output import echo_json, echo_pack
+from shardkit.cli.output import echo_json, echo_pack, interrupted
 from shardkit.cli.pack import CONTAINERS
 
 
@@ -26,7 +26,8 @@ def convert(dataset: str, dest: str | None, as_json: bool, **options: Any) -> No
     """
     from shardkit.packing.convert import convert as run
 
-    result = run(dataset, dest, progress=False if as_json else None, **options)
+    with interrupted("what is done is kept, run the same command again to go on"):
+        result = run(dataset, dest, progress=False if as_json else None, **options)
     if as_json:
         echo_json(result)
     else:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from shardkit.cli.output import count, echo_json
-from shardkit.reading.describe import SplitSummary
-from shardkit.storage import format_bytes
+from shardkit.storage import format_bytes, show_path
+
+if TYPE_CHECKING:
+    from shardkit.reading.describe import SplitSummary
 
 SHOWN_CLASSES = 5
 
@@ -22,13 +26,12 @@ def info(dataset: str, as_json: bool) -> None:
     if as_json:
         echo_json(found)
         return
-    click.echo(f"{dataset}: {found.container}, packed from {found.corpus.get('kind', 'files')}")
+    kind = found.corpus.get("kind") or "files"
+    click.echo(f"{show_path(dataset)}: {found.container}, packed from {show_path(kind)}")
     if found.classes:
-        names = ", ".join(found.classes[:SHOWN_CLASSES])
+        names = ", ".join(map(show_path, found.classes[:SHOWN_CLASSES]))
         more = ", ..." if len(found.classes) > SHOWN_CLASSES else ""
-        click.echo(
-            f"  {count(len(found.classes), 'class').replace('classs', 'classes')}: {names}{more}"
-        )
+        click.echo(f"  {count(len(found.classes), 'class', 'es')}: {names}{more}")
     for name, split in found.splits.items():
         _echo_split(name, split)
     click.echo("  open with:")

@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkit.packing.pack import PackResult
-from shardkit.storage import format_bytes
+from shardkit.storage import format_bytes, show_path
+
+if TYPE_CHECKING:
+    from shardkit.packing.pack import PackResult
 
 
-def plain(value: Any) -> Any:
-    """Dataclasses and paths as JSON values."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return plain(dataclasses.asdict(value))
-    if isinstance(value, dict):
-        return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+class Interrupted(click.ClickException):
+    """Ctrl-C, and how to go on."""
+
+    exit_code = 130  # as shells expect it of a program that ends on SIGINT
+
+
+@contextmanager
+def interrupted(how_to_go_on: str) -> Iterator[None]:
+    """Say that instead of a traceback when Ctrl-C ends the block."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        click.echo(err=True)  # ends the line of the terminal's own ^C
+        raise Interrupted(f"interrupted; {how_to_go_on}") from error
 
 
 def echo_json(value: Any) -> None:
-    click.echo(json.dumps(plain(value), indent=1))
+    """Print dataclasses, paths and plain values as JSON."""
+    click.echo(json.dumps(value, indent=1, default=_plain))
 
 
-def count(number: int, noun: str) -> str:
+def _plain(value: Any) -> Any:
+    return vars(value) if dataclasses.is_dataclass(value) else str(value)
+
+
+def count(number: int, noun: str, ending: str = "s") -> str:
     """``count(1, "shard")`` -> ``"1 shard"``; ``count(1200, "shard")`` -> ``"1,200 shards"``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{ending}"
 
 
 def echo_pack(result: PackResult, verb: str) -> None:
@@ -38,7 +51,7 @@ def echo_pack(result: PackResult, verb: str) -> None:
     rate = result.num_samples / max(result.seconds, 1e-9)
     click.echo(
         f"{verb} {count(result.num_samples, 'sample')} ({result.kind}) into"
-        f" {count(result.num_shards, 'shard')} of {result.container}: {result.dest}"
+        f" {count(result.num_shards, 'shard')} of {result.container}: {show_path(result.dest)}"
     )
     click.echo(
         f"  {format_bytes(result.input_bytes)} in, {format_bytes(result.dataset_bytes)} out,"
@@ -50,7 +63,11 @@ def echo_pack(result: PackResult, verb: str) -> None:
     if result.resumed_shards:
         click.echo(f"  {count(result.resumed_shards, 'shard')} found done from an earlier run")
     if result.ignored:
-        parts = ", ".join(f"{n:,} {ext}" for ext, n in sorted(result.ignored.items()))
+        parts = ", ".join(
+            f"{number:,} {show_path(ending) or 'without extension'}"
+            for ending, number in sorted(result.ignored.items())
+        )
         click.echo(f"  files passed over as not of this kind: {parts}")
     if result.num_rejects:
-        click.echo(f"  {count(result.num_rejects, 'input')} rejected: {result.dest}/rejected.jsonl")
+        listed = show_path(result.dest / "rejected.jsonl")
+        click.echo(f"  {count(result.num_rejects, 'input')} rejected: {listed}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
 
-from shardkit.cli.output import echo_json, echo_pack
+from shardkit.cli.output import echo_json, echo_pack, interrupted
 
 KINDS = ["images", "paired", "text", "jsonl", "arrays"]
 CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
@@ -20,7 +21,9 @@ CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
 @click.option("--labels", type=click.Path(), help="csv or json of path -> label.")
 @click.option("--text-field", metavar="NAME", help="Pack this field of each .jsonl line as text.")
 @click.option("--workers", type=int, default=0, help="Processes.  [default: one a core]")
-@click.option("--shard-size", default="256MB", show_default=True, help="Input bytes a shard.")
+@click.option(
+    "--shard-size", metavar="SIZE", default="256MB", show_default=True, help="Input bytes a shard."
+)
 @click.option("--shuffle", is_flag=True, help="Pack in an order drawn from --seed.")
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="For --shuffle, --val-fraction."
@@ -56,9 +59,10 @@ def pack(source: str, dest: str | None, as_json: bool, **options: Any) -> None:
     """
     from shardkit.packing.pack import pack as run
 
-    result = run(source, dest, progress=False if as_json else None, **options)
+    with interrupted("what is done is kept, run the same command again to go on"):
+        result = run(source, dest, progress=False if as_json else None, **options)
     if as_json:
         echo_json(result)
     else:
         echo_pack(result, "packed")
-        click.echo(f"  next: shardkit info {result.dest}")
+        click.echo(f"  next: shardkit info {shlex.quote(str(result.dest))}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from shardkit.cli.output import count, echo_json
-from shardkit.storage import format_bytes
+from shardkit.cli.output import count, echo_json, interrupted
+from shardkit.storage import format_bytes, show_path
 
 
 @click.command()
@@ -16,9 +16,10 @@ def unpack(dataset: str, dest: str, as_json: bool) -> None:
     """Write the files DATASET was packed from, under their original names, into DEST."""
     from shardkit.reading.unpack import unpack as run
 
-    result = run(dataset, dest, progress=False if as_json else None)
+    with interrupted(f"remove {show_path(dest)} before unpacking again"):
+        result = run(dataset, dest, progress=False if as_json else None)
     if as_json:
         echo_json(result)
     else:
         size = format_bytes(result.num_bytes)
-        click.echo(f"unpacked {count(result.num_files, 'file')} ({size}) into {result.dest}")
+        click.echo(f"unpacked {count(result.num_files, 'file')} ({size}) into {show_path(dest)}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from shardkit.cli.output import count, echo_json
-from shardkit.storage import format_bytes
+from shardkit.cli.output import count, echo_json, interrupted
+from shardkit.storage import format_bytes, show_path
 
 
 @click.command()
@@ -19,7 +19,8 @@ def verify(dataset: str, against: str | None, as_json: bool) -> None:
     """
     from shardkit.reading.verify import verify as run
 
-    result = run(dataset, against, progress=False if as_json else None)
+    with interrupted("nothing was changed"):
+        result = run(dataset, against, progress=False if as_json else None)
     if as_json:
         echo_json({"ok": result.ok, **vars(result)})
     else:
@@ -28,9 +29,11 @@ def verify(dataset: str, against: str | None, as_json: bool) -> None:
         checked = f"{count(result.num_samples, 'sample')}, {format_bytes(result.num_bytes)}"
         if not result.has_checksums:
             checked += "; these tars carry no checksums, only sizes were checked"
-        if against is not None:
-            checked += f"; {result.num_compared:,} compared with {against}"
+        if against is not None and (result.ok or result.num_compared):
+            checked += f"; {result.num_compared:,} compared with {show_path(against)}"
+        elif against is not None:
+            checked += f"; not compared with {show_path(against)} while it is broken"
         verdict = "whole" if result.ok else count(len(result.problems), "problem")
-        click.echo(f"{dataset}: {verdict} ({checked})")
+        click.echo(f"{show_path(dataset)}: {verdict} ({checked})")
     if not result.ok:
         raise SystemExit(1)

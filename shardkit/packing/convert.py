@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,10 @@ def convert(
     unknown = options.keys() - {"workers", "compression", "overwrite", "progress"}
     if unknown:
         raise UsageError(f"convert takes no option {sorted(unknown)[0]!r}")
+    started = time.perf_counter()
     source = Path(dataset)
     place = locate(source)
     made = PackOptions(to=to, **options)
     corpus = DatasetCorpus(place.folder, place.info)
     target = Path(dest) if dest else default_dest(source, made.to)
-    return run_pack(source, corpus, target, made, origin=place.info.corpus)
+    return run_pack(source, corpus, target, made, started, place.info.corpus)

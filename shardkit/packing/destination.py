@@ -6,16 +6,17 @@ import json
 import os
 import shutil
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from shardkit.errors import DestinationError, ResumeError, ShardkitError
-from shardkit.index import INDEX_NAME, WORK_NAME, DatasetInfo, read_info
-from shardkit.storage import Lock, atomic_write, fsync_path, show_path
+from shardkit.index import INDEX_KINDS, INDEX_NAME, WORK_NAME, DatasetInfo, read_info
+from shardkit.storage import Lock, atomic_write, fsync_path, show_path, temp_name
 
 REJECTED_NAME = "rejected.jsonl"
 _OPTIONS = "options.json"
 _LOCK = "lock"
+TEMP_PREFIX = "tmp-"
+"""Of the folder, in the work folder, of a shard that is not recorded as done yet."""
 
 
 class Destination:
@@ -75,12 +76,18 @@ class Destination:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _files(self) -> list[Path]:
+        """Everything a whole dataset or a started pack may have put here, index apart."""
         try:
             names = dataset_files(read_info(self.dest))
         except ShardkitError:
             names = [REJECTED_NAME]
-        for part in self.work.glob("*.part"):
-            names += [path.name for path in self.dest.glob(f"{part.stem}.*")]
+        stems = {path.stem for path in self.work.glob("*.part")}
+        stems |= {path.name.removeprefix(TEMP_PREFIX) for path in self.work.glob(f"{TEMP_PREFIX}*")}
+        for stem in stems:
+            names += [path.name for path in self.dest.glob(f"{stem}.*")]
+        for split in {stem.rpartition("-")[0] for stem in stems}:
+            names += [f"{split}.{kind}" for kind in INDEX_KINDS]
+        names += [temp_name(name) for name in (*names, INDEX_NAME)]
         return [self.dest / name for name in names]
 
     def prepare(self, lasting: dict[str, Any]) -> None:
@@ -114,12 +121,7 @@ class Destination:
     def __enter__(self) -> Destination:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._lock.close()
 
 

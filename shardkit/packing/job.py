@@ -18,6 +18,7 @@ from shardkit.formats import get_format
 from shardkit.index import is_field_name
 from shardkit.indexing.part import Part, PartHead, part_path, write_part
 from shardkit.indexing.rows import join_names, make_rows
+from shardkit.packing.destination import TEMP_PREFIX
 from shardkit.packing.spool import Order, decode_shard, read_segment
 from shardkit.packing.transform import check_images
 from shardkit.sample import SampleBatch, sample_checksums
@@ -98,6 +99,7 @@ def commit_job(written: Written, context: JobContext) -> PartHead:
         part.head.num_sums = len(part.sums)
         _publish(written.folder, Path(context.dest), files, part.head.stem)
         write_part(part_path(Path(context.work), part.head.split, part.head.shard), part)
+        written.folder.rmdir()  # last: until then it says whose files may stand in dest
     return part.head
 
 
@@ -130,7 +132,7 @@ def _write(samples: SampleBatch, job: Job, context: JobContext) -> Written:
     for name in columns:
         if not is_field_name(name):
             raise FormatError(f"{job.stem}: {name!r} cannot be a field name; rename those files")
-    folder = Path(context.work) / f"tmp-{job.stem}"
+    folder = Path(context.work) / f"{TEMP_PREFIX}{job.stem}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     container = get_format(context.to)
@@ -165,4 +167,3 @@ def _publish(folder: Path, dest: Path, files: list[str], stem: str) -> None:
     for name in files:
         (folder / name).replace(dest / name)
     fsync_path(dest)
-    folder.rmdir()

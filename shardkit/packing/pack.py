@@ -40,7 +40,7 @@ class PackResult:
         num_samples, num_shards, num_rejects: counts over all splits.
         input_bytes, dataset_bytes: sizes before and after, in bytes.
         resumed_shards: shards found finished from an earlier, interrupted call.
-        seconds: from the first listing call to the last sync; without starting workers.
+        seconds: from the first look at the source to the last sync; without starting workers.
         ignored: files passed over, by extension.
     """
 
@@ -92,9 +92,11 @@ def pack(
         made = PackOptions(to=to, shard_bytes=parse_size(shard_size), **options)
     except TypeError as error:
         raise UsageError(f"pack: {error}") from error
+    started = time.perf_counter()
     src = Path(source)
     opened = open_corpus(src, corpus, labels and Path(labels), text_field)
-    return run_pack(src, opened, Path(dest) if dest else default_dest(src, made.to), made)
+    target = Path(dest) if dest else default_dest(src, made.to)
+    return run_pack(src, opened, target, made, started)
 
 
 def default_dest(source: Path, to: str) -> Path:
@@ -109,16 +111,22 @@ def run_pack(
     corpus: Corpus,
     dest: Path,
     options: PackOptions,
+    started: float,
     origin: dict[str, Any] | None = None,
 ) -> PackResult:
-    """Pack a corpus into ``dest``; ``origin`` is what shardkit.json says of where it came from."""
+    """Pack a corpus into ``dest``.
+
+    ``started`` is when the clock of the result began (``time.perf_counter``), and ``origin`` what
+    shardkit.json says of where the samples came from, if not what the corpus says.
+    """
     with os_errors(f"packing into {dest}"), ExitStack() as stack:
         place = stack.enter_context(Destination(dest, source, options.overwrite))
         place.prepare({"corpus": corpus.spec(), "options": options.lasting()})
         context = _context(place, options)
+        before_workers = time.perf_counter()
         engine = stack.enter_context(_engine(source, corpus, context, options, place.lock_fd))
+        started += time.perf_counter() - before_workers
         progress = stack.enter_context(Progress("packing", options.progress))
-        started = time.perf_counter()
         jobs = _Jobs(corpus, place.work, context.scratch, options, progress)
         heads = jobs.run(engine)
         if not any(head.num_rows for head in heads):

@@ -3,104 +3,131 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from shardkit.corpus import open_corpus
+from shardkit.corpus import CORPORA, open_corpus
 from shardkit.corpus.base import Run
-from shardkit.errors import CorpusError
+from shardkit.errors import CorpusError, IndexFileError
 from shardkit.index import DatasetInfo
 from shardkit.progress import Progress
-from shardkit.sample import SampleBatch, unpack_paths
-from shardkit.shards import ShardReader
+from shardkit.sample import SampleBatch, Value, unpack_paths
+from shardkit.shards import PIECE_ROWS, ShardReader, num_that_fit
+from shardkit.storage import os_errors, show_path
 
-ENTRIES = 256
-"""Entries read at a time."""
+Difference = tuple[str, str]
+"""(where, what)."""
 
-
-@dataclass
-class Comparison:
-    """Samples compared, and (where, what) of every difference."""
-
-    num_compared: int = 0
-    differences: list[tuple[str, str]] = field(default_factory=list)
+File = tuple[bytes, int | None, Value]
+"""(path, offset in it if it is a part, contents)."""
 
 
-def compare(folder: Path, info: DatasetInfo, source: Path, bar: Progress) -> Comparison:
-    """Read the original input again and compare every value that came from a file.
+class Originals:
+    """The input that a dataset was packed from, to be read once more.
 
     Raises:
-        CorpusError: the input cannot be listed as the kind the dataset was packed from.
+        CorpusError: the dataset does not know its input, or this is of another kind.
     """
-    if info.corpus.get("kind") in (None, "dataset", "tars"):
-        raise CorpusError(
-            "this dataset was not packed from a folder of files: nothing to compare with"
-        )
-    found = Comparison()
-    readers = {name: ShardReader(folder, info, split) for name, split in info.splits.items()}
-    seen = {name: np.zeros(split.num_rows, bool) for name, split in info.splits.items()}
-    corpus = open_corpus(source, info.corpus["kind"], text_field=info.corpus.get("text_field"))
-    rejected = _rejected(folder)
-    with TemporaryDirectory(prefix="shardkit-") as scratch:
-        for run in _pieces(corpus.runs(Path(scratch))):
-            batch = corpus.read(run, Path(scratch))
-            for path, reason in batch.rejects:
-                if path not in rejected:
-                    found.differences.append((path, reason))
-            _compare_batch(run.split, batch, readers, seen, info, found)
-            bar.add(len(batch), sum(run.sizes))
-    for name, reader in readers.items():
-        for row in np.flatnonzero(~seen[name]).tolist():
-            found.differences.append((reader.where(row), f"has no original in {source}"))
-    return found
+
+    def __init__(self, folder: Path, info: DatasetInfo, source: Path) -> None:
+        kind = info.corpus.get("kind")
+        if kind not in CORPORA:
+            raise CorpusError(
+                f"{show_path(folder)} was not packed from a folder of files: there is nothing to"
+                " compare it with"
+            )
+        self._corpus = open_corpus(source, kind, text_field=info.corpus.get("text_field"))
+        self._source = source
+        self._is_part = "limit" in info.corpus
+        self._left_out = _rejected(folder / "rejected.jsonl")
+        self._readers = {name: ShardReader(folder, info, s) for name, s in info.splits.items()}
+        self._seen = {name: np.zeros(s.num_rows, bool) for name, s in info.splits.items()}
+        self.num_compared = 0
+
+    def differences(self, bar: Progress) -> Iterator[Difference]:
+        """Read the input and compare every file in it, then say what has no original."""
+        with TemporaryDirectory(prefix="shardkit-") as scratch:
+            for run in _pieces(self._corpus.runs(Path(scratch))):
+                batch = self._corpus.read(run, Path(scratch))
+                for path, reason in batch.rejects:
+                    if path not in self._left_out:
+                        yield show_path(path), reason
+                for i in range(len(batch)):
+                    yield from self._compare(run.split, batch, i)
+                bar.add(len(batch), sum(run.sizes))
+        missing = f"has no original in {show_path(self._source)}"
+        for name, seen in self._seen.items():
+            for row in np.flatnonzero(~seen).tolist():
+                yield self._readers[name].where(row), missing
+
+    def _compare(self, split: str, batch: SampleBatch, i: int) -> Iterator[Difference]:
+        key = batch.keys[i]
+        original = _files(key, batch.paths[i], batch.fields(i))
+        found = self._find(split, key)
+        if found is None:
+            named = {key.decode(errors="backslashreplace")}
+            named |= {os.fsdecode(path) for path, _, _ in original.values()}
+            if not self._is_part and not named & self._left_out:
+                yield f"sample {os.fsdecode(key)!r}", "is not in the dataset"
+            return
+        name, row = found
+        self._seen[name][row] = True
+        self.num_compared += 1
+        packed_batch = self._readers[name].samples(row, row + 1)
+        packed = _files(key, packed_batch.paths[0], packed_batch.fields(0))
+        for field in sorted(original.keys() | packed.keys()):
+            if what := _difference(original.get(field), packed.get(field)):
+                yield self._readers[name].where(row), f"its {field} {what}"
+
+    def _find(self, split: str, key: bytes) -> tuple[str, int] | None:
+        # --val-fraction moves samples to another split than the input's own.
+        for name in sorted(self._readers, key=lambda name: name != split):
+            row = self._readers[name].index.find(key)
+            if row is not None:
+                return name, row
+        return None
 
 
 def _pieces(runs: Iterator[Run]) -> Iterator[Run]:
     for run in runs:
-        for start in range(0, len(run), ENTRIES):
-            yield run.slice(start, start + ENTRIES)
+        start = 0
+        while start < len(run):
+            stop = start + num_that_fit(run.sizes[start : start + PIECE_ROWS])
+            yield run.slice(start, stop)
+            start = stop
 
 
-def _rejected(folder: Path) -> set[str]:
-    path = folder / "rejected.jsonl"
+def _files(key: bytes, paths: bytes, fields: dict[str, Value]) -> dict[str, File]:
+    """The fields that came from files; a label that came from a folder's name is none."""
+    found = unpack_paths(key, paths, [*fields])
+    return {name: (path, offset, fields[name]) for name, path, offset in found}
+
+
+def _difference(original: File | None, packed: File | None) -> str:
+    if original is None:
+        return "has no original"
+    if packed is None:
+        return "is not in the dataset"
+    if original[:2] != packed[:2]:
+        return f"was packed from {show_path(packed[0])}, not {show_path(original[0])}"
+    return "" if original[2] == packed[2] else "differs from the original"
+
+
+def _rejected(path: Path) -> set[str]:
+    """What ``rejected.jsonl`` names.
+
+    Raises:
+        IndexFileError: it is damaged.
+    """
     if not path.exists():
         return set()
-    return {json.loads(line)["path"] for line in path.read_text().splitlines()}
-
-
-def _compare_batch(
-    split: str,
-    batch: SampleBatch,
-    readers: dict[str, ShardReader],
-    seen: dict[str, np.ndarray[tuple[int], np.dtype[np.bool_]]],
-    info: DatasetInfo,
-    found: Comparison,
-) -> None:
-    for i, key in enumerate(batch.keys):
-        # --val-fraction moves samples to another split than the input's own.
-        names = sorted(readers, key=lambda name: name != split)
-        place = next(
-            ((name, row) for name in names if (row := readers[name].index.find(key)) is not None),
-            None,
-        )
-        if place is None:
-            if "limit" not in info.corpus:
-                found.differences.append(
-                    (key.decode(errors="backslashreplace"), "is not in the dataset")
-                )
-            continue
-        name, row = place
-        seen[name][row] = True
-        found.num_compared += 1
-        reader = readers[name]
-        packed = reader.samples(row, row + 1).fields(0)
-        original = batch.fields(i)
-        for field_name, _, _ in unpack_paths(key, batch.paths[i], [*original]):
-            if packed.get(field_name) != original[field_name]:
-                found.differences.append(
-                    (reader.where(row), f"its {field_name} differs from the original")
-                )
+    with os_errors(f"reading {show_path(path)}"):
+        lines = path.read_bytes().splitlines()
+    try:
+        return {str(json.loads(line)["path"]) for line in lines}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise IndexFileError(f"{show_path(path)} is damaged: {error}") from error

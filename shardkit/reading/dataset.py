@@ -13,7 +13,7 @@ from shardkit.errors import ChecksumError, UsageError
 from shardkit.index import DatasetInfo
 from shardkit.indexing.locate import Located, locate
 from shardkit.reading.values import Column, Decode, read_column
-from shardkit.sample import KEY, sample_checksums
+from shardkit.sample import KEY
 from shardkit.shards import Gather, Rows, ShardReader
 
 Batch = dict[str, Column]
@@ -38,7 +38,7 @@ class Dataset:
 
     Raises:
         ShardMissingError: no dataset there. IndexFileError: its index is damaged.
-        UsageError: no such split or field.
+        UsageError: no such split or field, or no checksums to verify.
     """
 
     def __init__(
@@ -58,6 +58,8 @@ class Dataset:
         self._located = locate(self.path)
         self.split = _choose_split(self.info, split, path)
         self.fields = _choose_fields(self.info, fields)
+        if verify and not self.info.splits[self.split].has_checksums:
+            raise UsageError(f"{path}: tars made by others carry no checksums to verify")
         self._rows: Rows | None = None
         self._reader: ShardReader | None = None
         self.reader  # noqa: B018  an index that does not fit should be said now
@@ -89,7 +91,8 @@ class Dataset:
 
     def __repr__(self) -> str:
         where = f"{self._located.folder.name}/{self.split}"
-        return f"<Dataset {where}: {len(self)} samples of {', '.join(self.fields)} in {self.info.container}>"
+        fields = ", ".join(self.fields)
+        return f"<Dataset {where}: {len(self)} samples of {fields} in {self.info.container}>"
 
     # --- reading --------------------------------------------------------------------------
 
@@ -120,8 +123,11 @@ class Dataset:
             (B + 1,) int64: value i is ``out[offsets[i]:offsets[i + 1]]``; absent ones are empty.
 
         Raises:
-            UsageError: ``out`` is too small.
+            UsageError: no such field, or ``out`` cannot take the values.
         """
+        _choose_fields(self.info, [field])
+        if out.dtype != np.uint8 or not out.flags.c_contiguous or not out.flags.writeable:
+            raise UsageError(f"out must be contiguous, writable uint8, got {out.dtype}")
         values = self.reader.canonical(self._gather(rows), field)
         sizes = [0 if value is None else len(value) for value in values]
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(sizes, np.int64))])
@@ -129,7 +135,7 @@ class Dataset:
             raise UsageError(
                 f"out has {out.nbytes} bytes, these {len(sizes)} values need {offsets[-1]}"
             )
-        view = memoryview(out).cast("B")
+        view = out.reshape(-1).data
         at = 0
         for value, size in zip(values, sizes, strict=True):
             if value is not None:
@@ -170,17 +176,15 @@ class Dataset:
 
     def _real(self, rows: Sequence[int] | Rows) -> Rows:
         """Rows of the split, from rows of this dataset, which may be a selection."""
-        numbers = np.asarray(rows, np.int64)
+        numbers = _row_numbers(rows)
         if self._rows is None:
             return numbers
-        if len(numbers) and not (0 <= numbers.min() and numbers.max() < len(self._rows)):
+        if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(self._rows)):
             raise IndexError(f"row outside 0..{len(self._rows) - 1} of a selection")
         return self._rows[numbers]
 
     def _check(self, batch: Gather) -> None:
-        columns = {name: self.reader.canonical(batch, name) for name in self.info.fields}
-        found = sample_checksums(columns, len(batch.rows))
-        bad = np.flatnonzero(found != batch.table[:, 0].view(np.uint64))
+        bad = np.flatnonzero(~self.reader.matches(batch))
         if len(bad):
             where = self.reader.where(int(batch.rows[bad[0]]))
             raise ChecksumError(f"{where}: its bytes differ from those packed; restore the shard")
@@ -202,7 +206,10 @@ class Dataset:
 
     def find(self, key: str) -> int:
         """Row of a sample by its key, by binary search. Raises KeyError if there is none."""
-        row = self.reader.index.find(key.encode(errors="surrogateescape"))
+        try:
+            row = self.reader.index.find(key.encode(errors="surrogateescape"))
+        except UnicodeEncodeError:  # no key has half a surrogate pair in it
+            row = None
         if row is not None and self._rows is not None:
             inside = np.flatnonzero(self._rows == row)
             row = int(inside[0]) if len(inside) else None
@@ -212,11 +219,11 @@ class Dataset:
 
     def select(self, rows: Sequence[int] | Rows) -> Dataset:
         """A dataset of these rows, in this order, sharing nothing but files."""
-        numbers = np.asarray(rows)
-        if numbers.dtype == bool:
-            numbers = np.flatnonzero(numbers)
-        numbers = numbers.astype(np.int64)
-        if len(numbers) and not (0 <= numbers.min() and numbers.max() < len(self)):
+        mask = np.asarray(rows)
+        if mask.dtype == bool and len(mask) != len(self):
+            raise UsageError(f"select: a mask of {len(mask)} for {len(self)} samples")
+        numbers = np.flatnonzero(mask) if mask.dtype == bool else _row_numbers(rows)
+        if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(self)):
             raise IndexError(f"select: a row is outside 0..{len(self) - 1}")
         chosen = object.__new__(Dataset)
         chosen.__dict__.update(self.__getstate__())
@@ -231,12 +238,19 @@ class Dataset:
         self.reader.announce(self.reader.gather(self._real(rows)), self.fields)
 
 
+def _row_numbers(rows: Sequence[int] | Rows) -> Rows:
+    numbers = np.asarray(rows)
+    if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
+        raise UsageError(f"rows must be a list of integers, got {numbers.dtype}{numbers.shape}")
+    return numbers.astype(np.int64, copy=False)
+
+
 def _choose_split(info: DatasetInfo, split: str | None, path: str | Path) -> str:
     names = list(info.splits)
     if split is None:
         split = names[0] if len(names) == 1 else "train"
         if split not in names:
-            raise UsageError(f"{path} has splits {', '.join(names)}; name one with split=")
+            raise UsageError(f"{path} has splits {', '.join(names)}: name one with split=")
     if split not in names:
         raise UsageError(f"{path} has no split {split!r}, only {', '.join(names)}")
     return split

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from shardkit.index import NO_INT, DatasetInfo, RowIndex, SplitInfo
-from shardkit.indexing.locate import locate
+from shardkit.indexing.locate import Located, locate
+from shardkit.sample import KEY
+from shardkit.shards import container_of
 
 ORDER_SAMPLES = 4096
 """Labels looked at to tell whether they lie in order."""
@@ -40,9 +43,6 @@ class Summary:
     splits: dict[str, SplitSummary]
     open_with: list[str]
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def info(dataset: str | Path) -> Summary:
     """Describe a dataset without reading its samples.
@@ -63,7 +63,7 @@ def info(dataset: str | Path) -> Summary:
         place.info.fields,
         place.info.classes,
         splits,
-        _how_to_open(path, place.info),
+        _how_to_open(path, place),
     )
 
 
@@ -99,16 +99,23 @@ def _labels_in_order(folder: Path, info: DatasetInfo, split: SplitInfo) -> bool 
     labels = labels[labels != NO_INT]
     if len(np.unique(labels)) < 2:
         return None
-    return bool((np.diff(labels) >= 0).all())
+    return bool((labels[1:] >= labels[:-1]).all())
 
 
-def _how_to_open(path: Path, info: DatasetInfo) -> list[str]:
-    split = next(iter(info.splits), "train")
-    stem = f"{path}/{split}-00000"
-    own = {
-        "lmdb": f'lmdb.open("{stem}.lmdb", subdir=False, readonly=True, lock=False)',
-        "hdf5": f'h5py.File("{stem}.h5")',
-        "webdataset": f'webdataset.WebDataset("{stem}.tar", shardshuffle=False)',
-        "npy": f'numpy.load("{stem}.{info.fields[0] if info.fields else "__key__"}.npy", mmap_mode="r")',
+def _how_to_open(path: Path, place: Located) -> list[str]:
+    """A line of Python for shardkit, and one for the first shard alone."""
+    name, split = next(iter(place.info.splits.items()))
+    first = next(iter(place.info.fields), KEY)
+    shard = path / container_of(place.info).file_of(split.stem(0), first)
+    if place.folder != path:  # others' tars: what we call a shard is a link
+        shard = Path(os.path.realpath(place.folder / shard.name))
+    others = {
+        "lmdb": "lmdb.open({!r}, subdir=False, readonly=True, lock=False)",
+        "hdf5": "h5py.File({!r})",
+        "webdataset": "webdataset.WebDataset({!r}, shardshuffle=False)",
+        "npy": "numpy.load({!r}, mmap_mode='r')",
     }
-    return [f'shardkit.open("{path}", split="{split}")', own[info.container]]
+    return [
+        f"shardkit.open({str(path)!r}, split={name!r})",
+        others[place.info.container].format(str(shard)),
+    ]

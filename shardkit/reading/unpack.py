@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from array import array
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from shardkit.errors import DataError, DestinationError, UnsafePathError
 from shardkit.indexing.locate import locate
@@ -13,8 +17,7 @@ from shardkit.sample import Value, unpack_paths
 from shardkit.shards import ShardReader
 from shardkit.storage import os_errors, show_path
 
-ROWS = 256
-"""Rows read at a time."""
+Sizes = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -43,22 +46,22 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
             f"{show_path(target)} exists and is not an empty folder; choose another"
         )
     writer = _Writer(target)
+    readers = [ShardReader(place.folder, place.info, split) for split in place.info.splits.values()]
     with os_errors(f"unpacking into {show_path(target)}"), Progress("unpacking", progress) as bar:
         target.mkdir(parents=True, exist_ok=True)
-        bar.expect(sum(split.num_rows for split in place.info.splits.values()))
-        for split in place.info.splits.values():
-            reader = ShardReader(place.folder, place.info, split)
-            for start in range(0, split.num_rows, ROWS):
+        bar.expect(sum(len(reader.index.table) for reader in readers))
+        for reader in readers:
+            for start, stop in reader.pieces(0, len(reader.index.table)):
                 before = writer.num_bytes
-                stop = min(start + ROWS, split.num_rows)
                 _write_rows(reader, start, stop, writer)
                 bar.add(stop - start, writer.num_bytes - before)
-    if not writer.paths:
+        writer.close()
+    if not writer.num_files:
         raise DataError(
             f"{show_path(source)} does not say which files it was packed from;"
             " `shardkit convert --to webdataset` makes tars, which `tar xf` unpacks"
         )
-    return UnpackResult(target, len(writer.paths), writer.num_bytes)
+    return UnpackResult(target, writer.num_files, writer.num_bytes)
 
 
 def _write_rows(reader: ShardReader, start: int, stop: int, writer: _Writer) -> None:
@@ -70,38 +73,78 @@ def _write_rows(reader: ShardReader, start: int, stop: int, writer: _Writer) -> 
 
 
 class _Writer:
-    """Writes files below one folder, each made once; parts of a file at their offsets."""
+    """Writes files below one folder, each once.
+
+    A file of which every line was a sample comes in parts. They are appended as they come and, if
+    that was not their order, put in order at the end: a stored offset is only ever compared, so
+    that none can make a file larger than its parts.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = os.fsencode(folder)
         self._folders: set[bytes] = set()
-        self.paths: set[bytes] = set()
+        self._parts: dict[bytes, array[int]] = {}
+        self.num_files = 0
         self.num_bytes = 0
 
     def write(self, path: bytes, offset: int | None, value: Value) -> None:
+        parts = self._parts.get(path) if offset is not None else None
+        whole = self._make_folder(path) if parts is None else os.path.join(self._folder, path)
+        flags = os.O_CREAT | os.O_EXCL if parts is None else os.O_APPEND
+        try:
+            fd = os.open(whole, os.O_WRONLY | os.O_NOFOLLOW | flags, 0o644)
+        except FileExistsError as error:
+            raise DataError(
+                f"two samples hold the file {show_path(path)}; the dataset is damaged"
+            ) from error
+        try:
+            _write_all(fd, memoryview(value))
+        finally:
+            os.close(fd)
+        if offset is not None:
+            self._parts.setdefault(path, array("q")).extend((offset, len(value)))
+        self.num_files += parts is None
+        self.num_bytes += len(value)
+
+    def _make_folder(self, path: bytes) -> bytes:
         check_path(path)
         whole = os.path.join(self._folder, path)
         parent = os.path.dirname(whole)
         if parent not in self._folders:
             os.makedirs(parent, exist_ok=True)
             self._folders.add(parent)
-        new = path not in self.paths
-        if not new and offset is None:
-            raise DataError(f"two samples hold the file {show_path(path)}; the dataset is damaged")
-        flags = os.O_WRONLY | os.O_NOFOLLOW | (os.O_CREAT | os.O_EXCL if new else 0)
-        fd = os.open(whole, flags, 0o644)
-        try:
-            _write_all(fd, memoryview(value), offset or 0)
-        finally:
-            os.close(fd)
-        self.paths.add(path)
-        self.num_bytes += len(value)
+        return whole
+
+    def close(self) -> None:
+        """Put the parts of each file in order.
+
+        Raises:
+            DataError: two parts overlap.
+        """
+        for path, numbers in self._parts.items():
+            offsets, sizes = np.array(numbers, np.int64).reshape(-1, 2).T
+            order = np.argsort(offsets, kind="stable")
+            if (offsets[order][1:] < (offsets + sizes)[order][:-1]).any():
+                raise DataError(
+                    f"two samples hold the same part of {show_path(path)}; the dataset is damaged"
+                )
+            if (order[1:] < order[:-1]).any():
+                _reorder(os.path.join(self._folder, path), sizes, order)
 
 
-def _write_all(fd: int, data: memoryview, offset: int) -> None:
+def _reorder(path: bytes, sizes: Sizes, order: Sizes) -> None:
+    """Rewrite a file with its pieces, which have these sizes, in another order."""
+    starts = np.cumsum(sizes) - sizes
+    with open(path, "rb", buffering=0) as old:
+        os.unlink(path)
+        with open(path, "xb") as new:
+            for i in order.tolist():
+                new.write(os.pread(old.fileno(), int(sizes[i]), int(starts[i])))
+
+
+def _write_all(fd: int, data: memoryview) -> None:
     while len(data):
-        done = os.pwrite(fd, data, offset)
-        data, offset = data[done:], offset + done
+        data = data[os.write(fd, data) :]
 
 
 def check_path(path: bytes) -> None:

@@ -55,7 +55,8 @@ def _classes(reader: ShardReader, batch: Gather) -> Column:
     for row, size in zip(batch.rows[odd], reader.places(batch, "cls")[1][odd], strict=True):
         if size >= 0:
             raise DataError(
-                f"{reader.where(int(row))}: its cls is no integer; open with decode=False to get its bytes"
+                f"{reader.where(int(row))}: its cls is no integer; open with decode=False to get"
+                " its bytes"
             )
     return [
         None if bad else number for number, bad in zip(numbers.tolist(), odd.tolist(), strict=True)
@@ -80,7 +81,7 @@ def _arrays(reader: ShardReader, batch: Gather, name: str) -> Column:
 
 
 def _array(value: Value, encoding: Encoding) -> np.ndarray[Any, Any]:
-    return parse_npy(value) if encoding.kind == "bytes" else encoding.as_array(value)
+    return encoding.as_array(value) if encoding.dtype else parse_npy(encoding.canonical(value))
 
 
 def _each(

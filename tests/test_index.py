@@ -1,0 +1,428 @@
+"""shardkit.json and the row index: to the byte, there and back, and against a dictionary."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardkit
+from conftest import make_images, make_pairs
+from shardkit import index
+from shardkit.errors import IndexFileError, ShardMissingError, StorageError
+from shardkit.index import (
+    DatasetInfo,
+    RowIndex,
+    ShardInfo,
+    SplitInfo,
+    dump_info,
+    is_field_name,
+    is_sealed,
+    is_shard_file,
+    parse_info,
+    read_info,
+    row_columns,
+    rows_header,
+)
+from shardkit.indexing import rows as indexing_rows
+from shardkit.indexing.assemble import assemble_split
+from shardkit.indexing.part import Part, PartHead, part_path, write_part
+from shardkit.indexing.rows import join_names, make_rows
+from shardkit.mapping import map_file
+from shardkit.sample import Encoding
+
+GOLDEN = DatasetInfo(
+    "npy",
+    ["cls", "jpg"],
+    ["cat", "d\u00f6g"],
+    {"kind": "images"},
+    {
+        "train": SplitInfo(
+            "train",
+            3,
+            "00112233445566778899aabbccddeeff",
+            [{"cls": Encoding("int"), "jpg": Encoding()}],
+            [
+                ShardInfo(2, 0, {"train-00000.cls.npy": 144, "train-00000.jpg.npy": 999}),
+                ShardInfo(1, 0, {"train-00001.cls.npy": 136, "train-00001.jpg.npy": 500}),
+            ],
+            {
+                "train.rows": (472, 0x1122334455667788),
+                "train.names": (30, 2),
+                "train.sums": (32, 3),
+                "train.find": (24, 0xFFFFFFFFFFFFFFFF),
+            },
+        )
+    },
+)
+
+GOLDEN_JSON = b"""{
+ "format": "shardkit",
+ "version": 1,
+ "container": "npy",
+ "fields": [
+  "cls",
+  "jpg"
+ ],
+ "classes": [
+  "cat",
+  "d\\u00f6g"
+ ],
+ "corpus": {
+  "kind": "images"
+ },
+ "splits": {
+  "train": {
+   "rows": 3,
+   "fingerprint": "00112233445566778899aabbccddeeff",
+   "files": {
+    "train.rows": {
+     "bytes": 472,
+     "xxh3": "1122334455667788"
+    },
+    "train.names": {
+     "bytes": 30,
+     "xxh3": "0000000000000002"
+    },
+    "train.sums": {
+     "bytes": 32,
+     "xxh3": "0000000000000003"
+    },
+    "train.find": {
+     "bytes": 24,
+     "xxh3": "ffffffffffffffff"
+    }
+   },
+   "layouts": [
+    {
+     "cls": {
+      "kind": "int"
+     },
+     "jpg": {
+      "kind": "bytes"
+     }
+    }
+   ],
+   "shards": [
+    [
+     2,
+     0,
+     {
+      "train-00000.cls.npy": 144,
+      "train-00000.jpg.npy": 999
+     }
+    ],
+    [
+     1,
+     0,
+     {
+      "train-00001.cls.npy": 136,
+      "train-00001.jpg.npy": 500
+     }
+    ]
+   ]
+  }
+ },
+ "xxh3": "SEAL"
+}
+"""
+
+GOLDEN_HEADER = (
+    b"\x93NUMPY\x02\x00\x34\x01\x00\x00"
+    b"{'descr': [('xxh3', '<u8'), ('key', '<u8'), ('name.start', '<i8'), ('name.size', '<i8'),"
+    b" ('cls.start', '<i8'), ('cls.size', '<i8'), ('jpg.start', '<i8'), ('jpg.size', '<i8'),"
+    b" ('cls', '<i8')], 'fortran_order': False, 'shape': (3,), }"
+)
+
+
+# --- shardkit.json ------------------------------------------------------------------------
+
+
+def test_shardkit_json_to_the_byte() -> None:
+    body = GOLDEN_JSON[: GOLDEN_JSON.index(b',\n "xxh3": "SEAL"')]
+    seal = b"%016x" % xxhash.xxh3_64_intdigest(body)
+    assert dump_info(GOLDEN) == GOLDEN_JSON.replace(b"SEAL", seal)
+    assert parse_info(dump_info(GOLDEN), "x") == GOLDEN
+
+
+names = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,10}", fullmatch=True).filter(is_field_name)
+counts = st.integers(0, 2**40)
+sizes = st.tuples(counts, st.integers(0, 2**64 - 1))
+encodings = st.one_of(
+    st.just(Encoding()),
+    st.just(Encoding("int")),
+    st.builds(
+        Encoding,
+        st.just("array"),
+        st.sampled_from(["<f4", "|b1", ">i8", "<c16"]),
+        st.lists(st.integers(0, 50), max_size=3).map(tuple),
+        st.sampled_from(["", "zlib"]),
+    ),
+    st.builds(Encoding, st.just("ragged"), st.just("<i2"), st.just((-1, 3))),
+)
+
+
+@st.composite
+def splits(draw: st.DrawFn, name: str, fields: list[str]) -> SplitInfo:
+    layouts = draw(
+        st.lists(st.dictionaries(st.sampled_from(fields), encodings), min_size=1, max_size=3)
+        if fields
+        else st.just([{}])
+    )
+    shards = [
+        ShardInfo(
+            draw(counts),
+            draw(st.integers(0, len(layouts) - 1)),
+            {f"{name}-{i:05d}.{ending}": draw(counts) for ending in draw(st.sets(names))},
+        )
+        for i in range(draw(st.integers(0, 4)))
+    ]
+    files = {f"{name}.{kind}": draw(sizes) for kind in ("rows", "names", "sums", "find")}
+    total = sum(shard.num_rows for shard in shards)
+    return SplitInfo(name, total, draw(st.text(max_size=40)), layouts, shards, files)
+
+
+@st.composite
+def infos(draw: st.DrawFn) -> DatasetInfo:
+    fields = sorted(draw(st.sets(names, max_size=4)))
+    corpus = st.fixed_dictionaries(
+        {}, optional={"kind": st.text(), "limit": counts, "text_field": st.none() | st.text()}
+    )
+    info = DatasetInfo(
+        draw(st.text()),
+        fields,
+        draw(st.none() | st.lists(st.text(st.characters(), max_size=9), max_size=5)),
+        draw(corpus),
+    )
+    for name in draw(st.sets(names, min_size=1, max_size=3)):
+        info.splits[name] = draw(splits(name, fields))
+    return info
+
+
+@settings(max_examples=100, deadline=None)
+@given(infos())
+def test_dump_and_parse_are_inverse(info: DatasetInfo) -> None:
+    data = dump_info(info)
+    assert data.isascii() and is_sealed(data)
+    again = parse_info(data, "x")
+    assert again == info
+    assert list(again.splits) == list(info.splits)
+    assert dump_info(again) == data
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_any_changed_byte_breaks_the_seal(data: st.DataObject) -> None:
+    good = dump_info(GOLDEN)
+    at = data.draw(st.integers(0, len(good) - 1))
+    bad = bytearray(good)
+    bad[at] ^= data.draw(st.integers(1, 255))
+    assert not is_sealed(bytes(bad))
+    assert not is_sealed(good[:at])
+    assert not is_sealed(good + b"\n")
+
+
+def test_edited_by_hand_it_still_opens() -> None:
+    edited = json.dumps(json.loads(dump_info(GOLDEN)) | {"new": ["entry"]}).encode()
+    assert not is_sealed(edited)
+    assert parse_info(edited, "x") == GOLDEN
+
+
+@pytest.mark.parametrize(
+    ("name", "good"),
+    [
+        ("train-00007.lmdb", True),
+        ("train-00007.jpg.offsets.npy", True),
+        ("train-00008.lmdb", False),
+        ("val-00007.lmdb", False),
+        ("train-00007.", False),
+        ("train-00007./../../x", False),
+        ("train-00007.a/b", False),
+        ("train-00007.a\0b", False),
+        ("train-00007.a\nb", False),
+        ("train-00007.\udc80", False),
+        ("train-00007." + 100 * "a", False),
+        ("../train-00007.lmdb", False),
+        (7, False),
+        (None, False),
+    ],
+)
+def test_shard_file_names(name: object, good: bool) -> None:
+    assert is_shard_file("train", 7, name) is good
+
+
+def test_what_is_at_a_path(tmp_path: Path) -> None:
+    for folder, said in [
+        (tmp_path / "no", "no such folder"),
+        (tmp_path, "pack one with"),
+        (tmp_path / "a\0b", "no such folder"),
+    ]:
+        with pytest.raises(ShardMissingError, match=said):
+            read_info(folder)
+    with pytest.raises(StorageError, match="File name too long"):
+        read_info(tmp_path / ("x" * 300))
+    (tmp_path / ".packing").mkdir()
+    with pytest.raises(ShardMissingError, match="packing has not finished"):
+        read_info(tmp_path)
+    (tmp_path / "shardkit.json").mkdir()
+    with pytest.raises(ShardMissingError, match="is not a shardkit dataset"):
+        read_info(tmp_path)
+
+
+# --- rows ---------------------------------------------------------------------------------
+
+
+def test_rows_header_to_the_byte() -> None:
+    header = rows_header(["cls", "jpg"], 3)
+    assert len(header) == 320 and len(header) % 64 == 0
+    assert header == GOLDEN_HEADER + b" " * (319 - len(GOLDEN_HEADER)) + b"\n"
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sets(names, max_size=20), st.integers(0, 2**60))
+def test_header_is_as_numpy_reads_it(fields: set[str], num_rows: int) -> None:
+    header = rows_header(sorted(fields), num_rows)
+    assert len(header) % 64 == 0
+    with tempfile.TemporaryFile() as file:
+        file.write(header)
+        file.seek(0)
+        assert np.lib.format.read_magic(file) == (2, 0)
+        # numpy's limit is for headers it does not trust; 64 fields with long names pass 10,000
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(file, max_header_size=99_999)
+        assert file.tell() == len(header)
+    assert shape == (num_rows,) and not fortran
+    assert list(dtype.names or ()) == row_columns(sorted(fields))
+    assert dtype.itemsize == 8 * len(row_columns(sorted(fields)))
+
+
+def test_numpy_reads_the_rows(container: str, tmp_path: Path) -> None:
+    source = make_pairs(tmp_path / "in")
+    shardkit.pack(source, tmp_path / "out", to=container, shard_size="3kB", workers=1)
+    ds = shardkit.open(tmp_path / "out", decode=False)
+    table = np.load(tmp_path / "out" / "train.rows", mmap_mode="r", allow_pickle=False)
+    names = (tmp_path / "out" / "train.names").read_bytes()
+    assert table.shape == (len(ds),) and table.dtype.names is not None
+    shards = read_info(tmp_path / "out").splits["train"].shards
+    starts = np.cumsum([0, *(shard.num_rows for shard in shards)])
+    for i, row in enumerate(table):
+        key = names[row["name.start"] :][: row["name.size"]].split(b"\0")[0]
+        assert key.decode() == ds.keys([i])[0]
+        assert row["key"] == xxhash.xxh3_64_intdigest(key)
+        shard = int(np.searchsorted(starts, i, "right")) - 1
+        at, size = int(row["jpg.start"]), int(row["jpg.size"])
+        file = (
+            "jpg.npy"
+            if container == "npy"
+            else {"hdf5": "h5", "webdataset": "tar"}.get(container, container)
+        )
+        data = (tmp_path / "out" / f"train-{shard:05d}.{file}").read_bytes()
+        assert data[at : at + size] == bytes(ds[i]["jpg"])
+        assert (row["txt.size"] == -1) == ("txt" not in ds[i])
+    find = np.fromfile(tmp_path / "out" / "train.find", "<i8")
+    assert sorted(find) == list(range(len(ds)))
+    assert (np.diff(table["key"][find].astype(object)) > 0).all()
+
+
+# --- find ---------------------------------------------------------------------------------
+
+
+def build(folder: Path, shards: list[list[bytes]]) -> RowIndex:
+    """A row index of samples without fields, through the writer's own code."""
+    work = folder / "work"
+    work.mkdir()
+    heads = []
+    for number, keys in enumerate(shards):
+        blob, name_sizes = join_names(keys, [b"=p"] * len(keys))
+        table = make_rows(keys, name_sizes, {}, np.zeros(len(keys), np.uint64), {})
+        head = PartHead(
+            split="train",
+            shard=number,
+            segment=0,
+            num_rows=len(keys),
+            file_bytes={},
+            encodings={},
+            num_sums=0,
+            names_bytes=len(blob),
+        )
+        write_part(
+            part_path(work, "train", number), Part(head, table, blob, np.zeros(0, np.uint64))
+        )
+        heads.append(head)
+    info = DatasetInfo("lmdb", [], None, {})
+    info.splits["train"] = assemble_split(folder, work, "train", heads, info, unique_keys=False)
+    return RowIndex(folder, info, info.splits["train"])
+
+
+def weak(key: bytes) -> int:
+    """A hash under which most keys collide."""
+    return len(key) % 3 << 62
+
+
+@contextmanager
+def hashing(digest: object) -> Iterator[None]:
+    """Keys hashed by another function."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (index, indexing_rows):
+            fake = SimpleNamespace(**{**vars(xxhash), "xxh3_64_intdigest": digest})
+            patch.setattr(module, "xxhash", fake)
+        yield
+
+
+# Short keys over few letters: many are prefixes of others.
+keys = st.binary(max_size=6).map(lambda b: bytes(b"ab/\xff"[c % 4] for c in b))
+
+
+@pytest.mark.parametrize("digest", [xxhash.xxh3_64_intdigest, weak])
+@settings(max_examples=40, deadline=None)
+@given(wanted=st.lists(keys, max_size=30), held=st.lists(st.lists(keys, max_size=8), max_size=4))
+def test_find_is_a_dictionary(digest: object, wanted: list[bytes], held: list[list[bytes]]) -> None:
+    rows: dict[bytes, list[int]] = {}
+    for row, key in enumerate(key for shard in held for key in shard):
+        rows.setdefault(key, []).append(row)
+    with tempfile.TemporaryDirectory() as folder, hashing(digest):
+        table = build(Path(folder), held)
+        for key in [*wanted, *rows]:
+            found = table.find(key)
+            assert found in rows.get(key, [None])
+            assert found is None or table.name(found) == (key, b"=p")
+
+
+def test_key_prefixes_are_other_keys(tmp_path: Path) -> None:
+    source = make_images(tmp_path / "in", per_class=11)
+    shardkit.pack(source, tmp_path / "out", to="npy", shard_size="2kB", workers=1)
+    ds = shardkit.open(tmp_path / "out")
+    assert [ds.find(key) for key in ds.keys()] == list(range(33))
+    for key in ("class0/img.00", "class0/img.0000", "class0", "", "\ud800", "\udcff"):
+        with pytest.raises(KeyError):
+            ds.find(key)
+
+
+# --- files --------------------------------------------------------------------------------
+
+
+def test_map_file_takes_regular_files_of_the_right_size(tmp_path: Path) -> None:
+    import os
+
+    path = tmp_path / "f"
+    with pytest.raises(ShardMissingError, match="is missing"):
+        map_file(path, 0)
+    path.write_bytes(b"abc")
+    assert map_file(path, 3)[:] == b"abc"
+    with pytest.raises(IndexFileError, match="has 3 bytes, expected 4"):
+        map_file(path, 4)
+    with pytest.raises(StorageError, match="Not a directory"):
+        map_file(path / "x", 4)
+    with pytest.raises(IndexFileError, match="no regular file"):
+        map_file(tmp_path, 4)
+    os.mkfifo(tmp_path / "fifo")  # would block for ever
+    with pytest.raises(IndexFileError, match="no regular file"):
+        map_file(tmp_path / "fifo", 0)
