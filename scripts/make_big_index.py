@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from shardkit.encoding import Encoding, npy_header
 from shardkit.index import (
     DatasetInfo,
     ShardInfo,
@@ -25,7 +26,6 @@ from shardkit.index import (
     row_columns,
     rows_header,
 )
-from shardkit.sample import Encoding, npy_header
 
 ROWS_A_SHARD = 250_000
 VALUE_BYTES = 1024

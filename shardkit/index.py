@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from shardkit.encoding import Encoding
 from shardkit.errors import FormatError, IndexFileError, ShardMissingError
 from shardkit.mapping import map_file
-from shardkit.sample import Encoding
 from shardkit.storage import os_errors, show_path
 
 VERSION = 1

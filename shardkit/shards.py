@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.encoding import BYTES, Encoding
 from shardkit.errors import FormatError, IndexFileError
 from shardkit.formats import FORMATS, Format
 from shardkit.index import DatasetInfo, RowIndex, SplitInfo
 from shardkit.mapping import ANNOUNCE_BYTES, FileMaps, Warmth
-from shardkit.sample import BYTES, Encoding, SampleBatch, Value, sample_checksums
+from shardkit.sample import SampleBatch, Value, sample_checksums
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -23,6 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardkit.encoding import BYTES
 from shardkit.errors import FormatError, ShardkitError, UsageError
 from shardkit.index import NO_INT, RowIndex, read_info
 from shardkit.indexing import foreign, tarindex, tarscan
@@ -33,7 +34,6 @@ from shardkit.indexing.tarsamples import MAX_FIELDS, read_tar, split_name
 from shardkit.packing.convert import convert
 from shardkit.reading.dataset import Dataset
 from shardkit.reading.unpack import unpack
-from shardkit.sample import BYTES
 
 Files = list[tuple[str, bytes]]
 Sample = dict[str, Any]

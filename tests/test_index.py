@@ -12,12 +12,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import xxhash
+from conftest import make_images, make_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardkit
-from conftest import make_images, make_pairs
 from shardkit import index
+from shardkit.encoding import Encoding
 from shardkit.errors import IndexFileError, ShardMissingError, StorageError
 from shardkit.index import (
     DatasetInfo,
@@ -38,7 +39,6 @@ from shardkit.indexing.assemble import assemble_split
 from shardkit.indexing.part import Part, PartHead, part_path, write_part
 from shardkit.indexing.rows import join_names, make_rows
 from shardkit.mapping import map_file
-from shardkit.sample import Encoding
 
 GOLDEN = DatasetInfo(
     "npy",

@@ -12,8 +12,9 @@ from shardkit.corpus.base import Run
 from shardkit.corpus.files import Reason
 from shardkit.corpus.folders import FolderCorpus, batch_of, encode_paths
 from shardkit.corpus.names import extension, join
+from shardkit.encoding import npy_header, parse_npy
 from shardkit.errors import CorpusError, FormatError, SampleError
-from shardkit.sample import SampleBatch, npy_header, parse_npy
+from shardkit.sample import SampleBatch
 from shardkit.storage import show_path
 
 TENSOR_EXTENSIONS = frozenset({".pt", ".pth"})

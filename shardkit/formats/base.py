@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from shardkit.sample import Encoding, Value
+from shardkit.encoding import Encoding
+from shardkit.sample import Value
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
 

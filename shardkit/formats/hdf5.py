@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from shardkit.encoding import Encoding
 from shardkit.errors import FormatError, StorageError
 from shardkit.formats.base import Extents
 from shardkit.formats.columns import Column, FieldColumns, lay_out_all, moved
 from shardkit.formats.writev import write_all
-from shardkit.sample import KEY, Encoding, Value
+from shardkit.sample import KEY, Value
 from shardkit.storage import os_errors, show_path
 
 MIN_CHUNK_BYTES = 256

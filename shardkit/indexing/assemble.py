@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from shardkit.encoding import Encoding
 from shardkit.errors import DataError
 from shardkit.index import (
     NO_INT,
@@ -22,7 +23,6 @@ from shardkit.index import (
     rows_header,
 )
 from shardkit.indexing.part import Matrix, Part, PartHead, part_path, read_part
-from shardkit.sample import Encoding
 from shardkit.storage import atomic_write
 
 SORT_ROWS = 2_000_000

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.sample import Encoding
+from shardkit.encoding import Encoding
 from shardkit.storage import atomic_write
 
 Matrix = np.ndarray[Any, np.dtype[np.int64]]

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
+from shardkit.encoding import BYTES
 from shardkit.errors import FormatError
 from shardkit.formats.base import Extents
 from shardkit.index import is_field_name
 from shardkit.indexing.tarscan import tar_members
-from shardkit.sample import BYTES, Value, pack_paths
+from shardkit.sample import Value, pack_paths
 from shardkit.storage import show_path
 
 MAX_FIELDS = 256

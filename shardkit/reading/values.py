@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shardkit.encoding import Encoding, parse_npy
 from shardkit.errors import DataError, FormatError, ShardkitError, UsageError
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index import NO_INT
-from shardkit.sample import Encoding, Value, parse_npy
+from shardkit.sample import Value
 from shardkit.shards import Gather, ShardReader
 
 Decode = Literal["pil"] | bool
