@@ -226,3 +226,23 @@ def test_text_field_of_jsonl(container: str, tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", '{"t": "a"}\n\n{"t": "\\u00e9"}\n').parent
     shardkit.pack(source / "in.jsonl", tmp_path / "p", to=container, text_field="t", **OPTIONS)
     assert shardkit.open(tmp_path / "p").read([0, 1])["txt"] == ["a", "\u00e9"]
+
+
+def test_a_shard_of_rejects_only_is_empty(container: str, tmp_path: Path) -> None:
+    source = make_images(tmp_path / "source")
+    for i in range(6):
+        write(source / "class1a" / f"{i}.jpg", b"x" * 2000)
+    options = {**OPTIONS, "on_error": "skip", "max_rejects": 0.5}
+    packed = shardkit.pack(source, tmp_path / "packed", to=container, **options)
+    assert (packed.num_samples, packed.num_rejects) == (36, 6)
+    index = read_info(tmp_path / "packed").splits["train"]
+    assert 0 in [shard.num_rows for shard in index.shards]
+    assert shardkit.verify(tmp_path / "packed", against=source).ok
+    ds = shardkit.open(tmp_path / "packed")
+    assert ds.column("cls").tolist() == [0] * 12 + [1] * 12 + [3] * 12
+    shardkit.convert(tmp_path / "packed", tmp_path / "other", to="npy", workers=1)
+    assert shardkit.open(tmp_path / "other").keys() == ds.keys()
+    shardkit.convert(tmp_path / "other", tmp_path / "again", to=container, workers=1)
+    assert tree(tmp_path / "again") == tree(tmp_path / "packed")
+    rejected = (tmp_path / "packed" / "rejected.jsonl").read_text().splitlines()
+    assert len(rejected) == 6 and "class1a/0.jpg" in rejected[0] and "not an image" in rejected[0]

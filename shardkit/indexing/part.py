@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.encoding import Encoding
+from shardkit.index import row_columns
 from shardkit.storage import atomic_write
 
 Matrix = np.ndarray[Any, np.dtype[np.int64]]
@@ -83,7 +84,7 @@ def read_part(path: Path) -> Part:
         sums_bytes = 8 * head.num_sums
         data = file.read()
     rows_bytes = len(data) - sums_bytes - head.names_bytes
-    width = rows_bytes // 8 // max(head.num_rows, 1)
+    width = len(row_columns(sorted(head.encodings)))
     rows = np.frombuffer(data, "<i8", rows_bytes // 8).reshape(head.num_rows, width)
     sums = np.frombuffer(data, "<u8", head.num_sums, rows_bytes)
     return Part(head, rows, data[rows_bytes + sums_bytes :], sums)

@@ -9,8 +9,10 @@ from typing import Any
 from shardkit.corpus.dataset import DatasetCorpus
 from shardkit.errors import UsageError
 from shardkit.indexing.locate import locate
+from shardkit.packing.destination import REJECTED_NAME
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pack import PackResult, default_dest, run_pack
+from shardkit.packing.pack import Origin, PackResult, default_dest, run_pack
+from shardkit.storage import os_errors
 
 
 def convert(
@@ -38,4 +40,7 @@ def convert(
     made = PackOptions(to=to, **options)
     corpus = DatasetCorpus(place.folder, place.info)
     target = Path(dest) if dest else default_dest(source, made.to)
-    return run_pack(source, corpus, target, made, started, place.info.corpus)
+    rejected = place.folder / REJECTED_NAME
+    with os_errors(f"reading {rejected}"):
+        origin = Origin(place.info.corpus, rejected.read_bytes() if rejected.exists() else b"")
+    return run_pack(source, corpus, target, made, started, origin)

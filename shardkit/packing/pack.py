@@ -58,6 +58,14 @@ class PackResult:
     ignored: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where samples came from: ``corpus`` of shardkit.json, and the lines of rejected.jsonl."""
+
+    corpus: dict[str, Any]
+    rejected: bytes = b""
+
+
 def pack(
     source: str | Path,
     dest: str | Path | None = None,
@@ -112,12 +120,12 @@ def run_pack(
     dest: Path,
     options: PackOptions,
     started: float,
-    origin: dict[str, Any] | None = None,
+    origin: Origin | None = None,
 ) -> PackResult:
     """Pack a corpus into ``dest``.
 
     ``started`` is when the clock of the result began (``time.perf_counter``), and ``origin`` what
-    shardkit.json says of where the samples came from, if not what the corpus says.
+    the dataset says of where its samples came from, if not what the corpus says.
     """
     with os_errors(f"packing into {dest}"), ExitStack() as stack:
         place = stack.enter_context(Destination(dest, source, options.overwrite))
@@ -221,30 +229,32 @@ def _assemble(
     corpus: Corpus,
     heads: list[PartHead],
     options: PackOptions,
-    origin: dict[str, Any] | None,
+    origin: Origin | None,
 ) -> DatasetInfo:
+    origin = origin or _origin(corpus, heads, options)
     fields = sorted({name for head in heads for name in head.encodings})
     info = DatasetInfo(
         container=get_format(options.to).name,
         fields=fields,
         classes=corpus.classes,
-        corpus=_origin(corpus, options) if origin is None else origin,
+        corpus=origin.corpus,
     )
     for name in dict.fromkeys(head.split for head in heads):
         own = [head for head in heads if head.split == name]
         split = assemble_split(place.dest, place.work, name, own, info, corpus.kind != "dataset")
         info.splits[name] = split
-    rejects = [reject for head in heads for reject in head.rejects]
-    if rejects:
-        lines = (json.dumps({"path": path, "reason": reason}) + "\n" for path, reason in rejects)
-        atomic_write(place.dest / REJECTED_NAME, (line.encode() for line in lines))
+    if origin.rejected:
+        atomic_write(place.dest / REJECTED_NAME, [origin.rejected])
     return info
 
 
-def _origin(corpus: Corpus, options: PackOptions) -> dict[str, Any]:
-    """What shardkit.json keeps of the input: enough for ``verify --against`` to list it again."""
+def _origin(corpus: Corpus, heads: list[PartHead], options: PackOptions) -> Origin:
+    """Enough of the input for ``verify --against`` to list it again."""
     kept = {name: value for name, value in corpus.spec().items() if name != "classes"}
-    return kept if options.limit is None else {**kept, "limit": options.limit}
+    if options.limit is not None:
+        kept["limit"] = options.limit
+    rejects = [{"path": path, "reason": why} for head in heads for path, why in head.rejects]
+    return Origin(kept, "".join(json.dumps(reject) + "\n" for reject in rejects).encode())
 
 
 def _result(
