@@ -39,7 +39,9 @@ MAX_NAME_BYTES = 1 << 20
 """A key and its paths; without a limit, a few rows that share one huge name eat all memory."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-_FILE_END = re.compile(r"[A-Za-z0-9_.-]{1,99}")
+SHARD_FILE = re.compile(r"[A-Za-z0-9_.-]{1,64}-\d{5,}\.[A-Za-z0-9_.-]{0,99}\b(lmdb|h5|tar|npy)")
+"""What a file of a shard may be called; nothing else in the folder of a dataset is called so."""
+
 _HEADER_ALIGN = 64
 _SEAL = ',\n "xxh3": "%016x"\n}\n'
 _SEAL_BYTES = len(_SEAL % 0)
@@ -199,8 +201,8 @@ def _count(value: Any) -> int:
 
 def _parse(raw: dict[str, Any]) -> DatasetInfo:
     fields, classes, corpus = raw["fields"], raw["classes"], raw["corpus"]
-    _check(isinstance(fields, list) and all(map(is_field_name, fields)), "field name")
-    _check(fields == sorted(set(fields)), "order of fields")
+    _check(all(map(is_field_name, fields)), "field name")
+    _check(fields == sorted(set(fields)), "list of fields")
     _check(classes is None or isinstance(classes, list), "classes")
     _check(all(isinstance(name, str) for name in classes or ()), "class name")
     _check(isinstance(corpus, dict), "corpus")
@@ -232,12 +234,11 @@ def _parse_split(name: str, raw: dict[str, Any], fields: list[str]) -> SplitInfo
 
 
 def is_shard_file(split: str, shard: int, name: object) -> bool:
-    """Whether a file name may belong to that shard: our prefix, then nothing that needs care."""
-    stem = f"{split}-{shard:05d}."
+    """Whether a file of this name may belong to that shard."""
     return (
         isinstance(name, str)
-        and name.startswith(stem)
-        and _FILE_END.fullmatch(name[len(stem) :]) is not None
+        and name.startswith(f"{split}-{shard:05d}.")
+        and SHARD_FILE.fullmatch(name) is not None
     )
 
 

@@ -110,9 +110,9 @@ def container(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def _nothing_left_behind() -> Iterator[None]:
-    """After each test: the same working directory, no new shared memory."""
-    cwd, shared = Path.cwd(), set(os.listdir("/dev/shm")) if Path("/dev/shm").is_dir() else set()
+    """After each test: the same working directory, and no shared memory of ours."""
+    cwd = Path.cwd()
     yield
     assert Path.cwd() == cwd
-    if shared:
-        assert set(os.listdir("/dev/shm")) <= shared
+    if Path("/dev/shm").is_dir():
+        assert [name for name in os.listdir("/dev/shm") if f"_{os.getpid()}_" in name] == []

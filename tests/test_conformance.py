@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
 from itertools import permutations
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from conftest import CONTAINERS, make_arrays, make_images, make_pairs, tree, write
 
 import shardkit
-from shardkit.errors import ChecksumError, UsageError
+from shardkit.errors import ChecksumError, CorpusError, DataError, UsageError
 from shardkit.index import read_info
 
 OPTIONS = {"shard_size": "3kB", "workers": 1, "progress": False}
@@ -246,3 +247,37 @@ def test_a_shard_of_rejects_only_is_empty(container: str, tmp_path: Path) -> Non
     assert tree(tmp_path / "again") == tree(tmp_path / "packed")
     rejected = (tmp_path / "packed" / "rejected.jsonl").read_text().splitlines()
     assert len(rejected) == 6 and "class1a/0.jpg" in rejected[0] and "not an image" in rejected[0]
+
+
+def test_a_split_cut_off_must_not_meet_one_that_is_there(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    make_images(source / "train")
+    make_images(source / "val", per_class=2)
+    with pytest.raises(CorpusError, match="has a split 'val' already"):
+        shardkit.pack(source, tmp_path / "packed", to="npy", val_fraction=0.2, workers=1)
+
+
+def test_what_a_failed_overwrite_spares(tmp_path: Path) -> None:
+    shardkit.pack(make_images(tmp_path / "good"), tmp_path / "packed", to="npy", workers=1)
+    before = tree(tmp_path / "packed")
+    write(tmp_path / "docs" / "a.md", "no picture")
+    with pytest.raises(CorpusError):
+        shardkit.pack(
+            tmp_path / "docs", tmp_path / "packed", to="npy", corpus="images", overwrite=True
+        )
+    assert tree(tmp_path / "packed") == before
+
+
+def test_foreign_tars_with_repeated_keys_do_not_convert(tmp_path: Path) -> None:
+    source = make_images(tmp_path / "source", per_class=2)
+    for name in ("a", "b"):
+        made = subprocess.run(
+            ["tar", "cf", tmp_path / f"{name}.tar", "-C", source, "."], check=True
+        )
+        assert made.returncode == 0
+    (tmp_path / "tars").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.tar").rename(tmp_path / "tars" / f"{name}.tar")
+    assert len(shardkit.open(tmp_path / "tars")) == 6
+    with pytest.raises(DataError, match="two samples have the key"):
+        shardkit.convert(tmp_path / "tars", tmp_path / "out", to="npy", workers=1)

@@ -18,6 +18,7 @@ import shardkit
 from shardkit.errors import DestinationError, ResumeError, StorageError
 
 KILLS = 20
+STAMP = (1, 1)
 
 
 def command(source: Path, dest: Path, *more: str) -> list[str]:
@@ -115,11 +116,12 @@ def test_ctrl_c_keeps_a_state_to_go_on_from(tmp_path: Path) -> None:
 def started(source: Path, dest: Path, **options: object) -> None:
     """Leave a pack half done: its last file has gone bad."""
     bad = write(source / "class9" / "bad.jpg", "no picture")
+    os.utime(bad, STAMP)
     with pytest.raises(shardkit.errors.SampleError, match=r"class9/bad\.jpg"):
         shardkit.pack(source, dest, to="npy", shard_size="3kB", workers=1, **options)
     assert list((dest / ".packing").glob("*.part"))
     bad.write_bytes(picture(5))
-    os.utime(bad, (1, 1))
+    os.utime(bad, STAMP)
 
 
 def test_changed_input_is_refused(tmp_path: Path) -> None:
@@ -229,3 +231,23 @@ def test_overwriting_a_started_pack_leaves_nothing_of_it(tmp_path: Path) -> None
         *(f"train-00000.{ending}" for ending in ("lmdb",)),
         *(f"train.{kind}" for kind in ("find", "names", "rows", "sums")),
     ]
+
+
+def test_a_bad_file_can_be_skipped_after_all(tmp_path: Path) -> None:
+    source, dest = make_images(tmp_path / "source"), tmp_path / "dest"
+    started(source, dest)
+    options = {"to": "npy", "shard_size": "3kB", "workers": 1, "max_rejects": 0.1}
+    write(source / "class9" / "bad.jpg", "no picture")
+    os.utime(source / "class9" / "bad.jpg", STAMP)
+    result = shardkit.pack(source, dest, on_error="skip", **options)
+    assert (result.num_rejects, result.num_samples) == (1, 36) and result.resumed_shards > 2
+    assert shardkit.verify(dest, against=source).ok
+
+
+def test_a_pack_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    write(source / "a" / "bad.jpg", "no picture")
+    for workers in (1, 2):
+        with pytest.raises(shardkit.errors.SampleError):
+            shardkit.pack(source, tmp_path / "dest", to="npy", workers=workers)
+        assert not (tmp_path / "dest").exists()

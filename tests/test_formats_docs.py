@@ -56,7 +56,6 @@ def test_snippet(name: str, code: str, datasets: Path, monkeypatch: pytest.Monke
     assert bytes(scope["key"]) == KEYS[3]
     assert bytes(scope["picture"]) == COLUMNS["jpg"][3]
     assert scope["label"] == 3
-    assert scope["has_text"] is False
 
 
 def test_snippets_need_no_shardkit(datasets: Path) -> None:

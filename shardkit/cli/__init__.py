@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 
 import click
@@ -15,6 +16,9 @@ from shardkit.cli.pack import pack
 from shardkit.cli.unpack import unpack
 from shardkit.cli.verify import verify
 from shardkit.errors import ShardkitError
+
+_NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""click < 8.2 has none: it prints the help and exits with 0."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,13 +45,17 @@ def main() -> None:
         _fail(str(error), error.exit_code)
     except click.Abort:
         _fail("interrupted", Interrupted.exit_code)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        sys.exit(error.exit_code)
+    except click.UsageError as error:
+        if isinstance(error, _NO_ARGUMENTS):
+            error.show()  # the help
+            sys.exit(error.exit_code)
+        command = error.ctx.command_path if error.ctx else "shardkit"
+        _fail(f"{error.format_message().rstrip('.')}; see {command} --help", error.exit_code)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
 
 
 def _fail(message: str, code: int) -> None:
-    click.echo(f"shardkit: error: {' '.join(message.split())}", err=True)
+    line = re.sub(r"\s*\n\s*", " ", message)
+    click.echo(f"shardkit: error: {line}", err=True)
     sys.exit(code)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from shardkit.cli.output import echo_json, echo_pack, interrupted
+from shardkit.storage import show_path
 
 KINDS = ["images", "paired", "text", "jsonl", "arrays"]
 CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
@@ -46,7 +47,9 @@ CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
 @click.option("--check-images", is_flag=True, help="Decode each image before accepting it.")
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
 @click.option("--limit", type=int, help="Pack the first LIMIT samples of each split.")
-@click.option("--overwrite", is_flag=True, help="Replace the dataset, or started pack, at DEST.")
+@click.option(
+    "--overwrite", is_flag=True, help="Replace the dataset or started pack at DEST; it goes first."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
 def pack(source: str, dest: str | None, as_json: bool, **options: Any) -> None:
     """Pack the small files in SOURCE into shards in DEST.
@@ -65,4 +68,4 @@ def pack(source: str, dest: str | None, as_json: bool, **options: Any) -> None:
         echo_json(result)
     else:
         echo_pack(result, "packed")
-        click.echo(f"  next: shardkit info {shlex.quote(str(result.dest))}")
+        click.echo(f"  next: shardkit info {shlex.quote(show_path(result.dest))}")

@@ -8,6 +8,7 @@ shape are chunked instead, one row a chunk, so that a row is still one byte rang
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from collections.abc import Iterator
@@ -87,6 +88,8 @@ def _hdf5_errors(path: Path) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
+            if f"errno = {errno.ENOSPC}" in str(error):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
             raise StorageError(f"writing {show_path(path)}: HDF5 failed: {error}") from error
 
 

@@ -141,5 +141,6 @@ def _refuse_repeats(
             key = one[0].decode(errors="backslashreplace")
             raise DataError(
                 f"split {index.split.name}: two samples have the key {key!r} (rows {rows[at]} and"
-                f" {rows[at + 1]}); rename one of their files"
+                f" {rows[at + 1]}), and a key must be unique; rename the files of one; in a tar,"
+                " put the members of a sample together (tar --sort=name)"
             )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shardkit.index import INDEX_NAME, DatasetInfo, read_info
 from shardkit.indexing.foreign import index_tars, is_tar_source
+from shardkit.storage import os_errors, show_path
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ def locate(path: Path) -> Located:
     Raises:
         ShardMissingError: neither is there.
     """
-    if not (path / INDEX_NAME).exists() and is_tar_source(path):
-        folder = index_tars(path)
-        return Located(folder, read_info(folder))
+    with os_errors(f"looking for a dataset at {show_path(path)}"):
+        if not (path / INDEX_NAME).exists() and is_tar_source(path):
+            folder = index_tars(path)
+            return Located(folder, read_info(folder))
     return Located(path, read_info(path))

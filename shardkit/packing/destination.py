@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from shardkit.storage import Lock, atomic_write, fsync_path, show_path, temp_nam
 REJECTED_NAME = "rejected.jsonl"
 _OPTIONS = "options.json"
 _LOCK = "lock"
+SHARD_ENDINGS = (".lmdb", ".h5", ".tar", ".npy")
 TEMP_PREFIX = "tmp-"
 """Of the folder, in the work folder, of a shard that is not recorded as done yet."""
 
@@ -37,8 +37,6 @@ class Destination:
         self._lock = Lock(self.work / _LOCK)
         try:
             self._refuse_taken(overwrite)  # it may have changed while we waited
-            if overwrite:
-                self._clear()
         except BaseException:
             self._lock.close()
             raise
@@ -64,7 +62,7 @@ class Destination:
                 " choose another destination"
             )
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
         """Remove the dataset or started pack, its index first, and nothing that is not ours."""
         mine = self._files()
         (self.dest / INDEX_NAME).unlink(missing_ok=True)
@@ -84,7 +82,7 @@ class Destination:
         stems = {path.stem for path in self.work.glob("*.part")}
         stems |= {path.name.removeprefix(TEMP_PREFIX) for path in self.work.glob(f"{TEMP_PREFIX}*")}
         for stem in stems:
-            names += [path.name for path in self.dest.glob(f"{stem}.*")]
+            names += shard_files(self.dest, stem)
         for split in {stem.rpartition("-")[0] for stem in stems}:
             names += [f"{split}.{kind}" for kind in INDEX_KINDS]
         names += [temp_name(name) for name in (*names, INDEX_NAME)]
@@ -122,7 +120,23 @@ class Destination:
         return self
 
     def __exit__(self, *error: object) -> None:
+        if error[0] is not None and self.work.is_dir() and not any(self.work.glob("*.part")):
+            self._leave_nothing()
         self._lock.close()
+
+    def _leave_nothing(self) -> None:
+        """Undo a pack that failed before anything worth going on from was done."""
+        if not (self.dest / INDEX_NAME).exists():
+            self.clear()
+        shutil.rmtree(self.work)
+        if not any(self.dest.iterdir()):
+            self.dest.rmdir()
+
+
+def shard_files(dest: Path, stem: str) -> list[str]:
+    """Names of the files of one shard that stand in a folder, in whatever format."""
+    names = (path.name for path in dest.glob(f"{stem}.*"))
+    return [name for name in names if name.endswith(SHARD_ENDINGS)]
 
 
 def dataset_files(info: DatasetInfo) -> list[str]:
@@ -148,11 +162,6 @@ def _change(old: dict[str, Any], new: dict[str, Any]) -> str:
         for name in old[group].keys() | new[group].keys():
             then, now = old[group].get(name), json.loads(json.dumps(new[group].get(name)))
             if then != now:
-                return f"{name} was {then!r}, now {now!r}"
+                option = "shard_size" if name == "shard_bytes" else name
+                return f"{option} was {then!r}, now {now!r}"
     return ""
-
-
-def free_bytes(path: Path) -> int:
-    """Bytes free for us on the file system of ``path``."""
-    stat = os.statvfs(path)
-    return stat.f_bavail * stat.f_frsize

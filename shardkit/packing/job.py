@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from shardkit.formats import get_format
 from shardkit.index import is_field_name
 from shardkit.indexing.part import Part, PartHead, part_path, write_part
 from shardkit.indexing.rows import join_names, make_rows
-from shardkit.packing.destination import TEMP_PREFIX
+from shardkit.packing.destination import TEMP_PREFIX, shard_files
 from shardkit.packing.spool import Order, decode_shard, read_segment
 from shardkit.packing.transform import check_images
 from shardkit.sample import SampleBatch, sample_checksums
@@ -113,7 +112,8 @@ def _read(corpus: Corpus, job: Job, context: JobContext, report: Report) -> Samp
         if batch.rejects and not context.skip_bad:
             path, reason = batch.rejects[0]
             raise SampleError(
-                f"{path}: {reason}; mend or remove it, or pass --on-error skip to leave it out"
+                f"{path}: {reason}; pass --on-error skip to leave such inputs out, or mend or"
+                " remove it and pass --overwrite"
             )
         samples.extend(batch)
         report(len(run), sum(run.sizes))
@@ -159,9 +159,8 @@ def _name(entry: os.DirEntry[str]) -> str:
 
 
 def _publish(folder: Path, dest: Path, files: list[str], stem: str) -> None:
-    for stale in dest.glob(f"{stem}.*"):
-        if stale.name not in files and re.fullmatch(r"[A-Za-z0-9_.-]+", stale.name):
-            stale.unlink()
+    for stale in set(shard_files(dest, stem)).difference(files):
+        (dest / stale).unlink()
     for name in files:
         fsync_path(folder / name)
     for name in files:

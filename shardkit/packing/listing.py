@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 
 from shardkit.corpus.base import Corpus, Run
-from shardkit.errors import ResumeError
+from shardkit.errors import CorpusError, ResumeError
 from shardkit.packing.job import Job
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import cut, take
@@ -91,8 +91,14 @@ def list_jobs(
     Raises:
         ResumeError: an earlier, complete listing was another.
     """
+    seen: set[str] = set()
     for split, runs in groupby(corpus.runs(scratch), key=lambda run: run.split):
         for name, shards in _divide(corpus, split, runs, options, listing.scatter_path):
+            if name in seen:
+                raise CorpusError(
+                    f"the source has a split {name!r} already; leave out --val-fraction"
+                )
+            seen.add(name)
             for number, (shard, order) in enumerate(shards):
                 yield listing.add(name, number, shard, order)
     listing.complete()

@@ -10,7 +10,7 @@ from shardkit.errors import UsageError
 from shardkit.formats import get_format
 
 #: Options that change neither which bytes are written nor where: a resumed pack may change them.
-_FREE = frozenset({"workers", "overwrite", "progress", "max_rejects"})
+_FREE = frozenset({"workers", "overwrite", "progress", "max_rejects", "on_error"})
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ work folder goes. Killed at any moment, the same call goes on and ends in the sa
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from typing import Any
 
 from shardkit.corpus import open_corpus
 from shardkit.corpus.base import Corpus
-from shardkit.errors import CorpusError, TooManyRejectsError, UsageError
+from shardkit.errors import CorpusError, SampleError, TooManyRejectsError, UsageError
 from shardkit.formats import get_format
 from shardkit.index import DatasetInfo, dump_info
 from shardkit.indexing.assemble import assemble_split
@@ -100,6 +101,8 @@ def pack(
         made = PackOptions(to=to, shard_bytes=parse_size(shard_size), **options)
     except TypeError as error:
         raise UsageError(f"pack: {error}") from error
+    if not os.fspath(source):
+        raise UsageError("the source is an empty path; give the folder to pack")
     started = time.perf_counter()
     src = Path(source)
     opened = open_corpus(src, corpus, labels and Path(labels), text_field)
@@ -129,6 +132,9 @@ def run_pack(
     """
     with os_errors(f"packing into {dest}"), ExitStack() as stack:
         place = stack.enter_context(Destination(dest, source, options.overwrite))
+        if options.overwrite:
+            _refuse_empty(corpus, place)
+            place.clear()
         place.prepare({"corpus": corpus.spec(), "options": options.lasting()})
         context = _context(place, options)
         before_workers = time.perf_counter()
@@ -142,6 +148,13 @@ def run_pack(
         info = _assemble(place, corpus, heads, options, origin)
         place.finish(dump_info(info))
         return _result(place.dest, corpus, info, heads, jobs, time.perf_counter() - started)
+
+
+def _refuse_empty(corpus: Corpus, place: Destination) -> None:
+    """Raise what listing raises, before the dataset that is to be replaced goes."""
+    scratch = place.work / "scratch"
+    scratch.mkdir(exist_ok=True)
+    next(iter(corpus.runs(scratch)), None)
 
 
 def _context(place: Destination, options: PackOptions) -> JobContext:
@@ -197,6 +210,8 @@ class _Jobs:
             if head is None:
                 yield job
             else:
+                if head.rejects and self._options.on_error == "fail":
+                    raise SampleError(": ".join(head.rejects[0]))
                 self.resumed.append(head)
                 self._count(head)
         self._progress.expect(self.listing.num_entries)
@@ -220,7 +235,7 @@ class _Jobs:
         if self.listing.is_complete and self.num_rejects > most * total:
             raise TooManyRejectsError(
                 f"{self.num_rejects} of {total} inputs were rejected, more than the share of"
-                f" {most:g} that max_rejects allows; the first: {self._first_reject}"
+                f" {most:g} that --max-rejects allows; the first: {self._first_reject}"
             )
 
 
@@ -241,7 +256,7 @@ def _assemble(
     )
     for name in dict.fromkeys(head.split for head in heads):
         own = [head for head in heads if head.split == name]
-        split = assemble_split(place.dest, place.work, name, own, info, corpus.kind != "dataset")
+        split = assemble_split(place.dest, place.work, name, own, info, unique_keys=True)
         info.splits[name] = split
     if origin.rejected:
         atomic_write(place.dest / REJECTED_NAME, [origin.rejected])

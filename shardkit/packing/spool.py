@@ -62,9 +62,9 @@ def _records(data: bytes) -> Iterator[Run | Order]:
             return
         numbers = np.frombuffer(data, "<i8", 2 * count, at).reshape(2, count)
         at += 16 * count
-        locators = data[at : at + locators_len].split(b"\0")
+        locators = data[at : at + locators_len].split(b"\0") if count else []
         at += locators_len
-        keys = data[at : at + keys_len].split(b"\0")
+        keys = data[at : at + keys_len].split(b"\0") if count else []
         at += keys_len
         yield Run(split, base, label, locators, keys, numbers[0].tolist(), numbers[1].tolist())
 

@@ -36,10 +36,13 @@ def main() -> None:
     setup = json.loads(sys.stdin.readline())
     corpus = from_spec(Path(setup["source"]), setup["spec"])
     server = _Server(corpus, JobContext(**setup["context"]), answers)
-    server.send({"ready": True})
-    for line in sys.stdin:
-        server.serve(Job(**json.loads(line)))
-    server.finish()
+    try:
+        server.send({"ready": True})
+        for line in sys.stdin:
+            server.serve(Job(**json.loads(line)))
+        server.finish()
+    except BrokenPipeError:  # the packer is gone; nobody is left to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())
 
 
 class _Server:

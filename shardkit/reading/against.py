@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
@@ -44,12 +45,21 @@ class Originals:
         self._source = source
         self._is_part = "limit" in info.corpus
         self._left_out = _rejected(folder / "rejected.jsonl")
-        self._readers = {name: ShardReader(folder, info, s) for name, s in info.splits.items()}
-        self._seen = {name: np.zeros(s.num_rows, bool) for name, s in info.splits.items()}
+        self._folder = folder
+        self._info = info
+        self._readers: dict[str, ShardReader] = {}
+        self._seen: dict[str, np.ndarray[Any, np.dtype[np.bool_]]] = {}
         self.num_compared = 0
 
     def differences(self, bar: Progress) -> Iterator[Difference]:
-        """Read the input and compare every file in it, then say what has no original."""
+        """Read the input and compare every file in it, then say what has no original.
+
+        Raises:
+            DataError: the dataset is damaged; ``verify`` looks before.
+        """
+        for name, split in self._info.splits.items():
+            self._readers[name] = ShardReader(self._folder, self._info, split)
+            self._seen[name] = np.zeros(split.num_rows, bool)
         with TemporaryDirectory(prefix="shardkit-") as scratch:
             for run in _pieces(self._corpus.runs(Path(scratch))):
                 batch = self._corpus.read(run, Path(scratch))

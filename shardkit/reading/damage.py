@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from shardkit.index import DatasetInfo, SplitInfo
+from shardkit.index import SplitInfo
 from shardkit.mapping import map_file
 from shardkit.storage import BLOCK_BYTES, block_sums
 
@@ -27,34 +27,32 @@ class Damage:
     blocks: list[int] = field(default_factory=list)
 
 
-class RecordedSums:
-    """The block checksums that a dataset keeps of its shard files."""
+class RecordedSums(dict[str, Sums]):
+    """Name of a shard file -> its block checksums, of all splits that were added."""
 
-    def __init__(self, folder: Path, info: DatasetInfo) -> None:
-        self._folder = folder
-        self._splits = [split for split in info.splits.values() if split.has_checksums]
+    def __init__(self) -> None:
+        super().__init__()
         self._holders: dict[bytes, str] = {}
 
-    def of(self, split: SplitInfo) -> dict[str, Sums]:
-        """File name -> its checksums; empty for a split that has none.
+    def add(self, folder: Path, split: SplitInfo) -> None:
+        """Read a split's ``.sums``.
 
         Raises:
-            DataError: the split's ``.sums`` is missing or of another size.
+            DataError: it is missing, or of another size.
         """
-        if not split.has_checksums:
-            return {}
         files = [file for shard in split.shards for file in sorted(shard.file_bytes.items())]
-        ends = np.cumsum([-(-num_bytes // BLOCK_BYTES) for _, num_bytes in files])
-        data = map_file(self._folder / f"{split.name}.sums", 8 * int(ends[-1]))
-        pieces = np.split(np.frombuffer(data, "<u8"), ends[:-1])
-        return {name: sums for (name, _), sums in zip(files, pieces, strict=True)}
+        counts = [-(-num_bytes // BLOCK_BYTES) for _, num_bytes in files]
+        data = map_file(folder / f"{split.name}.sums", 8 * sum(counts))
+        flat, at = np.frombuffer(data, "<u8"), 0
+        for (name, _), count in zip(files, counts, strict=True):
+            self[name] = flat[at : at + count]
+            at += count
 
     def holder(self, found: Sums) -> str:
         """The file that these should be the checksums of; ``""`` if there is none."""
         if not self._holders:
-            for split in self._splits:
-                for name, sums in self.of(split).items():
-                    self._holders.setdefault(_digest(sums), name)
+            for name, sums in self.items():
+                self._holders.setdefault(_digest(sums), name)
         return self._holders.get(_digest(found), "")
 
 
@@ -62,8 +60,9 @@ def _digest(sums: Sums) -> bytes:
     return xxhash.xxh3_128_digest(sums.tobytes())
 
 
-def look_at(path: Path, num_bytes: int, expected: Sums | None, recorded: RecordedSums) -> Damage:
+def look_at(path: Path, num_bytes: int, recorded: RecordedSums) -> Damage:
     """Read a file, if there are checksums to compare with, else look at its size alone."""
+    expected = recorded.get(path.name)
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):

@@ -15,6 +15,7 @@ from shardkit.indexing.locate import Located, locate
 from shardkit.reading.values import Column, Decode, read_column
 from shardkit.sample import KEY
 from shardkit.shards import Gather, Rows, ShardReader
+from shardkit.storage import show_path
 
 Batch = dict[str, Column]
 
@@ -90,7 +91,7 @@ class Dataset:
         return self.info.splits[self.split].num_rows if self._rows is None else len(self._rows)
 
     def __repr__(self) -> str:
-        where = f"{self._located.folder.name}/{self.split}"
+        where = f"{show_path(self.path)}, {self.split}"
         fields = ", ".join(self.fields)
         return f"<Dataset {where}: {len(self)} samples of {fields} in {self.info.container}>"
 

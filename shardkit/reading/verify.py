@@ -9,12 +9,12 @@ import numpy as np
 import xxhash
 
 from shardkit.errors import FormatError
-from shardkit.index import INDEX_NAME, DatasetInfo, SplitInfo, is_sealed, read_index
-from shardkit.indexing.locate import locate
+from shardkit.index import INDEX_NAME, SplitInfo, is_sealed, read_index
+from shardkit.indexing.locate import Located, locate
 from shardkit.mapping import map_file
 from shardkit.progress import Progress
 from shardkit.reading.against import Originals
-from shardkit.reading.damage import Damage, RecordedSums, Sums, look_at, regions
+from shardkit.reading.damage import Damage, RecordedSums, look_at, regions
 from shardkit.shards import Rows, ShardReader
 from shardkit.storage import BLOCK_BYTES, os_errors, show_path
 
@@ -94,9 +94,12 @@ def verify(
         return result
     with os_errors(f"verifying {show_path(source)}"), Progress("verifying", progress) as bar:
         bar.expect(sum(split.num_rows for split in splits))
-        recorded = RecordedSums(place.folder, place.info)
-        for split in splits:
-            _SplitCheck(place.folder, place.info, split, recorded, result, bar).run()
+        recorded = RecordedSums()
+        checks = [_SplitCheck(place, split, recorded, result, bar) for split in splits]
+        for check in checks:  # all of them first: a shard may have been swapped between splits
+            check.index()
+        for check in checks:
+            check.shards()
     if originals is not None and result.ok:
         with Progress("comparing", progress) as bar:
             bar.expect(result.num_samples)
@@ -111,54 +114,53 @@ class _SplitCheck:
 
     def __init__(
         self,
-        folder: Path,
-        info: DatasetInfo,
+        place: Located,
         split: SplitInfo,
         recorded: RecordedSums,
         result: VerifyResult,
         bar: Progress,
     ) -> None:
-        self._folder = folder
-        self._info = info
+        self._place = place
         self._split = split
         self._recorded = recorded
         self._result = result
         self._bar = bar
+        self._reader: ShardReader | None = None
 
-    def run(self) -> None:
-        whole = {kind for kind in _WITHOUT if self._index_file(kind)}
-        sums = self._recorded.of(self._split) if "sums" in whole else {}
-        reader = None
+    def index(self) -> None:
+        """Check rows, names, find and sums, and open those that are whole."""
+        whole = {kind for kind in _WITHOUT if self._is_whole(kind)}
+        if "sums" in whole and self._split.has_checksums:
+            self._recorded.add(self._place.folder, self._split)
         if {"rows", "names"} <= whole:
-            reader = ShardReader(self._folder, self._info, self._split)
+            self._reader = ShardReader(self._place.folder, self._place.info, self._split)
+
+    def shards(self) -> None:
+        """Check every shard's files, and the samples in those that can be read."""
         start = 0
         for number, shard in enumerate(self._split.shards):
-            rows = range(start, start + shard.num_rows)
-            self._shard(reader, number, rows, sums)
-            start = rows.stop
+            self._shard(number, range(start, start + shard.num_rows))
+            start += shard.num_rows
 
     def _add(self, where: str, what: str, shard: int | None = None, key: str = "") -> None:
         self._result.problems.append(Problem(where, what, self._split.name, shard, key))
 
-    def _index_file(self, kind: str) -> bool:
-        name = f"{self._split.name}.{kind}"
-        num_bytes, digest = self._split.files[name]
-        damage = look_at(self._folder / name, num_bytes, None, self._recorded)
-        what = damage.what
+    def _is_whole(self, kind: str) -> bool:
+        path = self._place.folder / f"{self._split.name}.{kind}"
+        num_bytes, digest = self._split.files[path.name]
+        what = look_at(path, num_bytes, self._recorded).what
         if not what:
             self._result.num_bytes += num_bytes
-            if xxhash.xxh3_64_intdigest(map_file(self._folder / name, num_bytes)) != digest:
+            if xxhash.xxh3_64_intdigest(map_file(path, num_bytes)) != digest:
                 what = "its bytes differ from those written"
         if what:
-            self._add(name, f"{what}; {_WITHOUT[kind]}")
+            self._add(path.name, f"{what}; {_WITHOUT[kind]}")
         return not what
 
-    def _shard(
-        self, reader: ShardReader | None, number: int, rows: range, sums: dict[str, Sums]
-    ) -> None:
-        damages = self._files(number, sums)
-        if any(damage.what for damage in damages.values()):
-            reader = None
+    def _shard(self, number: int, rows: range) -> None:
+        sizes = self._split.shards[number].file_bytes
+        damages = {name: self._file(name, sizes[name]) for name in sorted(sizes)}
+        reader = None if any(damage.what for damage in damages.values()) else self._reader
         broken = self._samples(reader, number, rows) if reader else np.zeros(0, np.int64)
         for name, damage in damages.items():
             if damage.what:
@@ -166,16 +168,14 @@ class _SplitCheck:
             where, blocks = "", damage.blocks
             if reader is not None:
                 where, blocks = "outside any sample, ", _outside(reader, broken, name, blocks)
-            for first, last in regions(blocks, self._split.shards[number].file_bytes[name]):
+            for first, last in regions(blocks, sizes[name]):
                 self._add(name, f"damage {where}in bytes {first} to {last}", number)
 
-    def _files(self, number: int, sums: dict[str, Sums]) -> dict[str, Damage]:
-        damages = {}
-        for name, num_bytes in sorted(self._split.shards[number].file_bytes.items()):
-            damages[name] = look_at(self._folder / name, num_bytes, sums.get(name), self._recorded)
-            self._result.num_bytes += num_bytes
-            self._bar.add(0, num_bytes)
-        return damages
+    def _file(self, name: str, num_bytes: int) -> Damage:
+        damage = look_at(self._place.folder / name, num_bytes, self._recorded)
+        self._result.num_bytes += num_bytes
+        self._bar.add(0, num_bytes)
+        return damage
 
     def _samples(self, reader: ShardReader, number: int, rows: range) -> Rows:
         """The broken rows, each named."""

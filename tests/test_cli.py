@@ -1,0 +1,606 @@
+"""The command line: whole outputs, exit codes, one line an error, a bar on a terminal only."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import inspect
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+from conftest import make_arrays, make_images, make_pairs, picture, tree, write
+
+import shardkit
+from shardkit.cli import group, main
+from shardkit.packing.options import PackOptions
+
+ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+VARIABLE = {r"[\d.]+ s, [\d,]+ samples/s": "TIME", r"\b[\d.]+ (B|kB|MB)\b": "SIZE"}
+"""What depends on the machine, and on the encoder that made the pictures."""
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in this process, in ``tmp_path``, which also has ``pictures/``."""
+    make_images(tmp_path / "pictures")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["shardkit", *map(str, args)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        for pattern, name in VARIABLE.items():
+            out = re.sub(pattern, name, out)
+        return Ran(int(caught.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture
+def packed(run: Run) -> Run:
+    """The same, where ``pictures`` are packed as ``pictures-npy``."""
+    assert run("pack", "pictures", "--to", "npy", "--shard-size", "3kB").code == 0
+    return run
+
+
+# --- outputs ------------------------------------------------------------------------------
+
+
+def test_pack(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "pictures" / "class0" / "Thumbs.db", "x")
+    assert run("pack", "pictures", "--to", "h5", "--shard-size", "3kB") == Ran(
+        0,
+        f"packed 36 samples (images) into 9 shards of hdf5: {tmp_path}/pictures-hdf5\n"
+        "  SIZE in, SIZE out, TIME\n"
+        "  files passed over as not of this kind: 1 .db\n"
+        f"  next: shardkit info {tmp_path}/pictures-hdf5\n",
+        "",
+    )
+
+
+def test_pack_with_all_there_is_to_say(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "pictures" / "class0" / "bad.jpg", "no picture")
+    options = ["--on-error", "skip", "--max-rejects", "0.1", "--val-fraction", "0.25"]
+    got = run("pack", "pictures", "my data", "--to", "lmdb", *options)
+    dest = tmp_path / "my data"
+    assert got.code == 0 and got.err == ""
+    assert got.out.splitlines()[2:] == [
+        "  splits: train 27, val 9",
+        f"  1 input rejected: {dest}/rejected.jsonl",
+        f"  next: shardkit info '{dest}'",
+    ]
+    (line,) = (dest / "rejected.jsonl").read_text().splitlines()
+    assert json.loads(line)["path"] == "class0/bad.jpg"
+
+
+def test_convert(packed: Run, tmp_path: Path) -> None:
+    assert packed("convert", "pictures-npy", "--to", "tar") == Ran(
+        0,
+        "converted 36 samples (dataset) into 9 shards of webdataset:"
+        f" {tmp_path}/pictures-npy-webdataset\n  SIZE in, SIZE out, TIME\n",
+        "",
+    )
+
+
+def test_info(packed: Run) -> None:
+    assert packed("info", "pictures-npy") == Ran(
+        0,
+        "pictures-npy: npy, packed from images\n"
+        "  3 classes: class0, class1, class2\n"
+        "  train: 36 samples in 9 shards, SIZE + SIZE index\n"
+        "    cls: int\n"
+        "    jpg: bytes\n"
+        "    labels lie in order: shuffle fully when training, or pack with --shuffle\n"
+        "  open with:\n"
+        "    shardkit.open('pictures-npy', split='train')\n"
+        "    numpy.load('pictures-npy/train-00000.cls.npy', mmap_mode='r')\n",
+        "",
+    )
+
+
+def test_info_of_arrays_and_many_classes(run: Run, tmp_path: Path) -> None:
+    make_arrays(tmp_path / "arrays")
+    run("pack", "arrays", "--to", "hdf5", "--compression", 3)
+    run("pack", make_arrays(tmp_path / "ragged", ragged=True), "--to", "npy")
+    make_images(tmp_path / "many", per_class=1, classes=7)
+    run("pack", "many", "--to", "lmdb", "--shuffle", "--seed", 3)
+    assert "    npy: array <i2[4, 5]\n" in run("info", "arrays-hdf5").out
+    assert "    npy: ragged <i2[-1, 5]\n" in run("info", "ragged-npy").out
+    lines = run("info", "many-lmdb").out.splitlines()
+    assert lines[1] == "  7 classes: class0, class1, class2, class3, class4, ..."
+    assert not any("labels lie in order" in line for line in lines)
+
+
+def test_info_of_tars_made_by_others(packed: Run, tmp_path: Path) -> None:
+    packed("convert", "pictures-npy", "wds", "--to", "wds")
+    (tmp_path / "theirs").mkdir()
+    shutil.copy(tmp_path / "wds" / "train-00000.tar", tmp_path / "theirs" / "x-7.tar")
+    lines = packed("info", "theirs").out.splitlines()
+    assert lines[0] == "theirs: webdataset, packed from tars"
+    tar = f"{tmp_path}/theirs/x-7.tar"
+    assert lines[-1] == f"    webdataset.WebDataset({tar!r}, shardshuffle=False)"
+    checked = "4 samples, SIZE; these tars carry no checksums, only sizes were checked"
+    assert packed("verify", "theirs").out == f"theirs: whole ({checked})\n"
+
+
+def test_what_open_with_says_works(packed: Run, tmp_path: Path) -> None:
+    for to in ("npy", "lmdb", "hdf5", "webdataset"):
+        packed("convert", "pictures-npy", f"it's {to}", "--to", to)
+        ours, theirs = shardkit.info(tmp_path / f"it's {to}").open_with
+        assert len(eval(ours, {"shardkit": shardkit})) == 36
+        library = theirs.partition(".")[0]
+        assert eval(theirs, {library: __import__(library)}) is not None
+
+
+def test_verify_and_unpack(packed: Run, tmp_path: Path) -> None:
+    whole = "pictures-npy: whole (36 samples, SIZE"
+    assert packed("verify", "pictures-npy") == Ran(0, f"{whole})\n", "")
+    against = packed("verify", "pictures-npy", "--against", "pictures")
+    assert against == Ran(0, f"{whole}; 36 compared with pictures)\n", "")
+    assert packed("unpack", "pictures-npy", "back") == Ran(
+        0, "unpacked 36 files (SIZE) into back\n", ""
+    )
+    assert tree(tmp_path / "back") == tree(tmp_path / "pictures")
+
+
+def test_verify_of_a_broken_one(packed: Run, tmp_path: Path) -> None:
+    path = tmp_path / "pictures-npy" / "train-00002.jpg.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    size = path.stat().st_size
+    broken = (
+        f"BROKEN train-00002.jpg.npy: has {size} bytes, expected {size + 1}; its 4 samples were"
+        " not checked\n"
+    )
+    told = f"{broken}pictures-npy: 1 problem (32 samples, SIZE"
+    assert packed("verify", "pictures-npy") == Ran(1, f"{told})\n", "")
+    against = packed("verify", "pictures-npy", "--against", "pictures").out
+    assert against == f"{told}; not compared with pictures while it is broken)\n"
+
+
+def test_verify_against_others(packed: Run, tmp_path: Path) -> None:
+    write(tmp_path / "pictures" / "class1" / "new.jpg", picture(1))
+    (tmp_path / "pictures" / "class2" / "img.000.jpg").unlink()
+    assert packed("verify", "pictures-npy", "--against", "pictures") == Ran(
+        1,
+        "BROKEN sample 'class1/new': is not in the dataset\n"
+        "BROKEN sample 'class2/img.000' (row 24, train-00006): has no original in pictures\n"
+        "pictures-npy: 2 problems (36 samples, SIZE; 35 compared with pictures)\n",
+        "",
+    )
+
+
+# --- for machines -------------------------------------------------------------------------
+
+PACK_KEYS = [
+    "dest",
+    "container",
+    "kind",
+    "splits",
+    "num_samples",
+    "num_shards",
+    "num_rejects",
+    "input_bytes",
+    "dataset_bytes",
+    "resumed_shards",
+    "seconds",
+    "ignored",
+]
+
+JSON = {
+    ("pack", "pictures", "j", "--to", "npy"): PACK_KEYS,
+    ("convert", "pictures-npy", "j", "--to", "lmdb"): PACK_KEYS,
+    ("unpack", "pictures-npy", "j"): ["dest", "num_files", "num_bytes"],
+    ("verify", "pictures-npy"): [
+        "ok",
+        "num_samples",
+        "num_bytes",
+        "num_compared",
+        "has_checksums",
+        "problems",
+    ],
+    ("info", "pictures-npy"): [
+        "path",
+        "container",
+        "corpus",
+        "fields",
+        "classes",
+        "splits",
+        "open_with",
+    ],
+}
+
+
+@pytest.mark.parametrize("args", JSON, ids=lambda args: str(args[0]))
+def test_json(packed: Run, args: tuple[str, ...]) -> None:
+    got = packed(*args, "--json")
+    assert got.code == 0 and got.err == ""
+    assert list(json.loads(got.out)) == JSON[args]
+
+
+def test_json_holds_what_python_returns(packed: Run, tmp_path: Path) -> None:
+    found = json.loads(packed("info", "pictures-npy", "--json").out)
+    assert found == dataclasses.asdict(shardkit.info("pictures-npy"))
+    (tmp_path / "pictures-npy" / "train-00001.jpg.npy").unlink()
+    got = packed("verify", "pictures-npy", "--json")
+    assert got.code == 1
+    assert json.loads(got.out)["problems"] == [
+        {
+            "where": "train-00001.jpg.npy",
+            "what": "is missing; its 4 samples were not checked",
+            "split": "train",
+            "shard": 1,
+            "key": "",
+        }
+    ]
+
+
+# --- options ------------------------------------------------------------------------------
+
+COMMANDS = {
+    "pack": shardkit.pack,
+    "convert": shardkit.convert,
+    "unpack": shardkit.unpack,
+    "verify": shardkit.verify,
+    "info": shardkit.info,
+}
+
+
+def test_commands() -> None:
+    assert list(group.commands) == list(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_every_option(run: Run, name: str) -> None:
+    got = run(name, "--help")
+    assert got.code == 0 and got.err == ""
+    assert got.out.startswith(f"Usage: shardkit {name} [OPTIONS] ")
+    assert got == run(name, "-h")
+    for parameter in group.commands[name].params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help
+            for flag in parameter.opts:
+                assert re.search(rf"^  {flag}[ \n]", got.out, re.MULTILINE), flag
+        else:
+            assert parameter.human_readable_name in got.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_are_those_of_python(name: str) -> None:
+    """One to one, with the same names and defaults."""
+    python = {
+        key: parameter.default
+        for key, parameter in inspect.signature(COMMANDS[name]).parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    }
+    own = {f.name: f.default for f in dataclasses.fields(PackOptions)}
+    if name == "pack":
+        python |= {key: default for key, default in own.items() if key != "shard_bytes"}
+    if name == "convert":
+        python |= {key: own[key] for key in ("workers", "compression", "overwrite", "progress")}
+    shared = {"source", "dataset", "dest", "to", "progress", "as_json"}
+    arguments = ["x", "y"] if name == "unpack" else ["x"]
+    required = ["--to", "npy"] if name in ("pack", "convert") else []
+    context = group.commands[name].make_context(name, [*arguments, *required])
+    found = {key: value for key, value in context.params.items() if key not in shared}
+    assert found == {key: value for key, value in python.items() if key not in shared}
+
+
+def test_no_arguments_and_version(run: Run) -> None:
+    got = run()
+    assert "Usage: shardkit [OPTIONS] COMMAND [ARGS]..." in got.out + got.err
+    assert run("--version") == Ran(0, f"shardkit, version {shardkit.__version__}\n", "")
+
+
+def test_as_a_module() -> None:
+    command = [sys.executable, "-m", "shardkit", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENV, check=True)
+    assert done.stdout.startswith("Usage: shardkit [OPTIONS] COMMAND [ARGS]...\n")
+    assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
+
+
+# --- errors -------------------------------------------------------------------------------
+
+FORMATS = "'lmdb', 'hdf5', 'h5', 'webdataset', 'wds', 'tar', 'npy'"
+
+LONG = "n" * 300
+
+ERRORS = {
+    ("pack", "pictures", "--to", "zip"): (
+        2,
+        f"Invalid value for '--to': 'zip' is not one of {FORMATS}; see shardkit pack --help",
+    ),
+    ("pack",): (2, "Missing argument 'SOURCE'; see shardkit pack --help"),
+    ("pack", "pictures", "--to", "npy", "--workers", "many"): (
+        2,
+        "Invalid value for '--workers': 'many' is not a valid integer; see shardkit pack --help",
+    ),
+    ("pack", "pictures", "--to", "npy", "--workers", "-1"): (
+        2,
+        "workers must be 0 (one a core) or more, got -1",
+    ),
+    ("pack", "pictures", "--to", "npy", "--compression", "3"): (
+        2,
+        "compression is for arrays in hdf5; npy has none",
+    ),
+    ("pack", "pictures", "--to", "npy", "--shard-size", "big"): (
+        2,
+        "'big' is no size: write a number and a unit, as in 256MB or 1GiB",
+    ),
+    ("pack", "none", "--to", "npy"): (2, "none does not exist; give the folder of files to pack"),
+    ("pack", "empty", "--to", "npy"): (2, "nothing to pack in empty: it is empty"),
+    ("pack", "pictures", "file", "--to", "npy"): (
+        2,
+        "{here}/file exists and is no folder; choose another destination",
+    ),
+    ("pack", "pictures", "other", "--to", "npy"): (
+        2,
+        "{here}/other exists and is no shardkit dataset, so nothing in it will be replaced;"
+        " choose another destination",
+    ),
+    ("pack", "pictures", "other", "--to", "npy", "--overwrite"): (
+        2,
+        "{here}/other exists and is no shardkit dataset, so nothing in it will be replaced;"
+        " choose another destination",
+    ),
+    ("pack", "pictures", "pictures-npy", "--to", "npy"): (
+        2,
+        "{here}/pictures-npy already holds a dataset; pass --overwrite to replace it, or choose"
+        " another destination",
+    ),
+    ("pack", "pictures", "pictures/out", "--to", "npy"): (
+        2,
+        "the destination {here}/pictures/out and the source {here}/pictures overlap; choose a"
+        " destination outside the source",
+    ),
+    ("pack", "pictures/class0", "pictures", "--to", "npy"): (
+        2,
+        "the destination {here}/pictures and the source {here}/pictures/class0 overlap; choose a"
+        " destination outside the source",
+    ),
+    ("pack", "pictures", "pictures", "--to", "npy"): (
+        2,
+        "the destination {here}/pictures and the source {here}/pictures overlap; choose a"
+        " destination outside the source",
+    ),
+    ("convert", "pictures-npy", "pictures-npy/x", "--to", "npy"): (
+        2,
+        "the destination {here}/pictures-npy/x and the source {here}/pictures-npy overlap; choose a"
+        " destination outside the source",
+    ),
+    ("convert", "none", "--to", "npy"): (1, "none is not a shardkit dataset (no such folder)"),
+    ("info", "none"): (1, "none is not a shardkit dataset (no such folder)"),
+    ("verify", "pictures"): (
+        1,
+        "pictures is not a shardkit dataset (pack one with `shardkit pack`)",
+    ),
+    ("verify", "pictures-npy", "--against", "none"): (
+        2,
+        "none does not exist; give the folder of files to pack",
+    ),
+    ("unpack", "pictures-npy", "other"): (
+        2,
+        "other exists and is not an empty folder; choose another",
+    ),
+    ("unpack", "pictures-npy", "file"): (
+        2,
+        "file exists and is not an empty folder; choose another",
+    ),
+    ("unpack", "pictures-npy", "file/x"): (1, "unpacking into file/x: Not a directory (file/x)"),
+    ("info", "file"): (1, "file is not a shardkit dataset (pack one with `shardkit pack`)"),
+    ("info", LONG): (1, f"opening {LONG}: File name too long ({LONG}/shardkit.json)"),
+    ("infi",): (2, None),
+    ("info", "pictures-npy", "--colour"): (2, None),
+}
+
+
+@pytest.mark.parametrize("args", ERRORS, ids=lambda args: " ".join(args)[:60])
+def test_errors_are_one_line(packed: Run, tmp_path: Path, args: tuple[str, ...]) -> None:
+    write(tmp_path / "file", "x")
+    write(tmp_path / "other" / "file", "x")
+    (tmp_path / "empty").mkdir()
+    before = tree(tmp_path)
+    code, said = ERRORS[args]
+    got = packed(*args)
+    assert (got.code, got.out) == (code, "")
+    if said is not None:
+        assert got.err == f"shardkit: error: {said.replace('{here}', str(tmp_path))}\n"
+    assert got.err.startswith("shardkit: error: ") and got.err.count("\n") == 1
+    assert tree(tmp_path) == before
+
+
+def test_a_missing_option_names_the_choices(run: Run) -> None:
+    got = run("pack", "pictures")
+    assert got.code == 2
+    assert got.err == (
+        "shardkit: error: Missing option '--to'. Choose from: lmdb, hdf5, h5, webdataset, wds, tar,"
+        " npy; see shardkit pack --help\n"
+    )
+
+
+def test_a_bad_input_is_one_line(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "pictures" / "class0" / "two\nlines  .jpg", "no picture")
+    got = run("pack", "pictures", "--to", "npy")
+    assert got.code == 1 and got.out == ""
+    assert got.err.count("\n") == 1 and "lines  .jpg" in got.err
+
+
+# --- states of a destination --------------------------------------------------------------
+
+
+def test_overwrite_removes_what_is_ours_alone(packed: Run, tmp_path: Path) -> None:
+    dest = tmp_path / "pictures-npy"
+    write(dest / "README", "mine")
+    write(dest / "train-00000.notes.txt", "mine")
+    write(dest / "sub" / "train-00000.jpg.npy", "mine")
+    mine = {"README", "train-00000.notes.txt", "sub/train-00000.jpg.npy"}
+    got = packed("pack", "pictures", dest, "--to", "lmdb", "--overwrite")
+    assert got.code == 0
+    ours = {f"train.{kind}" for kind in ("rows", "names", "find", "sums")}
+    assert tree(dest).keys() == mine | ours | {"shardkit.json", "train-00000.lmdb"}
+    assert all(tree(dest)[name] == b"mine" for name in mine)
+
+
+def test_a_started_pack_is_no_dataset_yet(run: Run, tmp_path: Path) -> None:
+    bad = write(tmp_path / "pictures" / "class2" / "z.jpg", "no picture")
+    pack = ["pack", "pictures", "out", "--to", "npy", "--shard-size", "3kB", "--workers", "1"]
+    assert run(*pack).code == 1
+    for args in (["info", "out"], ["verify", "out"], ["convert", "out", "x", "--to", "npy"]):
+        assert run(*args) == Ran(
+            1,
+            "",
+            "shardkit: error: out is not a shardkit dataset (its packing has not finished:"
+            " run the same command again)\n",
+        )
+    with pytest.raises(FileNotFoundError, match="packing has not finished"):
+        shardkit.open(tmp_path / "out")
+    bad.unlink()
+    again = run(*pack)
+    assert again.code == 0 and "8 shards found done from an earlier run" in again.out
+    assert run("verify", "out", "--against", "pictures").code == 0
+
+
+def test_an_empty_folder_is_a_fine_destination(packed: Run, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    assert packed("pack", "pictures", "a", "--to", "npy").code == 0
+    assert packed("convert", "pictures-npy", "b", "--to", "npy").code == 0
+    assert packed("unpack", "pictures-npy", "c").code == 0
+
+
+# --- names of all kinds -------------------------------------------------------------------
+
+
+def test_names_that_are_no_text(run: Run, tmp_path: Path) -> None:
+    """Other bytes than UTF-8, control characters: printed escaped, in whatever encoding."""
+    source = tmp_path / "odd \udcff\x1b[2J"
+    write(source / "two\nlines" / "a.jpg", picture(1))
+    write(source / "\udcfe" / "b.jpg", picture(2))
+    write(source / "\u65e5\u672c" / "c.jpg", picture(3))
+    write(source / "\x1b[31m" / "d.jpg", picture(4))
+    dest = tmp_path / "dest \udcff\x07"
+    for args in (
+        ["pack", source, dest, "--to", "npy"],
+        ["info", dest],
+        ["verify", dest, "--against", source],
+        ["unpack", dest, tmp_path / "back \udcff"],
+        ["info", dest, "--json"],
+        ["info", tmp_path / "none \udcff\n"],
+    ):
+        command = [sys.executable, "-m", "shardkit", *map(os.fspath, args)]
+        env = {**ENV, "PYTHONIOENCODING": "latin-1"}
+        done = subprocess.run(command, capture_output=True, env=env)
+        assert done.returncode == (1 if "none" in str(args[1]) else 0), done.stderr
+        assert b"Traceback" not in done.stderr and done.stderr.count(b"\n") <= 1
+        assert done.stdout.isascii() and not set(done.stdout) & {0x1B, 0x07, 0x0D}
+    assert tree(tmp_path / "back \udcff") == tree(source)
+
+
+# --- terminals and pipes ------------------------------------------------------------------
+
+
+def on_a_terminal(*args: object) -> str:
+    """What a command shows on a terminal of 100 columns."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (25, 100))
+    command = [sys.executable, "-m", "shardkit", *map(str, args)]
+    env = {**ENV, "TERM": "xterm"}
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 65536):
+            shown += piece
+    except OSError as error:
+        if error.errno != errno.EIO:  # how Linux says that the other end is closed
+            raise
+    finally:
+        os.close(ours)
+    assert process.wait() == 0
+    return shown.decode()
+
+
+BAR = r"{what}: 100%\|.*\| 36\.0/36\.0 \[\d\d:\d\d<\d\d:\d\d, .* samples/s, .*B/s\]"
+
+
+def test_a_bar_on_a_terminal(packed: Run, tmp_path: Path) -> None:
+    for what, args in {
+        "packing": ["pack", "pictures", "p", "--to", "npy", "--workers", 1],
+        "verifying": ["verify", "pictures-npy"],
+        "comparing": ["verify", "pictures-npy", "--against", "pictures"],
+        "unpacking": ["unpack", "pictures-npy", "u"],
+    }.items():
+        assert re.search(BAR.format(what=what), on_a_terminal(*args)), what
+
+
+def test_no_bar_with_json(packed: Run) -> None:
+    shown = on_a_terminal("verify", "pictures-npy", "--json")
+    assert json.loads(shown)["ok"] is True
+
+
+def test_nothing_but_the_result_on_a_pipe(packed: Run, tmp_path: Path) -> None:
+    for args in (
+        ["pack", "pictures", "p", "--to", "npy"],
+        ["verify", "p", "--against", "pictures"],
+        ["unpack", "p", "u"],
+    ):
+        command = [sys.executable, "-m", "shardkit", *args]
+        done = subprocess.run(command, capture_output=True, text=True, env=ENV, check=True)
+        assert done.stderr == "" and "\r" not in done.stdout and "samples/s]" not in done.stdout
+
+
+def test_a_pipe_that_is_closed(packed: Run) -> None:
+    command = [sys.executable, "-m", "shardkit", "info", "pictures-npy"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=ENV)
+    os.close(writer)
+    assert done.returncode == 1 and done.stderr == b""
+
+
+INTERRUPTED = {
+    "pack": "what is done is kept, run the same command again to go on",
+    "convert": "what is done is kept, run the same command again to go on",
+    "unpack": "remove x before unpacking again",
+    "verify": "nothing was changed",
+}
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_ctrl_c_says_how_to_go_on(packed: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    home = sys.modules[COMMANDS[name].__module__]
+    monkeypatch.setattr(home, name, interrupt)
+    args = {"pack": ["--to", "npy"], "convert": ["--to", "npy"], "unpack": [], "verify": []}
+    dest = [] if name == "verify" else ["x"]
+    got = packed(name, "pictures-npy", *dest, *args[name])
+    said = f"\nshardkit: error: interrupted; {INTERRUPTED[name]}\n"
+    assert got == Ran(130, "", said)
+
+
+def test_pairs_from_the_command_line(run: Run, tmp_path: Path) -> None:
+    make_pairs(tmp_path / "pairs")
+    got = run("pack", "pairs", "--to", "wds", "--json", "--limit", 4, "--corpus", "paired")
+    assert json.loads(got.out)["num_samples"] == 4

@@ -1,0 +1,189 @@
+"""Imports go down only, and what is heavy is imported by those who need it, when they need it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+from conftest import make_images, make_pairs
+
+import shardkit
+
+ROOT = Path(shardkit.__file__).parent
+
+LAYERS = [
+    {"errors"},
+    {"sample", "storage"},
+    {"encoding", "mapping"},
+    {"index", "progress"},
+    {"images"},
+    {"formats"},
+    {"shards"},
+    {"indexing"},
+    {"corpus"},
+    {"packing", "reading"},
+    {"readers"},
+    {"measure"},
+    {"cli"},
+]
+"""A module may import from its own layer's package and from layers above it in this list."""
+
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+HEAVY = {"torch", "webdataset", "h5py", "lmdb", "PIL", "tqdm", "zstandard", "pandas", "pyarrow"}
+
+PUBLIC = [
+    "__version__",
+    "errors",
+    "readers",
+    "pack",
+    "PackResult",
+    "convert",
+    "unpack",
+    "verify",
+    "info",
+    "open",
+    "Dataset",
+    "ShardkitError",
+]
+
+
+def modules() -> dict[str, ast.Module]:
+    """Dotted name below ``shardkit`` -> its syntax tree; the top modules apart."""
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if name not in ("__init__", "__main__"):
+            found[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+MODULES = modules()
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Full names of all modules that a piece of code imports, in functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            base = node.module or ""
+            for alias in node.names:
+                whole = f"{base}.{alias.name}"
+                yield whole if whole.removeprefix("shardkit.") in MODULES else base
+
+
+def at_module_level(node: ast.AST) -> Iterator[ast.stmt]:
+    """Statements that run on import."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if isinstance(child, ast.stmt):
+            yield child
+        yield from at_module_level(child)
+
+
+def ours(tree: ast.AST) -> set[str]:
+    return {
+        name.removeprefix("shardkit.") for name in imports(tree) if name.startswith("shardkit.")
+    }
+
+
+def test_every_module_has_a_layer() -> None:
+    assert {name.partition(".")[0] for name in MODULES} == set(LEVEL)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_go_down(name: str) -> None:
+    own = name.partition(".")[0]
+    for other in ours(MODULES[name]):
+        package = other.partition(".")[0]
+        assert package == own or LEVEL[package] < LEVEL[own], f"{name} imports {other}"
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = {name: ours(tree) - {name} for name, tree in MODULES.items()}
+    assert list(TopologicalSorter(graph).static_order())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_nothing_heavy_on_import(name: str) -> None:
+    statements = [
+        s for s in at_module_level(MODULES[name]) if isinstance(s, ast.Import | ast.ImportFrom)
+    ]
+    found = {module.partition(".")[0] for s in statements for module in imports(s)}
+    assert not found & HEAVY
+
+
+def test_only_functions_that_need_it_import_torch() -> None:
+    assert [name for name, tree in MODULES.items() if "torch" in imports(tree)] == ["corpus.arrays"]
+
+
+def test_public_names() -> None:
+    assert shardkit.__all__ == PUBLIC
+    assert dir(shardkit) == sorted(PUBLIC)
+    for name in PUBLIC:
+        assert getattr(shardkit, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        shardkit.nothing  # noqa: B018
+
+
+# --- in processes of their own ------------------------------------------------------------
+
+
+def imported(*args: object) -> set[str]:
+    """Top-level names of all modules that a command, and the processes it starts, imported."""
+    command = [sys.executable, "-m", "shardkit", *map(str, args)]
+    env = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    assert len(lines) > 100
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
+
+
+def test_help_is_light() -> None:
+    for args in ([], ["pack"], ["convert"], ["unpack"], ["verify"], ["info"]):
+        assert not imported(*args, "--help") & HEAVY
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_packing_never_imports_torch(container: str, workers: int, tmp_path: Path) -> None:
+    options = ["--to", container, "--shard-size", "2kB", "--workers", workers]
+    used = {"lmdb": {"lmdb"}, "hdf5": {"h5py"}}.get(container, set())
+    source = make_images(tmp_path / "images")
+    assert imported("pack", source, tmp_path / "out", *options) & HEAVY == used
+    if workers == 2:
+        return
+    for command in (["info"], ["verify"], ["unpack", tmp_path / "back"]):
+        assert not imported(command[0], tmp_path / "out", *command[1:]) & HEAVY
+
+
+def test_other_corpora_do_not_either(tmp_path: Path) -> None:
+    source = make_pairs(tmp_path / "pairs")
+    assert not imported("pack", source, tmp_path / "out", "--to", "npy") & HEAVY
+    checked = ["--check-images", "--workers", 1]
+    assert imported("pack", source, tmp_path / "o", "--to", "npy", *checked) & HEAVY == {"PIL"}
+
+
+IMPORT_ALL = """
+import os, sys, threading, warnings
+import numpy, click, xxhash  # these may do what they like
+before = dict(os.environ), list(warnings.filters), os.getcwd(), set(os.listdir("/proc/self/fd"))
+for name in sys.argv[1:]:
+    __import__(f"shardkit.{name}")
+after = dict(os.environ), list(warnings.filters), os.getcwd(), set(os.listdir("/proc/self/fd"))
+assert before == after
+assert threading.active_count() == 1
+"""
+
+
+def test_nothing_happens_on_import() -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", IMPORT_ALL, *MODULES], check=True, env=env)

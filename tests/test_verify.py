@@ -1,0 +1,519 @@
+"""``verify`` says what is broken, and nothing else; ``--against`` says what differs."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import (
+    CONTAINERS,
+    make_arrays,
+    make_images,
+    make_jsonl,
+    make_pairs,
+    make_texts,
+    picture,
+    tree,
+    write,
+)
+
+import shardkit
+from shardkit.errors import CorpusError, IndexFileError, ShardMissingError, UsageError
+from shardkit.index import read_info
+from shardkit.reading.damage import regions
+from shardkit.reading.verify import Problem, VerifyResult
+from shardkit.shards import ShardReader, num_that_fit
+from shardkit.storage import BLOCK_BYTES, block_sums
+
+OPTIONS = {"shard_size": "3kB", "workers": 1, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``{container}``: a small good dataset of each; ``source``: what they were packed from."""
+    root = tmp_path_factory.mktemp("originals")
+    source = make_pairs(root / "source")
+    for container in CONTAINERS:
+        shardkit.pack(source, root / container, to=container, **OPTIONS)
+    return root
+
+
+@pytest.fixture
+def dataset(originals: Path, tmp_path: Path, container: str) -> Path:
+    return shutil.copytree(originals / container, tmp_path / "dataset")
+
+
+def flip(path: Path, at: int, bit: int = 1) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= bit
+    path.write_bytes(data)
+
+
+def said(result: VerifyResult) -> list[str]:
+    return [str(problem) for problem in result.problems]
+
+
+def place(folder: Path, row: int, field: str) -> tuple[Path, int, int]:
+    """(file, start, size) of a value."""
+    info = read_info(folder)
+    reader = ShardReader(folder, info, info.splits["train"])
+    batch = reader.gather(np.array([row]))
+    (start,), (size,) = reader.places(batch, field)
+    return folder / reader.file_of(int(batch.shards[0]), field), int(start), int(size)
+
+
+# --- one flipped bit ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["jpg", "cls", "txt", "json", "feat.npy"])
+def test_a_flipped_bit_in_a_value_names_its_sample_alone(dataset: Path, field: str) -> None:
+    # row: 11 has no json and no array, 0 no text, and the array of 0 is empty.
+    row = {"txt": 11, "json": 8, "feat.npy": 5}.get(field, 0)
+    path, start, size = place(dataset, row, field)
+    flip(path, start + size - 1)
+    (problem,) = shardkit.verify(dataset).problems
+    key = shardkit.open(dataset).keys([row])[0]
+    shard = int(path.name[6:11])
+    assert problem == Problem(
+        f"sample {key!r} (row {row}, train-{shard:05d})",
+        "its bytes differ from those packed",
+        "train",
+        shard,
+        key,
+    )
+
+
+def test_every_byte_of_a_shard_is_watched(dataset: Path) -> None:
+    """A bit flipped anywhere is told as one sample or one region, and both are right."""
+    info = read_info(dataset)
+    reader = ShardReader(dataset, info, info.splits["train"])
+    stop = info.splits["train"].shards[0].num_rows
+    names = sorted(info.splits["train"].shards[0].file_bytes)
+    for name in names:
+        good = (dataset / name).read_bytes()
+        owner = np.full(len(good), -1)
+        for field in info.fields:
+            if reader.file_of(0, field) == name:
+                batch = reader.gather(np.arange(stop))
+                for row, start, size in zip(range(stop), *reader.places(batch, field), strict=True):
+                    owner[start : start + max(size, 0)] = row
+        for at in {*range(0, len(good), len(good) // 40 + 1), len(good) - 1}:
+            flip(dataset / name, at, 0x10)
+            (problem,) = shardkit.verify(dataset).problems
+            assert problem.shard == 0
+            if owner[at] < 0:
+                region = f"damage outside any sample, in bytes 0 to {len(good) - 1}"
+                assert str(problem) == f"{name}: {region}"
+            else:
+                assert problem.where == reader.where(int(owner[at]))
+            (dataset / name).write_bytes(good)
+    assert shardkit.verify(dataset).ok
+
+
+def test_a_key_inside_the_shard(dataset: Path, container: str) -> None:
+    """Shards hold keys too, for other tools; they are in no sample's checksum."""
+    ending = {"hdf5": "h5", "webdataset": "tar", "npy": "__key__.npy"}.get(container, container)
+    path = dataset / f"train-00000.{ending}"
+    flip(path, path.read_bytes().index(b"0000"), 2)
+    (line,) = said(shardkit.verify(dataset))
+    assert line.startswith(f"{path.name}: damage outside any sample, in bytes 0 to ")
+
+
+def test_several_at_once_are_all_named(dataset: Path) -> None:
+    for row in (2, 3, 9):
+        path, start, _ = place(dataset, row, "jpg")
+        flip(path, start + 50)
+    problems = shardkit.verify(dataset).problems
+    assert [p.key for p in problems] == shardkit.open(dataset).keys([2, 3, 9])
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Blocks of 64 bytes, so that small files have many."""
+    for module in ("storage", "reading.damage", "reading.verify"):
+        monkeypatch.setattr(f"shardkit.{module}.BLOCK_BYTES", 64)
+    return 64
+
+
+def test_regions_are_the_broken_blocks(container: str, tmp_path: Path, small_blocks: int) -> None:
+    """Those that a broken sample explains are not told again; neighbours are told as one."""
+    source = make_pairs(tmp_path / "in")
+    folder = tmp_path / "out"
+    shardkit.pack(source, folder, to=container, **OPTIONS)
+    info = read_info(folder)
+    reader = ShardReader(folder, info, info.splits["train"])
+    path = place(folder, 0, "jpg")[0]
+    owners = np.zeros(-(-path.stat().st_size // small_blocks), int)
+    for field in reader.fields_in(reader.gather(np.array([0])), path.name):
+        for row in range(info.splits["train"].shards[0].num_rows):
+            _, start, size = place(folder, row, field)
+            if size > 0:
+                owners[start // small_blocks : (start + size - 1) // small_blocks + 1] += 1
+    free = np.flatnonzero(owners == 0).tolist()
+    _, start, size = place(folder, 0, "jpg")
+    flip(path, start + size // 2)
+    assert [p.key for p in shardkit.verify(folder).problems] == ["0000"]
+    assert free, "some block holds no sample's bytes"
+    for block in free:
+        flip(path, block * small_blocks)
+    told = [
+        f"{path.name}: damage outside any sample, in bytes {first} to {last}"
+        for first, last in regions(free, path.stat().st_size)
+    ]
+    assert said(shardkit.verify(folder))[1:] == told
+
+
+def test_regions_join_neighbours() -> None:
+    block = BLOCK_BYTES
+    assert list(regions([], 9)) == []
+    assert list(regions([0], 9)) == [(0, 8)]
+    assert list(regions([2], 9 * block)) == [(2 * block, 3 * block - 1)]
+    two = [(0, 2 * block - 1), (3 * block, 3 * block + 4)]
+    assert list(regions([0, 1, 3], 3 * block + 5)) == two
+
+
+# --- the index ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "lost"),
+    [
+        ("rows", "no sample of this split could be checked"),
+        ("names", "no sample of this split could be checked"),
+        ("find", "samples may not be found by key"),
+        ("sums", "only samples could be checked, not what lies around them"),
+    ],
+)
+def test_a_flipped_bit_in_the_index(dataset: Path, kind: str, lost: str) -> None:
+    name = f"train.{kind}"
+    size = (dataset / name).stat().st_size
+    checks_samples = kind in ("find", "sums")
+    for at in (0, size // 2, size - 1):
+        flip(dataset / name, at)
+        result = shardkit.verify(dataset)
+        assert said(result) == [f"{name}: its bytes differ from those written; {lost}"]
+        assert result.num_samples == (13 if checks_samples else 0)
+        flip(dataset / name, at)
+    os.truncate(dataset / name, size - 1)
+    result = shardkit.verify(dataset)
+    assert said(result) == [f"{name}: has {size - 1} bytes, expected {size}; {lost}"]
+    (dataset / name).unlink()
+    assert said(shardkit.verify(dataset)) == [f"{name}: is missing; {lost}"]
+
+
+@pytest.mark.parametrize("kind", ["rows", "names", "find", "sums"])
+def test_damage_beside_a_damaged_index(dataset: Path, source: Path, kind: str) -> None:
+    """Whatever can still be checked is."""
+    path, start, _ = place(dataset, 0, "jpg")
+    flip(path, start + 20)
+    flip(dataset / f"train.{kind}", 3)
+    told = said(shardkit.verify(dataset, against=source))
+    assert len(told) == 2 and told[0].startswith(f"train.{kind}: its bytes differ")
+    if kind in ("rows", "names"):
+        assert told[1] == f"{path.name}: damage in bytes 0 to {path.stat().st_size - 1}"
+    else:
+        assert told[1] == "sample '0000' (row 0, train-00000): its bytes differ from those packed"
+
+
+def test_every_byte_of_shardkit_json_is_watched(dataset: Path) -> None:
+    path = dataset / "shardkit.json"
+    good = path.read_bytes()
+    outcomes = set()
+    for at in range(0, len(good), 7):
+        flip(path, at)
+        try:
+            told = said(shardkit.verify(dataset))
+        except IndexFileError:
+            outcomes.add("refused")
+        else:
+            what = "its bytes differ from those written; nothing else can be checked"
+            assert told == [f"shardkit.json: {what}"]
+            outcomes.add("told")
+        path.write_bytes(good)
+    assert outcomes == {"refused", "told"}
+
+
+def test_no_dataset_at_all(tmp_path: Path) -> None:
+    with pytest.raises(ShardMissingError, match="no such folder"):
+        shardkit.verify(tmp_path / "none")
+    with pytest.raises(ShardMissingError, match="pack one with"):
+        shardkit.verify(tmp_path)
+
+
+# --- whole files --------------------------------------------------------------------------
+
+
+def shard_file(dataset: Path, number: int) -> Path:
+    """The file of a shard that holds its pictures."""
+    found = [p for p in dataset.glob(f"train-{number:05d}.*") if ".npy" not in p.name]
+    return found[0] if found else dataset / f"train-{number:05d}.jpg.npy"
+
+
+def test_lost_shards(dataset: Path) -> None:
+    rows = [shard.num_rows for shard in read_info(dataset).splits["train"].shards]
+    path = shard_file(dataset, 1)
+    good = path.read_bytes()
+    unchecked = f"; its {rows[1]} samples were not checked"
+    for spoil, what in [
+        (path.unlink, "is missing"),
+        (lambda: path.write_bytes(b""), f"has 0 bytes, expected {len(good)}"),
+        (lambda: path.write_bytes(good[:-1]), f"has {len(good) - 1} bytes, expected {len(good)}"),
+        (lambda: path.write_bytes(good[:99]), f"has 99 bytes, expected {len(good)}"),
+        (lambda: path.write_bytes(good + b"x"), f"has {len(good) + 1} bytes, expected {len(good)}"),
+    ]:
+        spoil()
+        result = shardkit.verify(dataset)
+        assert result.problems == [Problem(path.name, what + unchecked, "train", 1)]
+        assert result.num_samples == sum(rows) - rows[1]
+        path.write_bytes(good)
+    path.unlink()
+    path.mkdir()
+    assert said(shardkit.verify(dataset)) == [f"{path.name}: is no regular file{unchecked}"]
+
+
+def test_a_disk_that_cannot_read(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shard_file(dataset, 1)
+
+    def failing(asked: Path) -> object:
+        if asked == path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(asked))
+        return block_sums(asked)
+
+    monkeypatch.setattr("shardkit.reading.damage.block_sums", failing)
+    (line,) = said(shardkit.verify(dataset))
+    assert line.startswith(f"{path.name}: cannot be read: Input/output error; its ")
+
+
+def test_swapped_shards(dataset: Path) -> None:
+    """Of one size or not, both names are said, and not each sample in them."""
+    info = read_info(dataset).splits["train"]
+    one, two = shard_file(dataset, 0), shard_file(dataset, 1)
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    assert said(shardkit.verify(dataset)) == [
+        f"{a.name}: holds what belongs in {b.name}: swapped, or copied over it;"
+        f" its {info.shards[i].num_rows} samples were not checked"
+        for i, (a, b) in enumerate([(one, two), (two, one)])
+    ]
+    two.write_bytes(second)
+    (problem,) = shardkit.verify(dataset).problems
+    assert problem.where == one.name and two.name in problem.what
+
+
+def test_swapped_between_splits(tmp_path: Path, container: str) -> None:
+    for split in ("train", "val"):
+        make_images(tmp_path / "in" / split, per_class=3 if split == "train" else 2)
+    shardkit.pack(tmp_path / "in", tmp_path / "out", to=container, workers=1)
+    one = shard_file(tmp_path / "out", 0)
+    two = one.with_name(one.name.replace("train", "val"))
+    shutil.copy(two, one)
+    (problem,) = shardkit.verify(tmp_path / "out").problems
+    assert problem.where == one.name and f"holds what belongs in {two.name}" in problem.what
+    (tmp_path / "out" / "val.sums").unlink()
+    lost, *others = shardkit.verify(tmp_path / "out", against=tmp_path / "in").problems
+    assert lost.where == "val.sums"
+    assert {(problem.split, problem.shard) for problem in others} == {("train", 0)}
+
+
+def test_other_files_are_nobodys_business(dataset: Path) -> None:
+    write(dataset / "README", "mine")
+    write(dataset / "train-00099.tar", "mine")
+    assert shardkit.verify(dataset).ok
+
+
+def test_counts(dataset: Path) -> None:
+    result = shardkit.verify(dataset)
+    assert result.ok and result.has_checksums and result.num_samples == 13
+    files = [p for p in dataset.iterdir() if p.name != "shardkit.json"]
+    assert result.num_bytes == sum(p.stat().st_size for p in files)
+
+
+# --- tars made by others ------------------------------------------------------------------
+
+
+def test_tars_of_others_have_no_checksums(originals: Path, tmp_path: Path) -> None:
+    for tar in (originals / "webdataset").glob("*.tar"):
+        write(tmp_path / "tars" / tar.name, tar.read_bytes())
+    result = shardkit.verify(tmp_path / "tars")
+    assert result.ok and not result.has_checksums
+    with pytest.raises(UsageError, match="carry no checksums"):
+        shardkit.open(tmp_path / "tars", verify=True)
+    with pytest.raises(CorpusError, match="nothing to compare"):
+        shardkit.verify(tmp_path / "tars", against=originals / "source")
+
+
+def test_once_converted_they_have(originals: Path, tmp_path: Path, container: str) -> None:
+    for tar in (originals / "webdataset").glob("*.tar"):
+        write(tmp_path / "tars" / tar.name, tar.read_bytes())
+    dataset = tmp_path / "dataset"
+    shardkit.convert(tmp_path / "tars", dataset, to=container, workers=1)
+    assert shardkit.verify(dataset).has_checksums
+    path, start, _ = place(dataset, 4, "jpg")
+    flip(path, start + 9)
+    (problem,) = shardkit.verify(dataset).problems
+    assert problem.key == shardkit.open(dataset).keys([4])[0]
+
+
+# --- against ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(originals: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(originals / "source", tmp_path / "source")
+
+
+def test_against_the_originals(dataset: Path, source: Path) -> None:
+    result = shardkit.verify(dataset, against=source)
+    assert result.ok and result.num_compared == result.num_samples == 13
+
+
+def at(folder: Path, row: int) -> str:
+    """How a sample is named."""
+    shard = place(folder, row, "jpg")[0].name[:11]
+    return f"sample {shardkit.open(folder).keys([row])[0]!r} (row {row}, {shard})"
+
+
+def test_changed_originals(dataset: Path, source: Path) -> None:
+    write(source / "0002.txt", "another caption")
+    write(source / "0004.cls", b"7\n")
+    (source / "0005.feat.npy").unlink()
+    write(source / "0006.json", "{}")
+    assert said(shardkit.verify(dataset, against=source)) == [
+        f"{at(dataset, 2)}: its txt differs from the original",
+        f"{at(dataset, 4)}: its cls differs from the original",
+        f"{at(dataset, 5)}: its feat.npy has no original",
+        f"{at(dataset, 6)}: its json is not in the dataset",
+    ]
+
+
+def test_missing_and_additional_originals(dataset: Path, source: Path) -> None:
+    for path in source.glob("0007.*"):
+        path.unlink()
+    write(source / "sub" / "new.jpg", picture(3))
+    (source / "0000.jpg").rename(source / "0000.JPEG")
+    assert said(shardkit.verify(dataset, against=source)) == [
+        f"{at(dataset, 0)}: its jpg was packed from 0000.jpg, not 0000.JPEG",
+        "sample 'sub/new': is not in the dataset",
+        f"{at(dataset, 7)}: has no original in {source}",
+    ]
+
+
+def test_against_another_kind_of_input(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="does not exist"):
+        shardkit.verify(dataset, against=tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CorpusError, match=r"no paired files|nothing to pack"):
+        shardkit.verify(dataset, against=tmp_path / "empty")
+
+
+def test_a_broken_dataset_is_not_compared(dataset: Path, source: Path) -> None:
+    path, start, _ = place(dataset, 4, "jpg")
+    flip(path, start + 9)
+    result = shardkit.verify(dataset, against=source)
+    assert result.num_compared == 0 and len(result.problems) == 1
+
+
+def test_rejected_inputs_are_no_difference(tmp_path: Path, container: str) -> None:
+    source = make_images(tmp_path / "in", per_class=2)
+    write(source / "class0" / "bad.jpg", "no picture")
+    damaged = picture(9)
+    write(source / "class1" / "cut \udcff short.jpg", damaged[: len(damaged) // 2])
+    options = {**OPTIONS, "on_error": "skip", "max_rejects": 0.5, "check_images": True}
+    packed = shardkit.pack(source, tmp_path / "out", to=container, **options)
+    assert packed.num_rejects == 2 and packed.num_samples == 6
+    assert shardkit.verify(tmp_path / "out", against=source).ok
+    write(source / "class0" / "worse.jpg", "no picture either")
+    (problem,) = shardkit.verify(tmp_path / "out", against=source).problems
+    assert problem.where == "class0/worse.jpg" and "not an image" in problem.what
+    (source / "class0" / "worse.jpg").unlink()
+    (tmp_path / "out" / "rejected.jsonl").write_text("{")
+    with pytest.raises(IndexFileError, match=r"rejected\.jsonl is damaged"):
+        shardkit.verify(tmp_path / "out", against=source)
+    (tmp_path / "out" / "rejected.jsonl").unlink()
+    told = said(shardkit.verify(tmp_path / "out", against=source))
+    assert [line.partition(": ")[0] for line in told] == [
+        "class0/bad.jpg",
+        r"sample 'class1/cut \udcff short'",
+    ]
+
+
+def test_a_converted_dataset_knows_what_was_rejected(tmp_path: Path) -> None:
+    source = make_images(tmp_path / "in", per_class=2)
+    write(source / "class0" / "bad.jpg", "no picture")
+    options = {**OPTIONS, "on_error": "skip", "max_rejects": 0.5}
+    shardkit.pack(source, tmp_path / "out", to="npy", **options)
+    shardkit.convert(tmp_path / "out", tmp_path / "converted", to="lmdb", workers=1)
+    assert shardkit.verify(tmp_path / "converted", against=source).ok
+
+
+@pytest.mark.parametrize("make", [make_jsonl, make_texts], ids=["jsonl", "texts"])
+def test_against_splits_that_share_keys(make: object, tmp_path: Path) -> None:
+    for split, change in (("train", False), ("val", True)):
+        make(tmp_path / "in" / split)  # type: ignore[operator]
+        for path in (tmp_path / "in" / split).rglob("*.*") if change else ():
+            if path.is_file():
+                path.write_bytes(path.read_bytes().replace(b"0", b"1"))
+    packed = shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", **OPTIONS)
+    assert set(packed.splits) == {"train", "val"}
+    result = shardkit.verify(tmp_path / "out", against=tmp_path / "in")
+    assert result.ok and result.num_compared == packed.num_samples, said(result)
+
+
+@pytest.mark.parametrize(
+    "make", [make_images, make_arrays, make_jsonl], ids=["images", "arrays", "jsonl"]
+)
+def test_against_options_that_move_samples(make: object, tmp_path: Path) -> None:
+    source = make(tmp_path / "in")  # type: ignore[operator]
+    moved = {"shuffle": True, "val_fraction": 0.3}
+    shardkit.pack(source, tmp_path / "moved", to="npy", **OPTIONS, **moved)
+    result = shardkit.verify(tmp_path / "moved", against=source)
+    assert result.ok and result.num_compared == result.num_samples
+    shardkit.pack(source, tmp_path / "few", to="npy", limit=3, **OPTIONS)
+    result = shardkit.verify(tmp_path / "few", against=source)
+    assert result.ok and result.num_compared == 3
+
+
+def test_against_a_changed_line(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", '{"t": "a"}\n{"t": "b"}\n{"t": "c"}\n')
+    shardkit.pack(source, tmp_path / "lines", to="npy", **OPTIONS)
+    shardkit.pack(source, tmp_path / "texts", to="npy", text_field="t", **OPTIONS)
+    source.write_text('{"t": "a"}\n{"t": "x"}\n{"t": "c"}\n')
+    for name, field in (("lines", "json"), ("texts", "txt")):
+        key = "in.jsonl/000000000011"
+        assert said(shardkit.verify(tmp_path / name, against=source)) == [
+            f"sample {key!r} (row 1, train-00000): its {field} differs from the original"
+        ]
+
+
+def test_problems_are_json(dataset: Path) -> None:
+    path, start, _ = place(dataset, 4, "jpg")
+    flip(path, start + 9)
+    (problem,) = shardkit.verify(dataset).problems
+    assert json.loads(json.dumps(vars(problem)))["key"] == "0004"
+
+
+def test_in_small_pieces(
+    dataset: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little is held in memory at once."""
+    flipped, start, _ = place(dataset, 4, "jpg")
+    for most in (1, 1000, 5000):
+        monkeypatch.setattr("shardkit.shards.PIECE_BYTES", most)
+        assert shardkit.verify(dataset, against=source).num_compared == 13
+        shardkit.unpack(dataset, tmp_path / f"back{most}")
+        assert tree(tmp_path / f"back{most}") == tree(source)
+        flip(flipped, start + 9)
+        assert [p.key for p in shardkit.verify(dataset).problems] == ["0004"]
+        flip(flipped, start + 9)
+
+
+def test_pieces_are_as_large_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardkit.shards.PIECE_BYTES", 100)
+    for sizes, number in [([], 1), ([500], 1), ([10] * 20, 9), ([60, 60], 1), ([0] * 7, 7)]:
+        assert num_that_fit(sizes) == number
