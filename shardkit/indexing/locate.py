@@ -24,7 +24,7 @@ def locate(path: Path) -> Located:
     Raises:
         ShardMissingError: neither is there.
     """
-    with os_errors(f"looking for a dataset at {show_path(path)}"):
+    with os_errors(f"opening {show_path(path)}"):
         if not (path / INDEX_NAME).exists() and is_tar_source(path):
             folder = index_tars(path)
             return Located(folder, read_info(folder))
