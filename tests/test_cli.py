@@ -301,7 +301,8 @@ def test_options_are_those_of_python(name: str) -> None:
     shared = {"source", "dataset", "dest", "to", "progress", "as_json"}
     arguments = ["x", "y"] if name == "unpack" else ["x"]
     required = ["--to", "npy"] if name in ("pack", "convert") else []
-    context = group.commands[name].make_context(name, [*arguments, *required])
+    parent = click.Context(group, **group.context_settings)
+    context = group.commands[name].make_context(name, [*arguments, *required], parent)
     found = {key: value for key, value in context.params.items() if key not in shared}
     assert found == {key: value for key, value in python.items() if key not in shared}
 
@@ -551,6 +552,12 @@ def test_a_bar_on_a_terminal(packed: Run, tmp_path: Path) -> None:
         "unpacking": ["unpack", "pictures-npy", "u"],
     }.items():
         assert re.search(BAR.format(what=what), on_a_terminal(*args)), what
+
+
+def test_a_bar_with_workers_gets_to_the_end(run: Run) -> None:
+    options = ["--to", "npy", "--workers", 2, "--shard-size", "3kB"]
+    shown = on_a_terminal("pack", "pictures", "p", *options)
+    assert re.search(BAR.format(what="packing"), shown), shown
 
 
 def test_no_bar_with_json(packed: Run) -> None:
