@@ -498,7 +498,7 @@ def test_names_that_are_no_text(run: Run, tmp_path: Path) -> None:
     write(source / "two\nlines" / "a.jpg", picture(1))
     write(source / "\udcfe" / "b.jpg", picture(2))
     write(source / "\u65e5\u672c" / "c.jpg", picture(3))
-    write(source / "\x1b[31m" / "d.jpg", picture(4))
+    write(source / "\x1b]0;title" / "d.jpg", picture(4))
     dest = tmp_path / "dest \udcff\x07"
     for args in (
         ["pack", source, dest, "--to", "npy"],

@@ -517,3 +517,17 @@ def test_pieces_are_as_large_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardkit.shards.PIECE_BYTES", 100)
     for sizes, number in [([], 1), ([500], 1), ([10] * 20, 9), ([60, 60], 1), ([0] * 7, 7)]:
         assert num_that_fit(sizes) == number
+
+
+def test_compressed_rows_count_as_what_they_become(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(7):
+        np.save(write(tmp_path / "in" / f"{i}.npy", b""), np.zeros((100, 100), np.int16))
+    shardkit.pack(tmp_path / "in", tmp_path / "out", to="hdf5", compression=9, workers=1)
+    info = read_info(tmp_path / "out")
+    reader = ShardReader(tmp_path / "out", info, info.splits["train"])
+    assert list(reader.pieces(0, 7)) == [(0, 7)]
+    monkeypatch.setattr("shardkit.shards.PIECE_BYTES", 50_000)
+    assert list(reader.pieces(0, 7)) == [(0, 2), (2, 4), (4, 6), (6, 7)]
+    assert list(reader.pieces(5, 5)) == []

@@ -64,6 +64,7 @@ class _Server:
             self.finish()
             self.send({"error": [type(error).__name__, str(error)]})
             return
+        self._flush()
         self.finish()
         self._committing = self._committer.submit(self._commit, written)
 
@@ -90,8 +91,11 @@ class _Server:
         held[0] += num_entries
         held[1] += num_bytes
         if held[1] >= REPORT_BYTES:
-            self.send({"progress": held})
-            held[:] = 0, 0
+            self._flush()
+
+    def _flush(self) -> None:
+        self.send({"progress": self._unreported})
+        self._unreported[:] = 0, 0
 
 
 def _die_with_parent() -> None:
