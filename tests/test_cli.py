@@ -463,7 +463,7 @@ def test_overwrite_removes_what_is_ours_alone(packed: Run, tmp_path: Path) -> No
 
 
 def test_a_started_pack_is_no_dataset_yet(run: Run, tmp_path: Path) -> None:
-    bad = write(tmp_path / "pictures" / "class2" / "z.jpg", "no picture")
+    write(tmp_path / "pictures" / "class2" / "z.jpg", "no picture")
     pack = ["pack", "pictures", "out", "--to", "npy", "--shard-size", "3kB", "--workers", "1"]
     assert run(*pack).code == 1
     for args in (["info", "out"], ["verify", "out"], ["convert", "out", "x", "--to", "npy"]):
@@ -475,8 +475,7 @@ def test_a_started_pack_is_no_dataset_yet(run: Run, tmp_path: Path) -> None:
         )
     with pytest.raises(FileNotFoundError, match="packing has not finished"):
         shardkit.open(tmp_path / "out")
-    bad.unlink()
-    again = run(*pack)
+    again = run(*pack, "--on-error", "skip", "--max-rejects", "0.5")
     assert again.code == 0 and "8 shards found done from an earlier run" in again.out
     assert run("verify", "out", "--against", "pictures").code == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from shardkit.storage import Lock, atomic_write, fsync_path, show_path, temp_nam
 REJECTED_NAME = "rejected.jsonl"
 _OPTIONS = "options.json"
 _LOCK = "lock"
+_STEM = re.compile(r"[A-Za-z0-9_.-]+-[0-9]{5,}")
 SHARD_ENDINGS = (".lmdb", ".h5", ".tar", ".npy")
 TEMP_PREFIX = "tmp-"
 """Of the folder, in the work folder, of a shard that is not recorded as done yet."""
@@ -81,9 +83,9 @@ class Destination:
             names = [REJECTED_NAME]
         stems = {path.stem for path in self.work.glob("*.part")}
         stems |= {path.name.removeprefix(TEMP_PREFIX) for path in self.work.glob(f"{TEMP_PREFIX}*")}
-        for stem in stems:
+        for stem in filter(_STEM.fullmatch, stems):
             names += shard_files(self.dest, stem)
-        for split in {stem.rpartition("-")[0] for stem in stems}:
+        for split in {stem.rpartition("-")[0] for stem in stems if _STEM.fullmatch(stem)}:
             names += [f"{split}.{kind}" for kind in INDEX_KINDS]
         names += [temp_name(name) for name in (*names, INDEX_NAME)]
         return [self.dest / name for name in names]

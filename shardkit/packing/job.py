@@ -17,7 +17,7 @@ from shardkit.formats import get_format
 from shardkit.index import is_field_name
 from shardkit.indexing.part import Part, PartHead, part_path, write_part
 from shardkit.indexing.rows import join_names, make_rows
-from shardkit.packing.destination import TEMP_PREFIX, shard_files
+from shardkit.packing.destination import TEMP_PREFIX
 from shardkit.packing.spool import Order, decode_shard, read_segment
 from shardkit.packing.transform import check_images
 from shardkit.sample import SampleBatch, sample_checksums
@@ -96,7 +96,7 @@ def commit_job(written: Written, context: JobContext) -> PartHead:
         sums = [block_sums(written.folder / name) for name in files]
         part.sums = np.concatenate([np.zeros(0, np.uint64), *sums])
         part.head.num_sums = len(part.sums)
-        _publish(written.folder, Path(context.dest), files, part.head.stem)
+        _publish(written.folder, Path(context.dest), files)
         write_part(part_path(Path(context.work), part.head.split, part.head.shard), part)
         written.folder.rmdir()  # last: until then it says whose files may stand in dest
     return part.head
@@ -158,9 +158,7 @@ def _name(entry: os.DirEntry[str]) -> str:
     return entry.name
 
 
-def _publish(folder: Path, dest: Path, files: list[str], stem: str) -> None:
-    for stale in set(shard_files(dest, stem)).difference(files):
-        (dest / stale).unlink()
+def _publish(folder: Path, dest: Path, files: list[str]) -> None:
     for name in files:
         fsync_path(folder / name)
     for name in files:

@@ -195,8 +195,11 @@ class _Jobs:
 
     def run(self, engine: Engine) -> list[PartHead]:
         """Run what is open; all parts' heads, train first, then by split and shard."""
-        if self.listing.is_resumed:
-            self._jobs = iter(list(self._jobs))  # refuses a changed input before any work
+        # Resumed, a changed input is refused before any work. One worker lists before it packs
+        # in any case, and so knows the total; several pack while the listing goes on.
+        if self.listing.is_resumed or self._options.num_workers == 1:
+            self._jobs = iter(list(self._jobs))
+            self._progress.expect(self.listing.num_entries)
         heads = []
         for head in engine.run(self._open(), self._progress):
             heads.append(head)
