@@ -9,6 +9,10 @@ from typing import Any
 from shardkit.storage import format_bytes
 
 
+def _on_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()  # a daemon has none
+
+
 class Progress:
     """Counts samples and bytes; shows both rates and the time left."""
 
@@ -17,7 +21,7 @@ class Progress:
         self.num_bytes = 0
         self._started = time.perf_counter()
         self._bar: Any = None
-        if sys.stderr.isatty() if show is None else show:
+        if _on_terminal() if show is None else show:
             from tqdm import tqdm
 
             self._bar = tqdm(desc=what, unit=" samples", unit_scale=True, dynamic_ncols=True)

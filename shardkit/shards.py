@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.encoding import BYTES, Encoding
-from shardkit.errors import FormatError, IndexFileError
+from shardkit.errors import ChecksumError, FormatError, IndexFileError
 from shardkit.formats import FORMATS, Format
 from shardkit.index import DatasetInfo, RowIndex, SplitInfo
 from shardkit.mapping import ANNOUNCE_BYTES, FileMaps, Warmth
@@ -229,5 +229,12 @@ class ShardReader:
         batch = self.gather(np.arange(start, stop, dtype=np.int64))
         names = [self.index.name(row) for row in range(start, stop)]
         columns = {name: self.canonical(batch, name) for name in self._info.fields}
+        if self._info.corpus.get("kind") != "tars":  # others' tars carry no checksums
+            found = sample_checksums(columns, len(batch.rows))
+            for row in batch.rows[found != batch.table[:, 0].view(np.uint64)].tolist():
+                raise ChecksumError(
+                    f"{self.where(row)}: its bytes differ from those packed; `shardkit verify`"
+                    " tells more"
+                )
         columns = {n: v for n, v in columns.items() if any(x is not None for x in v)}
         return SampleBatch([k for k, _ in names], [p for _, p in names], columns)

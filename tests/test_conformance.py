@@ -281,3 +281,25 @@ def test_foreign_tars_with_repeated_keys_do_not_convert(tmp_path: Path) -> None:
     assert len(shardkit.open(tmp_path / "tars")) == 6
     with pytest.raises(DataError, match="two samples have the key"):
         shardkit.convert(tmp_path / "tars", tmp_path / "out", to="npy", workers=1)
+
+
+def test_damage_is_neither_converted_nor_unpacked(container: str, tmp_path: Path) -> None:
+    shardkit.pack(make_images(tmp_path / "in", 2), tmp_path / "packed", to=container, workers=1)
+    ds = shardkit.open(tmp_path / "packed")
+    jpg = bytes(ds[3]["jpg"])
+    shard = next(p for p in sorted(ds.path.glob("train-*")) if jpg in p.read_bytes())
+    data = bytearray(shard.read_bytes())
+    data[data.index(jpg) + 40] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(ChecksumError, match=r"class1/img\.001"):
+        shardkit.convert(tmp_path / "packed", tmp_path / "other", to="npy", workers=1)
+    with pytest.raises(ChecksumError):
+        shardkit.unpack(tmp_path / "packed", tmp_path / "back")
+
+
+def test_a_failed_pack_keeps_a_folder_it_did_not_make(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a" / "bad.jpg", "no picture")
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(DataError, match="not an image"):
+        shardkit.pack(tmp_path / "in", tmp_path / "mine", to="npy", workers=1)
+    assert list((tmp_path / "mine").iterdir()) == []

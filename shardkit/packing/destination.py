@@ -34,6 +34,7 @@ class Destination:
     def __init__(self, dest: Path, source: Path, overwrite: bool) -> None:
         self.dest = dest.resolve()
         self.work = self.dest / WORK_NAME
+        self._made = not self.dest.exists()
         _refuse_overlap(self.dest, source.resolve())
         self._refuse_taken(overwrite)
         self._lock = Lock(self.work / _LOCK)
@@ -122,8 +123,13 @@ class Destination:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if error[0] is not None and self.work.is_dir() and not any(self.work.glob("*.part")):
-            self._leave_nothing()
+        kind = error[0]
+        failed = isinstance(kind, type) and not issubclass(kind, ResumeError)
+        if failed and self.work.is_dir() and not any(self.work.glob("*.part")):
+            try:
+                self._leave_nothing()
+            except OSError:
+                pass  # the error under way says more than that its traces could not be removed
         self._lock.close()
 
     def _leave_nothing(self) -> None:
@@ -131,7 +137,7 @@ class Destination:
         if not (self.dest / INDEX_NAME).exists():
             self.clear()
         shutil.rmtree(self.work)
-        if not any(self.dest.iterdir()):
+        if self._made and not any(self.dest.iterdir()):
             self.dest.rmdir()
 
 

@@ -67,7 +67,7 @@ class _Worker:
         self.held: list[Job] = []
         self._unread = b""
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "shardkit.packing.worker"],
+            [sys.executable, "-P", "-m", "shardkit.packing.worker", str(os.getpid())],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

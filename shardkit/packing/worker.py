@@ -30,7 +30,7 @@ REPORT_BYTES = 8_000_000
 def main() -> None:
     """Serve until stdin closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with_parent()
+    _die_with_parent(int(sys.argv[1]))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a library that prints must not break the protocol
     setup = json.loads(sys.stdin.readline())
@@ -98,13 +98,12 @@ class _Server:
         self._unreported[:] = 0, 0
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     """Ask Linux to kill us when the packer is killed; elsewhere the closed stdin ends us."""
     if sys.platform != "linux":
         return
-    parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent or parent == 1:
+    if os.getppid() != parent:  # it died before we asked
         os.kill(os.getpid(), signal.SIGKILL)
 
 
