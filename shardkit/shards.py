@@ -61,6 +61,14 @@ def container_of(info: DatasetInfo) -> Format:
     return FORMATS[info.container]
 
 
+Columns = dict[str, list[Value | None]]
+
+
+def _match(batch: Gather, columns: Columns) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    recorded = batch.table[:, 0].view(np.uint64)
+    return np.asarray(sample_checksums(columns, len(batch.rows)) == recorded)
+
+
 class ShardReader:
     """Reads stored values of one split. Threads may share it."""
 
@@ -195,9 +203,17 @@ class ShardReader:
         Raises:
             FormatError: as of :meth:`canonical`.
         """
-        columns = {name: self.canonical(batch, name) for name in self._info.fields}
-        recorded = batch.table[:, 0].view(np.uint64)
-        return np.asarray(sample_checksums(columns, len(batch.rows)) == recorded)
+        return _match(batch, self._columns(batch))
+
+    def refuse_damage(self, batch: Gather, columns: Columns | None = None) -> None:
+        """Raise ChecksumError, naming the first sample, unless all match."""
+        matches = _match(batch, self._columns(batch) if columns is None else columns)
+        if not matches.all():
+            where = self.where(int(batch.rows[np.argmin(matches)]))
+            raise ChecksumError(f"{where}: its bytes differ from those packed; restore the shard")
+
+    def _columns(self, batch: Gather) -> Columns:
+        return {name: self.canonical(batch, name) for name in self._info.fields}
 
     def where(self, row: int) -> str:
         """A row in words, for messages."""
@@ -228,13 +244,8 @@ class ShardReader:
         """Rows [start, stop) with keys, paths and canonical values of all fields."""
         batch = self.gather(np.arange(start, stop, dtype=np.int64))
         names = [self.index.name(row) for row in range(start, stop)]
-        columns = {name: self.canonical(batch, name) for name in self._info.fields}
+        columns = self._columns(batch)
         if self._info.corpus.get("kind") != "tars":  # others' tars carry no checksums
-            found = sample_checksums(columns, len(batch.rows))
-            for row in batch.rows[found != batch.table[:, 0].view(np.uint64)].tolist():
-                raise ChecksumError(
-                    f"{self.where(row)}: its bytes differ from those packed; `shardkit verify`"
-                    " tells more"
-                )
+            self.refuse_damage(batch, columns)
         columns = {n: v for n, v in columns.items() if any(x is not None for x in v)}
         return SampleBatch([k for k, _ in names], [p for _, p in names], columns)

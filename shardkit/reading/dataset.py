@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.errors import ChecksumError, UsageError
+from shardkit.errors import UsageError
 from shardkit.index import DatasetInfo
 from shardkit.indexing.locate import Located, locate
 from shardkit.reading.values import Column, Decode, read_column
@@ -172,7 +172,7 @@ class Dataset:
     def _gather(self, rows: Sequence[int] | Rows) -> Gather:
         batch = self.reader.gather(self._real(rows))
         if self.verify:
-            self._check(batch)
+            self.reader.refuse_damage(batch)
         return batch
 
     def _real(self, rows: Sequence[int] | Rows) -> Rows:
@@ -183,12 +183,6 @@ class Dataset:
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(self._rows)):
             raise IndexError(f"row outside 0..{len(self._rows) - 1} of a selection")
         return self._rows[numbers]
-
-    def _check(self, batch: Gather) -> None:
-        bad = np.flatnonzero(~self.reader.matches(batch))
-        if len(bad):
-            where = self.reader.where(int(batch.rows[bad[0]]))
-            raise ChecksumError(f"{where}: its bytes differ from those packed; restore the shard")
 
     # --- the rest -------------------------------------------------------------------------
 
