@@ -20,6 +20,14 @@ _HOME = {
     "info": "shardkit.reading.describe",
     "open": "shardkit.readers",
     "Dataset": "shardkit.reading.dataset",
+    "mix": "shardkit.reading.mix",
+    "Order": "shardkit.reading.order",
+    "BatchSampler": "shardkit.reading.sampler",
+    "Sampler": "shardkit.reading.sampler",
+    "Source": "shardkit.reading.source",
+    "Stream": "shardkit.reading.stream",
+    "Loader": "shardkit.loading.loader",
+    "CudaPrefetcher": "shardkit.loading.prefetch",
     "ShardkitError": "shardkit.errors",
 }
 
@@ -29,12 +37,20 @@ if TYPE_CHECKING:
     from shardkit import errors as errors
     from shardkit import readers as readers
     from shardkit.errors import ShardkitError as ShardkitError
+    from shardkit.loading.loader import Loader as Loader
+    from shardkit.loading.prefetch import CudaPrefetcher as CudaPrefetcher
     from shardkit.packing.convert import convert as convert
     from shardkit.packing.pack import PackResult as PackResult
     from shardkit.packing.pack import pack as pack
     from shardkit.readers import open as open
     from shardkit.reading.dataset import Dataset as Dataset
     from shardkit.reading.describe import info as info
+    from shardkit.reading.mix import mix as mix
+    from shardkit.reading.order import Order as Order
+    from shardkit.reading.sampler import BatchSampler as BatchSampler
+    from shardkit.reading.sampler import Sampler as Sampler
+    from shardkit.reading.source import Source as Source
+    from shardkit.reading.stream import Stream as Stream
     from shardkit.reading.unpack import unpack as unpack
     from shardkit.reading.verify import verify as verify
 

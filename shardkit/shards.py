@@ -158,6 +158,10 @@ class ShardReader:
             )
         return maps
 
+    def is_cold(self) -> bool:
+        """Whether reading has lately gone to the disk, so that announcing pays."""
+        return self._warmth.is_cold()
+
     def announce(self, batch: Gather, names: Sequence[str]) -> None:
         """Tell the kernel that these values will be read soon; returns at once."""
         for name in names:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xxhash
 
 from shardkit.errors import UsageError
 from shardkit.index import DatasetInfo
@@ -16,6 +17,9 @@ from shardkit.reading.values import Column, Decode, read_column
 from shardkit.sample import KEY
 from shardkit.shards import Gather, Rows, ShardReader
 from shardkit.storage import show_path
+
+if TYPE_CHECKING:
+    from shardkit.reading.stream import Stream
 
 Batch = dict[str, Column]
 
@@ -228,9 +232,33 @@ class Dataset:
     def advise(self, rows: Sequence[int] | Rows) -> None:
         """Tell the kernel that these rows will be read soon; returns at once.
 
-        Does nothing on platforms without ``madvise``.
+        Does nothing on platforms without ``madvise``, nor while all that is read is in memory.
         """
-        self.reader.announce(self.reader.gather(self._real(rows)), self.fields)
+        if self.reader.is_cold():
+            from_index = {"cls"} if self.decode else set()
+            names = [name for name in self.fields if name not in from_index]
+            self.reader.announce(self.reader.gather(self._real(rows)), names)
+
+    def where(self, row: int) -> str:
+        """A row in words, for messages: its key, its row in the split, its shard."""
+        return self.reader.where(int(self._real([row])[0]))
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash over keys and samples in order: equal for equal samples in any format."""
+        whole = self.info.splits[self.split].fingerprint
+        if self._rows is None:
+            return whole
+        return f"{whole}/{xxhash.xxh3_64_hexdigest(self._rows.tobytes())}"
+
+    def stream(self, batch_size: int, **options: Any) -> Stream:
+        """Whole batches, for ``DataLoader(dataset.stream(64), batch_size=None)``.
+
+        See :class:`shardkit.Stream` for the options.
+        """
+        from shardkit.reading.stream import Stream
+
+        return Stream(self, batch_size, **options)
 
 
 def _row_numbers(rows: Sequence[int] | Rows) -> Rows:

@@ -1,0 +1,1 @@
+"""Feeding a training loop: workers, batches, device."""

@@ -1,0 +1,262 @@
+"""Batches on the device before they are asked for: copies on a CUDA stream of their own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from shardkit.errors import UsageError
+from shardkit.loading.tensors import map_tensors
+
+POLL_S = 0.1
+"""How often a thread that waits for room looks whether it should end."""
+
+
+@dataclass
+class PrefetchStats:
+    """Since the prefetcher was made.
+
+    Attributes:
+        batches: handed over. wait_s: the loop waited for them. copy_s: copies and device
+            transforms took on the device (0.0 without CUDA), of the batches whose end was seen.
+    """
+
+    batches: int = 0
+    wait_s: float = 0.0
+    copy_s: float = 0.0
+
+
+class CudaPrefetcher:
+    """Wraps any iterable of batches; yields them with their tensors on the device.
+
+    A thread takes batches from the iterable, copies them through pinned memory on a side stream,
+    and applies ``transform`` there, while the training step runs; at most ``depth`` wait. Memory
+    is allocated on the side stream and handed over with ``record_stream``, so the copy need not
+    wait for the step in flight, and may be freed at any time. What the iterable raises is raised
+    in its turn. Ending an iteration early ends the thread.
+
+    On a device without streams (the CPU) all is the same, without the copy.
+
+    Args:
+        batches: anything to iterate over, again for each epoch. If it has ``state_dict``,
+            :meth:`state_dict` is its state as of the last batch handed over. Other attributes
+            (``set_epoch``, ``len``) are those of ``batches``.
+        device: a torch device; None means CUDA where there is one, else the CPU.
+        transform: ``batch -> batch``, run on the device: cast, normalise, permute.
+        depth: batches on the device that wait to be handed over, at least 1.
+
+    Raises:
+        UsageError: a depth below 1.
+    """
+
+    def __init__(
+        self,
+        batches: Iterable[Any],
+        device: Any = None,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        depth: int = 2,
+    ) -> None:
+        if depth < 1:
+            raise UsageError(f"depth must be at least 1, got {depth}")
+        self.batches = batches
+        self.device = choose_device(device)
+        self.depth = depth
+        self.stats = PrefetchStats()
+        self._mover = _Mover(self.device, transform, self.stats)
+        self._state: Any = None
+
+    def __len__(self) -> int:
+        return len(self.batches)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Generator[Any, None, None]:
+        return self.run(self.batches)
+
+    def run(self, batches: Iterable[Any]) -> Generator[Any, None, None]:
+        """Iterate over other batches, on the same stream."""
+        ready: queue.Queue[_Ready] = queue.Queue(self.depth)
+        stop = threading.Event()
+        filler = threading.Thread(
+            target=_fill, args=(batches, self._mover, ready, stop), name="shardkit-prefetch"
+        )
+        filler.daemon = True  # an interpreter that exits in mid-epoch should not wait for it
+        filler.start()
+        self._state = None
+        try:
+            while (batch := self._next(ready)) is not _END:
+                yield batch
+                del batch
+        finally:
+            stop.set()
+            while filler.is_alive():  # it may wait for room
+                _drain(ready)
+                filler.join(POLL_S)
+
+    def _next(self, ready: queue.Queue[_Ready]) -> Any:
+        started = time.perf_counter()
+        item = ready.get()
+        if item.error is not None:
+            raise item.error
+        self._state = item.state
+        if item.batch is _END:
+            return _END
+        batch = self._mover.hand_over(item)
+        self.stats.wait_s += time.perf_counter() - started
+        self.stats.batches += 1
+        return batch
+
+    def state_dict(self) -> Any:
+        """State of the wrapped iterable as of the last batch handed over."""
+        return self.batches.state_dict() if self._state is None else self._state  # type: ignore[attr-defined]
+
+    def load_state_dict(self, state: Any) -> None:
+        """Give the wrapped iterable its state; before iterating."""
+        self._state = None
+        self.batches.load_state_dict(state)  # type: ignore[attr-defined]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Of the wrapped iterable."""
+        self._state = None
+        self.batches.set_epoch(epoch)  # type: ignore[attr-defined]
+
+
+def choose_device(device: Any) -> Any:
+    """A torch.device; None means CUDA where there is one. Raises UsageError for none such."""
+    import torch
+
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        chosen = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise UsageError(f"no such device: {device!r}") from error
+    if chosen.type == "cuda":
+        if not torch.cuda.is_available():
+            raise UsageError("device 'cuda' asked for, but torch sees no CUDA device")
+        if chosen.index is None:
+            chosen = torch.device("cuda", torch.cuda.current_device())
+    return chosen
+
+
+def has_cuda() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+_END: Any = object()
+
+
+@dataclass(eq=False)
+class _Ready:
+    """A batch that may still be on its way to the device; or an error; or the end."""
+
+    batch: Any = None
+    state: Any = None
+    error: BaseException | None = None
+    started: Any = None
+    arrived: Any = None
+
+
+class _Mover:
+    """Puts batches on the device, on one side stream for its whole life."""
+
+    def __init__(
+        self, device: Any, transform: Callable[[Any], Any] | None, stats: PrefetchStats
+    ) -> None:
+        self._device = device
+        self._transform = transform or (lambda batch: batch)
+        self._stats = stats
+        self._stream: Any = None
+        self._timed: list[tuple[Any, Any]] = []
+
+    def move(self, batch: Any) -> _Ready:
+        """Called in the thread. Returns before the copy is done."""
+        import torch
+
+        if self._device.type != "cuda":
+            return _Ready(self._transform(map_tensors(batch, lambda t: t.to(self._device))))
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        pinned = map_tensors(batch, _pinned)
+        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+            started, arrived = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            started.record()
+            moved = map_tensors(pinned, lambda t: t.to(self._device, non_blocking=True))
+            moved = self._transform(moved)
+            arrived.record()
+        return _Ready(moved, started=started, arrived=arrived)
+
+    def hand_over(self, item: _Ready) -> Any:
+        """Called by the consumer: its stream waits for the copy, the host does not."""
+        if item.arrived is None:
+            return item.batch
+        import torch
+
+        consumer = torch.cuda.current_stream(self._device)
+        consumer.wait_event(item.arrived)
+
+        def record(tensor: Any) -> Any:
+            if tensor.is_cuda:
+                tensor.record_stream(consumer)
+            return tensor
+
+        batch = map_tensors(item.batch, record)
+        self._timed.append((item.started, item.arrived))
+        while self._timed and self._timed[0][1].query():
+            started, arrived = self._timed.pop(0)
+            self._stats.copy_s += started.elapsed_time(arrived) / 1000
+        return batch
+
+
+def _pinned(tensor: Any) -> Any:
+    if tensor.device.type != "cpu" or tensor.is_pinned():
+        return tensor
+    return tensor.pin_memory()
+
+
+def _fill(
+    batches: Iterable[Any], mover: _Mover, ready: queue.Queue[_Ready], stop: threading.Event
+) -> None:
+    """The thread: from the iterable to the queue, until either ends."""
+    state_of: Callable[[], Any] = getattr(batches, "state_dict", lambda: None)
+    iterator = None
+    try:
+        iterator = iter(batches)
+        for batch in iterator:
+            state = state_of()
+            item = mover.move(batch)
+            item.state = state
+            del batch
+            if not _put(ready, item, stop):
+                return
+            del item
+        _put(ready, _Ready(_END, state=state_of()), stop)
+    except BaseException as error:  # noqa: BLE001  it is raised again where the batch is awaited
+        _put(ready, _Ready(error=error), stop)
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
+
+
+def _put(ready: queue.Queue[_Ready], item: _Ready, stop: threading.Event) -> bool:
+    while not stop.is_set():
+        try:
+            ready.put(item, timeout=POLL_S)
+        except queue.Full:
+            continue
+        return True
+    return False
+
+
+def _drain(ready: queue.Queue[_Ready]) -> None:
+    try:
+        while True:
+            ready.get_nowait()
+    except queue.Empty:
+        pass

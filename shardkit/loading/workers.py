@@ -1,0 +1,129 @@
+"""Where batches are made: here, in threads, or in processes. Same batches in the same order."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from shardkit.errors import ShardkitError, StorageError
+from shardkit.reading.maker import BatchMaker, Made, Request
+
+WorkerType = Literal["process", "thread"]
+Batches = Generator[Made, None, None]
+
+
+def make_batches(
+    maker: BatchMaker,
+    requests: Iterable[Request],
+    worker_type: WorkerType,
+    workers: int,
+    ahead: int,
+) -> Batches:
+    """Batches in the order of the requests. Closing the generator ends all workers.
+
+    Args:
+        workers: how many; 0 makes batches in the calling thread. ahead: batches a worker makes
+            before they are asked for.
+
+    Raises:
+        ShardkitError: what making a batch raised, in that batch's turn.
+    """
+    if not workers:
+        return _here(maker, requests)
+    if worker_type == "thread":
+        return _in_threads(maker, requests, workers, ahead)
+    return _in_processes(maker, requests, workers, ahead)
+
+
+def _here(maker: BatchMaker, requests: Iterable[Request]) -> Batches:
+    for request in requests:
+        yield _make(maker, request, "no worker")
+
+
+def _in_threads(
+    maker: BatchMaker, requests: Iterable[Request], workers: int, ahead: int
+) -> Batches:
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="shardkit-loader")
+    pending: deque[Future[Made]] = deque()
+    try:
+        for request in requests:
+            pending.append(pool.submit(_make_in_thread, maker, request))
+            if len(pending) > workers * ahead:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _in_processes(
+    maker: BatchMaker, requests: Iterable[Request], workers: int, ahead: int
+) -> Batches:
+    from torch.utils.data import DataLoader
+
+    loader: DataLoader[Made] = DataLoader(
+        _Requested(maker),  # type: ignore[arg-type]
+        batch_size=None,
+        sampler=requests,
+        collate_fn=_unchanged,
+        num_workers=workers,
+        prefetch_factor=ahead,
+    )
+    batches = iter(loader)
+    try:
+        while True:
+            try:
+                made = next(batches)
+            except StopIteration:
+                return
+            except RuntimeError as error:
+                raise _worker_died(error) from error
+            yield made
+            del made
+    finally:
+        del batches, loader  # ends the workers
+
+
+@dataclass(frozen=True)
+class _Requested:
+    """What a DataLoader's worker process calls: the sampler's request is the index."""
+
+    maker: BatchMaker
+
+    def __getitem__(self, request: Request) -> Made:
+        from torch.utils.data import get_worker_info
+
+        info = get_worker_info()
+        return _make(self.maker, request, f"worker process {info.id if info else 0}")
+
+
+def _unchanged(made: Any) -> Any:
+    return made
+
+
+def _make_in_thread(maker: BatchMaker, request: Request) -> Made:
+    number = threading.current_thread().name.rpartition("_")[2]
+    return _make(maker, request, f"worker thread {number}")
+
+
+def _make(maker: BatchMaker, request: Request, worker: str) -> Made:
+    try:
+        return maker.make(request)
+    except ShardkitError as error:
+        where = f"batch {request.batch} after position {request.start} of epoch {request.epoch}"
+        raise type(error)(f"{error} ({where}, {worker})") from error
+
+
+def _worker_died(error: RuntimeError) -> Exception:
+    """DataLoader's own words for a worker that ended; anything else as it is."""
+    text = str(error)
+    if "exited unexpectedly" not in text and "is killed by signal" not in text:
+        return error
+    return StorageError(
+        f"a worker process ended by itself: {' '.join(text.split())} If memory or /dev/shm ran out,"
+        " use fewer workers, a smaller prefetch or worker_type='thread'"
+    )

@@ -1,0 +1,96 @@
+"""From columns of values to named tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardkit.errors import UsageError
+
+Batch = dict[str, Any]
+
+OFFSETS = ".offsets"
+
+
+def collate(columns: dict[str, Any], as_buffer: Sequence[str] = ()) -> Batch:
+    """Columns of B values each, as tensors where they can be.
+
+    Arrays, tensors and numbers of one shape and dtype become one tensor (B, ...); ragged ones a
+    list of tensors; bytes a list of ``bytes``, or, for the fields in ``as_buffer``, one (N,)
+    uint8 tensor with their (B + 1,) int64 ``{field}.offsets``; everything else, and fields that
+    some sample lacks, stay lists.
+
+    Raises:
+        UsageError: a field in ``as_buffer`` is not there, or holds no bytes.
+    """
+    missing = sorted(set(as_buffer) - set(columns))
+    if missing:
+        raise UsageError(f"as_buffer: no field {missing[0]!r} here, only {', '.join(columns)}")
+    batch: Batch = {}
+    for name, values in columns.items():
+        if name in as_buffer:
+            batch[name], batch[name + OFFSETS] = _one_buffer(name, values)
+        else:
+            batch[name] = _column(values)
+    return batch
+
+
+def _column(values: Any) -> Any:
+    import torch
+
+    if isinstance(values, np.ndarray):
+        return torch.from_numpy(_own(values)) if _is_numeric(values) else list(values)
+    if isinstance(values, torch.Tensor):
+        return values
+    kinds = {type(value) for value in values}
+    if kinds <= {memoryview, bytes, bytearray, type(None)}:
+        return [None if value is None else bytes(value) for value in values]
+    if kinds == {torch.Tensor}:
+        return torch.stack(values) if _same_shape(values) else values
+    if kinds == {np.ndarray}:
+        if not all(map(_is_numeric, values)):
+            return values
+        if _same_shape(values):
+            return torch.from_numpy(_own(np.stack(values)))
+        return [torch.from_numpy(_own(value)) for value in values]
+    if kinds <= {int, float, bool} or all(issubclass(kind, np.generic) for kind in kinds):
+        numbers = np.array(values)
+        return torch.from_numpy(numbers) if _is_numeric(numbers) else values
+    return values
+
+
+def _one_buffer(name: str, values: Sequence[Any]) -> tuple[Any, Any]:
+    import torch
+
+    if not all(isinstance(value, (memoryview, bytes, type(None))) for value in values):
+        raise UsageError(f"as_buffer: field {name!r} holds no bytes")
+    sizes = [0 if value is None else len(value) for value in values]
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    view, at = out.data, 0
+    for value, size in zip(values, sizes, strict=True):
+        if size:
+            view[at : at + size] = value
+            at += size
+    return torch.from_numpy(out), torch.from_numpy(offsets)
+
+
+def _own(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Writable, contiguous memory in this machine's byte order, as torch wants it."""
+    native = values.dtype.newbyteorder("=")
+    if values.dtype == native and values.flags.writeable and values.flags.c_contiguous:
+        return values
+    return np.array(values, native)
+
+
+def _is_numeric(values: np.ndarray[Any, Any]) -> bool:
+    """Whether torch has such a number; it has no long double."""
+    most = 16 if values.dtype.kind == "c" else 8
+    return values.dtype.kind in "biufc" and values.dtype.itemsize <= most
+
+
+def _same_shape(values: Sequence[Any]) -> bool:
+    return len({(value.shape, value.dtype) for value in values}) == 1

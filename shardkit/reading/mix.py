@@ -1,0 +1,257 @@
+"""Several datasets in one stream, in given proportions, from any point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import xxhash
+
+from shardkit.errors import UsageError
+from shardkit.reading.order import Order, Shuffle
+from shardkit.reading.permute import Positions, derive, permute
+from shardkit.reading.source import Source, check_source, fingerprint_of, where_is
+from shardkit.reading.values import Column
+
+PERIOD = 4096
+"""Positions after which the pattern of datasets repeats; weights are rounded to 1/PERIOD."""
+
+_TABLE, _PART = 4, 5
+
+Length = int | Literal["first", "all"]
+
+
+def mix(
+    datasets: Mapping[str, Source],
+    weights: Mapping[str, float] | None = None,
+    *,
+    length: Length = "first",
+    seed: int = 0,
+) -> Mix:
+    """Interleave datasets, each sample drawn from one of them.
+
+    Each dataset is gone through in its own shuffled epochs, one after another, whatever the
+    epochs of the mix are. Keys get the dataset's name in front: ``a/dog/1``. Fields are those of
+    all datasets; where one lacks a field, it is None.
+
+    Args:
+        datasets: name -> dataset. weights: name -> share, by default the datasets' lengths; they
+            are scaled to sum to 1 and rounded to 1/4096.
+        length: of an epoch of the mix: a number of samples; ``"first"``: until the first dataset
+            has been seen once; ``"all"``: until all have.
+        seed: of the pattern in which datasets take turns.
+
+    Raises:
+        UsageError: no datasets, an empty one, weights that do not fit.
+    """
+    if not datasets:
+        raise UsageError("mix: no datasets")
+    for name, source in datasets.items():
+        if not isinstance(name, str) or not name or "/" in name:
+            raise UsageError(f"mix: {name!r} is no name: a str, not empty, without '/'")
+        if not len(check_source(source)):
+            raise UsageError(f"mix: dataset {name!r} is empty")
+    shares = _shares(datasets, weights)
+    if isinstance(length, int) and not isinstance(length, bool):
+        if length < 1:
+            raise UsageError(f"mix: length must be at least 1, got {length}")
+    elif length not in ("first", "all"):
+        raise UsageError(f"mix: length must be a number, 'first' or 'all', got {length!r}")
+    return Mix(dict(datasets), Pattern(quantise(shares), seed), length)
+
+
+def _shares(datasets: Mapping[str, Source], weights: Mapping[str, float] | None) -> list[float]:
+    if weights is None:
+        return [float(len(source)) for source in datasets.values()]
+    if set(weights) != set(datasets):
+        raise UsageError(
+            f"mix: weights are for {', '.join(map(repr, weights))}, datasets are"
+            f" {', '.join(map(repr, datasets))}"
+        )
+    shares = [weights[name] for name in datasets]
+    for name, share in zip(datasets, shares, strict=True):
+        if not (isinstance(share, (int, float)) and 0 < share < float("inf")):
+            raise UsageError(f"mix: the weight of {name!r} must be a positive number, got {share}")
+    return [float(share) for share in shares]
+
+
+def quantise(shares: list[float], period: int = PERIOD) -> tuple[int, ...]:
+    """Whole numbers that sum to ``period``, near the shares, none 0 (largest remainder)."""
+    if len(shares) > period:
+        raise UsageError(f"mix: {len(shares)} datasets, at most {period} can be mixed")
+    exact = np.array(shares) / sum(shares) * period
+    counts = np.maximum(np.floor(exact).astype(np.int64), 1)
+    while (missing := period - int(counts.sum())) != 0:
+        step = 1 if missing > 0 else -1
+        gaps = np.where((counts > 1) | (step > 0), (exact - counts) * step, -np.inf)
+        counts[int(np.argmax(gaps))] += step
+    return tuple(counts.tolist())
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Which dataset serves a position, and how many of its samples came before: closed forms."""
+
+    counts: tuple[int, ...]
+    seed: int
+
+    @property
+    def period(self) -> int:
+        return sum(self.counts)
+
+    @cached_property
+    def table(self) -> Positions:
+        """(period,) int64: which dataset."""
+        turns = np.repeat(np.arange(len(self.counts)), self.counts)
+        key = derive(self.seed, _TABLE)
+        return turns[permute(np.arange(self.period, dtype=np.int64), self.period, key)]
+
+    @cached_property
+    def _before(self) -> Positions:
+        """(period,) int64: samples of the same dataset before this one, within the period."""
+        before = np.empty(self.period, np.int64)
+        for number, count in enumerate(self.counts):
+            before[self.table == number] = np.arange(count)
+        return before
+
+    def at(self, positions: Positions) -> tuple[Positions, Positions]:
+        """(dataset, number among its samples) at each position."""
+        turns, places = np.divmod(positions, self.period)
+        which = self.table[places]
+        return which, turns * np.array(self.counts)[which] + self._before[places]
+
+    def samples_before(self, position: int, number: int) -> int:
+        """How many samples of a dataset come before a position."""
+        turns, place = divmod(position, self.period)
+        return turns * self.counts[number] + int((self.table[:place] == number).sum())
+
+    def position_of(self, number: int, sample: int) -> int:
+        """The position of a dataset's sample: the inverse of :meth:`at`."""
+        turns, nth = divmod(sample, self.counts[number])
+        return turns * self.period + int(np.flatnonzero(self.table == number)[nth])
+
+
+class Mix:
+    """What :func:`mix` returns: a source of samples with an order of its own.
+
+    Row numbers are those of the datasets put end to end, in the order given.
+    """
+
+    def __init__(self, datasets: dict[str, Source], pattern: Pattern, length: Length) -> None:
+        self.datasets = datasets
+        self.pattern = pattern
+        self._parts: list[Any] = list(datasets.values())
+        self._starts = np.concatenate([[0], np.cumsum([len(part) for part in self._parts])])
+        self.length = _length(pattern, [len(part) for part in self._parts], length)
+
+    def __len__(self) -> int:
+        """Rows of all datasets together; an epoch has ``length`` positions."""
+        return int(self._starts[-1])
+
+    def __repr__(self) -> str:
+        shares = (
+            f"{name}: {count / self.pattern.period:.4g}"
+            for name, count in zip(self.datasets, self.pattern.counts, strict=True)
+        )
+        return f"<Mix of {', '.join(shares)}; {self.length} samples an epoch>"
+
+    @property
+    def fingerprint(self) -> str:
+        parts = [f"{name}:{fingerprint_of(part)}" for name, part in self.datasets.items()]
+        text = repr((parts, self.pattern.counts, self.pattern.seed, self.length))
+        return xxhash.xxh3_64_hexdigest(text.encode())
+
+    def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> MixOrder:
+        return MixOrder(self, shuffle, seed, epoch, options)
+
+    def read(self, rows: Positions) -> dict[str, Column]:
+        which, inside = self._split(np.asarray(rows, np.int64))
+        present = np.unique(which).tolist()
+        read = {number: self._parts[number].read(inside[which == number]) for number in present}
+        if len(read) == 1:
+            return next(iter(read.values()))
+        names = dict.fromkeys(name for columns in read.values() for name in columns)
+        return {name: _merged(name, which, read) for name in names}
+
+    def advise(self, rows: Positions) -> None:
+        which, inside = self._split(rows)
+        for number in np.unique(which).tolist():
+            advise: Any = getattr(self._parts[number], "advise", None)
+            if advise is not None:
+                advise(inside[which == number])
+
+    def keys(self, rows: Positions) -> list[str]:
+        names = list(self.datasets)
+        which, inside = self._split(np.asarray(rows, np.int64))
+        return [
+            f"{names[number]}/{self._parts[number].keys([row])[0]}"
+            for number, row in zip(which.tolist(), inside.tolist(), strict=True)
+        ]
+
+    def where(self, row: int) -> str:
+        which, inside = self._split(np.array([row]))
+        name = list(self.datasets)[int(which[0])]
+        return f"{name}: {where_is(self._parts[int(which[0])], int(inside[0]))}"
+
+    def _split(self, rows: Positions) -> tuple[Positions, Positions]:
+        """(dataset, row in it) of each row."""
+        which = np.searchsorted(self._starts, rows, side="right") - 1
+        return which, rows - self._starts[which]
+
+
+@dataclass(frozen=True)
+class MixOrder:
+    """One epoch of a mix. Where a dataset was left at the end of an epoch it goes on in the next:
+    sample c of epoch e is its sample ``e * (samples an epoch) + c``, in its own shuffled epoch
+    ``that // len(dataset)``."""
+
+    mix: Mix
+    shuffle: Shuffle
+    seed: int
+    epoch: int
+    options: dict[str, int]
+
+    def __len__(self) -> int:
+        return self.mix.length
+
+    def rows(self, positions: Positions) -> Positions:
+        which, counts = self.mix.pattern.at(positions)
+        rows = np.empty_like(positions)
+        for number in np.unique(which).tolist():
+            here = which == number
+            rows[here] = self._rows_of(number, counts[here])
+        return rows
+
+    def _rows_of(self, number: int, counts: Positions) -> Positions:
+        size = len(self.mix._parts[number])
+        an_epoch = self.mix.pattern.samples_before(self.mix.length, number)
+        rounds, places = np.divmod(counts + self.epoch * an_epoch, size)
+        rows = np.empty_like(counts)
+        seed = derive(self.seed, _PART, number)
+        for turn in np.unique(rounds).tolist():
+            here = rounds == turn
+            order = Order(size, self.shuffle, seed, turn, **self.options)
+            rows[here] = order.rows(places[here])
+        rows += self.mix._starts[number]
+        return rows
+
+
+def _length(pattern: Pattern, sizes: list[int], length: Length) -> int:
+    if isinstance(length, int):
+        return length
+    ends = [pattern.position_of(number, size - 1) + 1 for number, size in enumerate(sizes)]
+    return min(ends) if length == "first" else max(ends)
+
+
+def _merged(name: str, which: Positions, read: dict[int, dict[str, Column]]) -> list[Any]:
+    """One column from those of several datasets; None where a dataset lacks the field."""
+    values: list[Any] = [None] * len(which)
+    for number, columns in read.items():
+        if name in columns:
+            places = np.flatnonzero(which == number).tolist()
+            for place, value in zip(places, columns[name], strict=True):
+                values[place] = value
+    return values

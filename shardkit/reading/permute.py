@@ -1,0 +1,102 @@
+"""A keyed shuffle of 0..n-1 as arithmetic: no table, any position at any time.
+
+A Feistel network over pairs (left, right) of numbers below ``side``, where ``side`` is about
+``sqrt(n)``, and cycle-walking for the few values that are not below n. After Black
+and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002), with splitmix64's finaliser
+as the round function. It shuffles well; it hides nothing from anyone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from shardkit.sample import mix64
+
+Numbers = np.ndarray[Any, np.dtype[np.uint64]]
+Positions = np.ndarray[Any, np.dtype[np.int64]]
+
+ROUNDS = 8
+"""Four make a pseudorandom permutation (Luby and Rackoff 1988); small domains want some more."""
+
+MAX_ROWS = 2**60
+"""Above it a value and a side no longer fit into 64 bits together."""
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+def derive(key: int, *more: int) -> int:
+    """A 64-bit key from numbers, in this order: seed, epoch, and what it is for."""
+    state = np.array([key & (2**64 - 1)], np.uint64)
+    for number in more:
+        with np.errstate(over="ignore"):
+            state = mix64(state + np.uint64(_GOLDEN)) + np.uint64(number & (2**64 - 1))
+    return int(mix64(state)[0])
+
+
+def permute(positions: Positions, size: int, key: int) -> Positions:
+    """Where each position goes in the shuffle of ``range(size)`` that ``key`` chooses.
+
+    Args:
+        positions: (B,) int64, each in [0, size). size: at most 2**60.
+
+    Returns:
+        (B,) int64, each in [0, size); over all positions, each value once.
+    """
+    side = _side(size)
+    values = _encrypt(positions.astype(np.uint64), side, key)
+    outside = np.flatnonzero(values >= size)
+    while len(outside):
+        values[outside] = _encrypt(values[outside], side, key)
+        outside = outside[values[outside] >= size]
+    return values.view(np.int64)
+
+
+def unpermute(value: int, size: int, key: int) -> int:
+    """The position that :func:`permute` sends to ``value``."""
+    side = _side(size)
+    values = np.array([value], np.uint64)
+    while True:
+        values = _decrypt(values, side, key)
+        if values[0] < size:
+            return int(values[0])
+
+
+def _side(size: int) -> int:
+    """The least even side whose square holds ``size``. Even, because rounds over an odd side are
+    all even permutations, and five rows would not meet all their orders equally often."""
+    side = math.isqrt(max(size - 1, 0)) + 1
+    return side + side % 2
+
+
+def _encrypt(values: Numbers, side: int, key: int) -> Numbers:
+    left, right = np.divmod(values, np.uint64(side))
+    for salt in _salts(key):
+        left, right = right, _add(left, _spread(right, salt, side), side)
+    return left * np.uint64(side) + right
+
+
+def _decrypt(values: Numbers, side: int, key: int) -> Numbers:
+    left, right = np.divmod(values, np.uint64(side))
+    for salt in reversed(_salts(key)):
+        left, right = _add(right, np.uint64(side) - _spread(left, salt, side), side), left
+    return left * np.uint64(side) + right
+
+
+def _salts(key: int) -> list[np.uint64]:
+    steps = np.arange(1, ROUNDS + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+    return list(mix64(steps + np.uint64(key)))
+
+
+def _add(a: Numbers, b: Numbers, side: int) -> Numbers:
+    total = a + b
+    return np.where(total >= side, total - np.uint64(side), total)
+
+
+def _spread(half: Numbers, salt: np.uint64, side: int) -> Numbers:
+    """A number below ``side`` (and so below 2**32) that depends on one half alone."""
+    return ((mix64(half + salt) >> _HALF) & _LOW) * np.uint64(side) >> _HALF

@@ -1,0 +1,149 @@
+"""Whole batches for torch's DataLoader: an IterableDataset that splits itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from shardkit.errors import UsageError
+from shardkit.reading.batches import BatchPlan, Last
+from shardkit.reading.collate import Batch
+from shardkit.reading.maker import BatchMaker, OnError, Request
+from shardkit.reading.order import Shuffle, check_shuffle
+from shardkit.reading.position import Position
+from shardkit.reading.source import Source, check_source, fingerprint_of
+from shardkit.reading.transform import Randomised, Transform, draws_globally, first_samples
+
+MAX_WORKERS = 1024
+
+
+class Stream(IterableDataset[Batch]):
+    """Whole batches: give it to ``DataLoader(stream, batch_size=None, num_workers=...)``.
+
+    Worker w of W makes batches w, w + W, ...; DataLoader takes them in turn, so the order is the
+    same for any number of workers. Each iteration is the next epoch, with ``persistent_workers``
+    or without, unless :meth:`set_epoch` says otherwise. Works with torchdata's
+    ``StatefulDataLoader``; resume needs the same number of workers there. For elastic resume,
+    device copies and thread workers see :class:`shardkit.Loader`.
+
+    Args:
+        source: a dataset or a mix. The others: as of :class:`shardkit.Loader`; rank and
+            world_size are those given.
+
+    Raises:
+        UsageError: options that make no sense.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        batch_size: int,
+        *,
+        shuffle: Shuffle | bool = None,
+        seed: int = 0,
+        transform: Transform | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        last: Last = "drop",
+        as_buffer: Sequence[str] = (),
+        with_keys: bool = False,
+        on_error: OnError = "fail",
+        readahead: int = 4,
+        **order_options: int,
+    ) -> None:
+        check_source(source)
+        randomised = None
+        if transform is not None:
+            randomised = Randomised(transform, draws_globally(transform, first_samples(source)))
+        self._maker = BatchMaker(
+            source=source,
+            batch_size=batch_size,
+            rank=rank,
+            world_size=world_size,
+            shuffle=check_shuffle(shuffle),
+            seed=seed,
+            last=last,
+            transform=randomised,
+            as_buffer=tuple(as_buffer),
+            with_keys=with_keys,
+            readahead=readahead,
+            on_error=on_error,
+            order_options=order_options,
+        )
+        order = {"shuffle": self._maker.shuffle, **order_options}
+        self._position = Position(seed, order, fingerprint_of(source))
+        # In shared memory, which workers see: the epoch that set_epoch chose, then for each worker
+        # how many iterations it has begun since.
+        self._shared = torch.zeros(1 + MAX_WORKERS, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        self._next = 0
+        self._is_loaded = False
+        self._plan(0)
+
+    def __len__(self) -> int:
+        """Batches of an epoch, of all workers together."""
+        return len(self._plan(0))
+
+    def _plan(self, epoch: int, start: int = 0) -> BatchPlan:
+        return self._maker.plan(len(self._maker.order(epoch)), start)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch of the next iteration; seen by workers that already run, too."""
+        if not isinstance(epoch, int) or epoch < 0:
+            raise UsageError(f"epoch must be a whole number of at least 0, got {epoch!r}")
+        self._shared[1:] = 0
+        self._shared[0] = epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        worker, num_workers = _this_worker()
+        epoch = self._begin(worker)
+        if not self._is_loaded:
+            self._next = worker
+        self._is_loaded = False
+        for number in range(self._next, len(self._plan(epoch)), num_workers):
+            made = self._maker.make(Request(epoch, 0, number))
+            self._next = number + num_workers
+            yield made.batch
+
+    def _begin(self, worker: int) -> int:
+        base = int(self._shared[0])
+        if self._is_loaded:
+            self._shared[1 + worker] = self._position.epoch - base
+        epoch = base + int(self._shared[1 + worker])
+        self._shared[1 + worker] += 1
+        if not self._is_loaded:
+            self._position.set_epoch(epoch)
+        return epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this worker is: after the last batch it gave."""
+        worker, num_workers = _this_worker()
+        return {
+            **self._position.state_dict(),
+            "worker": worker,
+            "num_workers": num_workers,
+            "next": self._next,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next iteration goes on from there.
+
+        Raises:
+            UsageError: the state is of another run, or of another number of workers.
+        """
+        worker, num_workers = _this_worker()
+        self._position.load_state_dict(state)
+        if (state.get("worker"), state.get("num_workers")) != (worker, num_workers):
+            raise UsageError(
+                f"the state is of worker {state.get('worker')} of {state.get('num_workers')}, this"
+                f" is {worker} of {num_workers}: use as many workers, or shardkit.Loader"
+            )
+        self._next = int(state["next"])
+        self._is_loaded = True
+
+
+def _this_worker() -> tuple[int, int]:
+    info = get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)

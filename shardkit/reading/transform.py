@@ -1,0 +1,160 @@
+"""A user's transform, given the same randomness wherever and whenever it runs.
+
+Randomness is keyed by (seed, epoch, position): a sample gets the same crop in whichever process
+it is decoded, on whichever rank, before or after a resume. A transform with a parameter named
+``rng`` gets a :class:`numpy.random.Generator`. One that draws from Python's, numpy's or torch's
+*global* generators instead (as torchvision's do) is noticed on its first sample; those are then
+seeded around each call. Threads share the global generators with the training loop, whose dropout
+that would rewind: thread workers refuse such a transform.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from shardkit.errors import ShardkitError, UsageError
+from shardkit.reading.permute import derive
+from shardkit.reading.samples import Sample, samples_of
+from shardkit.reading.source import Source
+
+Transform = Callable[..., Any]
+
+_DRAWS = 3
+
+
+class Draws:
+    """Generators of one epoch. One a thread: they share a bit generator that is set anew for each
+    position (3 us, making one costs 10)."""
+
+    def __init__(self, seed: int, epoch: int) -> None:
+        self._key = derive(seed, epoch, _DRAWS)
+        self._bits = np.random.Philox(key=[0, 0])
+        self._generator = np.random.Generator(self._bits)
+        self._state = self._bits.state
+
+    def at(self, position: int) -> np.random.Generator:
+        """The generator of one position, at its beginning; valid until the next call.
+
+        Philox 4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) under
+        the 128-bit key (seed and epoch, position).
+        """
+        self._state["state"]["key"][:] = (self._key, position)
+        self._bits.state = self._state
+        return self._generator
+
+    def seed_at(self, position: int) -> int:
+        """64 bits to seed other generators with."""
+        return derive(self._key, position)
+
+
+def takes_rng(transform: Transform) -> bool:
+    """Whether it has a parameter named ``rng``."""
+    try:
+        return "rng" in inspect.signature(transform).parameters
+    except (TypeError, ValueError):  # some callables written in C have no signature
+        return False
+
+
+class Randomised:
+    """A transform and how it draws. Pickles if the transform does.
+
+    Args:
+        transform: ``sample -> value`` or ``(sample, rng=) -> value``.
+        is_global: whether it draws from the global generators, see :func:`draws_globally`.
+    """
+
+    def __init__(self, transform: Transform, is_global: bool) -> None:
+        self.transform = transform
+        self.is_global = is_global
+        self._takes_rng = takes_rng(transform)
+
+    def __call__(self, sample: Sample, draws: Draws, position: int) -> Any:
+        if self._takes_rng:
+            return self.transform(sample, rng=draws.at(position))
+        if self.is_global:
+            with global_generators():
+                _seed_globals(draws.seed_at(position))
+                return self.transform(sample)
+        return self.transform(sample)
+
+
+PROBES = 3
+"""Samples a transform is tried on, to see whether it draws globally."""
+
+
+def first_samples(source: Source) -> list[Sample]:
+    """Some samples to try a transform on; none if they cannot be read."""
+    rows = np.arange(min(PROBES, len(source)), dtype=np.int64)
+    try:
+        return samples_of(source.read(rows), len(rows))
+    except ShardkitError:  # it is raised again by the batch they are in
+        return []
+
+
+def draws_globally(transform: Transform, samples: list[Sample]) -> bool:
+    """Whether it draws from the global generators, found by trying; they are put back after.
+
+    What it raises is left for the batch in which it matters.
+    """
+    if takes_rng(transform):
+        return False
+    with global_generators() as before:
+        for sample in samples:
+            try:
+                transform(sample)
+            except Exception:  # noqa: BLE001  it is raised again where the batch is made
+                pass
+        return _differ(before, _global_states())
+
+
+def check_draws(is_global: bool, worker_type: str) -> None:
+    """Raises UsageError for thread workers and a transform that draws globally."""
+    if is_global and worker_type == "thread":
+        raise UsageError(
+            "the transform draws from the global random generators, which threads share with the"
+            " training loop: give it a parameter named rng (a numpy Generator) and draw from that,"
+            " or use worker_type='process'"
+        )
+
+
+@contextmanager
+def global_generators() -> Iterator[dict[str, Any]]:
+    """Whatever is drawn inside, the global generators are as before afterwards."""
+    states = _global_states()
+    try:
+        yield states
+    finally:
+        random.setstate(states["random"])
+        np.random.set_state(states["numpy"])
+        if "torch" in states:
+            sys.modules["torch"].set_rng_state(states["torch"])
+
+
+def _global_states() -> dict[str, Any]:
+    states = {"random": random.getstate(), "numpy": np.random.get_state()}
+    if "torch" in sys.modules:
+        states["torch"] = sys.modules["torch"].get_rng_state()
+    return states
+
+
+def _seed_globals(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    if "torch" in sys.modules:
+        # Not torch.manual_seed: that would reseed every CUDA device, too.
+        sys.modules["torch"].default_generator.manual_seed(seed)
+
+
+def _differ(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    numpy_moved = any(
+        not np.array_equal(a, b) for a, b in zip(before["numpy"], after["numpy"], strict=True)
+    )
+    torch_moved = "torch" in before and not bool((before["torch"] == after["torch"]).all())
+    return before["random"] != after["random"] or numpy_moved or torch_moved

@@ -1,0 +1,215 @@
+"""Which row stands where: bijections, blocks, ranks, samplers. Pure arithmetic."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import shardkit
+from shardkit.errors import UsageError
+from shardkit.reading.batches import BatchPlan
+from shardkit.reading.order import Order, Shuffle
+from shardkit.reading.permute import derive, permute, unpermute
+
+SIZES = st.integers(1, 700)
+KEYS = st.integers(0, 2**64 - 1)
+ORDERS = st.builds(
+    Order,
+    num_rows=SIZES,
+    shuffle=st.sampled_from(["full", "block", None]),
+    seed=st.integers(-(2**70), 2**70),
+    epoch=st.integers(0, 1000),
+    block_rows=st.integers(1, 50),
+    window_blocks=st.integers(1, 9),
+)
+
+
+@given(SIZES, KEYS)
+def test_a_permutation_meets_every_number_once(size: int, key: int) -> None:
+    out = permute(np.arange(size), size, key)
+    assert np.array_equal(np.sort(out), np.arange(size))
+
+
+@given(st.integers(1, 2**60), KEYS, st.data())
+def test_unpermute_is_the_inverse(size: int, key: int, data: st.DataObject) -> None:
+    position = data.draw(st.integers(0, size - 1))
+    value = int(permute(np.array([position]), size, key)[0])
+    assert 0 <= value < size
+    assert unpermute(value, size, key) == position
+
+
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_all_orders_are_about_equally_frequent(size: int) -> None:
+    num_orders = int(np.prod(np.arange(1, size + 1)))
+    seen = Counter(tuple(permute(np.arange(size), size, key)) for key in range(100 * num_orders))
+    chi_square = sum((count - 100) ** 2 / 100 for count in seen.values())
+    assert len(seen) == num_orders
+    assert chi_square < 2 * num_orders  # expected: about their number
+
+
+def test_neighbours_are_torn_apart() -> None:
+    rows = permute(np.arange(20_000), 20_000, 9).astype(float)
+    assert abs(np.corrcoef(rows, np.arange(20_000))[0, 1]) < 0.03
+    # The mean distance of two random numbers below n is n / 3.
+    assert np.abs(np.diff(rows)).mean() / 20_000 == pytest.approx(1 / 3, abs=0.01)
+
+
+def test_keys_of_like_numbers_differ() -> None:
+    assert len({derive(seed, epoch) for seed in range(50) for epoch in range(50)}) == 2500
+    assert derive(1, 2) != derive(2, 1)
+    assert derive(2**64 + 1) == derive(1)
+
+
+@given(ORDERS)
+def test_an_epoch_has_each_row_once(order: Order) -> None:
+    rows = order.rows(np.arange(len(order)))
+    assert np.array_equal(np.sort(rows), np.arange(order.num_rows))
+
+
+@given(ORDERS, st.data())
+def test_any_positions_in_any_order(order: Order, data: st.DataObject) -> None:
+    some = data.draw(st.lists(st.integers(0, order.num_rows - 1), max_size=20))
+    positions = np.array(some, np.int64)
+    assert np.array_equal(order.rows(positions), order.rows(np.arange(len(order)))[positions])
+
+
+@pytest.mark.parametrize("shuffle", ["full", "block"])
+def test_epochs_and_seeds_differ(shuffle: Shuffle) -> None:
+    def rows(seed: int, epoch: int) -> bytes:
+        order = Order(300, shuffle, seed, epoch, block_rows=10, window_blocks=4)
+        return order.rows(np.arange(300)).tobytes()
+
+    assert len({rows(seed, epoch) for seed in range(5) for epoch in range(5)}) == 25
+    assert rows(3, 4) == rows(3, 4)
+
+
+@given(st.integers(1, 500), st.integers(1, 40), st.integers(1, 6), KEYS)
+def test_a_window_holds_whole_blocks(size: int, block: int, window: int, seed: int) -> None:
+    rows = Order(size, "block", seed, 0, block, window).rows(np.arange(size))
+    blocks = rows // block
+    # Each block is in one window: between its first and last row no more than window blocks lie.
+    for number in np.unique(blocks):
+        places = np.flatnonzero(blocks == number)
+        assert len(np.unique(blocks[places[0] : places[-1] + 1])) <= window
+
+
+def test_a_billion_rows_cost_nothing() -> None:
+    tracemalloc.start()
+    for shuffle in ("full", "block", None):
+        order = Order(10**9, shuffle, 5, 3)
+        rows = order.rows(np.arange(712_345_678, 712_345_678 + 256))
+        assert len(np.unique(rows)) == 256
+        assert rows.min() >= 0 and rows.max() < 10**9
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+
+
+FULL = [710, 85, 269, 280, 272, 490, 421, 92]
+BLOCK = [985, 362, 708, 358, 715, 354, 367, 705]
+
+
+def test_an_order_is_always_the_same() -> None:
+    """Written down: a later shardkit must resume what this one began."""
+    positions = np.arange(8)
+    assert Order(1000, "full", 1, 2).rows(positions).tolist() == FULL
+    assert Order(1000, "block", 1, 2, 16, 4).rows(positions).tolist() == BLOCK
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_rows": -1}, "num_rows"),
+        ({"num_rows": 2**61}, "num_rows"),
+        ({"num_rows": 9, "shuffle": "random"}, "shuffle must be"),
+        ({"num_rows": 9, "block_rows": 0}, "block_rows"),
+    ],
+)
+def test_orders_that_make_no_sense(options: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Order(**options)
+
+
+# --- ranks --------------------------------------------------------------------------------
+
+WORLDS = st.tuples(SIZES, st.integers(1, 20), st.integers(1, 8), st.sampled_from(["drop", "pad"]))
+
+
+@given(WORLDS, st.data())
+def test_ranks_share_an_epoch(world: tuple[int, int, int, str], data: st.DataObject) -> None:
+    size, batch_size, world_size, last = world
+    start = data.draw(st.integers(0, size))
+    plans = [
+        BatchPlan(size, batch_size, rank, world_size, last, start) for rank in range(world_size)
+    ]
+    assert len({len(plan) for plan in plans}) == 1
+    seen: list[int] = []
+    padding = 0
+    for batch in range(len(plans[0])):
+        for plan in plans:
+            positions, valid = plan.positions(batch)
+            assert len(positions) == batch_size
+            assert positions.min() >= 0 and positions.max() < size
+            seen += positions[valid].tolist()
+            padding += int((~valid).sum())
+        assert plans[0].end(batch) == start + len(seen)
+    global_batch = batch_size * world_size
+    if last == "drop":
+        assert padding == 0
+        assert seen == list(range(start, start + (size - start) // global_batch * global_batch))
+    else:
+        assert seen == list(range(start, size))
+        assert padding == -(size - start) % global_batch
+
+
+@given(SIZES, st.sampled_from([1, 2, 3, 4, 8]), st.sampled_from(["drop", "pad"]))
+def test_global_batches_do_not_depend_on_the_world(size: int, world_size: int, last: str) -> None:
+    alone = BatchPlan(size, 24, 0, 1, last)
+    for batch in range(len(alone)):
+        together = [
+            BatchPlan(size, 24 // world_size, rank, world_size, last).positions(batch)
+            for rank in range(world_size)
+        ]
+        assert np.array_equal(np.concatenate([p for p, _ in together]), alone.positions(batch)[0])
+        assert np.array_equal(np.concatenate([v for _, v in together]), alone.positions(batch)[1])
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ((10, 0), "batch_size"),
+        ((10, 1, 2, 2), "rank must be"),
+        ((10, 1, 0, 1, "keep"), "last must be"),
+        ((10, 1, 0, 1, "drop", 11), "position 11"),
+    ],
+)
+def test_plans_that_make_no_sense(plan: tuple[int, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        BatchPlan(*plan)
+
+
+# --- samplers for torch's own DataLoader --------------------------------------------------
+
+
+@pytest.mark.parametrize("shuffle", ["full", "block", None])
+def test_samplers_feed_torchs_loader(shuffle: Shuffle) -> None:
+    data = list(range(103))
+    by_batch = [
+        shardkit.BatchSampler(103, 5, shuffle=shuffle, rank=rank, world_size=2, last="pad")
+        for rank in range(2)
+    ]
+    batches = [[b.tolist() for b in DataLoader(data, batch_sampler=s)] for s in by_batch]
+    assert [len(b) for b in batches] == [len(s) for s in by_batch] == [11, 11]
+    assert {row for rank in batches for batch in rank for row in batch} == set(data)
+    one_by_one = shardkit.Sampler(103, shuffle=shuffle)
+    rows = [int(row) for row in DataLoader(data, sampler=one_by_one, batch_size=None)]
+    assert sorted(rows) == data
+    assert rows[:10] == batches[0][0] + batches[1][0]
+    if shuffle:
+        one_by_one.set_epoch(1)
+        assert list(one_by_one) != rows
