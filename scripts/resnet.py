@@ -12,7 +12,8 @@ from torch.nn import functional as F  # noqa: N812  everybody's name for it
 def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False),
-        nn.GroupNorm(math.gcd(32, outputs), outputs),
+        # At least 8 channels a group: at 1 x 1 pixel, two would always come out as +1 and -1.
+        nn.GroupNorm(math.gcd(32, outputs // 8), outputs),
     )
 
 
@@ -30,6 +31,7 @@ class Block(nn.Module):
 
 
 def resnet18(num_classes: int, width: int) -> nn.Module:
+    """``width``: channels of the first stage, a multiple of 8."""
     layers: list[nn.Module] = [conv(3, width, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     inputs = width
     for stage in range(4):

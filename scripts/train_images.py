@@ -7,8 +7,8 @@ Runs unchanged on CPUs (gloo) and GPUs (nccl). It is meant to be copied.
 
 ``--global-batch-size`` counts the pictures of all ranks together. A run that was stopped anywhere,
 then resumed on any number of ranks that divides it, sees the same pictures, with the same crops, in
-the same batches as one that never stopped. Its losses are the same as well: to the last bit on one
-CPU process, to rounding elsewhere (GPU kernels, and all-reduce, may add in another order).
+the same batches as one that never stopped. On CPUs its losses are the same to the last bit on as
+many ranks as before, to rounding on another number; GPU kernels may add in another order each time.
 """
 
 from __future__ import annotations
@@ -270,6 +270,13 @@ def wrapped(run: Run) -> nn.Module:
         net = nn.parallel.DistributedDataParallel(
             net, process_group=group, gradient_as_bucket_view=True
         )
+        # After its first step DDP regroups gradients, which all-reduce then adds in another order.
+        # A step that changes nothing puts that before the first real one, resumed or not.
+        empty = torch.zeros(1, 3, run.args.size, run.args.size, device=run.world.device)
+        with run.autocast():
+            loss = net(empty).float().sum()
+        loss.backward()
+        run.optimizer.zero_grad()
     if run.args.compile:
         net.compile()
     return net
@@ -287,7 +294,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--lr", type=float, default=0.1)
     add("--seed", type=int, default=0)
     add("--size", type=int, default=224, help="width and height of the crops")
-    add("--width", type=int, default=64, help="channels of the first stage")
+    add("--width", type=int, default=64, help="channels of the first stage, a multiple of 8")
     add("--precision", choices=("fp32", "bf16", "fp16"), default="bf16")
     add("--checkpoint", type=Path, help="file to save to, every --checkpoint-every and at the end")
     add("--checkpoint-every", type=int, default=500, metavar="STEPS")
