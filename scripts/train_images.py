@@ -18,7 +18,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -92,7 +93,7 @@ class Meter:
         event.record()
         return event
 
-    def watch(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+    def watch(self, batches: Iterable[Batch]) -> Generator[Batch, None, None]:
         asked = self.mark()
         for batch in batches:
             self.waits.append((asked, self.mark()))
@@ -176,18 +177,18 @@ def train_step(run: Run, net: nn.Module, batch: Batch) -> Tensor:
 
 
 def train(run: Run, net: nn.Module, val: shardkit.Loader | None) -> None:
-    args = run.args
-    for epoch in range(run.loader.epoch, args.epochs):
+    for epoch in range(run.loader.epoch, run.args.epochs):
         run.loader.set_epoch(epoch)  # one that was begun before a resume goes on where it was
         meter = Meter(run.world.device)
-        for batch in meter.watch(run.loader):
-            loss = train_step(run, net, batch)
-            if run.step % args.log_every == 0:
-                report(run, loss, meter)
-            if run.step % args.checkpoint_every == 0:
-                run.save()
-            if run.step == args.steps:
-                return
+        with closing(meter.watch(run.loader)) as batches:  # whatever happens, its workers end here
+            for batch in batches:
+                loss = train_step(run, net, batch)
+                if run.step % run.args.log_every == 0:
+                    report(run, loss, meter)
+                if run.step % run.args.checkpoint_every == 0:
+                    run.save()
+                if run.step == run.args.steps:
+                    return
         if val is not None:
             run.world.say(f"epoch {epoch}: {evaluate(run, val):.2%} of val are right")
 
