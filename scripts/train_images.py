@@ -17,8 +17,6 @@ import argparse
 import math
 import os
 import sys
-import time
-from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +26,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from crops import Batch, Normalise, train_sample, val_sample
+from meter import Meter
 from resnet import resnet18
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  everybody's name for it
@@ -70,45 +69,6 @@ def join_world(device: str | None) -> World:
     if size > 1:
         dist.init_process_group("nccl", device_id=here)
     return World(rank, size, here)
-
-
-class Meter:
-    """Steps per second, and the share of the time in which the device waited for a batch.
-
-    A CUDA device works on while the host waits. So there, both ends of a wait are marked in the
-    device's own stream: between them it has nothing to do.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.is_cuda = device.type == "cuda"
-        self.restart()
-
-    def restart(self) -> None:
-        self.started, self.waits = time.perf_counter(), list[tuple[Any, Any]]()
-
-    def mark(self) -> Any:
-        if not self.is_cuda:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event
-
-    def watch(self, batches: Iterable[Batch]) -> Generator[Batch, None, None]:
-        asked = self.mark()
-        for batch in batches:
-            self.waits.append((asked, self.mark()))
-            yield batch
-            del batch  # or it would be kept until the next is there
-            asked = self.mark()
-
-    def read(self) -> tuple[float, float]:
-        """Since the last call."""
-        if self.is_cuda:
-            torch.cuda.synchronize()
-        seconds, waits = time.perf_counter() - self.started, self.waits
-        waited = sum(a.elapsed_time(b) / 1e3 if self.is_cuda else b - a for a, b in waits)
-        self.restart()
-        return len(waits) / seconds, waited / seconds
 
 
 @dataclass
@@ -279,7 +239,7 @@ def wrapped(run: Run) -> nn.Module:
         loss.backward()
         run.optimizer.zero_grad()
     if run.args.compile:
-        net.compile()
+        net = torch.compile(net)  # type: ignore[assignment]
     return net
 
 
