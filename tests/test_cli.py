@@ -205,6 +205,7 @@ PACK_KEYS = [
     "resumed_shards",
     "seconds",
     "ignored",
+    "notes",
 ]
 
 JSON = {

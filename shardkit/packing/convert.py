@@ -9,9 +9,9 @@ from typing import Any
 from shardkit.corpus.dataset import DatasetCorpus
 from shardkit.errors import UsageError
 from shardkit.indexing.locate import locate
-from shardkit.packing.destination import REJECTED_NAME
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import Origin, PackResult, default_dest, run_pack
+from shardkit.packing.settle import REJECTED_NAME
 from shardkit.storage import os_errors
 
 

@@ -17,7 +17,6 @@ from shardkit.formats import get_format
 from shardkit.index import is_field_name
 from shardkit.indexing.part import Part, PartHead, part_path, write_part
 from shardkit.indexing.rows import join_names, make_rows
-from shardkit.packing.destination import TEMP_PREFIX
 from shardkit.packing.spool import Order, decode_shard, read_segment
 from shardkit.packing.transform import check_images
 from shardkit.sample import SampleBatch, sample_checksums
@@ -47,8 +46,8 @@ class Job:
 class JobContext:
     """What all jobs of a pack share; plain values, so that it travels to workers as JSON."""
 
-    dest: str
     work: str
+    stage: str
     to: str
     compression: int | None
     skip_bad: bool
@@ -96,9 +95,9 @@ def commit_job(written: Written, context: JobContext) -> PartHead:
         sums = [block_sums(written.folder / name) for name in files]
         part.sums = np.concatenate([np.zeros(0, np.uint64), *sums])
         part.head.num_sums = len(part.sums)
-        _publish(written.folder, Path(context.dest), files)
+        _publish(written.folder, Path(context.stage), files)
+        written.folder.rmdir()
         write_part(part_path(Path(context.work), part.head.split, part.head.shard), part)
-        written.folder.rmdir()  # last: until then it says whose files may stand in dest
     return part.head
 
 
@@ -132,7 +131,7 @@ def _write(samples: SampleBatch, job: Job, context: JobContext) -> Written:
     for name in columns:
         if not is_field_name(name):
             raise FormatError(f"{job.stem}: {name!r} cannot be a field name; rename those files")
-    folder = Path(context.work) / f"{TEMP_PREFIX}{job.stem}"
+    folder = Path(context.work) / f"tmp-{job.stem}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     container = get_format(context.to)
@@ -158,9 +157,9 @@ def _name(entry: os.DirEntry[str]) -> str:
     return entry.name
 
 
-def _publish(folder: Path, dest: Path, files: list[str]) -> None:
+def _publish(folder: Path, stage: Path, files: list[str]) -> None:
     for name in files:
         fsync_path(folder / name)
     for name in files:
-        (folder / name).replace(dest / name)
-    fsync_path(dest)
+        (folder / name).replace(stage / name)
+    fsync_path(stage)

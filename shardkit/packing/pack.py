@@ -1,8 +1,9 @@
 """``pack`` and ``convert``: from a corpus to a whole dataset, resumably.
 
 The destination holds a work folder while a pack is under way: a lock, the options it was started
-with, the listing, and a part for every finished shard. shardkit.json is written last; then the
-work folder goes. Killed at any moment, the same call goes on and ends in the same bytes.
+with, the listing, and the files and a part of every finished shard. When all is whole it takes the
+place of what was there, shardkit.json last; then the work folder goes. Killed at any moment, the
+same call goes on and ends in the same bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,15 @@ from shardkit.corpus import open_corpus
 from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError, SampleError, TooManyRejectsError, UsageError
 from shardkit.formats import get_format
-from shardkit.index import DatasetInfo, dump_info
+from shardkit.index import DatasetInfo
 from shardkit.indexing.assemble import assemble_split
 from shardkit.indexing.part import PartHead, part_path, read_head
-from shardkit.packing.destination import REJECTED_NAME, Destination
+from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine, InProcess, Processes
 from shardkit.packing.job import Job, JobContext
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
+from shardkit.packing.settle import REJECTED_NAME
 from shardkit.progress import Progress
 from shardkit.storage import atomic_write, os_errors, parse_size
 
@@ -43,6 +45,7 @@ class PackResult:
         resumed_shards: shards found finished from an earlier, interrupted call.
         seconds: from the first look at the source to the last sync; without starting workers.
         ignored: files passed over, by extension.
+        notes: what else there is to know, a line each.
     """
 
     dest: Path
@@ -57,6 +60,7 @@ class PackResult:
     resumed_shards: int
     seconds: float
     ignored: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -132,10 +136,12 @@ def run_pack(
     """
     with os_errors(f"packing into {dest}"), ExitStack() as stack:
         place = stack.enter_context(Destination(dest, source, options.overwrite))
+        lasting = {"corpus": corpus.spec(), "options": options.lasting()}
+        if finished := place.finished(lasting):
+            return _found_complete(place.dest, finished)
         if options.overwrite:
-            _refuse_empty(corpus, place)
             place.clear()
-        place.prepare({"corpus": corpus.spec(), "options": options.lasting()})
+        place.prepare(lasting)
         context = _context(place, options)
         before_workers = time.perf_counter()
         engine = stack.enter_context(_engine(source, corpus, context, options, place.lock_fd))
@@ -146,21 +152,20 @@ def run_pack(
         if not any(head.num_rows for head in heads):
             raise CorpusError(f"nothing could be packed from {source}: every input was rejected")
         info = _assemble(place, corpus, heads, options, origin)
-        place.finish(dump_info(info))
-        return _result(place.dest, corpus, info, heads, jobs, time.perf_counter() - started)
+        result = _result(place.dest, corpus, info, heads, jobs, time.perf_counter() - started)
+        place.finish(info, lasting, {**asdict(result), "dest": ""})
+        return replace(result, seconds=time.perf_counter() - started)
 
 
-def _refuse_empty(corpus: Corpus, place: Destination) -> None:
-    """Raise what listing raises, before the dataset that is to be replaced goes."""
-    scratch = place.work / "scratch"
-    scratch.mkdir(exist_ok=True)
-    next(iter(corpus.runs(scratch)), None)
+def _found_complete(dest: Path, finished: dict[str, Any]) -> PackResult:
+    notes = [*finished["notes"], "it was complete already, from an earlier run"]
+    return PackResult(**{**finished, "dest": dest, "notes": notes})
 
 
 def _context(place: Destination, options: PackOptions) -> JobContext:
     context = JobContext(
-        dest=str(place.dest),
         work=str(place.work),
+        stage=str(place.stage),
         to=options.to,
         compression=options.compression,
         skip_bad=options.on_error == "skip",
@@ -259,10 +264,10 @@ def _assemble(
     )
     for name in dict.fromkeys(head.split for head in heads):
         own = [head for head in heads if head.split == name]
-        split = assemble_split(place.dest, place.work, name, own, info, unique_keys=True)
+        split = assemble_split(place.stage, place.work, name, own, info, unique_keys=True)
         info.splits[name] = split
     if origin.rejected:
-        atomic_write(place.dest / REJECTED_NAME, [origin.rejected])
+        atomic_write(place.stage / REJECTED_NAME, [origin.rejected])
     return info
 
 
