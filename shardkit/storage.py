@@ -84,6 +84,11 @@ def fsync_path(path: Path) -> None:
         os.close(fd)
 
 
+def file_size(path: Path) -> int:
+    """Bytes of a file; -1 if it is no file, or is not there."""
+    return path.stat().st_size if path.is_file() else -1
+
+
 def temp_name(name: str) -> str:
     """What a file is called while it is not whole."""
     return f".{name}.tmp"

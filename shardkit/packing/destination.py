@@ -9,8 +9,10 @@ from typing import Any
 
 from shardkit.errors import DestinationError, ResumeError
 from shardkit.index import INDEX_NAME, WORK_NAME, DatasetInfo, dump_info
+from shardkit.packing.journal import read_record, write_record
 from shardkit.packing.settle import (
     LOCK_NAME,
+    SCRATCH_NAME,
     STAGE_NAME,
     Whole,
     clear_work,
@@ -24,7 +26,7 @@ from shardkit.packing.settle import (
     settle,
     tidy,
 )
-from shardkit.storage import Lock, atomic_write, show_path
+from shardkit.storage import Lock, show_path
 
 _OPTIONS = "options.json"
 
@@ -44,6 +46,7 @@ class Destination:
         self.dest = dest.resolve()
         self.work = self.dest / WORK_NAME
         self.stage = self.work / STAGE_NAME
+        self.scratch = self.work / SCRATCH_NAME
         self._made = not self.dest.exists()
         self._overwrite = overwrite
         self._whole: Whole | None = None
@@ -121,15 +124,20 @@ class Destination:
         """Record what is being packed and how, or check that it is what was recorded.
 
         Raises:
-            ResumeError: a pack was started here with other options.
+            ResumeError: a pack was started here with other options, or the record is damaged.
         """
-        self.stage.mkdir(exist_ok=True)
         path = self.work / _OPTIONS
         if not path.exists():
-            atomic_write(path, [json.dumps(lasting, indent=1).encode()])
-            return
-        change = _change(json.loads(path.read_bytes()), lasting)
-        if change:
+            self.clear()  # what was done with unknown options is worth nothing
+            write_record(path, lasting)
+        started = read_record(path)
+        if started is None:
+            raise ResumeError(
+                f"{show_path(path)}, the record of a started pack, is damaged; pass --overwrite to"
+                " start afresh"
+            )
+        self.stage.mkdir(exist_ok=True)
+        if change := _change(started, lasting):
             raise ResumeError(
                 f"{show_path(self.dest)} holds a pack started with other options: {change};"
                 " use the same, or pass --overwrite to start afresh"

@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from shardkit.corpus.base import Corpus, Run
-from shardkit.errors import FormatError, SampleError
+from shardkit.errors import FormatError, SampleError, StorageError
 from shardkit.formats import get_format
 from shardkit.index import is_field_name
 from shardkit.indexing.part import Part, PartHead, part_path, write_part
 from shardkit.indexing.rows import join_names, make_rows
+from shardkit.packing.settle import SCRATCH_NAME
 from shardkit.packing.spool import Order, decode_shard, read_segment
 from shardkit.packing.transform import check_images
 from shardkit.sample import SampleBatch, sample_checksums
-from shardkit.storage import block_sums, fsync_path, os_errors
+from shardkit.storage import block_sums, fsync_path, os_errors, show_path
 
 Report = Callable[[int, int], None]
 """Called with (entries, input bytes) as they are read."""
@@ -55,7 +57,7 @@ class JobContext:
 
     @property
     def scratch(self) -> Path:
-        return Path(self.work) / "scratch"
+        return Path(self.work) / SCRATCH_NAME
 
     @property
     def listing(self) -> Path:
@@ -102,7 +104,13 @@ def commit_job(written: Written, context: JobContext) -> PartHead:
 
 
 def _read(corpus: Corpus, job: Job, context: JobContext, report: Report) -> SampleBatch:
-    runs, order = decode_shard(read_segment(context.listing, job.start, job.size))
+    segment = read_segment(context.listing, job.start, job.size)
+    if xxhash.xxh3_64_intdigest(segment) != job.digest:
+        raise StorageError(
+            f"{show_path(context.listing)} is not as it was written, at shard {job.stem}; run the"
+            " same command again"
+        )
+    runs, order = decode_shard(segment)
     samples = SampleBatch()
     for run in runs:
         batch = corpus.read(run, context.scratch)

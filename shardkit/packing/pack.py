@@ -31,7 +31,7 @@ from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.settle import REJECTED_NAME
 from shardkit.progress import Progress
-from shardkit.storage import atomic_write, os_errors, parse_size
+from shardkit.storage import atomic_write, file_size, os_errors, parse_size
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def run_pack(
         engine = stack.enter_context(_engine(source, corpus, context, options, place.lock_fd))
         started += time.perf_counter() - before_workers
         progress = stack.enter_context(Progress("packing", options.progress))
-        jobs = _Jobs(corpus, place.work, context.scratch, options, progress)
+        jobs = _Jobs(corpus, place, options, progress)
         heads = jobs.run(engine)
         if not any(head.num_rows for head in heads):
             raise CorpusError(f"nothing could be packed from {source}: every input was rejected")
@@ -163,7 +163,8 @@ def _found_complete(dest: Path, finished: dict[str, Any]) -> PackResult:
 
 
 def _context(place: Destination, options: PackOptions) -> JobContext:
-    context = JobContext(
+    place.scratch.mkdir(exist_ok=True)
+    return JobContext(
         work=str(place.work),
         stage=str(place.stage),
         to=options.to,
@@ -171,8 +172,6 @@ def _context(place: Destination, options: PackOptions) -> JobContext:
         skip_bad=options.on_error == "skip",
         check_images=options.check_images,
     )
-    context.scratch.mkdir(exist_ok=True)
-    return context
 
 
 def _engine(
@@ -187,16 +186,17 @@ class _Jobs:
     """All jobs of a pack: listed, minus those done before, run, and their rejects counted."""
 
     def __init__(
-        self, corpus: Corpus, work: Path, scratch: Path, options: PackOptions, progress: Progress
+        self, corpus: Corpus, place: Destination, options: PackOptions, progress: Progress
     ) -> None:
-        self._work = work
+        self._work = place.work
+        self._stage = place.stage
         self._options = options
         self._progress = progress
         self._first_reject = ""
-        self.listing = Listing(work)
+        self.listing = Listing(place.work)
         self.num_rejects = 0
         self.resumed: list[PartHead] = []
-        self._jobs = list_jobs(corpus, self.listing, options, scratch)
+        self._jobs = list_jobs(corpus, self.listing, options, place.scratch)
 
     def run(self, engine: Engine) -> list[PartHead]:
         """Run what is open; all parts' heads, train first, then by split and shard."""
@@ -226,10 +226,14 @@ class _Jobs:
         self._refuse_many()
 
     def _finished(self, job: Job) -> PartHead | None:
+        """What an earlier call made of a job, if all of it is there; else it is made again."""
         head = read_head(part_path(self._work, job.split, job.shard))
-        if head is not None and head.segment != job.digest:
+        if head is None or head.stem != job.stem:
+            return None
+        if head.segment != job.digest:
             raise self.listing.changed(f"those of shard {job.stem}")
-        return head
+        sizes = {name: file_size(self._stage / name) for name in head.file_bytes}
+        return head if sizes == head.file_bytes else None
 
     def _count(self, head: PartHead) -> None:
         if head.rejects:

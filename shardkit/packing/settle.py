@@ -7,7 +7,6 @@ and only the last of them removes the marker.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -26,11 +25,13 @@ from shardkit.index import (
     is_field_name,
     read_info,
 )
+from shardkit.packing.journal import read_record, write_record
 from shardkit.storage import atomic_write, fsync_path, show_path
 
 REJECTED_NAME = "rejected.jsonl"
 LOCK_NAME = "lock"
 STAGE_NAME = "new"
+SCRATCH_NAME = "scratch"
 _MARKER = "whole.json"
 _LAST_MARKER = ".packing.json"
 """What the marker is called, beside shardkit.json, while the work folder itself is removed."""
@@ -104,7 +105,7 @@ def mark_whole(dest: Path, whole: Whole, info: bytes) -> None:
             )
     work = dest / WORK_NAME
     atomic_write(work / STAGE_NAME / INDEX_NAME, [info])
-    atomic_write(work / _MARKER, [json.dumps(asdict(whole)).encode()])
+    write_record(work / _MARKER, asdict(whole))
 
 
 def is_marked(dest: Path) -> bool:
@@ -115,17 +116,15 @@ def read_marker(dest: Path) -> Whole | None:
     """The marker, if there is one. Raises ResumeError if it is damaged."""
     for path in (dest / WORK_NAME / _MARKER, dest / _LAST_MARKER):
         try:
-            whole = Whole(**json.loads(path.read_bytes()))
-            if not all(map(_is_plain, (*whole.old, *whole.new))):
-                raise ValueError("a name leaves the folder")
-            return whole
+            record = read_record(path)
         except FileNotFoundError:
             continue
-        except (ValueError, TypeError, RecursionError) as error:
+        if record is None or not all(map(_is_plain, (*record["old"], *record["new"]))):
             raise ResumeError(
-                f"{show_path(path)}, the record of a finished pack, is damaged"
-                f" ({type(error).__name__}); pass --overwrite to pack again"
-            ) from error
+                f"{show_path(path)}, the record of a finished pack, is damaged; pass --overwrite to"
+                " pack again"
+            )
+        return Whole(**record)
     return None
 
 
