@@ -7,6 +7,7 @@ import os
 import selectors
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -27,7 +28,7 @@ class Engine(Protocol):
     def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[PartHead]:
         """Run all jobs, yielding each one's part as it is done, in any order.
 
-        Jobs are drawn only as there is room for them. The first error stops the rest.
+        Jobs may be drawn long before they run. The first error stops the rest.
         """
 
     def __enter__(self) -> Engine: ...
@@ -141,17 +142,20 @@ class Processes:
             raise
 
     def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[PartHead]:
-        waiting = iter(jobs)
+        """Draws all jobs while the first of them run: then the total is known early."""
+        unlisted, listed = iter(jobs), deque[Job]()
         exhausted = False
-        while not exhausted or any(worker.held for worker in self._workers):
+        while not exhausted or listed or any(worker.held for worker in self._workers):
             worker = min(self._workers, key=lambda w: len(w.held))
-            can_send = not exhausted and len(worker.held) < self.IN_HAND
-            if can_send and (job := next(waiting, None)) is not None:
-                worker.held.append(job)
-                worker.send(asdict(job))
-            elif can_send:
-                exhausted = True
-            yield from self._collect(progress, wait=not can_send)
+            can_send = bool(listed) and len(worker.held) < self.IN_HAND
+            if can_send:
+                worker.held.append(listed[0])
+                worker.send(asdict(listed.popleft()))
+            elif not exhausted:
+                job = next(unlisted, None)
+                exhausted = job is None
+                listed += [] if job is None else [job]
+            yield from self._collect(progress, wait=exhausted and not can_send)
 
     def _collect(self, progress: Progress, wait: bool) -> Iterator[PartHead]:
         for key, _ in self._selector.select(None if wait else 0):

@@ -200,13 +200,13 @@ class _Jobs:
 
     def run(self, engine: Engine) -> list[PartHead]:
         """Run what is open; all parts' heads, train first, then by split and shard."""
-        # Resumed, a changed input is refused before any work. One worker lists before it packs
-        # in any case, and so knows the total; several pack while the listing goes on.
+        # Resumed, a changed input is refused before any work, and the bar begins where it was. One
+        # worker lists before it packs in any case; several pack while the listing goes on.
+        jobs = self._open()
         if self.listing.is_resumed or self._options.num_workers == 1:
-            self._jobs = iter(list(self._jobs))
-            self._progress.expect(self.listing.num_entries)
+            jobs = iter(list(jobs))
         heads = []
-        for head in engine.run(self._open(), self._progress):
+        for head in engine.run(jobs, self._progress):
             heads.append(head)
             self._count(head)
         heads += self.resumed
@@ -221,6 +221,7 @@ class _Jobs:
                 if head.rejects and self._options.on_error == "fail":
                     raise SampleError(": ".join(head.rejects[0]))
                 self.resumed.append(head)
+                self._progress.skip(job.num_entries)
                 self._count(head)
         self._progress.expect(self.listing.num_entries)
         self._refuse_many()
