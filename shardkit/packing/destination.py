@@ -111,7 +111,8 @@ class Destination:
         if self._whole is None or self._overwrite:
             return None
         tidy(self.dest)
-        if _change(self._whole.packed, lasting):
+        was = self._whole.packed
+        if _changed_input(was["inputs"], lasting["inputs"]) or _change(was, lasting):
             raise self._taken()
         return self._whole.result
 
@@ -137,6 +138,11 @@ class Destination:
                 " start afresh"
             )
         self.stage.mkdir(exist_ok=True)
+        if changed := _changed_input(started["inputs"], lasting["inputs"]):
+            raise ResumeError(
+                f"input files changed since this pack was started: {changed}; restore them, or pass"
+                " --overwrite to start afresh"
+            )
         if change := _change(started, lasting):
             raise ResumeError(
                 f"{show_path(self.dest)} holds a pack started with other options: {change};"
@@ -182,6 +188,17 @@ def _refuse_overlap(dest: Path, source: Path) -> None:
             f"the destination {show_path(dest)} and the source {show_path(source)} overlap;"
             " choose a destination outside the source"
         )
+
+
+def _changed_input(old: dict[str, list[int]], new: dict[str, list[int]]) -> str:
+    for name in sorted(old.keys() | new.keys()):
+        if name not in old:
+            return f"{show_path(name)} was added"
+        if name not in new:
+            return f"{show_path(name)} is gone"
+        if old[name] != new[name]:
+            return f"{show_path(name)} is another file"
+    return ""
 
 
 def _change(old: dict[str, Any], new: dict[str, Any]) -> str:

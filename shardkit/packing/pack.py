@@ -65,10 +65,14 @@ class PackResult:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where samples came from: ``corpus`` of shardkit.json, and the lines of rejected.jsonl."""
+    """Where samples came from: ``corpus`` of shardkit.json, and the lines of rejected.jsonl.
+
+    ``inputs`` is file -> what changes when it does, where the corpus's runs do not say.
+    """
 
     corpus: dict[str, Any]
     rejected: bytes = b""
+    inputs: dict[str, list[int]] = field(default_factory=dict)
 
 
 def pack(
@@ -136,7 +140,8 @@ def run_pack(
     """
     with os_errors(f"packing into {dest}"), ExitStack() as stack:
         place = stack.enter_context(Destination(dest, source, options.overwrite))
-        lasting = {"corpus": corpus.spec(), "options": options.lasting()}
+        inputs = origin.inputs if origin else {}
+        lasting = {"inputs": inputs, "corpus": corpus.spec(), "options": options.lasting()}
         if finished := place.finished(lasting):
             return _found_complete(place.dest, finished)
         if options.overwrite:
