@@ -16,6 +16,7 @@ from conftest import make_images, picture, tree, write
 
 import shardkit
 from shardkit.errors import DestinationError, ResumeError, StorageError
+from shardkit.packing.engine import _advice, _end
 
 KILLS = 20
 STAMP = (1, 1)
@@ -229,7 +230,8 @@ def test_a_second_packer_is_refused_while_the_first_lives(tmp_path: Path) -> Non
     assert shardkit.verify(dest, against=source).ok
 
 
-def test_a_dead_worker_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_dead_worker_is_said(how: signal.Signals, tmp_path: Path) -> None:
     source = make_images(tmp_path / "source", per_class=300)
     dest = tmp_path / "dest"
     run = command(source, dest, "--to", "npy", "--shard-size", "1kB", "--workers", "2")
@@ -237,12 +239,19 @@ def test_a_dead_worker_is_said(tmp_path: Path) -> None:
     while not list((dest / ".packing").glob("*.part")):
         time.sleep(0.001)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    os.kill(int(children[0]), signal.SIGKILL)
+    os.kill(int(children[0]), how)
     _, stderr = process.communicate(timeout=20)
     assert process.returncode == 1
     line = stderr.decode()
-    assert line.count("\n") == 1 and "worker was killed by signal 9" in line, line
+    said = f"worker was killed by signal {int(how)} ({how.name})"
+    assert line.count("\n") == 1 and said in line, line
+    assert ("memory" in line) == (how == signal.SIGKILL)
     assert not (dest / "shardkit.json").exists()
+
+
+def test_an_exit_status_is_said() -> None:
+    assert _end(3) == "ended with exit status 3" and _advice(3) == ""
+    assert _end(-64) == "was killed by signal 64 (SIGRTMAX)"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting a small tmpfs needs root")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 from collections import deque
@@ -100,10 +101,9 @@ class _Worker:
     def _death(self) -> DataError:
         code = self.process.wait()
         where = f" while packing {self.held[0].stem}" if self.held else ""
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         return StorageError(
-            f"a packing worker {how}{where}; if memory ran out, use fewer --workers or a smaller"
-            " --shard-size; run the same command again to go on"
+            f"a packing worker {_end(code)}{where}{_advice(code)}; run the same command again to go"
+            " on"
         )
 
     def stop(self) -> None:
@@ -186,6 +186,20 @@ def _environment() -> dict[str, str]:
     here = str(Path(shardkit.errors.__file__).parents[1])
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _end(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit status {code}"
+    names = {int(known): f" ({known.name})" for known in signal.Signals}
+    return f"was killed by signal {-code}{names.get(-code, '')}"
+
+
+def _advice(code: int) -> str:
+    if code != -signal.SIGKILL:
+        return ""
+    # How Linux ends a process when memory runs out; nothing else does it by itself.
+    return "; if memory ran out, use fewer --workers or a smaller --shard-size"
 
 
 def _rebuild(name: str, message: str) -> ShardkitError:
