@@ -164,6 +164,20 @@ def test_a_folder_in_the_way(source: Path, expected: dict[str, bytes], tmp_path:
     assert tree(dest) == expected
 
 
+@pytest.mark.parametrize("name", [".packing", ".packing/new", ".packing/scratch"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_linked_work_folder(name: str, overwrite: bool, source: Path, tmp_path: Path) -> None:
+    outside = write(tmp_path / "outside" / "file", "x").parent
+    dest = tmp_path / "dest"
+    (dest / name).parent.mkdir(parents=True)
+    (dest / name).symlink_to(outside)
+    with pytest.raises(DestinationError, match=rf"{name} is a symbolic link"):
+        shardkit.pack(source, dest, overwrite=overwrite, **OPTIONS)
+    assert tree(outside) == {"file": b"x"}
+    (dest / name).unlink()
+    shardkit.pack(source, dest, overwrite=overwrite, **OPTIONS)
+
+
 @pytest.mark.parametrize("marker", [None, {"old": ["../outside"], "new": []}])
 def test_a_damaged_marker(
     marker: dict[str, Any] | None, source: Path, old: Path, tmp_path: Path

@@ -69,6 +69,12 @@ class Destination:
         name = show_path(self.dest)
         if self.dest.exists() and not self.dest.is_dir():
             raise DestinationError(f"{name} exists and is no folder; choose another destination")
+        for path in (self.work, self.stage, self.scratch):
+            if path.is_symlink():
+                raise DestinationError(
+                    f"{show_path(path)} is a symbolic link, and packing would write and remove"
+                    " files where it points; remove it, or choose another destination"
+                )
         if self.work.is_dir() or is_marked(self.dest):
             return
         if (self.dest / INDEX_NAME).exists():
