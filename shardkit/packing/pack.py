@@ -21,6 +21,7 @@ from shardkit.corpus import open_corpus
 from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError, SampleError, TooManyRejectsError, UsageError
 from shardkit.formats import get_format
+from shardkit.formats.hdf5 import MIN_CHUNK_BYTES
 from shardkit.index import DatasetInfo
 from shardkit.indexing.assemble import assemble_split
 from shardkit.indexing.part import PartHead, part_path, read_head
@@ -157,7 +158,9 @@ def run_pack(
         if not any(head.num_rows for head in heads):
             raise CorpusError(f"nothing could be packed from {source}: every input was rejected")
         info = _assemble(place, corpus, heads, options, origin)
-        result = _result(place.dest, corpus, info, heads, jobs, time.perf_counter() - started)
+        result = _result(
+            place.dest, corpus, info, heads, jobs, options, time.perf_counter() - started
+        )
         place.finish(info, lasting, {**asdict(result), "dest": ""})
         return replace(result, seconds=time.perf_counter() - started)
 
@@ -296,6 +299,7 @@ def _result(
     info: DatasetInfo,
     heads: list[PartHead],
     jobs: _Jobs,
+    options: PackOptions,
     seconds: float,
 ) -> PackResult:
     splits = info.splits.values()
@@ -313,4 +317,15 @@ def _result(
         resumed_shards=len(jobs.resumed),
         seconds=seconds,
         ignored=dict(corpus.ignored),
+        notes=_notes(options, heads),
     )
+
+
+def _notes(options: PackOptions, heads: list[PartHead]) -> list[str]:
+    stored = (encoding for head in heads for encoding in head.encodings.values())
+    if options.compression is None or any("codec" in encoding for encoding in stored):
+        return []
+    return [
+        "compression had no effect: no field holds arrays of one shape with"
+        f" {MIN_CHUNK_BYTES} bytes or more each"
+    ]
