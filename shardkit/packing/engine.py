@@ -73,6 +73,8 @@ class _Worker:
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # Without a stderr of ours, its number may be that of any file we have open.
+            stderr=subprocess.DEVNULL if sys.stderr is None else None,
             pass_fds=[lock_fd],
             env=_environment(),
         )
