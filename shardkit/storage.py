@@ -84,6 +84,11 @@ def fsync_path(path: Path) -> None:
         os.close(fd)
 
 
+def file_size(path: Path) -> int:
+    """Bytes of a file; -1 if it is no file, or is not there."""
+    return path.stat().st_size if path.is_file() else -1
+
+
 def temp_name(name: str) -> str:
     """What a file is called while it is not whole."""
     return f".{name}.tmp"
@@ -119,6 +124,16 @@ def _read_full(file: Any, buffer: memoryview) -> int:
     return done
 
 
+def _above_stdio(fd: int) -> int:
+    """The same open file as 3 or more: where stdin, stdout or stderr was closed, it took their
+    number, and a child process gets its pipes, not this file, under those."""
+    if fd > 2:
+        return fd
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(fd)
+    return moved
+
+
 class Lock:
     """An advisory lock on a file, held until closed or until every process that has it is gone.
 
@@ -140,7 +155,7 @@ class Lock:
 
     def _try(self, path: Path) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.fd = _above_stdio(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
         try:
             fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The last holder removes the file when done: a lock on a removed file is none.

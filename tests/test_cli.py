@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import numpy as np
 import pytest
 from conftest import make_arrays, make_images, make_pairs, picture, tree, write
 
@@ -205,6 +206,7 @@ PACK_KEYS = [
     "resumed_shards",
     "seconds",
     "ignored",
+    "notes",
 ]
 
 JSON = {
@@ -444,6 +446,18 @@ def test_a_bad_input_is_one_line(run: Run, tmp_path: Path) -> None:
     got = run("pack", "pictures", "--to", "npy")
     assert got.code == 1 and got.out == ""
     assert got.err.count("\n") == 1 and "lines  .jpg" in got.err
+
+
+def test_compression_of_nothing_is_said(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "arrays").mkdir()
+    np.save(tmp_path / "arrays" / "a.npy", np.zeros((64, 2), np.int16))
+    compress = ["--to", "hdf5", "--compression", 3]
+    assert "no effect" not in run("pack", "arrays", *compress).out
+    what = "no field holds arrays of one shape with 256 bytes or more each"
+    said = f"  compression had no effect: {what}"
+    assert said in run("pack", "pictures", *compress).out.splitlines()
+    assert said in run("convert", "pictures-hdf5", "x", *compress).out.splitlines()
+    assert json.loads(run("pack", "pictures", "y", *compress, "--json").out)["notes"] == [said[2:]]
 
 
 # --- states of a destination --------------------------------------------------------------

@@ -71,3 +71,5 @@ def echo_pack(result: PackResult, verb: str) -> None:
     if result.num_rejects:
         listed = show_path(result.dest / "rejected.jsonl")
         click.echo(f"  {count(result.num_rejects, 'input')} rejected: {listed}")
+    for note in result.notes:
+        click.echo(f"  {note}")
