@@ -303,3 +303,20 @@ def test_a_failed_pack_keeps_a_folder_it_did_not_make(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not an image"):
         shardkit.pack(tmp_path / "in", tmp_path / "mine", to="npy", workers=1)
     assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_a_relative_path_outlives_a_change_of_folder(
+    container: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = make_pairs(tmp_path / "in")
+    shardkit.pack(source, tmp_path / "out", to=container, **OPTIONS)
+    monkeypatch.chdir(tmp_path)
+    ds = shardkit.open("out")
+    assert ds.find(ds.keys()[2]) == 2
+    unread = shardkit.open("out")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    wanted = shardkit.open(tmp_path / "out")[3]
+    for held in (ds, unread, pickle.loads(pickle.dumps(ds)), unread.select([0, 3])):
+        assert same(held[min(3, len(held) - 1)], wanted)
+        assert held.find("0000") == 0

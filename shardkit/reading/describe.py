@@ -107,7 +107,7 @@ def _how_to_open(path: Path, place: Located) -> list[str]:
     name, split = next(iter(place.info.splits.items()))
     first = next(iter(place.info.fields), KEY)
     shard = path / container_of(place.info).file_of(split.stem(0), first)
-    if place.folder != path:  # others' tars: what we call a shard is a link
+    if place.folder != path.absolute():  # others' tars: what we call a shard is a link
         shard = Path(os.path.realpath(place.folder / shard.name))
     others = {
         "lmdb": "lmdb.open({!r}, subdir=False, readonly=True, lock=False)",
