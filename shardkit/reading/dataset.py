@@ -12,7 +12,7 @@ import numpy as np
 from shardkit.errors import UsageError
 from shardkit.index import DatasetInfo
 from shardkit.indexing.locate import Located, locate
-from shardkit.reading.values import Column, Decode, read_column
+from shardkit.reading.values import Column, Decode, own_values, read_column
 from shardkit.sample import KEY
 from shardkit.shards import Gather, Rows, ShardReader
 from shardkit.storage import show_path
@@ -25,9 +25,10 @@ class Dataset:
 
     A torch map-style dataset: ``len(ds)``, ``ds[i]``, ``ds.__getitems__(rows)``; give it to a
     ``torch.utils.data.DataLoader`` as it is. Pickles, forks and spawns freely: files are mapped on
-    first use in each process. Values are read-only views of mapped files where they need no
-    decoding; ``bytes(value)`` copies one. A shard that is truncated *while it is mapped* ends the
-    process (SIGBUS), as with every memory map.
+    first use in each process. ``ds[i]`` gives plain Python values, which pickle through workers;
+    ``read`` gives read-only views of mapped files where no decoding is needed, which is faster:
+    ``bytes(value)`` copies one. A shard that is truncated *while it is mapped* ends the process
+    (SIGBUS), as with every memory map.
 
     Args:
         path: folder of a dataset, or of WebDataset tars made by others, or one such tar.
@@ -145,14 +146,17 @@ class Dataset:
         return offsets
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        """One sample: its ``__key__`` and the fields it has."""
+        """One sample: its ``__key__`` and the fields it has, each a value of its own."""
         return self.__getitems__([row])[0]
 
     def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Samples as torch's DataLoader asks for them: one read for the whole batch."""
         numbers = [self._wrap(row) for row in rows]
         batch = self._gather(numbers)
-        columns = {name: read_column(self.reader, batch, name, self.decode) for name in self.fields}
+        columns = {
+            name: own_values(name, read_column(self.reader, batch, name, self.decode))
+            for name in self.fields
+        }
         keys = [self.reader.index.name(row)[0] for row in batch.rows.tolist()]
         return [
             {KEY: key.decode(errors="surrogateescape")}
