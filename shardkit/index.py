@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import xxhash
 from shardkit.encoding import Encoding
 from shardkit.errors import FormatError, IndexFileError, ShardMissingError
 from shardkit.mapping import map_file
+from shardkit.sample import SPLIT_NAMES
 from shardkit.storage import os_errors, show_path
 
 VERSION = 1
@@ -240,6 +242,18 @@ def is_shard_file(split: str, shard: int, name: object) -> bool:
         and name.startswith(f"{split}-{shard:05d}.")
         and SHARD_FILE.fullmatch(name) is not None
     )
+
+
+def strays(info: DatasetInfo, names: Iterable[str]) -> list[str]:
+    """Those file names, sorted, that only a file of a dataset may bear, and none of this one does.
+
+    ``train-*.tar`` would take a stray shard for one of the dataset's.
+    """
+    listed: set[str] = set()
+    for split in info.splits.values():
+        listed.update(split.files, *(shard.file_bytes for shard in split.shards))
+    ours = {f"{name}.{kind}" for name in SPLIT_NAMES for kind in INDEX_KINDS}
+    return sorted(n for n in names if n not in listed and (n in ours or SHARD_FILE.fullmatch(n)))
 
 
 def read_info(folder: Path) -> DatasetInfo:

@@ -322,9 +322,20 @@ def test_swapped_between_splits(tmp_path: Path, container: str) -> None:
 
 
 def test_other_files_are_nobodys_business(dataset: Path) -> None:
-    write(dataset / "README", "mine")
-    write(dataset / "train-00099.tar", "mine")
+    for name in ("README", "train-00099.txt", "coco.names", "x.tar", "sub/train-00099.tar"):
+        write(dataset / name, "mine")
     assert shardkit.verify(dataset).ok
+
+
+def test_files_that_pass_for_ours(dataset: Path, source: Path) -> None:
+    """``train-*.tar`` would read them; all else is checked and compared all the same."""
+    names = ["test.rows", "train-00000.png.npy", "train-00099.tar", "val-00000.lmdb"]
+    for name in names:
+        write(dataset / name, "stray")
+    what = "looks like a part of this dataset and is not listed in it; remove or rename it"
+    result = shardkit.verify(dataset, against=source)
+    assert result.problems == [Problem(name, what) for name in names]
+    assert result.num_compared == result.num_samples == 13
 
 
 def test_counts(dataset: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import xxhash
 
 from shardkit.errors import FormatError
-from shardkit.index import INDEX_NAME, SplitInfo, is_sealed, read_index
+from shardkit.index import INDEX_NAME, SplitInfo, is_sealed, read_index, strays
 from shardkit.indexing.locate import Located, locate
 from shardkit.mapping import map_file
 from shardkit.progress import Progress
@@ -100,12 +101,15 @@ def verify(
             check.index()
         for check in checks:
             check.shards()
+        found = strays(place.info, os.listdir(place.folder))
     if originals is not None and result.ok:
         with Progress("comparing", progress) as bar:
             bar.expect(result.num_samples)
             for where, what in originals.differences(bar):
                 result.problems.append(Problem(where, what))
         result.num_compared = originals.num_compared
+    what = "looks like a part of this dataset and is not listed in it; remove or rename it"
+    result.problems += [Problem(name, what) for name in found]
     return result
 
 
