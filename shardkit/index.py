@@ -185,6 +185,7 @@ def parse_info(data: bytes, where: str) -> DatasetInfo:
         AttributeError,
         IndexError,
         RecursionError,
+        MemoryError,
         FormatError,
     ) as error:
         what = f"{type(error).__name__} {error}"[:200]

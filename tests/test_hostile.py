@@ -666,6 +666,51 @@ def test_an_array_under_the_encoding_of_another_kind(originals: Path, tmp_path: 
                 use(dataset, tmp_path)
 
 
+GIANT = 4 << 30
+TOO_MUCH = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+import shardkit, test_hostile
+for path, field in zip(sys.argv[1:], ("jpg", "npy")):
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + test_hostile.GIANT // 4 * 5, -1))
+    for decode in (True, False):
+        try:
+            shardkit.open(path, decode=decode)[0]
+        except shardkit.errors.DataError as error:
+            print(error)
+    if field == "jpg":  # a view costs nothing
+        assert len(shardkit.open(path).read([0])["jpg"][0]) == test_hostile.GIANT // 2
+    resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+"""
+
+
+def test_more_than_memory(originals: Path, tmp_path: Path) -> None:
+    """Sparse files cost their maker nothing: what does not fit into memory is an error of ours."""
+    for kind, field in (("images", "jpg"), ("arrays", "npy")):
+        dataset = shutil.copytree(originals / f"{kind}-npy", tmp_path / kind)
+        raw = load(dataset)
+        shard = f"train-00000.{field}.npy"
+        os.truncate(dataset / shard, GIANT)
+        _shards(raw)[0][2][shard] = GIANT
+        if field == "npy":
+            giant = Encoding("array", "<i2", (GIANT // 4,)).to_json()
+            raw["splits"]["train"]["layouts"][0]["npy"] = giant
+        write_sealed(dataset, raw)
+
+        def change(table: np.ndarray[Any, Any], field: str = field) -> None:
+            table[f"{field}.size"][0] = GIANT // 2
+
+        forge_rows(dataset, change)
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    command = [sys.executable, "-c", TOO_MUCH, str(tmp_path / "images"), str(tmp_path / "arrays")]
+    env = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("more than memory") == 4, done.stdout
+
+
 BOMB = zlib.compress(bytes(100 << 20), 9)
 
 
@@ -681,6 +726,18 @@ def test_zlib_bombs(data: bytes) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_shapes_that_no_zlib_data_can_fill() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match=f"{len(BOMB)} bytes of zlib data cannot inflate to"):
+            inflate(BOMB, 2**50)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert len(inflate(BOMB, 100 << 20)) == 100 << 20  # the densest there is
+    assert inflate(zlib.compress(b""), 0) == b""
 
 
 def test_a_bomb_in_a_chunk(originals: Path, tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shardkit.errors import UsageError
+from shardkit.errors import DataError, UsageError
 from shardkit.index import DatasetInfo
 from shardkit.indexing.locate import Located, locate
 from shardkit.reading.values import Column, Decode, own_values, read_column
@@ -111,7 +112,10 @@ class Dataset:
             IndexError: a row outside the dataset. DataError: a sample is damaged.
         """
         batch = self._gather(rows)
-        return {name: read_column(self.reader, batch, name, self.decode) for name in self.fields}
+        with _memory_errors(self, len(batch.rows)):
+            return {
+                name: read_column(self.reader, batch, name, self.decode) for name in self.fields
+            }
 
     def read_into(
         self, rows: Sequence[int] | Rows, field: str, out: np.ndarray[Any, np.dtype[np.uint8]]
@@ -153,10 +157,11 @@ class Dataset:
         """Samples as torch's DataLoader asks for them: one read for the whole batch."""
         numbers = [self._wrap(row) for row in rows]
         batch = self._gather(numbers)
-        columns = {
-            name: own_values(name, read_column(self.reader, batch, name, self.decode))
-            for name in self.fields
-        }
+        with _memory_errors(self, len(rows)):
+            columns = {
+                name: own_values(name, read_column(self.reader, batch, name, self.decode))
+                for name in self.fields
+            }
         keys = [self.reader.index.name(row)[0] for row in batch.rows.tolist()]
         return [
             {KEY: key.decode(errors="surrogateescape")}
@@ -235,6 +240,18 @@ class Dataset:
         Does nothing on platforms without ``madvise``.
         """
         self.reader.announce(self.reader.gather(self._real(rows)), self.fields)
+
+
+@contextmanager
+def _memory_errors(dataset: Dataset, num_rows: int) -> Iterator[None]:
+    """A hostile index makes much of little: many rows of one range, arrays of sparse files."""
+    try:
+        yield
+    except MemoryError as error:
+        raise DataError(
+            f"{dataset!r}: the values of {num_rows} rows are more than memory; read fewer at a"
+            " time, or look for damage with `shardkit verify`"
+        ) from error
 
 
 def _row_numbers(rows: Sequence[int] | Rows) -> Rows:
