@@ -181,9 +181,18 @@ def _parse_npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bo
     # numpy lets through what its parser raises: SyntaxError, TokenError, RecursionError ...
     except Exception as error:
         raise FormatError(f"damaged .npy header: {type(error).__name__}") from error
-    if dtype.hasobject:
-        raise FormatError("a .npy of Python objects holds pickles, which shardkit never reads")
     return dtype, shape, fortran
+
+
+PICKLED = "a .npy of Python objects holds pickles, which shardkit never reads"
+
+
+def holds_pickles(value: Value) -> bool:
+    """Whether this is a ``.npy`` of Python objects; what is no ``.npy`` holds none."""
+    try:
+        return _parse_npy_header(bytes(value[: npy_header_size(value)]))[0].hasobject
+    except FormatError:
+        return False
 
 
 def parse_npy(value: Value) -> np.ndarray[Any, Any]:
@@ -194,6 +203,8 @@ def parse_npy(value: Value) -> np.ndarray[Any, Any]:
     """
     start = npy_header_size(value)
     dtype, shape, fortran = _parse_npy_header(bytes(value[:start]))
+    if dtype.hasobject:
+        raise FormatError(PICKLED)
     if len(value) - start != dtype.itemsize * math.prod(shape):
         raise FormatError(f".npy data of {len(value) - start} bytes does not fit {dtype}{shape}")
     if not dtype.itemsize:  # 10**13 of them fit in a header, and numpy loops over each

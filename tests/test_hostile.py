@@ -602,7 +602,19 @@ NPY = {
 }
 
 
-@pytest.mark.parametrize("case", NPY)
+PICKLES = [case for case in NPY if "pickle" in case]
+
+
+@pytest.mark.parametrize("case", PICKLES)
+@pytest.mark.parametrize("corpus", ["paired", "arrays"])
+def test_pickles_are_not_packed(tmp_path: Path, corpus: str, case: str) -> None:
+    write(tmp_path / "in" / "0.emb.npy", NPY[case])
+    write(tmp_path / "in" / "0.txt", "x")
+    with pytest.raises(DataError, match=r"0\.emb\.npy: a \.npy of Python objects holds pickles"):
+        shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", corpus=corpus, **OPTIONS)
+
+
+@pytest.mark.parametrize("case", [case for case in NPY if case not in PICKLES])
 def test_hostile_npy_values(
     tmp_path: Path, container: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from shardkit.corpus.files import Folder, Reason, read_files, walk
 from shardkit.corpus.folders import Root, find_roots, nothing_found
 from shardkit.corpus.images import not_image
 from shardkit.corpus.names import encode, join
+from shardkit.encoding import PICKLED, holds_pickles
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
 from shardkit.index import is_field_name
@@ -129,6 +130,8 @@ def make_row(
         field = field_of(name, value)
         if field is None:
             return row, (name, not_image(value))
+        if field.rpartition(".")[2] == "npy" and holds_pickles(value):
+            return row, (name, PICKLED)
         if field in row:
             other = show_path(row[field][0])
             return row, (name, f"is field {field!r} of its sample, and so is {other}; remove one")
