@@ -9,6 +9,7 @@ when opened, byte ranges when used.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,12 +21,13 @@ import xxhash
 
 from shardkit.encoding import Encoding
 from shardkit.errors import FormatError, IndexFileError, ShardMissingError
-from shardkit.mapping import map_file
+from shardkit.mapping import map_file, read_file
 from shardkit.sample import SPLIT_NAMES
 from shardkit.storage import os_errors, show_path
 
 VERSION = 1
 INDEX_NAME = "shardkit.json"
+REJECTED_NAME = "rejected.jsonl"
 WORK_NAME = ".packing"
 INDEX_KINDS = ("rows", "names", "find", "sums")
 """Endings of the files that index a split."""
@@ -277,6 +279,16 @@ def read_index(folder: Path) -> bytes:
     if size > MAX_INDEX_BYTES:
         raise IndexFileError(f"{show_path(path)} is over {MAX_INDEX_BYTES} bytes; refusing to read")
     return data
+
+
+def read_rejected(folder: Path) -> bytes:
+    """The bytes of ``rejected.jsonl``, a line for each input that was skipped; there may be none.
+
+    Raises:
+        IndexFileError: it is no regular file, or too large to be one of ours.
+    """
+    path = folder / REJECTED_NAME
+    return read_file(path, MAX_INDEX_BYTES) if os.path.lexists(path) else b""
 
 
 def _hint(folder: Path) -> str:

@@ -551,6 +551,27 @@ def test_other_sizes(dataset: Path, tmp_path: Path, kind: str, size: int) -> Non
         assert any("train.sums has" in message for message in refused)
 
 
+REJECTED: dict[str, Callable[[Path], object]] = {
+    "a FIFO": os.mkfifo,
+    "a folder": Path.mkdir,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link to nothing": lambda path: path.symlink_to("nowhere"),
+    "huge": lambda path: [path.touch(), os.truncate(path, 1 << 40)],
+    "nested deeply": lambda path: path.write_bytes(b"[" * 1_000_000),
+    "no text": lambda path: path.write_bytes(b"\xff"),
+    "no path": lambda path: path.write_bytes(b"{}\n"),
+}
+
+
+@pytest.mark.parametrize("case", REJECTED)
+def test_hostile_list_of_rejects(originals: Path, tmp_path: Path, case: str) -> None:
+    dataset = shutil.copytree(originals / "pairs-npy", tmp_path / "dataset")
+    REJECTED[case](dataset / "rejected.jsonl")
+    with pytest.raises(DataError, match=r"dataset/rejected\.jsonl "):
+        shardkit.verify(dataset, against=originals / "pairs")
+    assert shardkit.verify(dataset).ok
+
+
 # --- values -------------------------------------------------------------------------------
 
 

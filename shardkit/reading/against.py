@@ -14,11 +14,11 @@ import numpy as np
 from shardkit.corpus import CORPORA, open_corpus
 from shardkit.corpus.base import Run
 from shardkit.errors import CorpusError, IndexFileError
-from shardkit.index import DatasetInfo
+from shardkit.index import REJECTED_NAME, DatasetInfo, read_rejected
 from shardkit.progress import Progress
 from shardkit.sample import SampleBatch, Value, unpack_paths
 from shardkit.shards import PIECE_ROWS, ShardReader, num_that_fit
-from shardkit.storage import os_errors, show_path
+from shardkit.storage import show_path
 
 Difference = tuple[str, str]
 """(where, what)."""
@@ -44,7 +44,7 @@ class Originals:
         self._corpus = open_corpus(source, kind, text_field=info.corpus.get("text_field"))
         self._source = source
         self._is_part = "limit" in info.corpus
-        self._left_out = _rejected(folder / "rejected.jsonl")
+        self._left_out = _rejected(folder)
         self._folder = folder
         self._info = info
         self._readers: dict[str, ShardReader] = {}
@@ -127,17 +127,15 @@ def _difference(original: File | None, packed: File | None) -> str:
     return "" if original[2] == packed[2] else "differs from the original"
 
 
-def _rejected(path: Path) -> set[str]:
+def _rejected(folder: Path) -> set[str]:
     """What ``rejected.jsonl`` names.
 
     Raises:
         IndexFileError: it is damaged.
     """
-    if not path.exists():
-        return set()
-    with os_errors(f"reading {show_path(path)}"):
-        lines = path.read_bytes().splitlines()
+    lines = read_rejected(folder).splitlines()
     try:
         return {str(json.loads(line)["path"]) for line in lines}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise IndexFileError(f"{show_path(path)} is damaged: {error}") from error
+    except (ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
+        where = show_path(folder / REJECTED_NAME)
+        raise IndexFileError(f"{where} is damaged: {error}") from error
