@@ -338,6 +338,17 @@ def test_files_that_pass_for_ours(dataset: Path, source: Path) -> None:
     assert result.num_compared == result.num_samples == 13
 
 
+def test_a_dataset_of_links(dataset: Path, source: Path) -> None:
+    """As download caches keep them: every file is a link to one elsewhere, named by its hash."""
+    for number, path in enumerate(sorted(dataset.iterdir())):
+        blob = dataset.parent / "blobs" / f"{number:032x}"
+        blob.parent.mkdir(exist_ok=True)
+        path.rename(blob)
+        path.symlink_to(f"../blobs/{blob.name}")
+    assert shardkit.verify(dataset, against=source).ok
+    assert len(shardkit.open(dataset, verify=True).read(range(13))["jpg"]) == 13
+
+
 def test_counts(dataset: Path) -> None:
     result = shardkit.verify(dataset)
     assert result.ok and result.has_checksums and result.num_samples == 13
