@@ -190,6 +190,15 @@ def test_verify_against_others(packed: Run, tmp_path: Path) -> None:
     )
 
 
+def test_verify_against_the_wrong_folder(packed: Run, tmp_path: Path) -> None:
+    for i in range(30):
+        write(tmp_path / "wrong" / "k" / f"{i:02d}.jpg", picture(i))
+    *lines, more, verdict = packed("verify", "pictures-npy", "--against", "wrong").out.splitlines()
+    assert lines == [f"BROKEN sample 'k/{i:02d}': is not in the dataset" for i in range(20)]
+    assert more == "and 46 more; --json lists all"
+    assert verdict == "pictures-npy: 66 problems (36 samples, SIZE; 0 compared with wrong)"
+
+
 # --- for machines -------------------------------------------------------------------------
 
 PACK_KEYS = [
@@ -215,6 +224,7 @@ JSON = {
         "ok",
         "num_samples",
         "num_bytes",
+        "is_compared",
         "num_compared",
         "has_checksums",
         "problems",

@@ -501,6 +501,23 @@ def test_against_options_that_move_samples(make: object, tmp_path: Path) -> None
     assert result.ok and result.num_compared == 3
 
 
+def test_against_splits_of_equal_names(tmp_path: Path) -> None:
+    """What was left out of one split is not looked for in another that has that name too."""
+    for split, seed in (("train", 0), ("val", 50)):
+        for i in range(4):
+            write(tmp_path / "in" / split / "k" / f"{i}.jpg", picture(seed + i))
+    write(tmp_path / "in" / "train" / "k" / "0.jpg", "no picture")
+    options = {**OPTIONS, "on_error": "skip", "max_rejects": 0.5}
+    shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", **options)
+    shardkit.pack(tmp_path / "in", tmp_path / "two", to="npy", limit=2, **options)
+    write(tmp_path / "in" / "train" / "k" / "0.jpg", picture(9))  # mended since
+    result = shardkit.verify(tmp_path / "out", against=tmp_path / "in")
+    assert result.ok and result.num_compared == 7, said(result)
+    (tmp_path / "in" / "val" / "k" / "3.jpg").rename(tmp_path / "in" / "train" / "k" / "7.jpg")
+    result = shardkit.verify(tmp_path / "two", against=tmp_path / "in")
+    assert result.ok and result.num_compared == 3, said(result)
+
+
 def test_against_a_changed_line(tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", '{"t": "a"}\n{"t": "b"}\n{"t": "c"}\n')
     shardkit.pack(source, tmp_path / "lines", to="npy", **OPTIONS)

@@ -77,7 +77,7 @@ class Originals:
     def _compare(self, split: str, batch: SampleBatch, i: int) -> Iterator[Difference]:
         key = batch.keys[i]
         original = _files(key, batch.paths[i], batch.fields(i))
-        found = self._find(split, key)
+        found = self._find(split, key, batch.paths[i])
         if found is None:
             named = {key.decode(errors="backslashreplace")}
             named |= {os.fsdecode(path) for path, _, _ in original.values()}
@@ -93,13 +93,21 @@ class Originals:
             if what := _difference(original.get(field), packed.get(field)):
                 yield self._readers[name].where(row), f"its {field} {what}"
 
-    def _find(self, split: str, key: bytes) -> tuple[str, int] | None:
-        # --val-fraction moves samples to another split than the input's own.
+    def _find(self, split: str, key: bytes, paths: bytes) -> tuple[str, int] | None:
+        """Split and row of the sample of this key that these paths, encoded, became."""
         for name in sorted(self._readers, key=lambda name: name != split):
-            row = self._readers[name].index.find(key)
-            if row is not None:
+            index = self._readers[name].index
+            row = index.find(key)
+            # --val-fraction moves samples to another split than the input's own; one of an equal
+            # name that was there before came from other files.
+            if row is not None and (name == split or _share_a_path(index.name(row)[1], paths)):
                 return name, row
         return None
+
+
+def _share_a_path(one: bytes, other: bytes) -> bool:
+    """Whether two samples of one key came from a common file."""
+    return not set(one.split(b"\0")).isdisjoint(other.split(b"\0"))
 
 
 def _pieces(runs: Iterator[Run]) -> Iterator[Run]:

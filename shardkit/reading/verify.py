@@ -53,12 +53,14 @@ class VerifyResult:
 
     Attributes:
         num_samples, num_bytes: samples and bytes looked at.
-        num_compared: samples compared with the originals.
+        is_compared, num_compared: whether the originals were looked at, as they are if the
+            dataset itself is whole, and how many samples were compared with them.
         has_checksums: False for tars made by others: only sizes were looked at.
     """
 
     num_samples: int = 0
     num_bytes: int = 0
+    is_compared: bool = False
     num_compared: int = 0
     has_checksums: bool = True
     problems: list[Problem] = field(default_factory=list)
@@ -107,7 +109,7 @@ def verify(
             bar.expect(result.num_samples)
             for where, what in originals.differences(bar):
                 result.problems.append(Problem(where, what))
-        result.num_compared = originals.num_compared
+        result.is_compared, result.num_compared = True, originals.num_compared
     what = "looks like a part of this dataset and is not listed in it; remove or rename it"
     result.problems += [Problem(name, what) for name in found]
     return result
