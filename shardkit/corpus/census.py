@@ -10,7 +10,7 @@ from shardkit.corpus.arrays import ARRAY_EXTENSIONS
 from shardkit.corpus.files import walk
 from shardkit.corpus.folders import count_endings
 from shardkit.corpus.jsonl import is_jsonl
-from shardkit.corpus.names import extension
+from shardkit.corpus.names import DOCUMENTS, extension, stem
 from shardkit.corpus.text import TEXT_EXTENSIONS
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
@@ -22,11 +22,6 @@ SAMPLE_FILES = 20_000
 
 DOMINANT = 100
 """A kind wins against strays if it has this many times their files."""
-
-_DOCUMENTS = frozenset(
-    {"readme", "license", "licence", "copying", "notice", "changelog", "citation", "authors"}
-)
-"""Stems of what lies in any folder and says nothing of it: counts only if nothing else is there."""
 
 _KINDS = (
     dict.fromkeys(IMAGE_EXTENSIONS, "images")
@@ -42,7 +37,7 @@ class Census:
 
     Attributes:
         kinds: kind (``""``: unknown) -> extension -> number of files.
-        documents: the same for READMEs and the like, which are text.
+        documents: the same for READMEs and the like, which are text if nothing else is there.
         num_paired: images and arrays that have a companion of another kind under their stem.
         num_folders: folders seen, the source itself included.
         is_sample: whether there may be more files than were counted.
@@ -68,7 +63,7 @@ class Census:
             return
         found = [(name, kind_of(name)) for name in names]
         for name, kind in found:
-            if kind == "text" and _stem(name).lower() in _DOCUMENTS:
+            if kind == "text" and stem(name).lower() in DOCUMENTS:
                 self.documents[extension(name)] += 1
             else:
                 self._count(kind, extension(name), 1)
@@ -82,13 +77,9 @@ def _count_paired(found: list[tuple[str, str]]) -> int:
     kinds_of: dict[str, set[str]] = {}
     for name, kind in found:
         if "." in name:
-            kinds_of.setdefault(_stem(name), set()).add(kind)
+            kinds_of.setdefault(stem(name), set()).add(kind)
     pairable = ("images", "arrays")
-    return sum(kind in pairable and len(kinds_of[_stem(name)]) > 1 for name, kind in found)
-
-
-def _stem(name: str) -> str:
-    return name.partition(".")[0]
+    return sum(kind in pairable and len(kinds_of[stem(name)]) > 1 for name, kind in found)
 
 
 def kind_of(name: str) -> str:
