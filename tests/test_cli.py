@@ -73,7 +73,7 @@ def test_pack(run: Run, tmp_path: Path) -> None:
         0,
         f"packed 36 samples (images) into 9 shards of hdf5: {tmp_path}/pictures-hdf5\n"
         "  SIZE in, SIZE out, TIME\n"
-        "  files passed over as not of this kind: 1 .db\n"
+        "  files passed over: 1 .db\n"
         f"  next: shardkit info {tmp_path}/pictures-hdf5\n",
         "",
     )

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.corpus import files
+from shardkit.corpus import CORPORA, files, open_corpus
 from shardkit.corpus.base import Corpus, Run
 from shardkit.corpus.files import read_files, walk
 from shardkit.corpus.names import encode, extension, stems
@@ -126,9 +126,24 @@ def test_other_extensions_are_counted(tmp_path: Path) -> None:
     assert ignored == {".jpeg": 1, ".txt": 2, "": 2, ".gz": 1, ".": 1}
 
 
-def test_hidden_names_are_skipped(tmp_path: Path) -> None:
-    tree(tmp_path, {".a": b"1", ".git/x.txt": b"1", "b/.c": b"1", "b/d": b"1"})
-    assert names_of(tmp_path) == [("", []), ("b", ["d"])]
+@pytest.mark.parametrize("extensions", [None, frozenset({".jpg"})])
+def test_hidden_names_are_passed_over(tmp_path: Path, extensions: frozenset[str] | None) -> None:
+    tree(tmp_path, {".a": b"1", ".git/x.txt": b"1", "b/.c.jpg": b"1", "b/d.jpg": b"1"})
+    ignored: dict[str, int] = {}
+    found = names_of(tmp_path, extensions=extensions, ignored=ignored)
+    assert found == [("", []), ("b", ["d.jpg"])]
+    assert ignored == {"hidden": 3}
+
+
+@pytest.mark.parametrize("kind", CORPORA)
+@pytest.mark.parametrize("root", ["", "train/"])
+def test_every_corpus_counts_what_is_hidden(tmp_path: Path, kind: str, root: str) -> None:
+    names = ["x.jpg", "x.cls", "t.txt", "l.jsonl", "n.npy", ".DS_Store", ".hidden/x"]
+    source = tree(tmp_path / "in", {f"{root}k/{name}": b"{}" for name in names})
+    tree(source, {".git/x": b"1"})
+    corpus = open_corpus(source, kind)
+    list(corpus.runs(tmp_path))
+    assert corpus.ignored["hidden"] == 3
 
 
 def test_odd_names(tmp_path: Path) -> None:

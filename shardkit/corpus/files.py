@@ -1,7 +1,7 @@
 """Folders of many small files: listing them and reading them, fast.
 
 Order is fixed: within a folder names in Python's ``sorted()``; a folder's own files come before
-its sub-folders, which follow depth first. Symbolic links are followed, hidden names skipped.
+its sub-folders, which follow depth first. Symbolic links are followed, hidden names passed over.
 
 Measured on 60,000 files of 1 KB, a file: ``listdir`` + ``stat(dir_fd=)`` 2.4 us, ``open`` by
 ``dir_fd`` with one right-sized ``read`` 3.1 us. Threads make both worse (the GIL changes hands at
@@ -31,6 +31,9 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors that say something of this process, not of the file that was opened."""
 
+HIDDEN = "hidden"
+"""Where names that begin with a dot are counted; no extension is called so."""
+
 _Id = tuple[int, int]
 
 
@@ -42,6 +45,7 @@ class Folder:
         base: relative to the source; ``""`` is the source itself.
         folders: names of sub-folders.
         names, sizes, stamps: the wanted files; FIFOs, sockets and devices have size 0.
+        num_hidden: hidden files and sub-folders.
     """
 
     base: str
@@ -49,9 +53,13 @@ class Folder:
     names: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     stamps: list[int] = field(default_factory=list)
+    num_hidden: int = 0
 
     def keep(self, extensions: frozenset[str] | None, ignored: dict[str, int]) -> None:
-        """Drop files whose extension is not among ``extensions``, counting them in ``ignored``."""
+        """Drop files whose extension is not among ``extensions``, counting them in ``ignored``, and
+        what is hidden."""
+        if self.num_hidden:
+            ignored[HIDDEN] = ignored.get(HIDDEN, 0) + self.num_hidden
         if extensions is None:
             return
         seen = {name[name.rfind(".") :] for name in self.names}
@@ -78,8 +86,8 @@ def walk(
 ) -> Iterator[Folder]:
     """All folders at and below ``source/base``, empty ones too.
 
-    Files of other ``extensions`` (None: any) are counted in ``ignored``. With ``measure=False``
-    only names are listed: five times faster.
+    Files of other ``extensions`` (None: any) and hidden ones are counted in ``ignored``. With
+    ``measure=False`` only names are listed: five times faster.
 
     Raises:
         StorageError: a folder cannot be listed, a link dangles or loops.
@@ -119,7 +127,9 @@ def list_folder(source: Path, base: str, measure: bool = True) -> tuple[Folder, 
     except OSError as error:
         raise StorageError(_listing_message(path, error)) from error
     try:
-        names = sorted([name for name in os.listdir(fd) if name[0] != "."])
+        listed = os.listdir(fd)
+        names = sorted([name for name in listed if name[0] != "."])
+        found.num_hidden = len(listed) - len(names)
         (_measure if measure else _tell_apart)(fd, names, found)
         status = os.fstat(fd)
     except OSError as error:
