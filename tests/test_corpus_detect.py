@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from conftest import make_jsonl
 from test_corpus_files import JPG, no_leaks, tree
 
+import shardkit
 from shardkit.corpus import CORPORA, detect, open_corpus
 from shardkit.corpus.census import Census, take_census
-from shardkit.errors import CorpusError, StorageError
+from shardkit.encoding import npy_header
+from shardkit.errors import CorpusError, SampleError, StorageError
 
 
 def folder(root: Path, names: list[str]) -> Path:
@@ -189,11 +192,26 @@ def test_every_corpus_keeps_the_seam(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CORPORA)
-def test_a_dangling_link_is_an_error_for_every_corpus(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("link", ["far", "far.jpg", "far.jsonl", "lost in\n.x y"])
+def test_a_dangling_link_is_a_reject_of_every_corpus(tmp_path: Path, kind: str, link: str) -> None:
     """It may be a class folder: to pass it over would lose a class in silence."""
-    folder(tmp_path, ["k/a.jpg", "k/a.txt", "k/a.npy"])
-    (tmp_path / "k/a.jsonl").write_bytes(b"1\n")
-    (tmp_path / "k/far").symlink_to("nowhere")
+    array = npy_header("<i2", (0,))
+    tree(tmp_path, {"k/a.jpg": JPG, "k/a.txt": b"1", "k/a.npy": array, "k/a.jsonl": b"1\n"})
+    (tmp_path / "k" / link).symlink_to("nowhere")
     corpus = open_corpus(tmp_path, kind)
-    with pytest.raises(StorageError, match=r"k/far.* a symbolic link to nowhere"):
-        list(corpus.runs(tmp_path / "scratch"))
+    batches = [corpus.read(run, tmp_path) for run in corpus.runs(tmp_path / "scratch")]
+    assert sum(map(len, batches)) == 1
+    what = "a symbolic link to nowhere, which leads nowhere; remove it"
+    assert [reject for batch in batches for reject in batch.rejects] == [(f"k/{link}", what)]
+
+
+def test_what_leads_nowhere_fails_or_is_skipped(tmp_path: Path) -> None:
+    source = make_jsonl(tmp_path / "in")
+    (source / "far").symlink_to("nowhere")
+    (source / "c.jsonl.gz").write_bytes(b"\x1f\x8bdamaged")
+    options = {"to": "npy", "workers": 1, "max_rejects": 0.5}
+    with pytest.raises(SampleError, match=r"c\.jsonl\.gz: is damaged: .*; pass --on-error skip"):
+        shardkit.pack(source, tmp_path / "out", **options)
+    packed = shardkit.pack(source, tmp_path / "out", on_error="skip", overwrite=True, **options)
+    assert (packed.num_samples, packed.num_rejects) == (40, 2)
+    assert shardkit.verify(tmp_path / "out", against=source).ok

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from shardkit.corpus.arrays import ARRAY_EXTENSIONS
 from shardkit.corpus.base import Run
 from shardkit.corpus.files import Folder, Reason, read_files, walk
-from shardkit.corpus.folders import Root, find_roots, nothing_found
+from shardkit.corpus.folders import Root, find_roots, lost_run, nothing_found
 from shardkit.corpus.images import not_image
 from shardkit.corpus.names import DOCUMENTS, encode, extension, join, stem
 from shardkit.encoding import PICKLED, holds_pickles
@@ -62,6 +62,10 @@ class PairedCorpus:
                 if run.keys:
                     found = True
                     yield run
+                if folder.lost:
+                    lost = lost_run(folder, root)
+                    lost.locators = [name + b"/0" for name in lost.locators]
+                    yield lost
         if not found:
             raise nothing_found("paired files", self.source, self.ignored)
 
