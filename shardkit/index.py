@@ -20,7 +20,7 @@ import numpy as np
 import xxhash
 
 from shardkit.encoding import Encoding
-from shardkit.errors import FormatError, IndexFileError, ShardMissingError
+from shardkit.errors import DatasetMissingError, FormatError, IndexFileError
 from shardkit.mapping import map_file, read_file
 from shardkit.sample import SPLIT_NAMES
 from shardkit.storage import os_errors, show_path
@@ -263,7 +263,7 @@ def read_info(folder: Path) -> DatasetInfo:
     """Read ``shardkit.json`` of a dataset folder.
 
     Raises:
-        ShardMissingError: there is none. IndexFileError: it is damaged.
+        DatasetMissingError: there is none. IndexFileError: it is damaged.
     """
     return parse_info(read_index(folder), show_path(folder / INDEX_NAME))
 
@@ -275,7 +275,9 @@ def read_index(folder: Path) -> bytes:
         size = path.stat().st_size if path.is_file() else None
         data = path.read_bytes() if size and size <= MAX_INDEX_BYTES else b""
     if size is None:
-        raise ShardMissingError(f"{show_path(folder)} is not a shardkit dataset ({_hint(folder)})")
+        raise DatasetMissingError(
+            f"{show_path(folder)} is not a shardkit dataset ({_hint(folder)})"
+        )
     if size > MAX_INDEX_BYTES:
         raise IndexFileError(f"{show_path(path)} is over {MAX_INDEX_BYTES} bytes; refusing to read")
     return data

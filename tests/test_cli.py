@@ -399,10 +399,10 @@ ERRORS = {
         "the destination {here}/pictures-npy/x and the source {here}/pictures-npy overlap; choose a"
         " destination outside the source",
     ),
-    ("convert", "none", "--to", "npy"): (1, "none is not a shardkit dataset (no such folder)"),
-    ("info", "none"): (1, "none is not a shardkit dataset (no such folder)"),
+    ("convert", "none", "--to", "npy"): (2, "none is not a shardkit dataset (no such folder)"),
+    ("info", "none"): (2, "none is not a shardkit dataset (no such folder)"),
     ("verify", "pictures"): (
-        1,
+        2,
         "pictures is not a shardkit dataset (pack one with `shardkit pack`)",
     ),
     ("verify", "pictures-npy", "--against", "none"): (
@@ -418,7 +418,7 @@ ERRORS = {
         "file exists and is not an empty folder; choose another",
     ),
     ("unpack", "pictures-npy", "file/x"): (1, "unpacking into file/x: Not a directory (file/x)"),
-    ("info", "file"): (1, "file is not a shardkit dataset (pack one with `shardkit pack`)"),
+    ("info", "file"): (2, "file is not a shardkit dataset (pack one with `shardkit pack`)"),
     ("info", LONG): (1, f"opening {LONG}: File name too long ({LONG}/shardkit.json)"),
     ("infi",): (2, None),
     ("info", "pictures-npy", "--colour"): (2, None),
@@ -478,7 +478,7 @@ def test_a_started_pack_is_no_dataset_yet(run: Run, tmp_path: Path) -> None:
     assert run(*pack).code == 1
     for args in (["info", "out"], ["verify", "out"], ["convert", "out", "x", "--to", "npy"]):
         assert run(*args) == Ran(
-            1,
+            2,
             "",
             "shardkit: error: out is not a shardkit dataset (its packing has not finished:"
             " run the same command again)\n",
@@ -520,7 +520,7 @@ def test_names_that_are_no_text(run: Run, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "shardkit", *map(os.fspath, args)]
         env = {**ENV, "PYTHONIOENCODING": "latin-1"}
         done = subprocess.run(command, capture_output=True, env=env)
-        assert done.returncode == (1 if "none" in str(args[1]) else 0), done.stderr
+        assert done.returncode == (2 if "none" in str(args[1]) else 0), done.stderr
         assert b"Traceback" not in done.stderr and done.stderr.count(b"\n") <= 1
         assert done.stdout.isascii() and not set(done.stdout) & {0x1B, 0x07, 0x0D}
     assert tree(tmp_path / "back \udcff") == tree(source)

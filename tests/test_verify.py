@@ -23,7 +23,7 @@ from conftest import (
 )
 
 import shardkit
-from shardkit.errors import CorpusError, IndexFileError, ShardMissingError, UsageError
+from shardkit.errors import CorpusError, DatasetMissingError, IndexFileError, UsageError
 from shardkit.index import read_info
 from shardkit.reading.damage import regions
 from shardkit.reading.verify import Problem, VerifyResult
@@ -239,9 +239,9 @@ def test_every_byte_of_shardkit_json_is_watched(dataset: Path) -> None:
 
 
 def test_no_dataset_at_all(tmp_path: Path) -> None:
-    with pytest.raises(ShardMissingError, match="no such folder"):
+    with pytest.raises(DatasetMissingError, match="no such folder"):
         shardkit.verify(tmp_path / "none")
-    with pytest.raises(ShardMissingError, match="pack one with"):
+    with pytest.raises(DatasetMissingError, match="pack one with"):
         shardkit.verify(tmp_path)
 
 

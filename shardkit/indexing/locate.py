@@ -25,7 +25,7 @@ def locate(path: Path) -> Located:
     """Find the index of a dataset, making one for plain WebDataset tars.
 
     Raises:
-        ShardMissingError: neither is there.
+        DatasetMissingError: neither is there.
     """
     with os_errors(f"opening {show_path(path)}"):
         if not (path / INDEX_NAME).exists() and is_tar_source(path):

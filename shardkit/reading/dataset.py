@@ -40,7 +40,7 @@ class Dataset:
         fields: fields to read, if not all.
 
     Raises:
-        ShardMissingError: no dataset there. IndexFileError: its index is damaged.
+        DatasetMissingError: no dataset there. IndexFileError: its index is damaged.
         UsageError: no such split or field, or no checksums to verify.
     """
 

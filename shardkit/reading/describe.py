@@ -48,7 +48,7 @@ def info(dataset: str | Path) -> Summary:
     """Describe a dataset without reading its samples.
 
     Raises:
-        ShardMissingError: there is none. IndexFileError: its index is damaged.
+        DatasetMissingError: there is none. IndexFileError: its index is damaged.
     """
     path = Path(dataset)
     place = locate(path)

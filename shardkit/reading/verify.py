@@ -83,7 +83,7 @@ def verify(
         What was found; damage is not an exception here.
 
     Raises:
-        ShardMissingError: there is no dataset. IndexFileError: shardkit.json cannot be read.
+        DatasetMissingError: there is no dataset. IndexFileError: shardkit.json cannot be read.
         CorpusError: ``against`` is not the kind of input that the dataset was packed from.
     """
     source = Path(dataset)
