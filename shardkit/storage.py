@@ -51,6 +51,15 @@ def format_bytes(num: float) -> str:
     return f"{num:.2f} TB"
 
 
+def as_path(path: object, what: str) -> Path:
+    """A path that a caller gave. Raises UsageError, saying what it was for, if it is none."""
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"{what} must be a str or Path, got {path!r}")
+    if not os.fspath(path):
+        raise UsageError(f"{what} is an empty path")
+    return Path(path)
+
+
 def show_path(path: str | bytes | os.PathLike[Any]) -> str:
     """A path for one line of a message: quoted, control and undecodable bytes escaped."""
     text = os.fsdecode(path)

@@ -932,11 +932,39 @@ def test_rows_that_are_no_rows(dataset: Path) -> None:
     for rows in ([2**63], np.array([2**64 - 1], np.uint64), [-1], [13]):
         with pytest.raises(IndexError):
             ds.read(rows)
+    for rows in ([[1], [1, 2]], None, {1}, "12"):
+        with pytest.raises(UsageError, match="rows must be a list of integers"):
+            ds.read(rows)
+    for rows in (3, [0.5], np.ones(13, bool), ["0"]):
+        with pytest.raises(UsageError, match="rows must be a list of integers"):
+            ds.keys(rows)
+    for held in (ds, ds.select([0, 1])):
+        for rows in ([-1], [13]):
+            with pytest.raises(IndexError):
+                held.keys(rows)
+    for row in (0.5, "0003", None, slice(3)):
+        with pytest.raises(UsageError, match="a row is an integer"):
+            ds[row]
+    with pytest.raises(UsageError, match=r"got a mask: use select\(mask\)"):
+        ds.read(np.ones(13, bool))
+    with pytest.raises(UsageError, match=r"a key is a str, as keys\(\) gives it, got b'0003'"):
+        ds.find(b"0003")
+    with pytest.raises(UsageError, match="fields must be a list of names, got 'jpg'"):
+        shardkit.open(dataset, fields="jpg")
     with pytest.raises(UsageError, match="a mask of 3 for 13 samples"):
         ds.select(np.ones(3, bool))
     with pytest.raises(UsageError, match="rows must be a list of integers"):
         ds.select([0.0])
     assert len(ds.select([])) == 0 and ds.read(np.array([], np.uint8))["jpg"] == []
+
+
+@pytest.mark.parametrize("path", [None, b"x", 3, ["x"], ""])
+def test_paths_that_are_no_paths(path: Any, dataset: Path) -> None:
+    for call in (shardkit.open, shardkit.info, shardkit.verify):
+        with pytest.raises(UsageError, match=r"the dataset (must be a str or Path|is an empty)"):
+            call(path)
+    with pytest.raises(UsageError, match="the destination"):
+        shardkit.unpack(dataset, path)
 
 
 def test_buffers_that_cannot_be_filled(dataset: Path) -> None:

@@ -16,7 +16,7 @@ from shardkit.indexing.locate import Located, locate
 from shardkit.reading.values import Column, Decode, own_values, read_column
 from shardkit.sample import KEY
 from shardkit.shards import Gather, Rows, ShardReader
-from shardkit.storage import show_path
+from shardkit.storage import as_path, show_path
 
 Batch = dict[str, Column]
 
@@ -55,7 +55,7 @@ class Dataset:
     ) -> None:
         if decode not in (True, False, "pil"):
             raise UsageError(f"decode must be True, False or 'pil', got {decode!r}")
-        self.path = Path(path)
+        self.path = as_path(path, "the dataset")
         self.decode = decode
         self.verify = verify
         self._located = locate(self.path)
@@ -173,7 +173,12 @@ class Dataset:
         return (self[row] for row in range(len(self)))
 
     def _wrap(self, row: int) -> int:
-        number = operator.index(row)
+        try:
+            number = operator.index(row)
+        except TypeError as error:
+            raise UsageError(
+                f"a row is an integer, got {row!r}; find(key) gives that of a key"
+            ) from error
         if not -len(self) <= number < len(self):
             raise IndexError(f"row {row} is outside 0..{len(self) - 1}")
         return number % len(self)
@@ -203,13 +208,18 @@ class Dataset:
 
     def keys(self, rows: Iterable[int] | None = None) -> list[str]:
         """Keys of the given rows, or of all."""
-        numbers = range(len(self)) if rows is None else rows
-        real = numbers if self._rows is None else (int(self._rows[row]) for row in numbers)
+        if rows is not None and not isinstance(rows, np.ndarray):
+            rows = _listed(rows)
+        real = self._real(np.arange(len(self)) if rows is None else rows)
+        if len(real) and not (real.min() >= 0 and real.max() < len(self.reader.index.table)):
+            raise IndexError(f"a row is outside 0..{len(self) - 1}")
         name = self.reader.index.name
-        return [name(row)[0].decode(errors="surrogateescape") for row in real]
+        return [name(row)[0].decode(errors="surrogateescape") for row in real.tolist()]
 
     def find(self, key: str) -> int:
         """Row of a sample by its key, by binary search. Raises KeyError if there is none."""
+        if not isinstance(key, str):
+            raise UsageError(f"a key is a str, as keys() gives it, got {key!r}")
         try:
             row = self.reader.index.find(key.encode(errors="surrogateescape"))
         except UnicodeEncodeError:  # no key has half a surrogate pair in it
@@ -222,11 +232,12 @@ class Dataset:
         return row
 
     def select(self, rows: Sequence[int] | Rows) -> Dataset:
-        """A dataset of these rows, in this order, sharing nothing but files."""
-        mask = np.asarray(rows)
-        if mask.dtype == bool and len(mask) != len(self):
-            raise UsageError(f"select: a mask of {len(mask)} for {len(self)} samples")
-        numbers = np.flatnonzero(mask) if mask.dtype == bool else _row_numbers(rows)
+        """A dataset of these rows, in this order, or of those where a mask is true, sharing
+        nothing but files."""
+        mask = _as_array(rows)
+        if mask.dtype == bool and mask.shape != (len(self),):
+            raise UsageError(f"select: a mask of {mask.size} for {len(self)} samples")
+        numbers = np.flatnonzero(mask) if mask.dtype == bool else _row_numbers(mask)
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(self)):
             raise IndexError(f"select: a row is outside 0..{len(self) - 1}")
         chosen = object.__new__(Dataset)
@@ -255,10 +266,29 @@ def _memory_errors(dataset: Dataset, num_rows: int) -> Iterator[None]:
 
 
 def _row_numbers(rows: Sequence[int] | Rows) -> Rows:
-    numbers = np.asarray(rows)
+    numbers = _as_array(rows)
+    if numbers.dtype == bool:
+        raise UsageError(
+            "rows must be a list of integers, got a mask: use select(mask), or"
+            " numpy.flatnonzero(mask)"
+        )
     if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
         raise UsageError(f"rows must be a list of integers, got {numbers.dtype}{numbers.shape}")
     return numbers.astype(np.int64, copy=False)
+
+
+def _as_array(rows: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(rows)
+    except (ValueError, TypeError) as error:  # lists of unequal lengths, tensors of a GPU
+        raise UsageError(f"rows must be a list of integers: {error}") from error
+
+
+def _listed(rows: Iterable[int]) -> list[int]:
+    try:
+        return list(rows)
+    except TypeError as error:
+        raise UsageError(f"rows must be a list of integers, got {rows!r}") from error
 
 
 def _choose_split(info: DatasetInfo, split: str | None, path: str | Path) -> str:
@@ -275,6 +305,8 @@ def _choose_split(info: DatasetInfo, split: str | None, path: str | Path) -> str
 def _choose_fields(info: DatasetInfo, fields: Sequence[str] | None) -> list[str]:
     if fields is None:
         return info.fields
+    if isinstance(fields, str) or not all(isinstance(name, str) for name in fields):
+        raise UsageError(f"fields must be a list of names, got {fields!r}")
     unknown = sorted(set(fields) - set(info.fields))
     if unknown:
         raise UsageError(f"no field {unknown[0]!r} here, only {', '.join(info.fields)}")

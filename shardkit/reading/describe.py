@@ -13,6 +13,7 @@ from shardkit.index import NO_INT, DatasetInfo, RowIndex, SplitInfo
 from shardkit.indexing.locate import Located, locate
 from shardkit.sample import KEY
 from shardkit.shards import container_of
+from shardkit.storage import as_path
 
 ORDER_SAMPLES = 4096
 """Labels looked at to tell whether they lie in order."""
@@ -50,7 +51,7 @@ def info(dataset: str | Path) -> Summary:
     Raises:
         DatasetMissingError: there is none. IndexFileError: its index is damaged.
     """
-    path = Path(dataset)
+    path = as_path(dataset, "the dataset")
     place = locate(path)
     splits = {
         name: _summarise(place.folder, place.info, split)

@@ -15,7 +15,7 @@ from shardkit.indexing.locate import locate
 from shardkit.progress import Progress
 from shardkit.sample import Value, unpack_paths
 from shardkit.shards import ShardReader
-from shardkit.storage import os_errors, show_path
+from shardkit.storage import as_path, os_errors, show_path
 
 Sizes = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -39,7 +39,7 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
         DestinationError: ``dest`` holds something. UnsafePathError: a stored path leaves ``dest``.
         DataError: the dataset is damaged, or was not packed from files.
     """
-    source, target = Path(dataset), Path(dest)
+    source, target = as_path(dataset, "the dataset"), as_path(dest, "the destination")
     place = locate(source)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DestinationError(

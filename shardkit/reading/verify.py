@@ -17,7 +17,7 @@ from shardkit.progress import Progress
 from shardkit.reading.against import Originals
 from shardkit.reading.damage import Damage, RecordedSums, look_at, regions
 from shardkit.shards import Rows, ShardReader
-from shardkit.storage import BLOCK_BYTES, os_errors, show_path
+from shardkit.storage import BLOCK_BYTES, as_path, os_errors, show_path
 
 _WITHOUT = {
     "rows": "no sample of this split could be checked",
@@ -86,9 +86,11 @@ def verify(
         DatasetMissingError: there is no dataset. IndexFileError: shardkit.json cannot be read.
         CorpusError: ``against`` is not the kind of input that the dataset was packed from.
     """
-    source = Path(dataset)
+    source = as_path(dataset, "the dataset")
     place = locate(source)
-    originals = None if against is None else Originals(place.folder, place.info, Path(against))
+    originals = None
+    if against is not None:
+        originals = Originals(place.folder, place.info, as_path(against, "the original input"))
     splits = place.info.splits.values()
     result = VerifyResult(has_checksums=all(split.has_checksums for split in splits))
     if not is_sealed(read_index(place.folder)):
