@@ -594,6 +594,15 @@ def test_a_pipe_that_is_closed(packed: Run) -> None:
     assert done.returncode == 1 and done.stderr == b""
 
 
+@pytest.mark.parametrize("args", [["info"], ["verify"], ["info", "--json"]], ids=" ".join)
+def test_a_full_disk_under_the_output(packed: Run, args: list[str]) -> None:
+    command = [sys.executable, "-m", "shardkit", args[0], "pictures-npy", *args[1:]]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=ENV)
+    assert done.returncode == 1
+    assert done.stderr == (b"shardkit: error: cannot write the output: No space left on device\n")
+
+
 INTERRUPTED = {
     "pack": "what is done is kept, run the same command again to go on",
     "convert": "what is done is kept, run the same command again to go on",
