@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import numpy as np
 import pytest
 from conftest import make_arrays, make_images, make_pairs, picture, tree, write
 
 import shardkit
 from shardkit.cli import group, main
 from shardkit.packing.options import PackOptions
+from shardkit.reading.describe import in_class_order
 
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 VARIABLE = {r"[\d.]+ s, [\d,]+ samples/s": "TIME", r"\b[\d.]+ (B|kB|MB)\b": "SIZE"}
@@ -111,7 +113,7 @@ def test_info(packed: Run) -> None:
         "  train: 36 samples in 9 shards, SIZE + SIZE index\n"
         "    cls: int\n"
         "    jpg: bytes\n"
-        "    labels lie in order: shuffle fully when training, or pack with --shuffle\n"
+        "    labels in class order: shuffle fully when training, or pack with --shuffle\n"
         "  open with:\n"
         "    shardkit.open('pictures-npy', split='train')\n"
         "    numpy.load('pictures-npy/train-00000.cls.npy', mmap_mode='r')\n",
@@ -129,7 +131,8 @@ def test_info_of_arrays_and_many_classes(run: Run, tmp_path: Path) -> None:
     assert "    npy: ragged <i2[-1, 5]\n" in run("info", "ragged-npy").out
     lines = run("info", "many-lmdb").out.splitlines()
     assert lines[1] == "  7 classes: class0, class1, class2, class3, class4, ..."
-    assert not any("labels lie in order" in line for line in lines)
+    assert "    labels are mixed" in lines
+    assert not any("class order" in line for line in lines)
 
 
 def test_info_of_tars_made_by_others(packed: Run, tmp_path: Path) -> None:
@@ -151,6 +154,25 @@ def test_what_open_with_says_works(packed: Run, tmp_path: Path) -> None:
         assert len(eval(ours, {"shardkit": shardkit})) == 36
         library = theirs.partition(".")[0]
         assert eval(theirs, {library: __import__(library)}) is not None
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([], None),
+        ([3, 3, 3], None),
+        ([0, 0, 1, 1, 2], True),
+        ([2, 2, 1, 1, 0], True),
+        ([1, 1, 2, 2, 0, 0], True),
+        ([0, 1, 0, 1], False),
+        ([0, 0, 1, 1, 0], False),
+        ([1, 2, 3], True),
+        ([3, 2, 1], True),
+        ([2, 3, 1], False),
+    ],
+)
+def test_class_order(labels: list[int], expected: bool | None) -> None:
+    assert in_class_order(np.array(labels, np.int64)) is expected
 
 
 def test_verify_and_unpack(packed: Run, tmp_path: Path) -> None:

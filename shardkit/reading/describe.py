@@ -21,7 +21,8 @@ ORDER_SAMPLES = 4096
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """One split in numbers; sizes in bytes. ``labels_in_order``: None where there are no labels."""
+    """One split in numbers; sizes in bytes. ``labels_in_order``: whether it lies in class order;
+    None where there are fewer than two labels."""
 
     num_samples: int
     num_shards: int
@@ -91,16 +92,27 @@ def _encoding(split: SplitInfo, name: str) -> str:
 
 
 def _labels_in_order(folder: Path, info: DatasetInfo, split: SplitInfo) -> bool | None:
-    """Whether labels lie sorted, judged by rows spread over the split."""
+    """:func:`in_class_order` of rows spread over the split."""
     if "cls" not in info.fields or split.num_rows < 2:
         return None
     index = RowIndex(folder, info, split)
     step = max(1, split.num_rows // ORDER_SAMPLES)
     labels = index.table[::step, index.column["cls"]]
-    labels = labels[labels != NO_INT]
-    if len(np.unique(labels)) < 2:
+    return in_class_order(labels[labels != NO_INT])
+
+
+def in_class_order(labels: np.ndarray[Any, np.dtype[np.int64]]) -> bool | None:
+    """Whether equal labels lie together, in whatever order of classes; None if all are equal.
+
+    Labels of which each occurs once lie together in any order: those must be sorted.
+    """
+    num_labels = len(np.unique(labels))
+    if num_labels < 2:
         return None
-    return bool((labels[1:] >= labels[:-1]).all())
+    steps = np.diff(labels)
+    if num_labels == len(labels):
+        return bool((steps > 0).all() or (steps < 0).all())
+    return bool(np.count_nonzero(steps) == num_labels - 1)
 
 
 def _how_to_open(path: Path, place: Located) -> list[str]:
