@@ -67,20 +67,21 @@ def show_path(path: str | bytes | os.PathLike[Any]) -> str:
 
 
 @contextmanager
-def os_errors(what: str) -> Iterator[None]:
-    """Turn OSError into a StorageError that says what was being done and what to do."""
+def os_errors(what: str, once_free: str = "run the same command again") -> Iterator[None]:
+    """Turn OSError into a StorageError that says what was being done and what to do; if the disk
+    is full, ``once_free``."""
     try:
         yield
     except ShardkitError:
         raise
     except OSError as error:
-        raise StorageError(f"{what}: {_explain(error)}") from error
+        raise StorageError(f"{what}: {_explain(error, once_free)}") from error
 
 
-def _explain(error: OSError) -> str:
+def _explain(error: OSError, once_free: str) -> str:
     where = f" ({show_path(error.filename)})" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full{where}; free some space and run the same command again"
+        return f"the disk is full{where}; free some space and {once_free}"
     return f"{error.strerror or error}{where}"
 
 

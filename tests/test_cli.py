@@ -435,6 +435,14 @@ ERRORS = {
         2,
         "other exists and is not an empty folder; choose another",
     ),
+    ("unpack", "pictures-npy", "pictures-npy"): (
+        2,
+        "pictures-npy exists and is not an empty folder; choose another",
+    ),
+    ("unpack", "pictures-npy", "pictures-npy/a/b"): (
+        2,
+        "pictures-npy/a/b lies in the dataset {here}/pictures-npy; choose another",
+    ),
     ("unpack", "pictures-npy", "file"): (
         2,
         "file exists and is not an empty folder; choose another",
@@ -614,6 +622,19 @@ def test_a_pipe_that_is_closed(packed: Run) -> None:
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=ENV)
     os.close(writer)
     assert done.returncode == 1 and done.stderr == b""
+
+
+def test_a_full_disk_while_unpacking(packed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("shardkit.reading.unpack._write_all", full)
+    assert packed("unpack", "pictures-npy", "x") == Ran(
+        1,
+        "",
+        "shardkit: error: unpacking into x: the disk is full; free some space and remove x before"
+        " unpacking again\n",
+    )
 
 
 @pytest.mark.parametrize("args", [["info"], ["verify"], ["info", "--json"]], ids=" ".join)
