@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from conftest import make_jsonl
+from hypothesis import given
+from hypothesis import strategies as st
 from test_corpus_files import JPG, no_leaks, tree
 
 import shardkit
 from shardkit.corpus import CORPORA, detect, open_corpus
-from shardkit.corpus.census import Census, take_census
+from shardkit.corpus.census import Census, spread, take_census
 from shardkit.encoding import npy_header
 from shardkit.errors import CorpusError, SampleError, StorageError
 
@@ -118,15 +120,42 @@ def test_a_looping_link_is_found(tmp_path: Path) -> None:
         detect(tmp_path)
 
 
+def sample(monkeypatch: pytest.MonkeyPatch, files: int, of_folder: int, block: int) -> None:
+    for name, value in (("SAMPLE", files), ("FOLDER", of_folder), ("BLOCK", block)):
+        monkeypatch.setattr(f"shardkit.corpus.census.{name}_FILES", value)
+
+
 def test_only_so_many_files_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder(tmp_path, [f"a/{i}.jpg" for i in range(10)] + [f"b/{i}.txt" for i in range(10)])
-    monkeypatch.setattr("shardkit.corpus.census.SAMPLE_FILES", 5)
+    """Of several folders, though the first alone has as many."""
+    folder(tmp_path, [f"{k}/{i}.{k}" for k in ("jpg", "txt", "xyz") for i in range(40)])
+    sample(monkeypatch, 20, 10, 5)
     census = take_census(tmp_path)
     assert census.is_sample
-    assert (census.count("images"), census.count("text")) == (5, 0)
-    monkeypatch.setattr("shardkit.corpus.census.SAMPLE_FILES", 15)
+    assert census.kinds == {"images": {".jpg": 10}, "text": {".txt": 10}}
     with pytest.raises(CorpusError, match="holds among others images: 10 files"):
         detect(tmp_path)
+
+
+def test_one_large_folder_is_looked_at_all_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"a{i:03d}.jpg" for i in range(50)] + [f"b{i:03d}.txt" for i in range(50)]
+    folder(tmp_path / "mixed", names)
+    pairs = [f"{i:03d}.{ending}" for i in range(60) for ending in ("jpg", "txt")]
+    folder(tmp_path / "pairs", pairs)
+    sample(monkeypatch, 20, 5, 5)
+    census = take_census(tmp_path / "mixed")
+    assert census.is_sample and (census.count("images"), census.count("text")) == (10, 10)
+    assert detect(tmp_path / "pairs") == "paired"
+
+
+@given(st.integers(0, 400), st.integers(1, 300))
+def test_spread_takes_no_name_twice(number: int, at_most: int) -> None:
+    names = [f"{i:04d}" for i in range(number)]
+    taken = spread(names, at_most)
+    assert len(taken) <= at_most and sorted(set(taken)) == taken
+    if number > at_most >= 200:
+        assert (taken[0], taken[-1]) == (names[0], names[-1])
 
 
 def test_both_ways_of_counting_agree() -> None:

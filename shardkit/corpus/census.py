@@ -17,8 +17,14 @@ from shardkit.images.sniff import IMAGE_EXTENSIONS
 from shardkit.index import INDEX_NAME
 from shardkit.storage import show_path
 
-SAMPLE_FILES = 20_000
-"""File names looked at."""
+SAMPLE_FILES = 4_000
+"""File names looked at: 20,000 cost 0.3 us for each file of a pack of 60,000."""
+
+FOLDER_FILES = 1_000
+"""Of one folder, where there are others, so that the first does not speak for all."""
+
+BLOCK_FILES = 100
+"""Neighbours by name looked at together, so that companions meet."""
 
 DOMINANT = 100
 """A kind wins against strays if it has this many times their files."""
@@ -88,16 +94,31 @@ def kind_of(name: str) -> str:
 
 
 def take_census(source: Path) -> Census:
-    """Count the first :data:`SAMPLE_FILES` files of a folder, by their names."""
+    """Count files by their names: all, or some :data:`SAMPLE_FILES` of the first few folders."""
     census = Census()
+    listed: list[list[str]] = []
     left = SAMPLE_FILES
     for folder in walk(source, measure=False):
-        census.add(folder.names[:left])
-        left -= len(folder.names)
+        listed.append(folder.names)
+        left -= min(len(folder.names), FOLDER_FILES)
         if left <= 0:
             census.is_sample = True
             break
+    most = max(SAMPLE_FILES // max(sum(map(bool, listed)), 1), FOLDER_FILES)
+    for names in listed:
+        census.is_sample |= len(names) > most
+        census.add(spread(names, most))
     return census
+
+
+def spread(names: list[str], at_most: int) -> list[str]:
+    """Some of sorted names: blocks of :data:`BLOCK_FILES`, as far apart as may be."""
+    if len(names) <= at_most:
+        return names
+    size = min(BLOCK_FILES, at_most)
+    count = at_most // size
+    starts = [i * (len(names) - size) // max(count - 1, 1) for i in range(count)]
+    return [name for start in starts for name in names[start : start + size]]
 
 
 def detect(source: Path) -> str:
