@@ -51,6 +51,15 @@ def format_bytes(num: float) -> str:
     return f"{num:.2f} TB"
 
 
+def as_path(path: object, what: str) -> Path:
+    """A path that a caller gave. Raises UsageError, saying what it was for, if it is none."""
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"{what} must be a str or Path, got {path!r}")
+    if not os.fspath(path):
+        raise UsageError(f"{what} is an empty path")
+    return Path(path)
+
+
 def show_path(path: str | bytes | os.PathLike[Any]) -> str:
     """A path for one line of a message: quoted, control and undecodable bytes escaped."""
     text = os.fsdecode(path)
@@ -58,20 +67,21 @@ def show_path(path: str | bytes | os.PathLike[Any]) -> str:
 
 
 @contextmanager
-def os_errors(what: str) -> Iterator[None]:
-    """Turn OSError into a StorageError that says what was being done and what to do."""
+def os_errors(what: str, once_free: str = "run the same command again") -> Iterator[None]:
+    """Turn OSError into a StorageError that says what was being done and what to do; if the disk
+    is full, ``once_free``."""
     try:
         yield
     except ShardkitError:
         raise
     except OSError as error:
-        raise StorageError(f"{what}: {_explain(error)}") from error
+        raise StorageError(f"{what}: {_explain(error, once_free)}") from error
 
 
-def _explain(error: OSError) -> str:
+def _explain(error: OSError, once_free: str) -> str:
     where = f" ({show_path(error.filename)})" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full{where}; free some space and run the same command again"
+        return f"the disk is full{where}; free some space and {once_free}"
     return f"{error.strerror or error}{where}"
 
 

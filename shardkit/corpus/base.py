@@ -70,7 +70,8 @@ class Corpus(Protocol):
     classes: list[str] | None
     """Class names in index order, known after construction; None where there are none."""
     ignored: dict[str, int]
-    """Files passed over while listing, by extension; filled by ``runs``."""
+    """Files passed over while listing, by extension, and under ``hidden`` what begins with a dot,
+    folders too; filled by ``runs``."""
 
     def spec(self) -> dict[str, Any]:
         """JSON from which :func:`shardkit.corpus.from_spec` rebuilds this corpus (source apart)."""

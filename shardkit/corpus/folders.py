@@ -81,6 +81,13 @@ def run_of(folder: Folder, root: Root, label: int | None = None) -> Run:
     )
 
 
+def lost_run(folder: Folder, root: Root) -> Run:
+    """The run of a folder's ``lost`` names, each of which becomes a reject when read."""
+    nothing = [0] * len(folder.lost)
+    keys = encode(folder.lost, root.key_base(folder.base))
+    return Run(root.split, folder.base, None, encode(folder.lost), keys, nothing, nothing)
+
+
 def batch_of(
     run: Run,
     values: list[bytes | Reason],
@@ -185,6 +192,8 @@ class FolderCorpus:
                 if folder.names:
                     found = True
                     yield run_of(folder, root)
+                if folder.lost:
+                    yield lost_run(folder, root)
         if not found:
             raise nothing_found(self.kind, self.source, self.ignored)
 

@@ -12,6 +12,7 @@ from shardkit.corpus.folders import (
     Root,
     batch_of,
     list_names,
+    lost_run,
     nothing_found,
     run_of,
     split_roots,
@@ -72,6 +73,8 @@ class ImageCorpus:
                 if folder.names:
                     found = True
                     yield from self._folder_runs(folder, root)
+                if folder.lost:
+                    yield lost_run(folder, root)
         if not found:
             raise nothing_found("images", self.source, self.ignored)
 
