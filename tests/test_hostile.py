@@ -570,6 +570,9 @@ def test_hostile_list_of_rejects(originals: Path, tmp_path: Path, case: str) -> 
     with pytest.raises(DataError, match=r"dataset/rejected\.jsonl "):
         shardkit.verify(dataset, against=originals / "pairs")
     assert shardkit.verify(dataset).ok
+    if case in ("a FIFO", "a folder", "a device", "huge"):
+        with pytest.raises(DataError, match=r"dataset/rejected\.jsonl "):
+            shardkit.convert(dataset, tmp_path / "other", to="lmdb", workers=1)
 
 
 # --- values -------------------------------------------------------------------------------

@@ -449,6 +449,9 @@ def test_rejected_inputs_are_no_difference(tmp_path: Path, container: str) -> No
     options = {**OPTIONS, "on_error": "skip", "max_rejects": 0.5, "check_images": True}
     packed = shardkit.pack(source, tmp_path / "out", to=container, **options)
     assert packed.num_rejects == 2 and packed.num_samples == 6
+    lines = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
+    listed = [json.loads(line)["path"] for line in lines]
+    assert listed == ["class0/bad.jpg", "class1/cut \udcff short.jpg"]
     assert shardkit.verify(tmp_path / "out", against=source).ok
     write(source / "class0" / "worse.jpg", "no picture either")
     (problem,) = shardkit.verify(tmp_path / "out", against=source).problems

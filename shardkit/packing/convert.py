@@ -9,12 +9,11 @@ from typing import Any
 
 from shardkit.corpus.dataset import DatasetCorpus
 from shardkit.errors import UsageError
-from shardkit.index import RowIndex
+from shardkit.index import RowIndex, read_rejected
 from shardkit.indexing.assemble import check_unique_keys
 from shardkit.indexing.locate import Located, locate
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import Origin, PackResult, default_dest, run_pack
-from shardkit.packing.settle import REJECTED_NAME
 from shardkit.storage import os_errors, show_path
 
 
@@ -47,10 +46,7 @@ def convert(
             check_unique_keys(RowIndex(place.folder, place.info, split))
     corpus = DatasetCorpus(place.folder, place.info)
     target = Path(dest) if dest else default_dest(source, made.to)
-    rejected = place.folder / REJECTED_NAME
-    with os_errors(f"reading {rejected}"):
-        lines = rejected.read_bytes() if rejected.exists() else b""
-    origin = Origin(place.info.corpus, lines, tars)
+    origin = Origin(place.info.corpus, read_rejected(place.folder), tars)
     return run_pack(source, corpus, target, made, started, origin)
 
 

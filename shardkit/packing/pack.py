@@ -45,7 +45,7 @@ class PackResult:
         input_bytes, dataset_bytes: sizes before and after, in bytes.
         resumed_shards: shards found finished from an earlier, interrupted call.
         seconds: from the first look at the source to the last sync; without starting workers.
-        ignored: files passed over, by extension.
+        ignored: files passed over, by extension; hidden files and folders under ``hidden``.
         notes: what else there is to know, a line each.
     """
 
