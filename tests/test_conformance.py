@@ -289,6 +289,18 @@ def test_a_split_cut_off_must_not_meet_one_that_is_there(tmp_path: Path) -> None
     make_images(source / "val", per_class=2)
     with pytest.raises(CorpusError, match="has a split 'val' already"):
         shardkit.pack(source, tmp_path / "packed", to="npy", val_fraction=0.2, workers=1)
+    assert not (tmp_path / "packed").exists()  # it was seen before train was packed
+    (source / "train").rename(source / "test")
+    (source / "val").rename(source / "dev")
+    with pytest.raises(CorpusError, match="no split 'train' to cut from, only dev, test"):
+        shardkit.pack(source, tmp_path / "packed", to="npy", val_fraction=0.2, workers=1)
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.99])
+def test_a_small_share_is_one_sample(fraction: float, tmp_path: Path) -> None:
+    source = make_images(tmp_path / "in", per_class=4, classes=1)
+    packed = shardkit.pack(source, tmp_path / "p", to="npy", val_fraction=fraction, **OPTIONS)
+    assert sorted(packed.splits.values()) == [1, 3] and set(packed.splits) == {"train", "val"}
 
 
 def test_what_a_failed_overwrite_spares(tmp_path: Path) -> None:

@@ -136,6 +136,16 @@ def test_hidden_names_are_passed_over(tmp_path: Path, extensions: frozenset[str]
 
 
 @pytest.mark.parametrize("kind", CORPORA)
+def test_every_corpus_knows_its_splits(tmp_path: Path, kind: str) -> None:
+    names = ["x.jpg", "x.cls", "t.txt", "l.jsonl", "n.npy"]
+    for folders, splits in ((["dev", "train"], ["dev", "train"]), (["k", "dev"], ["train"])):
+        contents = {f"{folder}/k/{name}": b"{}" for folder in folders for name in names}
+        corpus = open_corpus(tree(tmp_path / folders[0], contents), kind)
+        assert corpus.splits() == splits
+        assert [*dict.fromkeys(run.split for run in corpus.runs(tmp_path))] == corpus.splits()
+
+
+@pytest.mark.parametrize("kind", CORPORA)
 @pytest.mark.parametrize("root", ["", "train/"])
 def test_every_corpus_counts_what_is_hidden(tmp_path: Path, kind: str, root: str) -> None:
     names = ["x.jpg", "x.cls", "t.txt", "l.jsonl", "n.npy", ".DS_Store", ".hidden/x"]

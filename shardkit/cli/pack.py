@@ -29,7 +29,12 @@ CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="For --shuffle, --val-fraction."
 )
-@click.option("--val-fraction", type=float, default=0.0, help="Share of train to cut off as val.")
+@click.option(
+    "--val-fraction",
+    type=float,
+    default=0.0,
+    help="Share of train to cut off as val; of each at least one.",
+)
 @click.option(
     "--on-error",
     type=click.Choice(["fail", "skip"]),

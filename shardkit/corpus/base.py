@@ -76,6 +76,9 @@ class Corpus(Protocol):
     def spec(self) -> dict[str, Any]:
         """JSON from which :func:`shardkit.corpus.from_spec` rebuilds this corpus (source apart)."""
 
+    def splits(self) -> list[str]:
+        """The splits that ``runs`` may yield, from a look at the top folder alone."""
+
     def runs(self, scratch: Path) -> Iterator[Run]:
         """List all entries, sorted, the same on every call while the input is unchanged.
 

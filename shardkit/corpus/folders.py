@@ -184,6 +184,9 @@ class FolderCorpus:
     def spec(self) -> dict[str, Any]:
         return {"kind": self.kind}
 
+    def splits(self) -> list[str]:
+        return [root.split for root in find_roots(self.source, self.extensions)]
+
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.ignored.clear()
         found = False

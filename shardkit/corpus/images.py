@@ -59,6 +59,9 @@ class ImageCorpus:
     def spec(self) -> dict[str, Any]:
         return {"kind": self.kind, "classes": self.classes}
 
+    def splits(self) -> list[str]:
+        return [root.split for root in self._roots]
+
     def runs(self, scratch: Path) -> Iterator[Run]:
         if not self._roots:
             raise CorpusError("a corpus rebuilt from its spec can read runs, not list them")

@@ -32,6 +32,8 @@ from shardkit.storage import os_errors, show_path
 
 JSONL_EXTENSIONS = frozenset({".jsonl", ".ndjson"})
 COMPRESSED_EXTENSIONS = frozenset({".gz", ".zst"})
+WANTED = JSONL_EXTENSIONS | COMPRESSED_EXTENSIONS
+
 _REJECT = b"!"
 """Begins a locator that holds, in place of an offset, why a whole file is refused."""
 
@@ -66,6 +68,9 @@ class JsonlCorpus:
     def spec(self) -> dict[str, Any]:
         return {"kind": self.kind, "text_field": self.text_field}
 
+    def splits(self) -> list[str]:
+        return [root.split for root in self._roots()]
+
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.ignored.clear()
         found = False
@@ -96,13 +101,17 @@ class JsonlCorpus:
         batch.paths = [self._packed_path(key, os.fsencode(name)) for key in batch.keys]
         return batch
 
+    def _roots(self, ignored: dict[str, int] | None = None) -> list[Root]:
+        if not self.source.is_dir():
+            return [Root("train", "")]
+        return find_roots(self.source, WANTED, ignored)
+
     def _files(self) -> Iterator[tuple[Root, str]]:
         if not self.source.is_dir():
             yield Root("train", ""), ""
             return
-        wanted = JSONL_EXTENSIONS | COMPRESSED_EXTENSIONS
-        for root in find_roots(self.source, wanted, self.ignored):
-            for folder in walk(self.source, root.base, wanted, self.ignored):
+        for root in self._roots(self.ignored):
+            for folder in walk(self.source, root.base, WANTED, self.ignored):
                 for name in [*jsonl_names(folder, self.ignored), *folder.lost]:
                     yield root, join(folder.base, name)
 

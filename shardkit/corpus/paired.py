@@ -53,6 +53,9 @@ class PairedCorpus:
     def spec(self) -> dict[str, Any]:
         return {"kind": self.kind}
 
+    def splits(self) -> list[str]:
+        return [root.split for root in find_roots(self.source, None)]
+
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.ignored.clear()
         found = False

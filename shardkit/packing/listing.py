@@ -14,11 +14,11 @@ from shardkit.errors import CorpusError, ResumeError
 from shardkit.packing.job import Job
 from shardkit.packing.journal import read_record, write_record
 from shardkit.packing.options import PackOptions
-from shardkit.packing.plan import cut, take
+from shardkit.packing.plan import cut, num_val, take
 from shardkit.packing.scatter import ScatteredEntries, Shard
 from shardkit.packing.spool import Order, decode_runs, encode_shard, first_difference
 
-VAL = "val"
+TRAIN, VAL = "train", "val"
 
 
 class Listing:
@@ -95,25 +95,32 @@ def list_jobs(
 
     Raises:
         ResumeError: an earlier, complete listing was another.
+        CorpusError: ``val_fraction`` asks for a split that is there, or of one that is not.
     """
-    seen: set[str] = set()
+    if options.val_fraction:
+        _check_val(corpus.splits())
     for split, runs in groupby(corpus.runs(scratch), key=lambda run: run.split):
         for name, shards in _divide(corpus, split, runs, options, listing.scatter_path):
-            if name in seen:
-                raise CorpusError(
-                    f"the source has a split {name!r} already; leave out --val-fraction"
-                )
-            seen.add(name)
             for number, (shard, order) in enumerate(shards):
                 yield listing.add(name, number, shard, order)
     listing.complete()
+
+
+def _check_val(splits: list[str]) -> None:
+    if VAL in splits:
+        raise CorpusError(f"the source has a split {VAL!r} already; leave out --val-fraction")
+    if TRAIN not in splits:
+        raise CorpusError(
+            f"the source has no split {TRAIN!r} to cut from, only {', '.join(splits)}; leave out"
+            " --val-fraction"
+        )
 
 
 def _divide(
     corpus: Corpus, split: str, runs: Iterator[Run], options: PackOptions, scatter_path: Path
 ) -> Iterator[tuple[str, Iterator[Shard]]]:
     """The splits to make of one: itself, reordered on request, less a validation split."""
-    val_fraction = options.val_fraction if split == "train" else 0.0
+    val_fraction = options.val_fraction if split == TRAIN else 0.0
     if corpus.kind == "dataset":  # shards are converted one to one
         yield split, (([run], None) for run in runs)
     elif not options.shuffle and not val_fraction:
@@ -121,7 +128,7 @@ def _divide(
         yield split, ((shard, None) for shard in shards)
     else:
         entries = ScatteredEntries(runs, scatter_path)
-        in_val = entries.choose(round(val_fraction * len(entries)), options.seed)
+        in_val = entries.choose(num_val(len(entries), val_fraction), options.seed)
         order = entries.order(options.seed) if options.shuffle else np.arange(len(entries))
         for name, own in ((split, order[~in_val[order]]), (VAL, order[in_val[order]])):
             if len(own):
