@@ -22,7 +22,7 @@ from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError, SampleError, TooManyRejectsError, UsageError
 from shardkit.formats import get_format
 from shardkit.formats.hdf5 import MIN_CHUNK_BYTES
-from shardkit.index import DatasetInfo
+from shardkit.index import REJECTED_NAME, DatasetInfo
 from shardkit.indexing.assemble import assemble_split
 from shardkit.indexing.part import PartHead, part_path, read_head
 from shardkit.packing.destination import Destination
@@ -30,7 +30,6 @@ from shardkit.packing.engine import Engine, InProcess, Processes
 from shardkit.packing.job import Job, JobContext
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
-from shardkit.packing.settle import REJECTED_NAME
 from shardkit.progress import Progress
 from shardkit.storage import atomic_write, file_size, os_errors, parse_size
 

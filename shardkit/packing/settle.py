@@ -19,6 +19,7 @@ from shardkit.errors import DestinationError, ResumeError, ShardkitError
 from shardkit.index import (
     INDEX_KINDS,
     INDEX_NAME,
+    REJECTED_NAME,
     SHARD_FILE,
     WORK_NAME,
     DatasetInfo,
@@ -28,7 +29,6 @@ from shardkit.index import (
 from shardkit.packing.journal import read_record, write_record
 from shardkit.storage import atomic_write, fsync_path, show_path
 
-REJECTED_NAME = "rejected.jsonl"
 LOCK_NAME = "lock"
 STAGE_NAME = "new"
 SCRATCH_NAME = "scratch"
