@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -311,3 +312,21 @@ def test_a_pack_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(shardkit.errors.SampleError):
             shardkit.pack(source, tmp_path / "dest", to="npy", workers=workers)
         assert not (tmp_path / "dest").exists()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_pack_that_lacks_only_its_index_ends(tmp_path: Path, workers: int) -> None:
+    """No job is left for the workers: they must not be waited for."""
+    source = make_images(tmp_path / "source")
+    undisturbed, dest = tmp_path / "undisturbed", tmp_path / "dest"
+    flags = ["--to", "npy", "--shard-size", "3kB", "--workers", str(workers)]
+    subprocess.run(command(source, undisturbed, *flags), check=True, capture_output=True)
+    num_parts = len(list(undisturbed.glob("train-*.jpg.npy")))
+    for _ in range(50):
+        kill_at(start(command(source, dest, *flags)), dest / ".packing", num_parts, 0)
+        if not (dest / "shardkit.json").exists():
+            break
+        shutil.rmtree(dest)
+    run = command(source, dest, *flags)
+    subprocess.run(run, check=True, capture_output=True, timeout=60)
+    assert tree(dest) == tree(undisturbed)

@@ -157,7 +157,9 @@ class Processes:
                 job = next(unlisted, None)
                 exhausted = job is None
                 listed += [] if job is None else [job]
-            yield from self._collect(progress, wait=exhausted and not can_send)
+            # With nothing held no answer would ever come: all jobs were done by an earlier run.
+            is_held = any(worker.held for worker in self._workers)
+            yield from self._collect(progress, wait=exhausted and not can_send and is_held)
 
     def _collect(self, progress: Progress, wait: bool) -> Iterator[PartHead]:
         for key, _ in self._selector.select(None if wait else 0):
