@@ -1,0 +1,391 @@
+"""scripts/train_images.py: as many processes, on CPUs with gloo; stopped, resumed, killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_images, write
+from PIL import Image
+
+import shardkit
+
+ROOT = Path(__file__).parent.parent
+SCRIPT = ROOT / "scripts" / "train_images.py"
+MARK = "SHARDKIT_TEST_JOB"
+
+# 45 pictures: five global batches of 8 an epoch, and five pictures that fill none.
+TINY = ["--device", "cpu", "--epochs", "2", "--global-batch-size", "8", "--width", "8"]
+TINY += ["--size", "32", "--lr", "0.001", "--precision", "fp32", "--log-every", "1"]
+TINY += ["--workers", "1"]
+BATCHES = 5
+STEPS = 2 * BATCHES
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures")
+    make_images(folder / "source" / "train", per_class=15)
+    make_images(folder / "source" / "val", per_class=3)
+    return shardkit.pack(folder / "source", folder / "packed", to="npy").dest
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[ModuleType]:
+    """The script in this process: no two seconds of importing torch."""
+    sys.path.insert(0, str(SCRIPT.parent))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        import train_images
+
+        yield train_images
+    finally:
+        torch.set_num_threads(threads)
+        sys.path.remove(str(SCRIPT.parent))
+
+
+@contextmanager
+def launched(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process, and what marks it and all that it starts; none of them is left behind."""
+    mark = uuid.uuid4().hex
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", MARK: mark}
+    process = subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        yield process, mark
+    finally:
+        for pid in [process.pid, *members(mark)]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        process.communicate()
+
+
+def torchrun(ranks: int, *args: object) -> list[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return [*command, f"--nproc_per_node={ranks}", str(SCRIPT), *TINY, *map(str, args)]
+
+
+def run(ranks: int, *args: object) -> str:
+    with launched(torchrun(ranks, *args)) as (process, _):
+        out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    return out
+
+
+def members(mark: str) -> dict[int, int]:
+    """pid -> parent of all processes of a job. One that has ended but was not waited for has no
+    environment any more."""
+    found = {}
+    for path in Path("/proc").iterdir():
+        try:
+            if (
+                path.name.isdigit()
+                and f"{MARK}={mark}\0".encode() in (path / "environ").read_bytes()
+            ):
+                parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
+                found[int(path.name)] = int(parent)
+        except OSError:  # it ended while we looked, or is not ours to look at
+            pass
+    return found
+
+
+def ranks_and_workers(parent: int, mark: str) -> tuple[list[int], list[int]]:
+    found = members(mark)
+    ranks = [pid for pid, above in found.items() if above == parent]
+    return ranks, [pid for pid, above in found.items() if above in ranks]
+
+
+def wait_until_gone(mark: str, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while left := members(mark):
+        assert time.monotonic() < deadline, f"left behind: {left}"
+        time.sleep(0.05)
+
+
+def losses(out: str) -> dict[int, float]:
+    """step -> loss."""
+    lines = re.findall(r"step (\d+): loss (\S+),", out)
+    found = {int(step): float(loss) for step, loss in lines}
+    assert len(found) == len(lines)
+    return found
+
+
+def accuracies(out: str) -> dict[str, str]:
+    return dict(re.findall(r"epoch (\d+): (\S+%) of val", out))
+
+
+def assert_close(ours: dict[int, float], theirs: dict[int, float]) -> None:
+    assert list(ours) == list(theirs)
+    np.testing.assert_allclose(list(ours.values()), list(theirs.values()), rtol=1e-4)
+
+
+# --- with torchrun ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def undisturbed(dataset: Path) -> str:
+    return run(4, dataset)
+
+
+@pytest.fixture(scope="module")
+def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes]:
+    """Output and checkpoint of four ranks that stopped in the middle of the first epoch."""
+    path = tmp_path_factory.mktemp("run") / "run.pt"
+    out = run(4, dataset, "--steps", 3, "--checkpoint", path)
+    return out, path.read_bytes()
+
+
+def test_ranks_end_together_when_the_batch_divides_nothing(undisturbed: str) -> None:
+    assert list(losses(undisturbed)) == [*range(1, STEPS + 1)]
+    # 9 pictures to evaluate, padded to two batches of 8.
+    assert {*accuracies(undisturbed)} == {"0", "1"}
+    assert {*accuracies(undisturbed).values()} <= {f"{right / 9:.2%}" for right in range(10)}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_stopped_run_goes_on_with_the_same_batches(
+    ranks: int, dataset: Path, undisturbed: str, stopped: tuple[str, bytes], tmp_path: Path
+) -> None:
+    first, checkpoint = stopped
+    path = tmp_path / "run.pt"
+    path.write_bytes(checkpoint)
+    # Other workers, too: how batches are made is no part of what they are.
+    rest = run(ranks, dataset, "--checkpoint", path, "--resume", "--worker-type", "process")
+    assert "going on after step 3" in rest
+    joined = losses(first) | losses(rest)
+    assert list(losses(rest)) == [*range(4, STEPS + 1)]
+    if ranks == 4:
+        assert joined == losses(undisturbed)
+    assert_close(joined, losses(undisturbed))
+    assert accuracies(rest) == accuracies(undisturbed)
+
+
+@pytest.mark.parametrize("end", ["rank killed", "torchrun terminated"])
+def test_nothing_outlives_a_job(end: str, dataset: Path) -> None:
+    options = ["--epochs", 10_000, "--global-batch-size", 2, "--worker-type", "process"]
+    with launched(torchrun(2, dataset, *options)) as (process, mark):
+        assert process.stdout
+        for line in process.stdout:
+            if "step 3:" in line:
+                break
+        deadline = time.monotonic() + 30
+        ranks, workers = ranks_and_workers(process.pid, mark)
+        while not (len(ranks) == 2 and workers):  # between two epochs there are none
+            assert time.monotonic() < deadline
+            ranks, workers = ranks_and_workers(process.pid, mark)
+        if end == "rank killed":
+            os.kill(ranks[1], signal.SIGKILL)
+        else:
+            process.terminate()
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode != 0, out
+        # DataLoader's workers look every 5 seconds whether their parent is still there.
+        wait_until_gone(mark, 15)
+
+
+# --- one process --------------------------------------------------------------------------
+
+
+def train(
+    script: ModuleType, capsys: pytest.CaptureFixture[str], dataset: Path, *args: object
+) -> str:
+    script.main([str(dataset), *TINY, *map(str, args)])
+    return capsys.readouterr().out
+
+
+def test_one_process_needs_no_torchrun(dataset: Path, undisturbed: str) -> None:
+    """As a person starts it."""
+    with launched([sys.executable, "-W", "error", str(SCRIPT), str(dataset), *TINY]) as (one, _):
+        out, _ = one.communicate(timeout=60)
+    assert one.returncode == 0, out
+    assert_close(losses(out), losses(undisturbed))
+    assert re.fullmatch(
+        r"epoch 0 step 1: loss \d\.\d+, [\d,]+ pictures/s, waited \d+\.\d%", out.splitlines()[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("precision", "stop"), [("fp32", 2), ("fp32", BATCHES), ("fp32", STEPS), ("bf16", 7)]
+)
+def test_resumed_losses_are_exact_wherever_it_stopped(
+    script: ModuleType,
+    dataset: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    precision: str,
+    stop: int,
+) -> None:
+    options = [dataset, "--precision", precision, "--checkpoint"]
+    whole = train(script, capsys, *options, tmp_path / "whole.pt")
+    first = train(script, capsys, *options, tmp_path / "run.pt", "--steps", stop)
+    # Asked for as many steps as there were, it does nothing.
+    again = [*options, tmp_path / "run.pt", "--resume"]
+    assert losses(train(script, capsys, *again, "--steps", stop)) == {}
+    rest = train(script, capsys, *again)
+    assert losses(first) | losses(rest) == losses(whole)
+    assert len(losses(rest)) == STEPS - stop
+    assert accuracies(first) | accuracies(rest) == accuracies(whole)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.pt", "whole.pt"]
+
+
+def test_a_kill_loses_no_more_than_the_steps_since_the_last_checkpoint(
+    script: ModuleType,
+    dataset: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = train(script, capsys, dataset)
+
+    def broken_off(state: object, file: object) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "run.pt"
+    options = ["--checkpoint", path, "--checkpoint-every", 2]
+    train(script, capsys, dataset, *options, "--steps", 4)
+    saved = path.read_bytes()
+    monkeypatch.setattr(torch, "save", broken_off)
+    with pytest.raises(SystemExit) as stopped:
+        train(script, capsys, dataset, *options, "--resume")
+    assert stopped.value.code == 130
+    assert path.read_bytes() == saved
+    assert [each for each in threading.enumerate() if each.name.startswith("shardkit")] == []
+    monkeypatch.undo()
+    capsys.readouterr()
+    rest = losses(train(script, capsys, dataset, *options, "--resume"))
+    assert rest == {step: loss for step, loss in losses(whole).items() if step > 4}
+
+
+def test_fp16_scales_and_bf16_differs_a_little_from_fp32(
+    script: ModuleType, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {}
+    for precision in ("fp32", "bf16", "fp16"):
+        path = tmp_path / precision
+        options = ["--precision", precision, "--steps", 2, "--checkpoint", path]
+        found[precision] = losses(train(script, capsys, dataset, *options))
+    assert found["bf16"] != found["fp32"]
+    for precision in ("bf16", "fp16"):
+        assert found[precision][1] == pytest.approx(found["fp32"][1], rel=0.02)
+    scaler = torch.load(tmp_path / "fp16", weights_only=True)["scaler"]
+    assert scaler["scale"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["no-such"], 1, "ShardMissingError: "),
+        (["{dataset}", "--resume"], 2, "--resume needs --checkpoint"),
+        (["{dataset}", "--checkpoint", "no/such/run.pt"], 2, "no folder no/such"),
+        (["{dataset}", "--log-every", "0"], 2, "at least 1"),
+        (["{dataset}", "--global-batch-size", "46"], 2, "45 samples do not fill one batch of 46"),
+        (["{texts}"], 2, "UsageError: "),
+    ],
+)
+def test_errors_are_one_line(
+    script: ModuleType,
+    dataset: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    args: list[str],
+    code: int,
+    message: str,
+) -> None:
+    write(tmp_path / "texts" / "a.txt", "no picture")
+    texts = shardkit.pack(tmp_path / "texts", tmp_path / "packed", to="npy").dest
+    command = [word.format(dataset=dataset, texts=texts) for word in args]
+    tiny = [word for word in TINY if not ("--log-every" in args and word == "--log-every")]
+    with pytest.raises(SystemExit) as stopped:
+        script.main([*tiny[: tiny.index("--width")], *command])
+    assert stopped.value.code == code
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_checkpoint_of_another_dataset_is_refused(
+    script: ModuleType, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.pt"
+    train(script, capsys, dataset, "--steps", 1, "--checkpoint", path)
+    with pytest.raises(SystemExit) as stopped:
+        train(script, capsys, dataset, "--seed", 1, "--checkpoint", path, "--resume")
+    assert stopped.value.code == 2
+    assert "the state is of another run: its seed is 0, here it is 1" in capsys.readouterr().err
+
+
+# --- crops --------------------------------------------------------------------------------
+
+
+def test_boxes_lie_inside_the_picture_and_pixels_come_from_them(script: ModuleType) -> None:
+    import crops
+
+    rng = np.random.default_rng(0)
+    for width, height in [(500, 375), (1, 1), (1, 900), (33, 2000), (224, 224)]:
+        for _ in range(100):
+            left, top, right, bottom = crops.random_box(width, height, rng)
+            assert 0 <= left < right <= width + 1e-9 and 0 <= top < bottom <= height + 1e-9
+            if min(width, height) > 1:
+                assert (right - left) * (bottom - top) >= 0.079 * width * height or height > 1000
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK", "P"])
+def test_pictures_of_any_mode_and_shape_become_rgb(
+    script: ModuleType, tmp_path: Path, mode: str
+) -> None:
+    import crops
+
+    for width, height in [(1, 1), (3, 700), (500, 375)]:
+        name, kind = ("png", "PNG") if mode == "P" else ("jpg", "JPEG")
+        Image.new("RGB", (width, height), (200, 100, 50)).convert(mode).save(tmp_path / "x", kind)
+        sample = {name: memoryview((tmp_path / "x").read_bytes()), "cls": 3}
+        for made in (
+            crops.train_sample(sample, np.random.default_rng(1), 32),
+            crops.val_sample(sample, 32),
+        ):
+            assert made["cls"] == 3
+            assert made["image"].shape == (32, 32, 3) and made["image"].dtype == np.uint8
+            grey = Image.new("RGB", (1, 1), (200, 100, 50)).convert(mode).convert("RGB")
+            assert np.abs(made["image"][5, 5].astype(int) - grey.getpixel((0, 0))).max() < 8
+
+
+def test_decoding_at_a_smaller_scale_shows_the_same_crop(
+    tmp_path: Path, script: ModuleType
+) -> None:
+    import crops
+
+    x, y = np.meshgrid(np.linspace(0, 255, 1600), np.linspace(0, 255, 1200))
+    array = np.stack([x, y, x], -1).astype(np.uint8)
+    Image.fromarray(array).save(tmp_path / "x.jpg", quality=95)
+    box = (200.0, 300.0, 1000.0, 900.0)
+    made = crops.pixels(Image.open(tmp_path / "x.jpg"), box, 32)
+    wanted = Image.fromarray(array).resize((32, 32), Image.Resampling.BILINEAR, box)
+    assert np.abs(made.astype(int) - np.asarray(wanted)).max() <= 3
+
+
+def test_batches_come_normalised_and_channels_last(script: ModuleType) -> None:
+    import crops
+
+    images = torch.randint(0, 256, (2, 5, 7, 3), dtype=torch.uint8)
+    out = crops.Normalise(torch.device("cpu"))({"image": images, "cls": 1})
+    assert out["cls"] == 1 and out["image"].shape == (2, 3, 5, 7)
+    assert out["image"].is_contiguous(memory_format=torch.channels_last)
+    wanted = (images[1, 2, 3].float() - torch.tensor([123.7, 116.3, 103.5])) / torch.tensor(
+        [58.4, 57.1, 57.4]
+    )
+    torch.testing.assert_close(out["image"][1, :, 2, 3], wanted)
