@@ -85,7 +85,9 @@ def _in_processes(
             yield made
             del made
     finally:
-        del batches, loader  # ends the workers
+        # Not left to `del`: the traceback of an error holds the iterator, in a cycle of torch's
+        # own, and a worker forked before that is collected complains as it drops its copy.
+        batches._shutdown_workers()  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
