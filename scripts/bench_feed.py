@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from bench_corpora import Corpus, large_corpus
-from bench_feed_gpu import gpu
+from bench_feed_gpu import crop_picture, gpu_copy, gpu_launches, gpu_wait
 from bench_run import Bench, run_sections
 from decode_crop import decode_crop
 
@@ -99,10 +99,6 @@ def threads_in_words(num: int) -> str:
 
 def decoding_loader(dataset: Dataset, size: int, workers: int = 2) -> Loader:
     return Loader(dataset, size, shuffle="full", seed=SEED, transform=crop_picture, workers=workers)
-
-
-def crop_picture(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    return {"jpg": decode_crop(sample["jpg"], rng), "cls": sample["cls"]}
 
 
 def check_same_pixels(loader: Loader, bare: Callable[[int], list[Any]], most: int = 8) -> None:
@@ -326,7 +322,15 @@ def cold_corpus(bench: Bench) -> Iterator[Corpus]:
 
 # --- the command --------------------------------------------------------------------------
 
-SECTIONS = {"decode": decode, "overhead": overhead, "wait": wait, "cold": cold, "gpu": gpu}
+SECTIONS = {
+    "decode": decode,
+    "overhead": overhead,
+    "wait": wait,
+    "cold": cold,
+    "gpu-launches": gpu_launches,
+    "gpu-wait": gpu_wait,
+    "gpu-copy": gpu_copy,
+}
 
 if __name__ == "__main__":
     run_sections(__doc__ or "", SECTIONS)

@@ -58,30 +58,53 @@ class Bench:
 Section = Callable[[Bench], list[Row]]
 
 
+class SkippedError(Exception):
+    """Raised by a section that cannot run on this machine; says why."""
+
+
 def run_sections(doc: str, sections: Mapping[str, Section]) -> None:
     """The whole program: arguments, sections, report."""
     args = parse_arguments(doc, sections)
     bench = Bench(args.workdir, args.jpegs, args.rounds or (1 if args.quick else 5), args.quick)
+    if args.only and not set(args.only) & set(sections):
+        print(f"No section of this program is chosen: it has {', '.join(sections)}.")
+        return
     report: dict[str, Any] = {"machine": machine(), "sections": {}}
     print(describe(report["machine"]), flush=True)
     shutil.rmtree(bench.workdir / "packed", ignore_errors=True)
-    for name in args.only or sections:
-        section = sections[name]
-        rows = section(bench)
+    for name, section in sections.items():
+        if args.only and name not in args.only:
+            continue
+        try:
+            rows = section(bench)
+        except SkippedError as why:
+            print(f"\n{name}: {section.__doc__}\nskipped: {why}", flush=True)
+            continue
         print(f"\n{name}: {section.__doc__}\n{render(rows)}", flush=True)
         report["sections"][name] = [row.to_json() for row in rows]
     shutil.rmtree(bench.workdir / "packed", ignore_errors=True)
     print(f"\n{bench.rounds} rounds in turn; seconds and rates are medians, ratios within a round.")
     if args.json:
-        args.json.write_text(json.dumps(report, indent=1))
+        add_to(args.json, report)
+
+
+def add_to(path: Path, report: dict[str, Any]) -> None:
+    """Write the report; keep what another program of `make bench` wrote on this machine."""
+    if path.exists():
+        earlier = json.loads(path.read_text())
+        load = {"load_1min": None}
+        if earlier.get("machine", {}) | load == report["machine"] | load:
+            report = report | {"sections": earlier["sections"] | report["sections"]}
+    path.write_text(json.dumps(report, indent=1))
 
 
 def parse_arguments(doc: str, sections: Mapping[str, Section]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
     parser.add_argument("--workdir", type=Path, default=Path("bench-data"), help="(%(default)s)")
     parser.add_argument("--jpegs", type=Path, help="use the JPEGs in this folder as large files")
-    parser.add_argument("--only", nargs="+", choices=sections, help="sections to run (all)")
+    only = f"sections to run (all): {', '.join(sections)}; names of other programs' are left out"
+    parser.add_argument("--only", nargs="+", metavar="SECTION", help=only)
     parser.add_argument("--rounds", type=int, help="timed rounds (5)")
-    parser.add_argument("--json", type=Path, help="write the rows to this file, too")
+    parser.add_argument("--json", type=Path, help="write, or add, the rows to this file, too")
     parser.add_argument("--quick", action="store_true", help="few files, no targets: does it run?")
     return parser.parse_args()
