@@ -86,7 +86,6 @@ def _in_processes(
             del made
     finally:
         _shut_down(batches)
-        del batches, loader
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,8 @@ def _make(maker: BatchMaker, request: Request, worker: str) -> Made:
 
 
 def _shut_down(batches: Any) -> None:
-    """End a DataLoader iterator's workers now: dropping it would, but a traceback may hold it.
+    """End a DataLoader iterator's workers now. Dropping it would, but the traceback of an error holds
+    it, and a worker forked before that is collected complains as it drops its copy.
 
     A worker that dies meanwhile makes torch's signal handler raise, wherever this thread is.
     """
