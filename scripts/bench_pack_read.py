@@ -10,49 +10,25 @@ over the rounds is printed. Before anything is timed, all sides are shown to ret
 
 from __future__ import annotations
 
-import argparse
-import json
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_corpora import FORMATS, FULL, QUICK, Corpus, large_corpus, small_corpus
+from bench_corpora import FORMATS, Corpus
+from bench_run import Bench, run_sections
 from plain_folder import Batches
 
-from shardkit.measure.machine import cold_read, describe, machine, memory_copy, synced_write
+from shardkit.measure.machine import cold_read, memory_copy, synced_write
 from shardkit.measure.pagecache import cache_state, evict, resident_fraction
-from shardkit.measure.timing import Case, Result, Row, Work, interleave, render
+from shardkit.measure.timing import Case, Row, Work
 from shardkit.reading.dataset import Dataset
 
 BATCH = 64
 AHEAD = 4
 """Batches announced to the kernel before they are read, where the page cache is cold."""
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What a section is given: its corpora, made when asked for, and how to time and to judge."""
-
-    small: Callable[[], Corpus]
-    large: Callable[[], Corpus]
-    rounds: int
-    has_targets: bool
-
-    def time(self, cases: dict[str, Case]) -> Result:
-        return interleave(cases, self.rounds)
-
-    def judge(self, row: Row, target: float, value: float, what: str = "") -> Row:
-        """The row with a target, and whether it was met, in words."""
-        if not self.has_targets:
-            return row
-        verdict = "met" if value >= target else "MISSED"
-        note = f"{what}target {target:,}: {verdict}"
-        return replace(row, note=f"{row.note}; {note}" if row.note else note)
 
 
 # --- packing ------------------------------------------------------------------------------
@@ -267,40 +243,5 @@ SECTIONS = {
 }
 
 
-def main() -> None:
-    args = parse_arguments()
-    scale = QUICK if args.quick else FULL
-    workdir: Path = args.workdir
-    bench = Bench(
-        small=lambda: small_corpus(workdir, scale),
-        large=lambda: large_corpus(workdir, scale, args.jpegs),
-        rounds=args.rounds or (1 if args.quick else 5),
-        has_targets=not args.quick,
-    )
-    report: dict[str, Any] = {"machine": machine(), "sections": {}}
-    print(describe(report["machine"]), flush=True)
-    shutil.rmtree(workdir / "packed", ignore_errors=True)
-    for name in args.only or SECTIONS:
-        section = SECTIONS[name]
-        rows = section(bench)
-        print(f"\n{name}: {section.__doc__}\n{render(rows)}", flush=True)
-        report["sections"][name] = [row.to_json() for row in rows]
-    shutil.rmtree(workdir / "packed", ignore_errors=True)
-    print(f"\n{bench.rounds} rounds in turn; seconds and rates are medians, ratios within a round.")
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1))
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--workdir", type=Path, default=Path("bench-data"), help="(%(default)s)")
-    parser.add_argument("--jpegs", type=Path, help="use the JPEGs in this folder as large files")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="sections to run (all)")
-    parser.add_argument("--rounds", type=int, help="timed rounds (5)")
-    parser.add_argument("--json", type=Path, help="write the rows to this file, too")
-    parser.add_argument("--quick", action="store_true", help="few files, no targets: does it run?")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main()
+    run_sections(__doc__ or "", SECTIONS)

@@ -25,6 +25,9 @@ INT_FIELDS = frozenset({"cls"})
 MAX_DIMS = 31
 """Axes of an array stored typed: HDF5 has 32, and one goes to the rows."""
 
+DEFLATE_RATIO = 1040
+"""Deflate makes at most 1,032 bytes of one, and some at the start."""
+
 MAX_NPY_HEADER = 16_384
 """Longest .npy header accepted (bytes); numpy itself refuses over 10,000 characters."""
 
@@ -98,7 +101,11 @@ class Encoding:
             ) from error
 
     def canonical(self, stored: Value) -> Value:
-        """The canonical value of a stored one."""
+        """The canonical value of a stored one.
+
+        Raises:
+            FormatError: it does not fit this encoding, or not into memory.
+        """
         if self.kind == "bytes":
             return stored
         if self.kind == "int":
@@ -106,18 +113,29 @@ class Encoding:
                 raise FormatError(f"an int value has {len(stored)} bytes, expected 8")
             return b"%d" % int.from_bytes(stored, "little", signed=True)
         array = self.as_array(stored)
-        return npy_header(array.dtype.str, array.shape) + array.tobytes()
+        try:
+            return npy_header(array.dtype.str, array.shape) + array.tobytes()
+        except MemoryError as error:
+            raise FormatError(f"an array of {array.nbytes} bytes is more than memory") from error
 
 
 BYTES = Encoding()
 
 
 def inflate(data: Value, expected: int) -> bytes:
-    """Undo zlib, never making more than ``expected`` + 1 bytes (a bomb stops there)."""
+    """Undo zlib, never making more than ``expected`` + 1 bytes (a bomb stops there).
+
+    Raises:
+        FormatError: the data is damaged, makes another size, or does not fit into memory.
+    """
+    if expected > DEFLATE_RATIO * (len(data) + 1):
+        raise FormatError(f"{len(data)} bytes of zlib data cannot inflate to {expected} bytes")
     try:
         out = zlib.decompressobj().decompress(data, expected + 1)
     except zlib.error as error:
         raise FormatError(f"damaged zlib data: {error}") from error
+    except MemoryError as error:
+        raise FormatError(f"zlib data of {expected} bytes is more than memory") from error
     if len(out) != expected:
         raise FormatError(f"zlib data inflates to other than {expected} bytes")
     return out
@@ -163,9 +181,18 @@ def _parse_npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bo
     # numpy lets through what its parser raises: SyntaxError, TokenError, RecursionError ...
     except Exception as error:
         raise FormatError(f"damaged .npy header: {type(error).__name__}") from error
-    if dtype.hasobject:
-        raise FormatError("a .npy of Python objects holds pickles, which shardkit never reads")
     return dtype, shape, fortran
+
+
+PICKLED = "a .npy of Python objects holds pickles, which shardkit never reads"
+
+
+def holds_pickles(value: Value) -> bool:
+    """Whether this is a ``.npy`` of Python objects; what is no ``.npy`` holds none."""
+    try:
+        return _parse_npy_header(bytes(value[: npy_header_size(value)]))[0].hasobject
+    except FormatError:
+        return False
 
 
 def parse_npy(value: Value) -> np.ndarray[Any, Any]:
@@ -176,6 +203,8 @@ def parse_npy(value: Value) -> np.ndarray[Any, Any]:
     """
     start = npy_header_size(value)
     dtype, shape, fortran = _parse_npy_header(bytes(value[:start]))
+    if dtype.hasobject:
+        raise FormatError(PICKLED)
     if len(value) - start != dtype.itemsize * math.prod(shape):
         raise FormatError(f".npy data of {len(value) - start} bytes does not fit {dtype}{shape}")
     if not dtype.itemsize:  # 10**13 of them fit in a header, and numpy loops over each

@@ -5,6 +5,7 @@
     ShardkitError
     ├── UsageError (ValueError)            exit code 2: the call is wrong, no data was touched
     │   ├── DestinationError               the destination is taken, unsafe or another packer's
+    │   ├── DatasetMissingError (FileNotFoundError)
     │   ├── CorpusError                    the input is empty, ambiguous or of no known kind
     │   └── ResumeError                    a started pack was made from other options or files
     └── DataError (ValueError)             exit code 1: the data or the machine is wrong
@@ -38,6 +39,10 @@ class UsageError(ShardkitError, ValueError):
 
 class DestinationError(UsageError):
     """The destination exists, overlaps the source, or another packer holds it."""
+
+
+class DatasetMissingError(UsageError, FileNotFoundError):
+    """There is no dataset at the path, or one that is not packed to the end."""
 
 
 class CorpusError(UsageError):

@@ -9,7 +9,9 @@ when opened, byte ranges when used.
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,14 @@ import numpy as np
 import xxhash
 
 from shardkit.encoding import Encoding
-from shardkit.errors import FormatError, IndexFileError, ShardMissingError
-from shardkit.mapping import map_file
+from shardkit.errors import DatasetMissingError, FormatError, IndexFileError
+from shardkit.mapping import map_file, read_file
+from shardkit.sample import SPLIT_NAMES
 from shardkit.storage import os_errors, show_path
 
 VERSION = 1
 INDEX_NAME = "shardkit.json"
+REJECTED_NAME = "rejected.jsonl"
 WORK_NAME = ".packing"
 INDEX_KINDS = ("rows", "names", "find", "sums")
 """Endings of the files that index a split."""
@@ -183,6 +187,7 @@ def parse_info(data: bytes, where: str) -> DatasetInfo:
         AttributeError,
         IndexError,
         RecursionError,
+        MemoryError,
         FormatError,
     ) as error:
         what = f"{type(error).__name__} {error}"[:200]
@@ -242,11 +247,23 @@ def is_shard_file(split: str, shard: int, name: object) -> bool:
     )
 
 
+def strays(info: DatasetInfo, names: Iterable[str]) -> list[str]:
+    """Those file names, sorted, that only a file of a dataset may bear, and none of this one does.
+
+    ``train-*.tar`` would take a stray shard for one of the dataset's.
+    """
+    listed: set[str] = set()
+    for split in info.splits.values():
+        listed.update(split.files, *(shard.file_bytes for shard in split.shards))
+    ours = {f"{name}.{kind}" for name in SPLIT_NAMES for kind in INDEX_KINDS}
+    return sorted(n for n in names if n not in listed and (n in ours or SHARD_FILE.fullmatch(n)))
+
+
 def read_info(folder: Path) -> DatasetInfo:
     """Read ``shardkit.json`` of a dataset folder.
 
     Raises:
-        ShardMissingError: there is none. IndexFileError: it is damaged.
+        DatasetMissingError: there is none. IndexFileError: it is damaged.
     """
     return parse_info(read_index(folder), show_path(folder / INDEX_NAME))
 
@@ -258,10 +275,22 @@ def read_index(folder: Path) -> bytes:
         size = path.stat().st_size if path.is_file() else None
         data = path.read_bytes() if size and size <= MAX_INDEX_BYTES else b""
     if size is None:
-        raise ShardMissingError(f"{show_path(folder)} is not a shardkit dataset ({_hint(folder)})")
+        raise DatasetMissingError(
+            f"{show_path(folder)} is not a shardkit dataset ({_hint(folder)})"
+        )
     if size > MAX_INDEX_BYTES:
         raise IndexFileError(f"{show_path(path)} is over {MAX_INDEX_BYTES} bytes; refusing to read")
     return data
+
+
+def read_rejected(folder: Path) -> bytes:
+    """The bytes of ``rejected.jsonl``, a line for each input that was skipped; there may be none.
+
+    Raises:
+        IndexFileError: it is no regular file, or too large to be one of ours.
+    """
+    path = folder / REJECTED_NAME
+    return read_file(path, MAX_INDEX_BYTES) if os.path.lexists(path) else b""
 
 
 def _hint(folder: Path) -> str:

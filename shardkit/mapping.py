@@ -6,7 +6,8 @@ import mmap
 import os
 import resource
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,33 @@ def map_file(path: Path, expected_bytes: int) -> mmap.mmap | bytes:
         ShardMissingError: no such file. IndexFileError: another size than expected, or no file.
         StorageError: it cannot be opened or mapped.
     """
+    with _opened(path) as (fd, num_bytes):
+        if num_bytes != expected_bytes:
+            raise IndexFileError(
+                f"{show_path(path)} has {num_bytes} bytes, expected {expected_bytes}:"
+                " truncated or replaced; `shardkit verify` tells more"
+            )
+        with os_errors(f"mapping {show_path(path)}"):
+            return mmap.mmap(fd, expected_bytes, access=mmap.ACCESS_READ) if expected_bytes else b""
+
+
+def read_file(path: Path, at_most: int) -> bytes:
+    """The contents of a file that is not trusted.
+
+    Raises:
+        ShardMissingError: no such file. IndexFileError: over ``at_most`` bytes, or no file.
+        StorageError: it cannot be opened or read.
+    """
+    with _opened(path) as (fd, num_bytes):
+        if num_bytes > at_most:
+            raise IndexFileError(f"{show_path(path)} is over {at_most} bytes; refusing to read")
+        with os_errors(f"reading {show_path(path)}"), open(fd, "rb", closefd=False) as file:
+            return file.read(at_most)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[int, int]]:
+    """A regular file, open, and its size."""
     try:
         # Without O_NONBLOCK, a FIFO under the name of a shard would block for ever.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -43,13 +71,7 @@ def map_file(path: Path, expected_bytes: int) -> mmap.mmap | bytes:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise IndexFileError(f"{show_path(path)} is no regular file; restore it or pack again")
-        if status.st_size != expected_bytes:
-            raise IndexFileError(
-                f"{show_path(path)} has {status.st_size} bytes, expected {expected_bytes}:"
-                " truncated or replaced; `shardkit verify` tells more"
-            )
-        with os_errors(f"mapping {show_path(path)}"):
-            return mmap.mmap(fd, expected_bytes, access=mmap.ACCESS_READ) if expected_bytes else b""
+        yield fd, status.st_size
     finally:
         os.close(fd)
 

@@ -31,6 +31,14 @@ class Progress:
         if self._bar is not None:
             self._bar.total = num_samples
 
+    def skip(self, num_samples: int) -> None:
+        """Count samples done before; they are no part of the rate."""
+        if self._bar is not None:
+            self._bar.initial += num_samples
+            self._bar.last_print_n += num_samples  # what the smoothed rate counts from
+            self._bar.n += num_samples
+            self._bar.refresh()
+
     def add(self, num_samples: int, num_bytes: int) -> None:
         self.num_samples += num_samples
         self.num_bytes += num_bytes

@@ -51,6 +51,15 @@ def format_bytes(num: float) -> str:
     return f"{num:.2f} TB"
 
 
+def as_path(path: object, what: str) -> Path:
+    """A path that a caller gave. Raises UsageError, saying what it was for, if it is none."""
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"{what} must be a str or Path, got {path!r}")
+    if not os.fspath(path):
+        raise UsageError(f"{what} is an empty path")
+    return Path(path)
+
+
 def show_path(path: str | bytes | os.PathLike[Any]) -> str:
     """A path for one line of a message: quoted, control and undecodable bytes escaped."""
     text = os.fsdecode(path)
@@ -58,20 +67,21 @@ def show_path(path: str | bytes | os.PathLike[Any]) -> str:
 
 
 @contextmanager
-def os_errors(what: str) -> Iterator[None]:
-    """Turn OSError into a StorageError that says what was being done and what to do."""
+def os_errors(what: str, once_free: str = "run the same command again") -> Iterator[None]:
+    """Turn OSError into a StorageError that says what was being done and what to do; if the disk
+    is full, ``once_free``."""
     try:
         yield
     except ShardkitError:
         raise
     except OSError as error:
-        raise StorageError(f"{what}: {_explain(error)}") from error
+        raise StorageError(f"{what}: {_explain(error, once_free)}") from error
 
 
-def _explain(error: OSError) -> str:
+def _explain(error: OSError, once_free: str) -> str:
     where = f" ({show_path(error.filename)})" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full{where}; free some space and run the same command again"
+        return f"the disk is full{where}; free some space and {once_free}"
     return f"{error.strerror or error}{where}"
 
 
@@ -82,6 +92,11 @@ def fsync_path(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def file_size(path: Path) -> int:
+    """Bytes of a file; -1 if it is no file, or is not there."""
+    return path.stat().st_size if path.is_file() else -1
 
 
 def temp_name(name: str) -> str:
@@ -119,6 +134,16 @@ def _read_full(file: Any, buffer: memoryview) -> int:
     return done
 
 
+def _above_stdio(fd: int) -> int:
+    """The same open file as 3 or more: where stdin, stdout or stderr was closed, it took their
+    number, and a child process gets its pipes, not this file, under those."""
+    if fd > 2:
+        return fd
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(fd)
+    return moved
+
+
 class Lock:
     """An advisory lock on a file, held until closed or until every process that has it is gone.
 
@@ -140,7 +165,7 @@ class Lock:
 
     def _try(self, path: Path) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.fd = _above_stdio(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
         try:
             fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The last holder removes the file when done: a lock on a removed file is none.

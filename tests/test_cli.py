@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import numpy as np
 import pytest
 from conftest import make_arrays, make_images, make_pairs, picture, tree, write
 
 import shardkit
 from shardkit.cli import group, main
 from shardkit.packing.options import PackOptions
+from shardkit.reading.describe import in_class_order
 
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 VARIABLE = {r"[\d.]+ s, [\d,]+ samples/s": "TIME", r"\b[\d.]+ (B|kB|MB)\b": "SIZE"}
@@ -73,7 +75,7 @@ def test_pack(run: Run, tmp_path: Path) -> None:
         0,
         f"packed 36 samples (images) into 9 shards of hdf5: {tmp_path}/pictures-hdf5\n"
         "  SIZE in, SIZE out, TIME\n"
-        "  files passed over as not of this kind: 1 .db\n"
+        "  files passed over: 1 .db\n"
         f"  next: shardkit info {tmp_path}/pictures-hdf5\n",
         "",
     )
@@ -111,7 +113,7 @@ def test_info(packed: Run) -> None:
         "  train: 36 samples in 9 shards, SIZE + SIZE index\n"
         "    cls: int\n"
         "    jpg: bytes\n"
-        "    labels lie in order: shuffle fully when training, or pack with --shuffle\n"
+        "    labels in class order: shuffle fully when training, or pack with --shuffle\n"
         "  open with:\n"
         "    shardkit.open('pictures-npy', split='train')\n"
         "    numpy.load('pictures-npy/train-00000.cls.npy', mmap_mode='r')\n",
@@ -129,7 +131,8 @@ def test_info_of_arrays_and_many_classes(run: Run, tmp_path: Path) -> None:
     assert "    npy: ragged <i2[-1, 5]\n" in run("info", "ragged-npy").out
     lines = run("info", "many-lmdb").out.splitlines()
     assert lines[1] == "  7 classes: class0, class1, class2, class3, class4, ..."
-    assert not any("labels lie in order" in line for line in lines)
+    assert "    labels are mixed" in lines
+    assert not any("class order" in line for line in lines)
 
 
 def test_info_of_tars_made_by_others(packed: Run, tmp_path: Path) -> None:
@@ -151,6 +154,25 @@ def test_what_open_with_says_works(packed: Run, tmp_path: Path) -> None:
         assert len(eval(ours, {"shardkit": shardkit})) == 36
         library = theirs.partition(".")[0]
         assert eval(theirs, {library: __import__(library)}) is not None
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([], None),
+        ([3, 3, 3], None),
+        ([0, 0, 1, 1, 2], True),
+        ([2, 2, 1, 1, 0], True),
+        ([1, 1, 2, 2, 0, 0], True),
+        ([0, 1, 0, 1], False),
+        ([0, 0, 1, 1, 0], False),
+        ([1, 2, 3], True),
+        ([3, 2, 1], True),
+        ([2, 3, 1], False),
+    ],
+)
+def test_class_order(labels: list[int], expected: bool | None) -> None:
+    assert in_class_order(np.array(labels, np.int64)) is expected
 
 
 def test_verify_and_unpack(packed: Run, tmp_path: Path) -> None:
@@ -190,6 +212,15 @@ def test_verify_against_others(packed: Run, tmp_path: Path) -> None:
     )
 
 
+def test_verify_against_the_wrong_folder(packed: Run, tmp_path: Path) -> None:
+    for i in range(30):
+        write(tmp_path / "wrong" / "k" / f"{i:02d}.jpg", picture(i))
+    *lines, more, verdict = packed("verify", "pictures-npy", "--against", "wrong").out.splitlines()
+    assert lines == [f"BROKEN sample 'k/{i:02d}': is not in the dataset" for i in range(20)]
+    assert more == "and 46 more; --json lists all"
+    assert verdict == "pictures-npy: 66 problems (36 samples, SIZE; 0 compared with wrong)"
+
+
 # --- for machines -------------------------------------------------------------------------
 
 PACK_KEYS = [
@@ -205,6 +236,7 @@ PACK_KEYS = [
     "resumed_shards",
     "seconds",
     "ignored",
+    "notes",
 ]
 
 JSON = {
@@ -215,6 +247,7 @@ JSON = {
         "ok",
         "num_samples",
         "num_bytes",
+        "is_compared",
         "num_compared",
         "has_checksums",
         "problems",
@@ -389,10 +422,10 @@ ERRORS = {
         "the destination {here}/pictures-npy/x and the source {here}/pictures-npy overlap; choose a"
         " destination outside the source",
     ),
-    ("convert", "none", "--to", "npy"): (1, "none is not a shardkit dataset (no such folder)"),
-    ("info", "none"): (1, "none is not a shardkit dataset (no such folder)"),
+    ("convert", "none", "--to", "npy"): (2, "none is not a shardkit dataset (no such folder)"),
+    ("info", "none"): (2, "none is not a shardkit dataset (no such folder)"),
     ("verify", "pictures"): (
-        1,
+        2,
         "pictures is not a shardkit dataset (pack one with `shardkit pack`)",
     ),
     ("verify", "pictures-npy", "--against", "none"): (
@@ -403,12 +436,20 @@ ERRORS = {
         2,
         "other exists and is not an empty folder; choose another",
     ),
+    ("unpack", "pictures-npy", "pictures-npy"): (
+        2,
+        "pictures-npy exists and is not an empty folder; choose another",
+    ),
+    ("unpack", "pictures-npy", "pictures-npy/a/b"): (
+        2,
+        "pictures-npy/a/b lies in the dataset {here}/pictures-npy; choose another",
+    ),
     ("unpack", "pictures-npy", "file"): (
         2,
         "file exists and is not an empty folder; choose another",
     ),
     ("unpack", "pictures-npy", "file/x"): (1, "unpacking into file/x: Not a directory (file/x)"),
-    ("info", "file"): (1, "file is not a shardkit dataset (pack one with `shardkit pack`)"),
+    ("info", "file"): (2, "file is not a shardkit dataset (pack one with `shardkit pack`)"),
     ("info", LONG): (1, f"opening {LONG}: File name too long ({LONG}/shardkit.json)"),
     ("infi",): (2, None),
     ("info", "pictures-npy", "--colour"): (2, None),
@@ -446,6 +487,18 @@ def test_a_bad_input_is_one_line(run: Run, tmp_path: Path) -> None:
     assert got.err.count("\n") == 1 and "lines  .jpg" in got.err
 
 
+def test_compression_of_nothing_is_said(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "arrays").mkdir()
+    np.save(tmp_path / "arrays" / "a.npy", np.zeros((64, 2), np.int16))
+    compress = ["--to", "hdf5", "--compression", 3]
+    assert "no effect" not in run("pack", "arrays", *compress).out
+    what = "no field holds arrays of one shape with 256 bytes or more each"
+    said = f"  compression had no effect: {what}"
+    assert said in run("pack", "pictures", *compress).out.splitlines()
+    assert said in run("convert", "pictures-hdf5", "x", *compress).out.splitlines()
+    assert json.loads(run("pack", "pictures", "y", *compress, "--json").out)["notes"] == [said[2:]]
+
+
 # --- states of a destination --------------------------------------------------------------
 
 
@@ -468,7 +521,7 @@ def test_a_started_pack_is_no_dataset_yet(run: Run, tmp_path: Path) -> None:
     assert run(*pack).code == 1
     for args in (["info", "out"], ["verify", "out"], ["convert", "out", "x", "--to", "npy"]):
         assert run(*args) == Ran(
-            1,
+            2,
             "",
             "shardkit: error: out is not a shardkit dataset (its packing has not finished:"
             " run the same command again)\n",
@@ -510,7 +563,7 @@ def test_names_that_are_no_text(run: Run, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "shardkit", *map(os.fspath, args)]
         env = {**ENV, "PYTHONIOENCODING": "latin-1"}
         done = subprocess.run(command, capture_output=True, env=env)
-        assert done.returncode == (1 if "none" in str(args[1]) else 0), done.stderr
+        assert done.returncode == (2 if "none" in str(args[1]) else 0), done.stderr
         assert b"Traceback" not in done.stderr and done.stderr.count(b"\n") <= 1
         assert done.stdout.isascii() and not set(done.stdout) & {0x1B, 0x07, 0x0D}
     assert tree(tmp_path / "back \udcff") == tree(source)
@@ -582,6 +635,28 @@ def test_a_pipe_that_is_closed(packed: Run) -> None:
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=ENV)
     os.close(writer)
     assert done.returncode == 1 and done.stderr == b""
+
+
+def test_a_full_disk_while_unpacking(packed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("shardkit.reading.unpack._write_all", full)
+    assert packed("unpack", "pictures-npy", "x") == Ran(
+        1,
+        "",
+        "shardkit: error: unpacking into x: the disk is full; free some space and remove x before"
+        " unpacking again\n",
+    )
+
+
+@pytest.mark.parametrize("args", [["info"], ["verify"], ["info", "--json"]], ids=" ".join)
+def test_a_full_disk_under_the_output(packed: Run, args: list[str]) -> None:
+    command = [sys.executable, "-m", "shardkit", args[0], "pictures-npy", *args[1:]]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=ENV)
+    assert done.returncode == 1
+    assert done.stderr == (b"shardkit: error: cannot write the output: No space left on device\n")
 
 
 INTERRUPTED = {

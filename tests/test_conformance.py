@@ -147,6 +147,15 @@ class TestReading:
             loader = DataLoader(small, batch_size=5, num_workers=workers)
             assert torch_labels(loader) == ds.column("cls").tolist()
 
+    def test_torch_loader_that_collates_nothing(self, ds: shardkit.Dataset) -> None:
+        """Samples cross from worker to trainer as they are."""
+        from torch.utils.data import DataLoader
+
+        loader = DataLoader(ds, batch_size=5, num_workers=1, collate_fn=list)
+        samples = [sample for batch in loader for sample in batch]
+        assert samples == list(ds)
+        assert {type(s["jpg"]) for s in samples} == {bytes}
+
     def test_verify_on_read(self, ds: shardkit.Dataset) -> None:
         checked = shardkit.open(ds.path, verify=True)
         assert checked.read(range(len(checked)))["cls"].tolist() == ds.column("cls").tolist()
@@ -157,6 +166,31 @@ class TestReading:
         shard.write_bytes(data)
         with pytest.raises(ChecksumError, match=r"class0/img.003"):
             shardkit.open(ds.path, verify=True).read([3])
+
+
+@pytest.mark.parametrize("decode", [True, False])
+def test_a_sample_holds_plain_values(corpus: Path, decode: bool, tmp_path: Path) -> None:
+    """One of ``ds[i]`` or of ``__getitems__``: no views that do not pickle, no NumPy scalars."""
+    shardkit.pack(corpus, tmp_path / "out", to="hdf5", **OPTIONS)
+    ds = shardkit.open(tmp_path / "out", decode=decode)
+    plain = {bytes, str, int, dict} | ({np.ndarray} if decode else set())
+    rows = [*range(len(ds))]
+    samples = ds.__getitems__(rows)
+    assert {type(value) for sample in samples for value in sample.values()} <= plain
+    assert all(same(ds[row], samples[row]) for row in rows)
+    assert all(
+        same(a, b) for a, b in zip(samples, pickle.loads(pickle.dumps(samples)), strict=True)
+    )
+    arrays = [v for s in samples for v in s.values() if isinstance(v, np.ndarray)]
+    assert all(array.flags.writeable for array in arrays)
+
+
+def test_an_array_without_axes_stays_one(container: str, tmp_path: Path) -> None:
+    for i in range(3):
+        np.save(write(tmp_path / "in" / f"{i}.npy", b""), np.array(i, np.int16))
+    shardkit.pack(tmp_path / "in", tmp_path / "out", to=container, workers=1)
+    value = shardkit.open(tmp_path / "out")[2]["npy"]
+    assert isinstance(value, np.ndarray) and value.shape == () and value == 2
 
 
 def torch_labels(loader: object) -> list[int]:
@@ -255,6 +289,18 @@ def test_a_split_cut_off_must_not_meet_one_that_is_there(tmp_path: Path) -> None
     make_images(source / "val", per_class=2)
     with pytest.raises(CorpusError, match="has a split 'val' already"):
         shardkit.pack(source, tmp_path / "packed", to="npy", val_fraction=0.2, workers=1)
+    assert not (tmp_path / "packed").exists()  # it was seen before train was packed
+    (source / "train").rename(source / "test")
+    (source / "val").rename(source / "dev")
+    with pytest.raises(CorpusError, match="no split 'train' to cut from, only dev, test"):
+        shardkit.pack(source, tmp_path / "packed", to="npy", val_fraction=0.2, workers=1)
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.99])
+def test_a_small_share_is_one_sample(fraction: float, tmp_path: Path) -> None:
+    source = make_images(tmp_path / "in", per_class=4, classes=1)
+    packed = shardkit.pack(source, tmp_path / "p", to="npy", val_fraction=fraction, **OPTIONS)
+    assert sorted(packed.splits.values()) == [1, 3] and set(packed.splits) == {"train", "val"}
 
 
 def test_what_a_failed_overwrite_spares(tmp_path: Path) -> None:
@@ -303,3 +349,20 @@ def test_a_failed_pack_keeps_a_folder_it_did_not_make(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not an image"):
         shardkit.pack(tmp_path / "in", tmp_path / "mine", to="npy", workers=1)
     assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_a_relative_path_outlives_a_change_of_folder(
+    container: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = make_pairs(tmp_path / "in")
+    shardkit.pack(source, tmp_path / "out", to=container, **OPTIONS)
+    monkeypatch.chdir(tmp_path)
+    ds = shardkit.open("out")
+    assert ds.find(ds.keys()[2]) == 2
+    unread = shardkit.open("out")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    wanted = shardkit.open(tmp_path / "out")[3]
+    for held in (ds, unread, pickle.loads(pickle.dumps(ds)), unread.select([0, 3])):
+        assert same(held[min(3, len(held) - 1)], wanted)
+        assert held.find("0000") == 0

@@ -6,8 +6,10 @@ import io
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED
 
 import numpy as np
 import pytest
@@ -30,6 +32,15 @@ def npy(array: Any, **options: Any) -> bytes:
 def pt(held: object, **options: Any) -> bytes:
     out = io.BytesIO()
     torch.save(held, out, **options)
+    return out.getvalue()
+
+
+def deflated(data: bytes) -> bytes:
+    """The same zip, compressed."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w", ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
     return out.getvalue()
 
 
@@ -123,6 +134,9 @@ BAD = {
         pt(torch.ones(2, dtype=torch.bfloat16)),
         "NumPy has no bfloat16; save tensor.float()",
     ),
+    "terabytes.pt": (pt(torch.zeros(1).expand(10**12)), "makes 4000000000000 bytes of a file of"),
+    "strided.pt": (pt(torch.zeros(9).as_strided((999, 999), (0, 0))), "it is expanded or"),
+    "deflated.pt": (deflated(pt(torch.zeros(10**5))), "it is expanded or compressed"),
     "sparse.pt": (pt(torch.eye(3).to_sparse()), "sparse or quantized; save tensor.to_dense()"),
 }
 

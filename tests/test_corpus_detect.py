@@ -6,11 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from conftest import make_jsonl
+from hypothesis import given
+from hypothesis import strategies as st
 from test_corpus_files import JPG, no_leaks, tree
 
+import shardkit
 from shardkit.corpus import CORPORA, detect, open_corpus
-from shardkit.corpus.census import Census, take_census
-from shardkit.errors import CorpusError, StorageError
+from shardkit.corpus.census import Census, spread, take_census
+from shardkit.encoding import npy_header
+from shardkit.errors import CorpusError, SampleError, StorageError
 
 
 def folder(root: Path, names: list[str]) -> Path:
@@ -115,15 +120,42 @@ def test_a_looping_link_is_found(tmp_path: Path) -> None:
         detect(tmp_path)
 
 
+def sample(monkeypatch: pytest.MonkeyPatch, files: int, of_folder: int, block: int) -> None:
+    for name, value in (("SAMPLE", files), ("FOLDER", of_folder), ("BLOCK", block)):
+        monkeypatch.setattr(f"shardkit.corpus.census.{name}_FILES", value)
+
+
 def test_only_so_many_files_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder(tmp_path, [f"a/{i}.jpg" for i in range(10)] + [f"b/{i}.txt" for i in range(10)])
-    monkeypatch.setattr("shardkit.corpus.census.SAMPLE_FILES", 5)
+    """Of several folders, though the first alone has as many."""
+    folder(tmp_path, [f"{k}/{i}.{k}" for k in ("jpg", "txt", "xyz") for i in range(40)])
+    sample(monkeypatch, 20, 10, 5)
     census = take_census(tmp_path)
     assert census.is_sample
-    assert (census.count("images"), census.count("text")) == (5, 0)
-    monkeypatch.setattr("shardkit.corpus.census.SAMPLE_FILES", 15)
+    assert census.kinds == {"images": {".jpg": 10}, "text": {".txt": 10}}
     with pytest.raises(CorpusError, match="holds among others images: 10 files"):
         detect(tmp_path)
+
+
+def test_one_large_folder_is_looked_at_all_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"a{i:03d}.jpg" for i in range(50)] + [f"b{i:03d}.txt" for i in range(50)]
+    folder(tmp_path / "mixed", names)
+    pairs = [f"{i:03d}.{ending}" for i in range(60) for ending in ("jpg", "txt")]
+    folder(tmp_path / "pairs", pairs)
+    sample(monkeypatch, 20, 5, 5)
+    census = take_census(tmp_path / "mixed")
+    assert census.is_sample and (census.count("images"), census.count("text")) == (10, 10)
+    assert detect(tmp_path / "pairs") == "paired"
+
+
+@given(st.integers(0, 400), st.integers(1, 300))
+def test_spread_takes_no_name_twice(number: int, at_most: int) -> None:
+    names = [f"{i:04d}" for i in range(number)]
+    taken = spread(names, at_most)
+    assert len(taken) <= at_most and sorted(set(taken)) == taken
+    if number > at_most >= 200:
+        assert (taken[0], taken[-1]) == (names[0], names[-1])
 
 
 def test_both_ways_of_counting_agree() -> None:
@@ -189,11 +221,26 @@ def test_every_corpus_keeps_the_seam(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CORPORA)
-def test_a_dangling_link_is_an_error_for_every_corpus(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("link", ["far", "far.jpg", "far.jsonl", "lost in\n.x y"])
+def test_a_dangling_link_is_a_reject_of_every_corpus(tmp_path: Path, kind: str, link: str) -> None:
     """It may be a class folder: to pass it over would lose a class in silence."""
-    folder(tmp_path, ["k/a.jpg", "k/a.txt", "k/a.npy"])
-    (tmp_path / "k/a.jsonl").write_bytes(b"1\n")
-    (tmp_path / "k/far").symlink_to("nowhere")
+    array = npy_header("<i2", (0,))
+    tree(tmp_path, {"k/a.jpg": JPG, "k/a.txt": b"1", "k/a.npy": array, "k/a.jsonl": b"1\n"})
+    (tmp_path / "k" / link).symlink_to("nowhere")
     corpus = open_corpus(tmp_path, kind)
-    with pytest.raises(StorageError, match=r"k/far.* a symbolic link to nowhere"):
-        list(corpus.runs(tmp_path / "scratch"))
+    batches = [corpus.read(run, tmp_path) for run in corpus.runs(tmp_path / "scratch")]
+    assert sum(map(len, batches)) == 1
+    what = "a symbolic link to nowhere, which leads nowhere; remove it"
+    assert [reject for batch in batches for reject in batch.rejects] == [(f"k/{link}", what)]
+
+
+def test_what_leads_nowhere_fails_or_is_skipped(tmp_path: Path) -> None:
+    source = make_jsonl(tmp_path / "in")
+    (source / "far").symlink_to("nowhere")
+    (source / "c.jsonl.gz").write_bytes(b"\x1f\x8bdamaged")
+    options = {"to": "npy", "workers": 1, "max_rejects": 0.5}
+    with pytest.raises(SampleError, match=r"c\.jsonl\.gz: is damaged: .*; pass --on-error skip"):
+        shardkit.pack(source, tmp_path / "out", **options)
+    packed = shardkit.pack(source, tmp_path / "out", on_error="skip", overwrite=True, **options)
+    assert (packed.num_samples, packed.num_rejects) == (40, 2)
+    assert shardkit.verify(tmp_path / "out", against=source).ok

@@ -109,6 +109,17 @@ def test_files_without_a_dot_are_passed_over(tmp_path: Path) -> None:
         list(PairedCorpus(tree(tmp_path / "b", {"x": b"1"})).runs(tmp_path))
 
 
+def test_a_readme_is_no_sample(tmp_path: Path) -> None:
+    """Unless it is a picture, or says something of one."""
+    passed = ["README.md", "ReadMe.zh.md", "k/LICENSE.txt", "CITATION.cff"]
+    samples = ["a.txt", "authors.jpg", "k/notice.png", "k/notice.txt", "readme2.txt"]
+    tree(tmp_path, dict.fromkeys(passed + samples, JPG))
+    corpus = PairedCorpus(tmp_path)
+    batch = read_all(corpus, tmp_path)["train"]
+    assert batch.keys == [b"a", b"authors", b"readme2", b"k/notice"]
+    assert corpus.ignored == {".md": 2, ".txt": 1, ".cff": 1}
+
+
 @pytest.mark.parametrize(
     ("contents", "problem"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,9 +17,11 @@ from conftest import make_images, picture, tree, write
 
 import shardkit
 from shardkit.errors import DestinationError, ResumeError, StorageError
+from shardkit.packing.engine import _advice, _end
 
 KILLS = 20
 STAMP = (1, 1)
+BAD = b"no picture".ljust(len(picture(5)))
 
 
 def command(source: Path, dest: Path, *more: str) -> list[str]:
@@ -76,10 +79,12 @@ def test_kill_at_random_moments(container: str, tmp_path: Path) -> None:
         for _ in range(2 if number % 5 == 4 else 1):
             moment = rng.randrange(shards + 1), rng.uniform(0, 2 * shard_s)
             interrupted += kill_at(start(run), dest / ".packing", *moment)
-        done = subprocess.run(run, capture_output=True, text=True)
         # Killed after its last step, there is nothing left to do.
-        assert done.returncode == 0 or "already holds a dataset" in done.stderr, done.stderr
-        assert tree(dest) == expected
+        left = (dest / ".packing").exists() or tree(dest) != expected
+        done = subprocess.run(run, capture_output=True, text=True)
+        said = "already holds a dataset"
+        assert done.returncode == 0 or (not left and said in done.stderr), done.stderr
+        assert tree(dest) == expected and not (dest / ".packing").exists()
     assert interrupted >= KILLS // 2, "most kills must hit a running pack"
 
 
@@ -115,13 +120,61 @@ def test_ctrl_c_keeps_a_state_to_go_on_from(tmp_path: Path) -> None:
 
 def started(source: Path, dest: Path, **options: object) -> None:
     """Leave a pack half done: its last file has gone bad."""
-    bad = write(source / "class9" / "bad.jpg", "no picture")
+    bad = write(source / "class9" / "bad.jpg", BAD)
     os.utime(bad, STAMP)
     with pytest.raises(shardkit.errors.SampleError, match=r"class9/bad\.jpg"):
         shardkit.pack(source, dest, to="npy", shard_size="3kB", workers=1, **options)
     assert list((dest / ".packing").glob("*.part"))
     bad.write_bytes(picture(5))
     os.utime(bad, STAMP)
+
+
+def _cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _flip(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 0x55]) + data[middle + 1 :]
+
+
+PIECES = ["options.json", "listing.json", "listing", "train-00001.part", "new/train-00001.jpg.npy"]
+DAMAGE = {"cut": _cut, "flip": _flip, "empty": lambda data: b"", "gone": None}
+
+
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_damaged_journal(piece: str, damage: str, workers: int, tmp_path: Path) -> None:
+    """It is refused in one line, or what is damaged is made again; only contents are trusted."""
+    if piece.startswith("new/") and damage == "flip":
+        pytest.skip("finished shards are not read again: verify does that")
+    source, dest = make_images(tmp_path / "source"), tmp_path / "dest"
+    started(source, dest)
+    path, change = dest / ".packing" / piece, DAMAGE[damage]
+    path.write_bytes(change(path.read_bytes())) if change else path.unlink()
+    options = {"to": "npy", "shard_size": "3kB", "workers": workers}
+    shardkit.pack(source, tmp_path / "expected", **options)
+    if piece == "options.json" and damage != "gone":
+        with pytest.raises(ResumeError, match=r"options.json, the record of .* is damaged; pass"):
+            shardkit.pack(source, dest, **options)
+        return
+    result = shardkit.pack(source, dest, **options)
+    assert tree(dest) == tree(tmp_path / "expected")
+    kept = 0 if piece == "options.json" else result.num_shards - 1 - piece.count("train")
+    assert result.resumed_shards == kept
+
+
+@pytest.mark.parametrize("piece", ["listing.json", "listing"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_journal_of_changed_input(piece: str, damage: str, tmp_path: Path) -> None:
+    source, dest = make_images(tmp_path / "source"), tmp_path / "dest"
+    started(source, dest)
+    path, change = dest / ".packing" / piece, DAMAGE[damage]
+    path.write_bytes(change(path.read_bytes())) if change else path.unlink()
+    write(source / "class0" / "img.000.jpg", picture(9, 20))
+    with pytest.raises(ResumeError, match="input files changed since this pack was started"):
+        shardkit.pack(source, dest, to="npy", shard_size="3kB", workers=1)
 
 
 def test_changed_input_is_refused(tmp_path: Path) -> None:
@@ -178,7 +231,8 @@ def test_a_second_packer_is_refused_while_the_first_lives(tmp_path: Path) -> Non
     assert shardkit.verify(dest, against=source).ok
 
 
-def test_a_dead_worker_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_dead_worker_is_said(how: signal.Signals, tmp_path: Path) -> None:
     source = make_images(tmp_path / "source", per_class=300)
     dest = tmp_path / "dest"
     run = command(source, dest, "--to", "npy", "--shard-size", "1kB", "--workers", "2")
@@ -186,12 +240,19 @@ def test_a_dead_worker_is_said(tmp_path: Path) -> None:
     while not list((dest / ".packing").glob("*.part")):
         time.sleep(0.001)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    os.kill(int(children[0]), signal.SIGKILL)
+    os.kill(int(children[0]), how)
     _, stderr = process.communicate(timeout=20)
     assert process.returncode == 1
     line = stderr.decode()
-    assert line.count("\n") == 1 and "worker was killed by signal 9" in line, line
+    said = f"worker was killed by signal {int(how)} ({how.name})"
+    assert line.count("\n") == 1 and said in line, line
+    assert ("memory" in line) == (how == signal.SIGKILL)
     assert not (dest / "shardkit.json").exists()
+
+
+def test_an_exit_status_is_said() -> None:
+    assert _end(3) == "ended with exit status 3" and _advice(3) == ""
+    assert _end(-64) == "was killed by signal 64 (SIGRTMAX)"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting a small tmpfs needs root")
@@ -237,7 +298,7 @@ def test_a_bad_file_can_be_skipped_after_all(tmp_path: Path) -> None:
     source, dest = make_images(tmp_path / "source"), tmp_path / "dest"
     started(source, dest)
     options = {"to": "npy", "shard_size": "3kB", "workers": 1, "max_rejects": 0.1}
-    write(source / "class9" / "bad.jpg", "no picture")
+    write(source / "class9" / "bad.jpg", BAD)
     os.utime(source / "class9" / "bad.jpg", STAMP)
     result = shardkit.pack(source, dest, on_error="skip", **options)
     assert (result.num_rejects, result.num_samples) == (1, 36) and result.resumed_shards > 2
@@ -251,3 +312,21 @@ def test_a_pack_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(shardkit.errors.SampleError):
             shardkit.pack(source, tmp_path / "dest", to="npy", workers=workers)
         assert not (tmp_path / "dest").exists()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_pack_that_lacks_only_its_index_ends(tmp_path: Path, workers: int) -> None:
+    """No job is left for the workers: they must not be waited for."""
+    source = make_images(tmp_path / "source")
+    undisturbed, dest = tmp_path / "undisturbed", tmp_path / "dest"
+    flags = ["--to", "npy", "--shard-size", "3kB", "--workers", str(workers)]
+    subprocess.run(command(source, undisturbed, *flags), check=True, capture_output=True)
+    num_parts = len(list(undisturbed.glob("train-*.jpg.npy")))
+    for _ in range(50):
+        kill_at(start(command(source, dest, *flags)), dest / ".packing", num_parts, 0)
+        if not (dest / "shardkit.json").exists():
+            break
+        shutil.rmtree(dest)
+    run = command(source, dest, *flags)
+    subprocess.run(run, check=True, capture_output=True, timeout=60)
+    assert tree(dest) == tree(undisturbed)

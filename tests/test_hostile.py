@@ -551,6 +551,30 @@ def test_other_sizes(dataset: Path, tmp_path: Path, kind: str, size: int) -> Non
         assert any("train.sums has" in message for message in refused)
 
 
+REJECTED: dict[str, Callable[[Path], object]] = {
+    "a FIFO": os.mkfifo,
+    "a folder": Path.mkdir,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link to nothing": lambda path: path.symlink_to("nowhere"),
+    "huge": lambda path: [path.touch(), os.truncate(path, 1 << 40)],
+    "nested deeply": lambda path: path.write_bytes(b"[" * 1_000_000),
+    "no text": lambda path: path.write_bytes(b"\xff"),
+    "no path": lambda path: path.write_bytes(b"{}\n"),
+}
+
+
+@pytest.mark.parametrize("case", REJECTED)
+def test_hostile_list_of_rejects(originals: Path, tmp_path: Path, case: str) -> None:
+    dataset = shutil.copytree(originals / "pairs-npy", tmp_path / "dataset")
+    REJECTED[case](dataset / "rejected.jsonl")
+    with pytest.raises(DataError, match=r"dataset/rejected\.jsonl "):
+        shardkit.verify(dataset, against=originals / "pairs")
+    assert shardkit.verify(dataset).ok
+    if case in ("a FIFO", "a folder", "a device", "huge"):
+        with pytest.raises(DataError, match=r"dataset/rejected\.jsonl "):
+            shardkit.convert(dataset, tmp_path / "other", to="lmdb", workers=1)
+
+
 # --- values -------------------------------------------------------------------------------
 
 
@@ -602,7 +626,19 @@ NPY = {
 }
 
 
-@pytest.mark.parametrize("case", NPY)
+PICKLES = [case for case in NPY if "pickle" in case]
+
+
+@pytest.mark.parametrize("case", PICKLES)
+@pytest.mark.parametrize("corpus", ["paired", "arrays"])
+def test_pickles_are_not_packed(tmp_path: Path, corpus: str, case: str) -> None:
+    write(tmp_path / "in" / "0.emb.npy", NPY[case])
+    write(tmp_path / "in" / "0.txt", "x")
+    with pytest.raises(DataError, match=r"0\.emb\.npy: a \.npy of Python objects holds pickles"):
+        shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", corpus=corpus, **OPTIONS)
+
+
+@pytest.mark.parametrize("case", [case for case in NPY if case not in PICKLES])
 def test_hostile_npy_values(
     tmp_path: Path, container: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -666,6 +702,51 @@ def test_an_array_under_the_encoding_of_another_kind(originals: Path, tmp_path: 
                 use(dataset, tmp_path)
 
 
+GIANT = 4 << 30
+TOO_MUCH = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+import shardkit, test_hostile
+for path, field in zip(sys.argv[1:], ("jpg", "npy")):
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + test_hostile.GIANT // 4 * 5, -1))
+    for decode in (True, False):
+        try:
+            shardkit.open(path, decode=decode)[0]
+        except shardkit.errors.DataError as error:
+            print(error)
+    if field == "jpg":  # a view costs nothing
+        assert len(shardkit.open(path).read([0])["jpg"][0]) == test_hostile.GIANT // 2
+    resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+"""
+
+
+def test_more_than_memory(originals: Path, tmp_path: Path) -> None:
+    """Sparse files cost their maker nothing: what does not fit into memory is an error of ours."""
+    for kind, field in (("images", "jpg"), ("arrays", "npy")):
+        dataset = shutil.copytree(originals / f"{kind}-npy", tmp_path / kind)
+        raw = load(dataset)
+        shard = f"train-00000.{field}.npy"
+        os.truncate(dataset / shard, GIANT)
+        _shards(raw)[0][2][shard] = GIANT
+        if field == "npy":
+            giant = Encoding("array", "<i2", (GIANT // 4,)).to_json()
+            raw["splits"]["train"]["layouts"][0]["npy"] = giant
+        write_sealed(dataset, raw)
+
+        def change(table: np.ndarray[Any, Any], field: str = field) -> None:
+            table[f"{field}.size"][0] = GIANT // 2
+
+        forge_rows(dataset, change)
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    command = [sys.executable, "-c", TOO_MUCH, str(tmp_path / "images"), str(tmp_path / "arrays")]
+    env = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("more than memory") == 4, done.stdout
+
+
 BOMB = zlib.compress(bytes(100 << 20), 9)
 
 
@@ -681,6 +762,18 @@ def test_zlib_bombs(data: bytes) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_shapes_that_no_zlib_data_can_fill() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match=f"{len(BOMB)} bytes of zlib data cannot inflate to"):
+            inflate(BOMB, 2**50)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert len(inflate(BOMB, 100 << 20)) == 100 << 20  # the densest there is
+    assert inflate(zlib.compress(b""), 0) == b""
 
 
 def test_a_bomb_in_a_chunk(originals: Path, tmp_path: Path) -> None:
@@ -842,11 +935,39 @@ def test_rows_that_are_no_rows(dataset: Path) -> None:
     for rows in ([2**63], np.array([2**64 - 1], np.uint64), [-1], [13]):
         with pytest.raises(IndexError):
             ds.read(rows)
+    for rows in ([[1], [1, 2]], None, {1}, "12"):
+        with pytest.raises(UsageError, match="rows must be a list of integers"):
+            ds.read(rows)
+    for rows in (3, [0.5], np.ones(13, bool), ["0"]):
+        with pytest.raises(UsageError, match="rows must be a list of integers"):
+            ds.keys(rows)
+    for held in (ds, ds.select([0, 1])):
+        for rows in ([-1], [13]):
+            with pytest.raises(IndexError):
+                held.keys(rows)
+    for row in (0.5, "0003", None, slice(3)):
+        with pytest.raises(UsageError, match="a row is an integer"):
+            ds[row]
+    with pytest.raises(UsageError, match=r"got a mask: use select\(mask\)"):
+        ds.read(np.ones(13, bool))
+    with pytest.raises(UsageError, match=r"a key is a str, as keys\(\) gives it, got b'0003'"):
+        ds.find(b"0003")
+    with pytest.raises(UsageError, match="fields must be a list of names, got 'jpg'"):
+        shardkit.open(dataset, fields="jpg")
     with pytest.raises(UsageError, match="a mask of 3 for 13 samples"):
         ds.select(np.ones(3, bool))
     with pytest.raises(UsageError, match="rows must be a list of integers"):
         ds.select([0.0])
     assert len(ds.select([])) == 0 and ds.read(np.array([], np.uint8))["jpg"] == []
+
+
+@pytest.mark.parametrize("path", [None, b"x", 3, ["x"], ""])
+def test_paths_that_are_no_paths(path: Any, dataset: Path) -> None:
+    for call in (shardkit.open, shardkit.info, shardkit.verify):
+        with pytest.raises(UsageError, match=r"the dataset (must be a str or Path|is an empty)"):
+            call(path)
+    with pytest.raises(UsageError, match="the destination"):
+        shardkit.unpack(dataset, path)
 
 
 def test_buffers_that_cannot_be_filled(dataset: Path) -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import shardkit
 from shardkit import index
 from shardkit.encoding import Encoding
-from shardkit.errors import IndexFileError, ShardMissingError, StorageError
+from shardkit.errors import DatasetMissingError, IndexFileError, ShardMissingError, StorageError
 from shardkit.index import (
     DatasetInfo,
     RowIndex,
@@ -272,15 +272,15 @@ def test_what_is_at_a_path(tmp_path: Path) -> None:
         (tmp_path, "pack one with"),
         (tmp_path / "a\0b", "no such folder"),
     ]:
-        with pytest.raises(ShardMissingError, match=said):
+        with pytest.raises(DatasetMissingError, match=said):
             read_info(folder)
     with pytest.raises(StorageError, match="File name too long"):
         read_info(tmp_path / ("x" * 300))
     (tmp_path / ".packing").mkdir()
-    with pytest.raises(ShardMissingError, match="packing has not finished"):
+    with pytest.raises(DatasetMissingError, match="packing has not finished"):
         read_info(tmp_path)
     (tmp_path / "shardkit.json").mkdir()
-    with pytest.raises(ShardMissingError, match="is not a shardkit dataset"):
+    with pytest.raises(DatasetMissingError, match="is not a shardkit dataset"):
         read_info(tmp_path)
 
 

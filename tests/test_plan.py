@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.corpus.base import Run
+from shardkit.errors import CorpusError
 from shardkit.packing import plan
 from shardkit.packing.plan import boundaries, cut, draw, take
 from shardkit.packing.scatter import ScatteredEntries
@@ -19,6 +20,20 @@ from shardkit.packing.spool import decode_runs, decode_shard, encode_shard, firs
 
 NAMES = st.binary(min_size=1, max_size=20).filter(lambda name: b"\0" not in name)
 ENTRIES = st.lists(st.tuples(NAMES, st.integers(0, 50), st.integers(0, 2**60)), max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("entries", "fraction", "cut_off"),
+    [(10, 0.0, 0), (0, 0.0, 0), (10, 0.3, 3), (10, 0.001, 1), (10, 0.999, 9), (2, 0.5, 1)],
+)
+def test_neither_side_of_a_cut_is_empty(entries: int, fraction: float, cut_off: int) -> None:
+    assert plan.num_val(entries, fraction) == cut_off
+
+
+@pytest.mark.parametrize("entries", [0, 1])
+def test_one_entry_cannot_be_cut_in_two(entries: int) -> None:
+    with pytest.raises(CorpusError, match=f"it has {entries} of the at least 2 inputs needed"):
+        plan.num_val(entries, 0.5)
 
 
 @st.composite

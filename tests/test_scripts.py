@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,64 @@ def test_bench_takes_the_users_jpegs(pictures: Path, tmp_path: Path) -> None:
     used = set(tree(data / "large").values())
     assert used <= set(tree(pictures).values())
     assert len(tree(data / "large")) == 40
+
+
+def test_bench_feed_runs_every_section(pictures: Path, tmp_path: Path) -> None:
+    report, data = tmp_path / "report.json", tmp_path / "data"
+    report.write_text("{}")
+    options = ["--quick", "--workdir", data, "--json", report, "--jpegs", pictures]
+    out = run_script("bench_feed.py", *options).stdout
+    sections = json.loads(report.read_text())["sections"]
+    assert list(sections)[:4] == ["decode", "overhead", "wait", "cold"]
+    for name, rows in sections.items():
+        assert f"\n{name}: " in out
+        assert all(row["median_s"] > 0 and row["rounds"] == 1 for row in rows)
+    assert [row["reference"] for row in sections["overhead"]] == [None, *["read and collate"] * 3]
+    assert [row["note"].partition(" ")[0] for row in sections["wait"]] == ["waits"] * 3
+    for name in ("gpu-launches", "gpu-wait", "gpu-copy"):
+        assert name in sections or (f"\n{name}: " in out and "\nskipped: " in out)
+    assert "target" not in out
+    assert not {"packed", "cold"} & {path.name for path in data.iterdir()}
+
+
+def test_bench_programs_share_a_report_and_the_names_of_sections(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    options = ["--quick", "--workdir", tmp_path / "data", "--json", report]
+    run_script("bench_pack_read.py", *options, "--only", "read-small", "overhead")
+    run_script("bench_feed.py", *options, "--only", "read-small", "overhead")
+    assert list(json.loads(report.read_text())["sections"]) == ["read-small", "overhead"]
+    out = run_script("bench_feed.py", *options, "--only", "read-small").stdout
+    assert "No section of this program is chosen" in out
+
+
+def test_share_of_copies_beside_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    covered = import_module("bench_feed_gpu").covered
+    assert covered([(0, 4), (10, 12)], [(1, 3), (2, 5), (11, 20)]) == pytest.approx(4 / 6)
+    assert covered([(0, 4)], []) == 0
+    assert covered([], [(0, 4)]) == 0
+
+
+# --- soak ---------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_soak_says_what_is_held() -> None:
+    done = run_script("soak.py", 0.02, "--every", 0.5)
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "nothing grew"
+    assert done.stderr == ""
+    assert sum(" threads " in line and " children" in line for line in lines) >= 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_soak_notices_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    soak = import_module("soak")
+    held = [soak.Held(i, (100 + 5 * i) << 20, 0, 3, 9 + i // 6, 0) for i in range(12)]
+    grown = soak.growth(held, ["rss", "pss", "threads", "files", "children"])
+    assert [words.partition(" ")[0] for words in grown] == ["rss", "files"]
+    assert soak.growth(held[:2], ["rss"]) == []
 
 
 # --- system packages, make, CI ------------------------------------------------------------

@@ -23,7 +23,7 @@ from conftest import (
 )
 
 import shardkit
-from shardkit.errors import CorpusError, IndexFileError, ShardMissingError, UsageError
+from shardkit.errors import CorpusError, DatasetMissingError, IndexFileError, UsageError
 from shardkit.index import read_info
 from shardkit.reading.damage import regions
 from shardkit.reading.verify import Problem, VerifyResult
@@ -239,9 +239,9 @@ def test_every_byte_of_shardkit_json_is_watched(dataset: Path) -> None:
 
 
 def test_no_dataset_at_all(tmp_path: Path) -> None:
-    with pytest.raises(ShardMissingError, match="no such folder"):
+    with pytest.raises(DatasetMissingError, match="no such folder"):
         shardkit.verify(tmp_path / "none")
-    with pytest.raises(ShardMissingError, match="pack one with"):
+    with pytest.raises(DatasetMissingError, match="pack one with"):
         shardkit.verify(tmp_path)
 
 
@@ -322,9 +322,31 @@ def test_swapped_between_splits(tmp_path: Path, container: str) -> None:
 
 
 def test_other_files_are_nobodys_business(dataset: Path) -> None:
-    write(dataset / "README", "mine")
-    write(dataset / "train-00099.tar", "mine")
+    for name in ("README", "train-00099.txt", "coco.names", "x.tar", "sub/train-00099.tar"):
+        write(dataset / name, "mine")
     assert shardkit.verify(dataset).ok
+
+
+def test_files_that_pass_for_ours(dataset: Path, source: Path) -> None:
+    """``train-*.tar`` would read them; all else is checked and compared all the same."""
+    names = ["test.rows", "train-00000.png.npy", "train-00099.tar", "val-00000.lmdb"]
+    for name in names:
+        write(dataset / name, "stray")
+    what = "looks like a part of this dataset and is not listed in it; remove or rename it"
+    result = shardkit.verify(dataset, against=source)
+    assert result.problems == [Problem(name, what) for name in names]
+    assert result.num_compared == result.num_samples == 13
+
+
+def test_a_dataset_of_links(dataset: Path, source: Path) -> None:
+    """As download caches keep them: every file is a link to one elsewhere, named by its hash."""
+    for number, path in enumerate(sorted(dataset.iterdir())):
+        blob = dataset.parent / "blobs" / f"{number:032x}"
+        blob.parent.mkdir(exist_ok=True)
+        path.rename(blob)
+        path.symlink_to(f"../blobs/{blob.name}")
+    assert shardkit.verify(dataset, against=source).ok
+    assert len(shardkit.open(dataset, verify=True).read(range(13))["jpg"]) == 13
 
 
 def test_counts(dataset: Path) -> None:
@@ -427,6 +449,9 @@ def test_rejected_inputs_are_no_difference(tmp_path: Path, container: str) -> No
     options = {**OPTIONS, "on_error": "skip", "max_rejects": 0.5, "check_images": True}
     packed = shardkit.pack(source, tmp_path / "out", to=container, **options)
     assert packed.num_rejects == 2 and packed.num_samples == 6
+    lines = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
+    listed = [json.loads(line)["path"] for line in lines]
+    assert listed == ["class0/bad.jpg", "class1/cut \udcff short.jpg"]
     assert shardkit.verify(tmp_path / "out", against=source).ok
     write(source / "class0" / "worse.jpg", "no picture either")
     (problem,) = shardkit.verify(tmp_path / "out", against=source).problems
@@ -477,6 +502,23 @@ def test_against_options_that_move_samples(make: object, tmp_path: Path) -> None
     shardkit.pack(source, tmp_path / "few", to="npy", limit=3, **OPTIONS)
     result = shardkit.verify(tmp_path / "few", against=source)
     assert result.ok and result.num_compared == 3
+
+
+def test_against_splits_of_equal_names(tmp_path: Path) -> None:
+    """What was left out of one split is not looked for in another that has that name too."""
+    for split, seed in (("train", 0), ("val", 50)):
+        for i in range(4):
+            write(tmp_path / "in" / split / "k" / f"{i}.jpg", picture(seed + i))
+    write(tmp_path / "in" / "train" / "k" / "0.jpg", "no picture")
+    options = {**OPTIONS, "on_error": "skip", "max_rejects": 0.5}
+    shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", **options)
+    shardkit.pack(tmp_path / "in", tmp_path / "two", to="npy", limit=2, **options)
+    write(tmp_path / "in" / "train" / "k" / "0.jpg", picture(9))  # mended since
+    result = shardkit.verify(tmp_path / "out", against=tmp_path / "in")
+    assert result.ok and result.num_compared == 7, said(result)
+    (tmp_path / "in" / "val" / "k" / "3.jpg").rename(tmp_path / "in" / "train" / "k" / "7.jpg")
+    result = shardkit.verify(tmp_path / "two", against=tmp_path / "in")
+    assert result.ok and result.num_compared == 3, said(result)
 
 
 def test_against_a_changed_line(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 
@@ -43,6 +44,9 @@ def main() -> None:
         sys.exit(group.main(prog_name="shardkit", standalone_mode=False))
     except ShardkitError as error:
         _fail(str(error), error.exit_code)
+    except OSError as error:  # all but those of writing to stdout are ours by now
+        _drop_output()
+        _fail(f"cannot write the output: {error.strerror or error}", 1)
     except click.Abort:
         _fail("interrupted", Interrupted.exit_code)
     except click.UsageError as error:
@@ -53,6 +57,11 @@ def main() -> None:
         _fail(f"{error.format_message().rstrip('.')}; see {command} --help", error.exit_code)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
+
+
+def _drop_output() -> None:
+    """Send what stdout still holds nowhere: written at exit, it would fail once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> None:

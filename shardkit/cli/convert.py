@@ -16,7 +16,11 @@ from shardkit.cli.pack import CONTAINERS
 @click.option("--to", required=True, type=click.Choice(CONTAINERS), help="Container format.")
 @click.option("--workers", type=int, default=0, help="Processes.  [default: one a core]")
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
-@click.option("--overwrite", is_flag=True, help="Replace what is at DEST; it goes first.")
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Start afresh; a dataset at DEST goes when the new one is whole.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
 def convert(dataset: str, dest: str | None, as_json: bool, **options: Any) -> None:
     """Write DATASET in another container format, losslessly, into DEST.

@@ -47,4 +47,6 @@ def _echo_split(name: str, split: SplitSummary) -> None:
     for field, encoding in split.encodings.items():
         click.echo(f"    {field}: {encoding}")
     if split.labels_in_order:
-        click.echo("    labels lie in order: shuffle fully when training, or pack with --shuffle")
+        click.echo("    labels in class order: shuffle fully when training, or pack with --shuffle")
+    elif split.labels_in_order is not None:
+        click.echo("    labels are mixed")

@@ -67,7 +67,9 @@ def echo_pack(result: PackResult, verb: str) -> None:
             f"{number:,} {show_path(ending) or 'without extension'}"
             for ending, number in sorted(result.ignored.items())
         )
-        click.echo(f"  files passed over as not of this kind: {parts}")
+        click.echo(f"  files passed over: {parts}")
     if result.num_rejects:
         listed = show_path(result.dest / "rejected.jsonl")
         click.echo(f"  {count(result.num_rejects, 'input')} rejected: {listed}")
+    for note in result.notes:
+        click.echo(f"  {note}")

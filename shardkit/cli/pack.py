@@ -29,7 +29,12 @@ CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="For --shuffle, --val-fraction."
 )
-@click.option("--val-fraction", type=float, default=0.0, help="Share of train to cut off as val.")
+@click.option(
+    "--val-fraction",
+    type=float,
+    default=0.0,
+    help="Share of train to cut off as val; of each at least one.",
+)
 @click.option(
     "--on-error",
     type=click.Choice(["fail", "skip"]),
@@ -48,7 +53,9 @@ CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
 @click.option("--limit", type=int, help="Pack the first LIMIT samples of each split.")
 @click.option(
-    "--overwrite", is_flag=True, help="Replace the dataset or started pack at DEST; it goes first."
+    "--overwrite",
+    is_flag=True,
+    help="Start afresh; a dataset at DEST goes when the new one is whole.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
 def pack(source: str, dest: str | None, as_json: bool, **options: Any) -> None:

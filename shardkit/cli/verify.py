@@ -7,6 +7,8 @@ import click
 from shardkit.cli.output import count, echo_json, interrupted
 from shardkit.storage import format_bytes, show_path
 
+SHOWN_PROBLEMS = 20
+
 
 @click.command()
 @click.argument("dataset", type=click.Path())
@@ -24,13 +26,15 @@ def verify(dataset: str, against: str | None, as_json: bool) -> None:
     if as_json:
         echo_json({"ok": result.ok, **vars(result)})
     else:
-        for problem in result.problems:
+        for problem in result.problems[:SHOWN_PROBLEMS]:
             click.echo(f"BROKEN {problem}")
+        if (more := len(result.problems) - SHOWN_PROBLEMS) > 0:
+            click.echo(f"and {more:,} more; --json lists all")
         checked = f"{count(result.num_samples, 'sample')}, {format_bytes(result.num_bytes)}"
         if not result.has_checksums:
             checked += "; these tars carry no checksums, only sizes were checked"
-        if against is not None and (result.ok or result.num_compared):
-            checked += f"; {result.num_compared:,} compared with {show_path(against)}"
+        if result.is_compared:
+            checked += f"; {result.num_compared:,} compared with {show_path(str(against))}"
         elif against is not None:
             checked += f"; not compared with {show_path(against)} while it is broken"
         verdict = "whole" if result.ok else count(len(result.problems), "problem")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -78,6 +79,7 @@ def tensor_to_npy(value: bytes) -> bytes:
 
     if not value:
         raise SampleError("empty file")
+    _refuse_more(_zipped_bytes(value), value)
     try:
         # weights_only: of the pickle inside, nothing but tensors and containers is ever built.
         held = torch.load(io.BytesIO(value), map_location="cpu", weights_only=True)
@@ -93,12 +95,34 @@ def tensor_to_npy(value: bytes) -> bytes:
         raise SampleError(
             "the tensor is sparse or quantized; save tensor.to_dense() or .dequantize()"
         )
+    _refuse_more(held.nbytes, value)
     try:
         array = held.detach().resolve_conj().resolve_neg().numpy()
     except (TypeError, RuntimeError) as error:
         name = str(held.dtype).removeprefix("torch.")
         raise SampleError(f"NumPy has no {name}; save tensor.float() instead") from error
     return npy_header(array.dtype.str, array.shape) + array.tobytes()
+
+
+def _zipped_bytes(value: bytes) -> int:
+    """What the members of a zip come to (``torch.save`` does not compress); 0 if it is none."""
+    if not zipfile.is_zipfile(io.BytesIO(value)):
+        return 0
+    try:
+        with zipfile.ZipFile(io.BytesIO(value)) as members:
+            return sum(member.file_size for member in members.infolist())
+    # BadZipFile, but also struct.error, NotImplementedError, UnicodeDecodeError ...
+    except Exception as error:
+        raise SampleError(f"damaged .pt: {error}") from error
+
+
+def _refuse_more(num_bytes: int, value: bytes) -> None:
+    """A file of a kilobyte may say that it holds terabytes: by ``expand()``, or compressed."""
+    if num_bytes > len(value):
+        raise SampleError(
+            f"makes {num_bytes} bytes of a file of {len(value)}: it is expanded or compressed;"
+            " save tensor.clone(memory_format=torch.contiguous_format)"
+        )
 
 
 def _a(word: str) -> str:

@@ -70,10 +70,14 @@ class Corpus(Protocol):
     classes: list[str] | None
     """Class names in index order, known after construction; None where there are none."""
     ignored: dict[str, int]
-    """Files passed over while listing, by extension; filled by ``runs``."""
+    """Files passed over while listing, by extension, and under ``hidden`` what begins with a dot,
+    folders too; filled by ``runs``."""
 
     def spec(self) -> dict[str, Any]:
         """JSON from which :func:`shardkit.corpus.from_spec` rebuilds this corpus (source apart)."""
+
+    def splits(self) -> list[str]:
+        """The splits that ``runs`` may yield, from a look at the top folder alone."""
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         """List all entries, sorted, the same on every call while the input is unchanged.

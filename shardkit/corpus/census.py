@@ -10,23 +10,24 @@ from shardkit.corpus.arrays import ARRAY_EXTENSIONS
 from shardkit.corpus.files import walk
 from shardkit.corpus.folders import count_endings
 from shardkit.corpus.jsonl import is_jsonl
-from shardkit.corpus.names import extension
+from shardkit.corpus.names import DOCUMENTS, extension, stem
 from shardkit.corpus.text import TEXT_EXTENSIONS
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
 from shardkit.index import INDEX_NAME
 from shardkit.storage import show_path
 
-SAMPLE_FILES = 20_000
-"""File names looked at."""
+SAMPLE_FILES = 4_000
+"""File names looked at: 20,000 cost 0.3 us for each file of a pack of 60,000."""
+
+FOLDER_FILES = 1_000
+"""Of one folder, where there are others, so that the first does not speak for all."""
+
+BLOCK_FILES = 100
+"""Neighbours by name looked at together, so that companions meet."""
 
 DOMINANT = 100
 """A kind wins against strays if it has this many times their files."""
-
-_DOCUMENTS = frozenset(
-    {"readme", "license", "licence", "copying", "notice", "changelog", "citation", "authors"}
-)
-"""Stems of what lies in any folder and says nothing of it: counts only if nothing else is there."""
 
 _KINDS = (
     dict.fromkeys(IMAGE_EXTENSIONS, "images")
@@ -42,7 +43,7 @@ class Census:
 
     Attributes:
         kinds: kind (``""``: unknown) -> extension -> number of files.
-        documents: the same for READMEs and the like, which are text.
+        documents: the same for READMEs and the like, which are text if nothing else is there.
         num_paired: images and arrays that have a companion of another kind under their stem.
         num_folders: folders seen, the source itself included.
         is_sample: whether there may be more files than were counted.
@@ -68,7 +69,7 @@ class Census:
             return
         found = [(name, kind_of(name)) for name in names]
         for name, kind in found:
-            if kind == "text" and _stem(name).lower() in _DOCUMENTS:
+            if kind == "text" and stem(name).lower() in DOCUMENTS:
                 self.documents[extension(name)] += 1
             else:
                 self._count(kind, extension(name), 1)
@@ -82,13 +83,9 @@ def _count_paired(found: list[tuple[str, str]]) -> int:
     kinds_of: dict[str, set[str]] = {}
     for name, kind in found:
         if "." in name:
-            kinds_of.setdefault(_stem(name), set()).add(kind)
+            kinds_of.setdefault(stem(name), set()).add(kind)
     pairable = ("images", "arrays")
-    return sum(kind in pairable and len(kinds_of[_stem(name)]) > 1 for name, kind in found)
-
-
-def _stem(name: str) -> str:
-    return name.partition(".")[0]
+    return sum(kind in pairable and len(kinds_of[stem(name)]) > 1 for name, kind in found)
 
 
 def kind_of(name: str) -> str:
@@ -97,16 +94,31 @@ def kind_of(name: str) -> str:
 
 
 def take_census(source: Path) -> Census:
-    """Count the first :data:`SAMPLE_FILES` files of a folder, by their names."""
+    """Count files by their names: all, or some :data:`SAMPLE_FILES` of the first few folders."""
     census = Census()
+    listed: list[list[str]] = []
     left = SAMPLE_FILES
     for folder in walk(source, measure=False):
-        census.add(folder.names[:left])
-        left -= len(folder.names)
+        listed.append(folder.names)
+        left -= min(len(folder.names), FOLDER_FILES)
         if left <= 0:
             census.is_sample = True
             break
+    most = max(SAMPLE_FILES // max(sum(map(bool, listed)), 1), FOLDER_FILES)
+    for names in listed:
+        census.is_sample |= len(names) > most
+        census.add(spread(names, most))
     return census
+
+
+def spread(names: list[str], at_most: int) -> list[str]:
+    """Some of sorted names: blocks of :data:`BLOCK_FILES`, as far apart as may be."""
+    if len(names) <= at_most:
+        return names
+    size = min(BLOCK_FILES, at_most)
+    count = at_most // size
+    starts = [i * (len(names) - size) // max(count - 1, 1) for i in range(count)]
+    return [name for start in starts for name in names[start : start + size]]
 
 
 def detect(source: Path) -> str:

@@ -28,6 +28,9 @@ class DatasetCorpus:
         fingerprints = {name: split.fingerprint for name, split in self.info.splits.items()}
         return {"kind": self.kind, "fingerprints": fingerprints}
 
+    def splits(self) -> list[str]:
+        return list(self.info.splits)
+
     def runs(self, scratch: Path) -> Iterator[Run]:
         """One run a shard, one entry a row."""
         for name, split in self.info.splits.items():

@@ -1,7 +1,7 @@
 """Folders of many small files: listing them and reading them, fast.
 
 Order is fixed: within a folder names in Python's ``sorted()``; a folder's own files come before
-its sub-folders, which follow depth first. Symbolic links are followed, hidden names skipped.
+its sub-folders, which follow depth first. Symbolic links are followed, hidden names passed over.
 
 Measured on 60,000 files of 1 KB, a file: ``listdir`` + ``stat(dir_fd=)`` 2.4 us, ``open`` by
 ``dir_fd`` with one right-sized ``read`` 3.1 us. Threads make both worse (the GIL changes hands at
@@ -28,8 +28,14 @@ Reason = str
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 """Without O_NONBLOCK, a FIFO put in a file's place since listing would block for ever."""
 
+GONE = frozenset({errno.ENOENT, errno.ELOOP})
+"""Errors of a link that leads nowhere, or of a name that vanished since it was listed."""
+
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors that say something of this process, not of the file that was opened."""
+
+HIDDEN = "hidden"
+"""Where names that begin with a dot are counted; no extension is called so."""
 
 _Id = tuple[int, int]
 
@@ -42,6 +48,9 @@ class Folder:
         base: relative to the source; ``""`` is the source itself.
         folders: names of sub-folders.
         names, sizes, stamps: the wanted files; FIFOs, sockets and devices have size 0.
+        num_hidden: hidden files and sub-folders.
+        lost: names that lead nowhere, links or gone by now; reading them says why. They may have
+            been folders, so each is an entry whatever its extension.
     """
 
     base: str
@@ -49,9 +58,14 @@ class Folder:
     names: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     stamps: list[int] = field(default_factory=list)
+    num_hidden: int = 0
+    lost: list[str] = field(default_factory=list)
 
     def keep(self, extensions: frozenset[str] | None, ignored: dict[str, int]) -> None:
-        """Drop files whose extension is not among ``extensions``, counting them in ``ignored``."""
+        """Drop files whose extension is not among ``extensions``, counting them in ``ignored``, and
+        what is hidden."""
+        if self.num_hidden:
+            ignored[HIDDEN] = ignored.get(HIDDEN, 0) + self.num_hidden
         if extensions is None:
             return
         seen = {name[name.rfind(".") :] for name in self.names}
@@ -76,41 +90,50 @@ def walk(
     ignored: dict[str, int] | None = None,
     measure: bool = True,
 ) -> Iterator[Folder]:
-    """All folders at and below ``source/base``, empty ones too.
+    """All folders at and below ``source/base``, empty ones too; of one that vanishes meanwhile, its
+    parent once more, with its name among the ``lost``.
 
-    Files of other ``extensions`` (None: any) are counted in ``ignored``. With ``measure=False``
-    only names are listed: five times faster.
+    Files of other ``extensions`` (None: any) and hidden ones are counted in ``ignored``. With
+    ``measure=False`` only names are listed: five times faster.
 
     Raises:
-        StorageError: a folder cannot be listed, a link dangles or loops.
+        StorageError: a folder cannot be listed, or a link leads back to a folder that contains it.
     """
     ignored = {} if ignored is None else ignored
     folder, folder_id = list_folder(source, base, measure)
     trail = [*_ancestors(source, base), folder_id]
     below = [iter(folder.folders)]
     bases = [base]
-    while True:
-        folder.keep(extensions, ignored)
-        yield folder
-        while (name := next(below[-1], None)) is None:
+    folder.keep(extensions, ignored)
+    yield folder
+    while below:
+        name = next(below[-1], None)
+        if name is None:
             for stack in (below, bases, trail):
                 stack.pop()
-            if not below:
-                return
+            continue
         child = join(bases[-1], name)
-        folder, folder_id = list_folder(source, child, measure)
+        try:
+            folder, folder_id = list_folder(source, child, measure)
+        except StorageError as error:
+            if not isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+                raise
+            yield Folder(bases[-1], lost=[name])
+            continue
         if folder_id in trail:
             raise StorageError(_loop_message(source, child))
         trail.append(folder_id)
         bases.append(child)
         below.append(iter(folder.folders))
+        folder.keep(extensions, ignored)
+        yield folder
 
 
 def list_folder(source: Path, base: str, measure: bool = True) -> tuple[Folder, _Id]:
     """One folder, without its sub-folders, and what identifies it on this machine.
 
     Raises:
-        StorageError: it cannot be listed, or a link in it dangles.
+        StorageError: it cannot be listed.
     """
     path = os.path.join(source, base) if base else os.fspath(source)
     found = Folder(base)
@@ -119,7 +142,9 @@ def list_folder(source: Path, base: str, measure: bool = True) -> tuple[Folder, 
     except OSError as error:
         raise StorageError(_listing_message(path, error)) from error
     try:
-        names = sorted([name for name in os.listdir(fd) if name[0] != "."])
+        listed = os.listdir(fd)
+        names = sorted([name for name in listed if name[0] != "."])
+        found.num_hidden = len(listed) - len(names)
         (_measure if measure else _tell_apart)(fd, names, found)
         status = os.fstat(fd)
     except OSError as error:
@@ -135,7 +160,13 @@ def _measure(fd: int, names: list[str], found: Folder) -> None:
     status = os.stat
     files, sizes, stamps = found.names, found.sizes, found.stamps
     for name in names:
-        st = status(name, dir_fd=fd)
+        try:
+            st = status(name, dir_fd=fd)
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+            found.lost.append(name)
+            continue
         if st.st_mode & 0o170000 == stat.S_IFDIR:
             found.folders.append(name)
         else:
@@ -146,9 +177,18 @@ def _measure(fd: int, names: list[str], found: Folder) -> None:
 
 def _tell_apart(fd: int, names: list[str], found: Folder) -> None:
     with os.scandir(fd) as entries:
-        folders = {entry.name for entry in entries if entry.is_dir()}
+        folders = {entry.name for entry in entries if _is_folder(entry)}
     found.folders += [name for name in names if name in folders]
     found.names += [name for name in names if name not in folders]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
+        return False
 
 
 def _ancestors(source: Path, base: str) -> Iterator[_Id]:
@@ -175,11 +215,7 @@ def _loop_message(source: Path, child: str) -> str:
 
 def _listing_message(path: str, error: OSError) -> str:
     what = error.strerror
-    if error.errno == errno.ELOOP:
-        what = "a symbolic link that leads back to itself; remove it"
-    elif error.errno == errno.ENOENT and os.path.islink(path):
-        what = f"a symbolic link to {show_path(os.readlink(path))}, which is not there; remove it"
-    elif error.errno == errno.ENAMETOOLONG:
+    if error.errno == errno.ENAMETOOLONG:
         what = "folders are nested deeper than the system's limit for a path; move it further up"
     elif error.errno in (errno.EACCES, errno.EPERM):
         what = "no permission to list it or look at its files"
@@ -195,12 +231,15 @@ def read_files(folder: Path, names: list[bytes], sizes: list[int]) -> list[bytes
     A file must still have the size it was listed with; what is no regular file is never opened.
 
     Raises:
-        StorageError: the folder cannot be opened, or this process is out of file descriptors.
+        StorageError: the folder is there and cannot be opened, or this process is out of file
+            descriptors.
     """
     open_file, read, close = os.open, os.read, os.close
     values: list[bytes | Reason] = []
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return ["its folder vanished since it was listed"] * len(names)
     except OSError as error:
         raise StorageError(f"{show_path(folder)} cannot be read: {error.strerror}") from error
     try:
@@ -217,7 +256,7 @@ def read_files(folder: Path, names: list[bytes], sizes: list[int]) -> list[bytes
                         continue
                 values.append(_read_odd(name, size, fd))
             except OSError as error:
-                values.append(_reason(error))
+                values.append(_reason(error, name, fd))
     finally:
         os.close(fd)
     return values
@@ -254,11 +293,20 @@ def _kind(mode: int) -> str:
     return kinds.get(stat.S_IFMT(mode), "something else")
 
 
-def _reason(error: OSError) -> Reason:
+def _reason(error: OSError, name: bytes, fd: int) -> Reason:
     if error.errno in _OURS:
         raise StorageError(f"cannot open more files: {error.strerror}") from error
-    if error.errno == errno.ENOENT:
-        return "vanished since it was listed"
+    if error.errno in GONE:
+        return gone(name, fd)
     if error.errno in (errno.EACCES, errno.EPERM):
         return "no permission to read it"
     return f"cannot be read: {error.strerror}"
+
+
+def gone(name: bytes | str, fd: int | None = None) -> Reason:
+    """Why there is nothing under a name, in the folder open as ``fd``."""
+    try:
+        target = os.readlink(os.fsdecode(name), dir_fd=fd)
+    except OSError:
+        return "vanished since it was listed"
+    return f"a symbolic link to {show_path(target)}, which leads nowhere; remove it"

@@ -81,6 +81,13 @@ def run_of(folder: Folder, root: Root, label: int | None = None) -> Run:
     )
 
 
+def lost_run(folder: Folder, root: Root) -> Run:
+    """The run of a folder's ``lost`` names, each of which becomes a reject when read."""
+    nothing = [0] * len(folder.lost)
+    keys = encode(folder.lost, root.key_base(folder.base))
+    return Run(root.split, folder.base, None, encode(folder.lost), keys, nothing, nothing)
+
+
 def batch_of(
     run: Run,
     values: list[bytes | Reason],
@@ -177,6 +184,9 @@ class FolderCorpus:
     def spec(self) -> dict[str, Any]:
         return {"kind": self.kind}
 
+    def splits(self) -> list[str]:
+        return [root.split for root in find_roots(self.source, self.extensions)]
+
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.ignored.clear()
         found = False
@@ -185,6 +195,8 @@ class FolderCorpus:
                 if folder.names:
                     found = True
                     yield run_of(folder, root)
+                if folder.lost:
+                    yield lost_run(folder, root)
         if not found:
             raise nothing_found(self.kind, self.source, self.ignored)
 

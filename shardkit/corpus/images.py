@@ -12,6 +12,7 @@ from shardkit.corpus.folders import (
     Root,
     batch_of,
     list_names,
+    lost_run,
     nothing_found,
     run_of,
     split_roots,
@@ -58,6 +59,9 @@ class ImageCorpus:
     def spec(self) -> dict[str, Any]:
         return {"kind": self.kind, "classes": self.classes}
 
+    def splits(self) -> list[str]:
+        return [root.split for root in self._roots]
+
     def runs(self, scratch: Path) -> Iterator[Run]:
         if not self._roots:
             raise CorpusError("a corpus rebuilt from its spec can read runs, not list them")
@@ -72,6 +76,8 @@ class ImageCorpus:
                 if folder.names:
                     found = True
                     yield from self._folder_runs(folder, root)
+                if folder.lost:
+                    yield lost_run(folder, root)
         if not found:
             raise nothing_found("images", self.source, self.ignored)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from shardkit.corpus.base import Run
-from shardkit.corpus.files import Folder, walk
+from shardkit.corpus.files import GONE, Folder, gone, walk
 from shardkit.corpus.folders import Root, find_roots, nothing_found
 from shardkit.corpus.lines import (
     Pieces,
@@ -26,12 +26,17 @@ from shardkit.corpus.lines import (
     read_pieces,
 )
 from shardkit.corpus.names import extension, join
-from shardkit.errors import CorpusError, SampleError, StorageError
+from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.sample import SampleBatch, pack_paths, part_of_file
 from shardkit.storage import os_errors, show_path
 
 JSONL_EXTENSIONS = frozenset({".jsonl", ".ndjson"})
 COMPRESSED_EXTENSIONS = frozenset({".gz", ".zst"})
+WANTED = JSONL_EXTENSIONS | COMPRESSED_EXTENSIONS
+
+_REJECT = b"!"
+"""Begins a locator that holds, in place of an offset, why a whole file is refused."""
+
 RUN_LINES = 65_536
 
 
@@ -63,6 +68,9 @@ class JsonlCorpus:
     def spec(self) -> dict[str, Any]:
         return {"kind": self.kind, "text_field": self.text_field}
 
+    def splits(self) -> list[str]:
+        return [root.split for root in self._roots()]
+
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.ignored.clear()
         found = False
@@ -75,6 +83,9 @@ class JsonlCorpus:
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         batch, values = SampleBatch(), []
+        if run.locators and run.locators[0].startswith(_REJECT):
+            reason = os.fsdecode(run.locators[0].removeprefix(_REJECT))
+            return SampleBatch(rejects=[(self._name(run.base), reason)])
         name = plain_name(self._name(run.base))
         for locator, key, line in zip(
             run.locators, run.keys, self._lines(run, scratch), strict=True
@@ -90,25 +101,31 @@ class JsonlCorpus:
         batch.paths = [self._packed_path(key, os.fsencode(name)) for key in batch.keys]
         return batch
 
+    def _roots(self, ignored: dict[str, int] | None = None) -> list[Root]:
+        if not self.source.is_dir():
+            return [Root("train", "")]
+        return find_roots(self.source, WANTED, ignored)
+
     def _files(self) -> Iterator[tuple[Root, str]]:
         if not self.source.is_dir():
             yield Root("train", ""), ""
             return
-        wanted = JSONL_EXTENSIONS | COMPRESSED_EXTENSIONS
-        for root in find_roots(self.source, wanted, self.ignored):
-            for folder in walk(self.source, root.base, wanted, self.ignored):
-                for name in jsonl_names(folder, self.ignored):
+        for root in self._roots(self.ignored):
+            for folder in walk(self.source, root.base, WANTED, self.ignored):
+                for name in [*jsonl_names(folder, self.ignored), *folder.lost]:
                     yield root, join(folder.base, name)
 
     def _file_runs(self, root: Root, base: str, scratch: Path) -> Iterator[Run]:
         path = self.source / base
+        prefix = os.fsencode(root.key_base(plain_name(self._name(base))))
         with os_errors(f"listing the lines of {show_path(path)}"):
-            status = path.stat()
-            if not stat.S_ISREG(status.st_mode):
-                raise StorageError(f"{show_path(path)} is no regular file; remove it")
-            stamp = status.st_mtime_ns
-            prefix = os.fsencode(root.key_base(plain_name(self._name(base))))
-            with self._plain(base, stamp, scratch).open("rb", buffering=0) as file:
+            try:
+                stamp = _stamp(path)
+                plain = self._plain(base, stamp, scratch)
+            except FormatError as error:
+                yield _reject_of(root.split, base, prefix, str(error))
+                return
+            with plain.open("rb", buffering=0) as file:
                 for pieces in line_pieces(file.read, RUN_LINES):
                     yield _run_of(pieces, root.split, base, prefix, stamp)
 
@@ -127,16 +144,22 @@ class JsonlCorpus:
         ]
         stamp = run.stamps[0] if run.stamps else 0
         path = self._plain(run.base, stamp, scratch)
-        with os_errors(f"reading {show_path(path)}"), path.open("rb", buffering=0) as file:
-            is_copy = is_compressed(self._name(run.base))
-            if is_copy or os.fstat(file.fileno()).st_mtime_ns == stamp:
-                yield from read_pieces(file.fileno(), pieces)
-            else:
+        is_copy = is_compressed(self._name(run.base))
+        with os_errors(f"reading {show_path(path)}"):
+            try:
+                file = path.open("rb", buffering=0)
+            except FileNotFoundError:
                 yield from [None] * len(pieces)
+                return
+            with file:
+                if is_copy or os.fstat(file.fileno()).st_mtime_ns == stamp:
+                    yield from read_pieces(file.fileno(), pieces)
+                else:
+                    yield from [None] * len(pieces)
 
     def _value(self, line: bytes | None) -> bytes:
         if line is None:
-            raise SampleError("the file changed while packing")
+            raise SampleError("the file changed or vanished while packing")
         try:
             held = json.loads(line.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
@@ -169,6 +192,24 @@ def jsonl_names(folder: Folder, ignored: dict[str, int]) -> list[str]:
                 " would be restored as one file; remove or rename one"
             )
     return names
+
+
+def _stamp(path: Path) -> int:
+    """When a file changed last. Raises FormatError, which does not name it, if it is none."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
+        raise FormatError(gone(os.fspath(path))) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise FormatError("is no regular file; remove it")
+    return status.st_mtime_ns
+
+
+def _reject_of(split: str, base: str, prefix: bytes, reason: str) -> Run:
+    """The one entry of a file that has no lines to list; lines have other locators and keys."""
+    return Run(split, base, None, [_REJECT + os.fsencode(reason)], [prefix], [0], [0])
 
 
 def _run_of(pieces: Pieces, split: str, base: str, prefix: bytes, stamp: int) -> Run:

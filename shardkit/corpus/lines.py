@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 import xxhash
 
-from shardkit.errors import CorpusError, StorageError
+from shardkit.errors import CorpusError, FormatError, StorageError
 from shardkit.storage import os_errors, show_path
 
 SCAN_BYTES = 4 << 20
@@ -133,7 +133,7 @@ def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
     whole and synced, so a resumed pack and other processes may use what they find.
 
     Raises:
-        StorageError: the file is damaged, or the disk is full.
+        FormatError: the file is damaged; does not name it. StorageError: the disk is full.
         CorpusError: .zst needs a library that is not installed.
     """
     scratch.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
                 if os.fstat(packed.fileno()).st_mtime_ns != stamp:
                     raise StorageError(f"{show_path(path)} changed while packing; run it again")
                 if not packed.peek(1):
-                    raise _damaged(path, "it is empty")
+                    raise _damaged("it is empty")
                 decompress(packed, out, path)
                 out.flush()
                 os.fsync(out.fileno())
@@ -164,7 +164,7 @@ def _gunzip(packed: IO[bytes], out: IO[bytes], path: Path) -> None:
             try:
                 block = stream.read(SCAN_BYTES)
             except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-                raise _damaged(path, str(error)) from error
+                raise _damaged(str(error)) from error
             if not block:
                 return
             out.write(block)
@@ -185,14 +185,14 @@ def _unzstd(packed: IO[bytes], out: IO[bytes], path: Path) -> None:
             try:
                 out.write(frame.decompress(block))
             except zstandard.ZstdError as error:
-                raise _damaged(path, str(error)) from error
+                raise _damaged(str(error)) from error
             is_open = not frame.eof
             block = frame.unused_data if frame.eof else b""
             if frame.eof:
                 frame = library.decompressobj()
     if is_open:
-        raise _damaged(path, "it ends inside a frame")
+        raise _damaged("it ends inside a frame")
 
 
-def _damaged(path: Path, why: str) -> StorageError:
-    return StorageError(f"{show_path(path)} is damaged: {why}; fetch or compress it again")
+def _damaged(why: str) -> FormatError:
+    return FormatError(f"is damaged: {why}; fetch or compress it again")

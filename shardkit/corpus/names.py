@@ -12,6 +12,17 @@ def extension(name: str) -> str:
     return dot + ending.lower() if stem else ""
 
 
+DOCUMENTS = frozenset(
+    {"readme", "license", "licence", "copying", "notice", "changelog", "citation", "authors"}
+)
+"""Stems, in lower case, of what lies in any folder and says nothing of it."""
+
+
+def stem(name: str) -> str:
+    """Up to the first dot."""
+    return name.partition(".")[0]
+
+
 def join(base: str, name: str) -> str:
     """A path relative to the source."""
     return f"{base}/{name}" if base else name

@@ -8,11 +8,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from shardkit.corpus.arrays import ARRAY_EXTENSIONS
 from shardkit.corpus.base import Run
 from shardkit.corpus.files import Folder, Reason, read_files, walk
-from shardkit.corpus.folders import Root, find_roots, nothing_found
+from shardkit.corpus.folders import Root, find_roots, lost_run, nothing_found
 from shardkit.corpus.images import not_image
-from shardkit.corpus.names import encode, join
+from shardkit.corpus.names import DOCUMENTS, encode, extension, join, stem
+from shardkit.encoding import PICKLED, holds_pickles
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
 from shardkit.index import is_field_name
@@ -30,7 +32,8 @@ class PairedCorpus:
 
     The rest of a name, in lower case, names its field; a picture's is named by what it holds
     (``a.JPEG`` is field ``jpg``; a PNG called ``a.jpg``, ``png``). A file without a dot belongs
-    to no sample. Labels come from ``.cls`` files alone, as they are.
+    to no sample, nor does a README or the like, unless it is a picture or an array, or has one
+    beside it. Labels come from ``.cls`` files alone, as they are.
 
     A locator is ``name/size/name/size...``: only a slash occurs in no file name.
     """
@@ -50,15 +53,22 @@ class PairedCorpus:
     def spec(self) -> dict[str, Any]:
         return {"kind": self.kind}
 
+    def splits(self) -> list[str]:
+        return [root.split for root in find_roots(self.source, None)]
+
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.ignored.clear()
         found = False
-        for root in find_roots(self.source, None):
-            for folder in walk(self.source, root.base):
+        for root in find_roots(self.source, None, self.ignored):
+            for folder in walk(self.source, root.base, ignored=self.ignored):
                 run = paired_run(folder, root, self.ignored)
                 if run.keys:
                     found = True
                     yield run
+                if folder.lost:
+                    lost = lost_run(folder, root)
+                    lost.locators = [name + b"/0" for name in lost.locators]
+                    yield lost
         if not found:
             raise nothing_found("paired files", self.source, self.ignored)
 
@@ -82,7 +92,7 @@ class PairedCorpus:
 
 
 def paired_run(folder: Folder, root: Root, ignored: dict[str, int]) -> Run:
-    """A folder's samples; files without a dot are counted in ``ignored``.
+    """A folder's samples; files without a dot, and documents, are counted in ``ignored``.
 
     Raises:
         CorpusError: a name's rest cannot name a field.
@@ -91,19 +101,30 @@ def paired_run(folder: Folder, root: Root, ignored: dict[str, int]) -> Run:
     files = zip(encode(folder.names), folder.names, folder.sizes, folder.stamps, strict=True)
     stems = []
     known: set[str] = set()
-    for stem, group in groupby(files, key=lambda file: file[1].partition(".")[0]):
-        members = [file for file in group if "." in file[1]]
+    for one, group in groupby(files, key=lambda file: stem(file[1])):
+        members = [*group]
+        names = [file[1] for file in members]
+        passed = names if _are_documents(one, names) else [n for n in names if "." not in n]
+        for name in passed:
+            ignored[extension(name)] = ignored.get(extension(name), 0) + 1
+        if passed:
+            members = [file for file in members if file[1] not in passed]
         for _, name, _, _ in members:
             _check_field(folder, name, known)
         if members:
-            stems.append(stem)
+            stems.append(one)
             run.locators.append(b"/".join(b"%s/%d" % (raw, size) for raw, _, size, _ in members))
             run.sizes.append(sum(size for _, _, size, _ in members))
             run.stamps.append(sum(stamp for _, _, _, stamp in members) & _STAMP_BITS)
     run.keys = encode(stems, root.key_base(folder.base))
-    if undotted := sum("." not in name for name in folder.names):
-        ignored[""] = ignored.get("", 0) + undotted
     return run
+
+
+def _are_documents(one: str, names: list[str]) -> bool:
+    """Whether files of this stem say something of the corpus and belong to none of its samples."""
+    if one.lower() not in DOCUMENTS:
+        return False
+    return not any(extension(name) in IMAGE_EXTENSIONS | ARRAY_EXTENSIONS for name in names)
 
 
 def _check_field(folder: Folder, name: str, known: set[str]) -> None:
@@ -129,6 +150,8 @@ def make_row(
         field = field_of(name, value)
         if field is None:
             return row, (name, not_image(value))
+        if field.rpartition(".")[2] == "npy" and holds_pickles(value):
+            return row, (name, PICKLED)
         if field in row:
             other = show_path(row[field][0])
             return row, (name, f"is field {field!r} of its sample, and so is {other}; remove one")

@@ -79,6 +79,12 @@ def assemble_split(
     return split
 
 
+def check_unique_keys(index: RowIndex) -> None:
+    """Raise DataError if two samples of the split have one key."""
+    for _ in _find_chunks(index, unique_keys=True):
+        pass
+
+
 def _row_chunks(
     parts: Iterable[Part], fields: list[str], num_rows: int, seen: Callable[[bytes], None]
 ) -> Iterator[bytes]:

@@ -12,7 +12,10 @@ from shardkit.storage import os_errors, show_path
 
 @dataclass(frozen=True)
 class Located:
-    """A dataset and the folder that holds its index and shards (or links to them)."""
+    """A dataset and the folder that holds its index and shards (or links to them).
+
+    The folder is absolute: shards are opened later, when the process may have changed its own.
+    """
 
     folder: Path
     info: DatasetInfo
@@ -22,10 +25,10 @@ def locate(path: Path) -> Located:
     """Find the index of a dataset, making one for plain WebDataset tars.
 
     Raises:
-        ShardMissingError: neither is there.
+        DatasetMissingError: neither is there.
     """
     with os_errors(f"opening {show_path(path)}"):
         if not (path / INDEX_NAME).exists() and is_tar_source(path):
             folder = index_tars(path)
             return Located(folder, read_info(folder))
-    return Located(path, read_info(path))
+        return Located(path.absolute(), read_info(path))

@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from shardkit.encoding import Encoding
+from shardkit.errors import FormatError
 from shardkit.index import row_columns
-from shardkit.storage import atomic_write
+from shardkit.storage import atomic_write, show_path
+
+_DIGEST_BYTES = 8
 
 Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -66,25 +70,41 @@ def part_path(work: Path, split: str, shard: int) -> Path:
 
 def write_part(path: Path, part: Part) -> None:
     line = json.dumps(asdict(part.head)).encode() + b"\n"
-    atomic_write(path, [line, part.rows.tobytes(), part.sums.tobytes(), part.names])
+    chunks = [line, part.rows.tobytes(), part.sums.tobytes(), part.names]
+    digest = xxhash.xxh3_64()
+    for chunk in chunks:
+        digest.update(chunk)
+    atomic_write(path, [*chunks, digest.digest()])
 
 
 def read_head(path: Path) -> PartHead | None:
-    """The first line of a part, or None if there is no part."""
+    """The head of a part, or None if there is no part or it is damaged."""
     try:
-        with path.open("rb") as file:
-            return PartHead(**json.loads(file.readline()))
-    except FileNotFoundError:
+        return read_part(path).head
+    except (FileNotFoundError, FormatError):
         return None
 
 
 def read_part(path: Path) -> Part:
-    with path.open("rb") as file:
-        head = PartHead(**json.loads(file.readline()))
-        sums_bytes = 8 * head.num_sums
-        data = file.read()
+    """Read and check. Raises FormatError if it is damaged."""
+    line, data = _read_checked(path)
+    try:
+        head = PartHead(**json.loads(line))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise FormatError(f"{show_path(path)} is of another version; pack again") from error
+    sums_bytes = 8 * head.num_sums
     rows_bytes = len(data) - sums_bytes - head.names_bytes
     width = len(row_columns(sorted(head.encodings)))
     rows = np.frombuffer(data, "<i8", rows_bytes // 8).reshape(head.num_rows, width)
     sums = np.frombuffer(data, "<u8", head.num_sums, rows_bytes)
     return Part(head, rows, data[rows_bytes + sums_bytes :], sums)
+
+
+def _read_checked(path: Path) -> tuple[bytes, bytes]:
+    """First line and rest of a part, less the XXH3-64 that ends it."""
+    data = path.read_bytes()
+    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if digest != xxhash.xxh3_64_digest(body):
+        raise FormatError(f"{show_path(path)} is damaged; run the same command again")
+    line, _, rest = body.partition(b"\n")
+    return line, rest

@@ -187,7 +187,7 @@ class Loader:
         Raises:
             UsageError: the state is of another dataset, seed or shuffle.
         """
-        self._position.load_state_dict(state)
+        self._position.load_state_dict(state, self._positions)
         self._is_started = False
 
     # --- iterating ------------------------------------------------------------------------

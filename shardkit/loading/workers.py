@@ -80,12 +80,12 @@ def _in_processes(
                 made = next(batches)
             except StopIteration:
                 return
-            except RuntimeError as error:
+            except (RuntimeError, OSError, EOFError) as error:
                 raise _worker_died(error) from error
             yield made
             del made
     finally:
-        del batches, loader  # ends the workers
+        _shut_down(batches)
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,26 @@ def _make(maker: BatchMaker, request: Request, worker: str) -> Made:
         raise type(error)(f"{error} ({where}, {worker})") from error
 
 
-def _worker_died(error: RuntimeError) -> Exception:
+def _shut_down(batches: Any) -> None:
+    """End a DataLoader iterator's workers now. Dropping it would, but the traceback of an error holds
+    it, and a worker forked before that is collected complains as it drops its copy.
+
+    A worker that dies meanwhile makes torch's signal handler raise, wherever this thread is.
+    """
+    shut_down = getattr(batches, "_shutdown_workers", lambda: None)
+    try:
+        shut_down()
+    except RuntimeError:
+        shut_down()
+
+
+def _worker_died(error: Exception) -> Exception:
     """DataLoader's own words for a worker that ended; anything else as it is."""
-    text = str(error)
-    if "exited unexpectedly" not in text and "is killed by signal" not in text:
+    text = " ".join(str(error).split()).rstrip(".")
+    known = "exited unexpectedly" in text or "is killed by signal" in text
+    if not known and not isinstance(error, (ConnectionError, EOFError)):
         return error
     return StorageError(
-        f"a worker process ended by itself: {' '.join(text.split())} If memory or /dev/shm ran out,"
-        " use fewer workers, a smaller prefetch or worker_type='thread'"
+        f"a worker process ended by itself: {text}. If memory or /dev/shm ran out, use fewer"
+        " workers, a smaller prefetch or worker_type='thread'"
     )

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-from shardkit.errors import DestinationError, ResumeError, ShardkitError
-from shardkit.index import INDEX_KINDS, INDEX_NAME, WORK_NAME, DatasetInfo, read_info
-from shardkit.storage import Lock, atomic_write, fsync_path, show_path, temp_name
+from shardkit.errors import DestinationError, ResumeError
+from shardkit.index import INDEX_NAME, WORK_NAME, DatasetInfo, dump_info
+from shardkit.packing.journal import read_record, write_record
+from shardkit.packing.settle import (
+    LOCK_NAME,
+    SCRATCH_NAME,
+    STAGE_NAME,
+    Whole,
+    clear_work,
+    dataset_files,
+    files_to_replace,
+    forget_marker,
+    is_marked,
+    mark_whole,
+    read_marker,
+    remove_work,
+    settle,
+    tidy,
+)
+from shardkit.storage import Lock, show_path
 
-REJECTED_NAME = "rejected.jsonl"
 _OPTIONS = "options.json"
-_LOCK = "lock"
-_STEM = re.compile(r"[A-Za-z0-9_.-]+-[0-9]{5,}")
-SHARD_ENDINGS = (".lmdb", ".h5", ".tar", ".npy")
-TEMP_PREFIX = "tmp-"
-"""Of the folder, in the work folder, of a shard that is not recorded as done yet."""
 
 
 class Destination:
     """Holds the destination's lock. A context manager.
 
     States: nothing or an empty folder; a started pack (a work folder); a dataset
-    (``shardkit.json``); something else, which is never touched.
+    (``shardkit.json``), perhaps with a started pack that is to replace it; something else, which
+    is never touched. What a killed packer had made whole is settled first.
 
     Raises:
         DestinationError: it is taken, overlaps the source, or another packer holds it.
@@ -34,12 +45,17 @@ class Destination:
     def __init__(self, dest: Path, source: Path, overwrite: bool) -> None:
         self.dest = dest.resolve()
         self.work = self.dest / WORK_NAME
+        self.stage = self.work / STAGE_NAME
+        self.scratch = self.work / SCRATCH_NAME
         self._made = not self.dest.exists()
+        self._overwrite = overwrite
+        self._whole: Whole | None = None
         _refuse_overlap(self.dest, source.resolve())
-        self._refuse_taken(overwrite)
-        self._lock = Lock(self.work / _LOCK)
+        self._refuse_others()
+        self._lock = Lock(self.work / LOCK_NAME)
         try:
-            self._refuse_taken(overwrite)  # it may have changed while we waited
+            self._settle()
+            self._refuse_taken()
         except BaseException:
             self._lock.close()
             raise
@@ -48,76 +64,106 @@ class Destination:
     def lock_fd(self) -> int:
         return self._lock.fd
 
-    def _refuse_taken(self, overwrite: bool) -> None:
+    def _refuse_others(self) -> None:
+        """Refuse, before anything is made here, what no packer of ours has left."""
         name = show_path(self.dest)
         if self.dest.exists() and not self.dest.is_dir():
             raise DestinationError(f"{name} exists and is no folder; choose another destination")
-        started = self.work.is_dir()
-        if (self.dest / INDEX_NAME).exists():
-            if not overwrite and not (self.work / _OPTIONS).exists():
+        for path in (self.work, self.stage, self.scratch):
+            if path.is_symlink():
                 raise DestinationError(
-                    f"{name} already holds a dataset; pass --overwrite to replace it,"
-                    " or choose another destination"
+                    f"{show_path(path)} is a symbolic link, and packing would write and remove"
+                    " files where it points; remove it, or choose another destination"
                 )
-        elif not started and self.dest.is_dir() and any(self.dest.iterdir()):
+        if self.work.is_dir() or is_marked(self.dest):
+            return
+        if (self.dest / INDEX_NAME).exists():
+            if not self._overwrite:
+                raise self._taken()
+        elif self.dest.is_dir() and any(self.dest.iterdir()):
             raise DestinationError(
                 f"{name} exists and is no shardkit dataset, so nothing in it will be replaced;"
                 " choose another destination"
             )
 
-    def clear(self) -> None:
-        """Remove the dataset or started pack, its index first, and nothing that is not ours."""
-        mine = self._files()
-        (self.dest / INDEX_NAME).unlink(missing_ok=True)
-        fsync_path(self.dest)
-        for path in mine:
-            path.unlink(missing_ok=True)
-        for path in self.work.iterdir():
-            if path.name != _LOCK:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    def _taken(self) -> DestinationError:
+        return DestinationError(
+            f"{show_path(self.dest)} already holds a dataset; pass --overwrite to replace it, or"
+            " choose another destination"
+        )
 
-    def _files(self) -> list[Path]:
-        """Everything a whole dataset or a started pack may have put here, index apart."""
+    def _settle(self) -> None:
         try:
-            names = dataset_files(read_info(self.dest))
-        except ShardkitError:
-            names = [REJECTED_NAME]
-        stems = {path.stem for path in self.work.glob("*.part")}
-        stems |= {path.name.removeprefix(TEMP_PREFIX) for path in self.work.glob(f"{TEMP_PREFIX}*")}
-        for stem in filter(_STEM.fullmatch, stems):
-            names += shard_files(self.dest, stem)
-        for split in {stem.rpartition("-")[0] for stem in stems if _STEM.fullmatch(stem)}:
-            names += [f"{split}.{kind}" for kind in INDEX_KINDS]
-        names += [temp_name(name) for name in (*names, INDEX_NAME)]
-        return [self.dest / name for name in names]
+            self._whole = read_marker(self.dest)
+            if self._whole is not None:
+                settle(self.dest, self._whole)
+        except ResumeError:
+            if not self._overwrite:
+                raise
+
+    def _refuse_taken(self) -> None:
+        allowed = self._overwrite or self._whole or (self.work / _OPTIONS).exists()
+        if (self.dest / INDEX_NAME).exists() and not allowed:
+            clear_work(self.dest, {LOCK_NAME})  # an --overwrite that came to nothing
+            remove_work(self.dest)
+            raise self._taken()
+
+    def finished(self, lasting: dict[str, Any]) -> dict[str, Any] | None:
+        """The result of a call that was killed when only tidying up was left, if it was this one.
+
+        Raises:
+            DestinationError: it was another one.
+        """
+        if self._whole is None or self._overwrite:
+            return None
+        tidy(self.dest)
+        was = self._whole.packed
+        if _changed_input(was["inputs"], lasting["inputs"]) or _change(was, lasting):
+            raise self._taken()
+        return self._whole.result
+
+    def clear(self) -> None:
+        """Forget a started pack. A dataset stays until the new one is whole."""
+        clear_work(self.dest, {LOCK_NAME})
+        forget_marker(self.dest)
 
     def prepare(self, lasting: dict[str, Any]) -> None:
         """Record what is being packed and how, or check that it is what was recorded.
 
         Raises:
-            ResumeError: a pack was started here with other options.
+            ResumeError: a pack was started here with other options, or the record is damaged.
         """
         path = self.work / _OPTIONS
         if not path.exists():
-            atomic_write(path, [json.dumps(lasting, indent=1).encode()])
-            return
-        change = _change(json.loads(path.read_bytes()), lasting)
-        if change:
+            self.clear()  # what was done with unknown options is worth nothing
+            write_record(path, lasting)
+        started = read_record(path)
+        if started is None:
+            raise ResumeError(
+                f"{show_path(path)}, the record of a started pack, is damaged; pass --overwrite to"
+                " start afresh"
+            )
+        self.stage.mkdir(exist_ok=True)
+        if changed := _changed_input(started["inputs"], lasting["inputs"]):
+            raise ResumeError(
+                f"input files changed since this pack was started: {changed}; restore them, or pass"
+                " --overwrite to start afresh"
+            )
+        if change := _change(started, lasting):
             raise ResumeError(
                 f"{show_path(self.dest)} holds a pack started with other options: {change};"
                 " use the same, or pass --overwrite to start afresh"
             )
 
-    def finish(self, info: bytes) -> None:
-        """Everything else is in place: write shardkit.json, then remove the work folder."""
-        atomic_write(self.dest / INDEX_NAME, [info])
-        for path in self.work.iterdir():
-            if path.name not in (_LOCK, _OPTIONS):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        for name in (_OPTIONS, _LOCK):
-            (self.work / name).unlink()
-        self.work.rmdir()
-        fsync_path(self.dest)
+    def finish(self, info: DatasetInfo, packed: dict[str, Any], result: dict[str, Any]) -> None:
+        """Everything new is in the stage: put it in its place, then remove the work folder."""
+        replaces = self._overwrite or (self.dest / INDEX_NAME).exists()
+        old = files_to_replace(self.dest) if replaces else []
+        new = [name for name in dataset_files(info) if (self.stage / name).exists()]
+        whole = Whole(packed, result, old, new)
+        mark_whole(self.dest, whole, dump_info(info))
+        settle(self.dest, whole)
+        tidy(self.dest)
 
     def __enter__(self) -> Destination:
         return self
@@ -125,36 +171,21 @@ class Destination:
     def __exit__(self, *error: object) -> None:
         kind = error[0]
         failed = isinstance(kind, type) and not issubclass(kind, ResumeError)
-        if failed and self.work.is_dir() and not any(self.work.glob("*.part")):
+        if failed and self.work.is_dir() and not self._is_worth_keeping():
             try:
                 self._leave_nothing()
             except OSError:
                 pass  # the error under way says more than that its traces could not be removed
         self._lock.close()
 
+    def _is_worth_keeping(self) -> bool:
+        return is_marked(self.dest) or any(self.work.glob("*.part"))
+
     def _leave_nothing(self) -> None:
         """Undo a pack that failed before anything worth going on from was done."""
-        if not (self.dest / INDEX_NAME).exists():
-            self.clear()
         shutil.rmtree(self.work)
         if self._made and not any(self.dest.iterdir()):
             self.dest.rmdir()
-
-
-def shard_files(dest: Path, stem: str) -> list[str]:
-    """Names of the files of one shard that stand in a folder, in whatever format."""
-    names = (path.name for path in dest.glob(f"{stem}.*"))
-    return [name for name in names if name.endswith(SHARD_ENDINGS)]
-
-
-def dataset_files(info: DatasetInfo) -> list[str]:
-    """Names of all files of a dataset but shardkit.json itself."""
-    names = [REJECTED_NAME]
-    for split in info.splits.values():
-        names += split.files
-        for shard in split.shards:
-            names += shard.file_bytes
-    return names
 
 
 def _refuse_overlap(dest: Path, source: Path) -> None:
@@ -163,6 +194,17 @@ def _refuse_overlap(dest: Path, source: Path) -> None:
             f"the destination {show_path(dest)} and the source {show_path(source)} overlap;"
             " choose a destination outside the source"
         )
+
+
+def _changed_input(old: dict[str, list[int]], new: dict[str, list[int]]) -> str:
+    for name in sorted(old.keys() | new.keys()):
+        if name not in old:
+            return f"{show_path(name)} was added"
+        if name not in new:
+            return f"{show_path(name)} is gone"
+        if old[name] != new[name]:
+            return f"{show_path(name)} is another file"
+    return ""
 
 
 def _change(old: dict[str, Any], new: dict[str, Any]) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -27,7 +29,7 @@ class Engine(Protocol):
     def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[PartHead]:
         """Run all jobs, yielding each one's part as it is done, in any order.
 
-        Jobs are drawn only as there is room for them. The first error stops the rest.
+        Jobs may be drawn long before they run. The first error stops the rest.
         """
 
     def __enter__(self) -> Engine: ...
@@ -71,6 +73,8 @@ class _Worker:
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # Without a stderr of ours, its number may be that of any file we have open.
+            stderr=subprocess.DEVNULL if sys.stderr is None else None,
             pass_fds=[lock_fd],
             env=_environment(),
         )
@@ -99,10 +103,9 @@ class _Worker:
     def _death(self) -> DataError:
         code = self.process.wait()
         where = f" while packing {self.held[0].stem}" if self.held else ""
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         return StorageError(
-            f"a packing worker {how}{where}; if memory ran out, use fewer --workers or a smaller"
-            " --shard-size; run the same command again to go on"
+            f"a packing worker {_end(code)}{where}{_advice(code)}; run the same command again to go"
+            " on"
         )
 
     def stop(self) -> None:
@@ -141,17 +144,22 @@ class Processes:
             raise
 
     def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[PartHead]:
-        waiting = iter(jobs)
+        """Draws all jobs while the first of them run: then the total is known early."""
+        unlisted, listed = iter(jobs), deque[Job]()
         exhausted = False
-        while not exhausted or any(worker.held for worker in self._workers):
+        while not exhausted or listed or any(worker.held for worker in self._workers):
             worker = min(self._workers, key=lambda w: len(w.held))
-            can_send = not exhausted and len(worker.held) < self.IN_HAND
-            if can_send and (job := next(waiting, None)) is not None:
-                worker.held.append(job)
-                worker.send(asdict(job))
-            elif can_send:
-                exhausted = True
-            yield from self._collect(progress, wait=not can_send)
+            can_send = bool(listed) and len(worker.held) < self.IN_HAND
+            if can_send:
+                worker.held.append(listed[0])
+                worker.send(asdict(listed.popleft()))
+            elif not exhausted:
+                job = next(unlisted, None)
+                exhausted = job is None
+                listed += [] if job is None else [job]
+            # With nothing held no answer would ever come: all jobs were done by an earlier run.
+            is_held = any(worker.held for worker in self._workers)
+            yield from self._collect(progress, wait=exhausted and not can_send and is_held)
 
     def _collect(self, progress: Progress, wait: bool) -> Iterator[PartHead]:
         for key, _ in self._selector.select(None if wait else 0):
@@ -182,6 +190,20 @@ def _environment() -> dict[str, str]:
     here = str(Path(shardkit.errors.__file__).parents[1])
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _end(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit status {code}"
+    names = {int(known): f" ({known.name})" for known in signal.Signals}
+    return f"was killed by signal {-code}{names.get(-code, '')}"
+
+
+def _advice(code: int) -> str:
+    if code != -signal.SIGKILL:
+        return ""
+    # How Linux ends a process when memory runs out; nothing else does it by itself.
+    return "; if memory ran out, use fewer --workers or a smaller --shard-size"
 
 
 def _rebuild(name: str, message: str) -> ShardkitError:

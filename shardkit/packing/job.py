@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from shardkit.corpus.base import Corpus, Run
-from shardkit.errors import FormatError, SampleError
+from shardkit.errors import FormatError, SampleError, StorageError
 from shardkit.formats import get_format
 from shardkit.index import is_field_name
 from shardkit.indexing.part import Part, PartHead, part_path, write_part
 from shardkit.indexing.rows import join_names, make_rows
-from shardkit.packing.destination import TEMP_PREFIX
+from shardkit.packing.settle import SCRATCH_NAME
 from shardkit.packing.spool import Order, decode_shard, read_segment
 from shardkit.packing.transform import check_images
 from shardkit.sample import SampleBatch, sample_checksums
-from shardkit.storage import block_sums, fsync_path, os_errors
+from shardkit.storage import block_sums, fsync_path, os_errors, show_path
 
 Report = Callable[[int, int], None]
 """Called with (entries, input bytes) as they are read."""
@@ -47,8 +48,8 @@ class Job:
 class JobContext:
     """What all jobs of a pack share; plain values, so that it travels to workers as JSON."""
 
-    dest: str
     work: str
+    stage: str
     to: str
     compression: int | None
     skip_bad: bool
@@ -56,7 +57,7 @@ class JobContext:
 
     @property
     def scratch(self) -> Path:
-        return Path(self.work) / "scratch"
+        return Path(self.work) / SCRATCH_NAME
 
     @property
     def listing(self) -> Path:
@@ -96,14 +97,20 @@ def commit_job(written: Written, context: JobContext) -> PartHead:
         sums = [block_sums(written.folder / name) for name in files]
         part.sums = np.concatenate([np.zeros(0, np.uint64), *sums])
         part.head.num_sums = len(part.sums)
-        _publish(written.folder, Path(context.dest), files)
+        _publish(written.folder, Path(context.stage), files)
+        written.folder.rmdir()
         write_part(part_path(Path(context.work), part.head.split, part.head.shard), part)
-        written.folder.rmdir()  # last: until then it says whose files may stand in dest
     return part.head
 
 
 def _read(corpus: Corpus, job: Job, context: JobContext, report: Report) -> SampleBatch:
-    runs, order = decode_shard(read_segment(context.listing, job.start, job.size))
+    segment = read_segment(context.listing, job.start, job.size)
+    if xxhash.xxh3_64_intdigest(segment) != job.digest:
+        raise StorageError(
+            f"{show_path(context.listing)} is not as it was written, at shard {job.stem}; run the"
+            " same command again"
+        )
+    runs, order = decode_shard(segment)
     samples = SampleBatch()
     for run in runs:
         batch = corpus.read(run, context.scratch)
@@ -132,7 +139,7 @@ def _write(samples: SampleBatch, job: Job, context: JobContext) -> Written:
     for name in columns:
         if not is_field_name(name):
             raise FormatError(f"{job.stem}: {name!r} cannot be a field name; rename those files")
-    folder = Path(context.work) / f"{TEMP_PREFIX}{job.stem}"
+    folder = Path(context.work) / f"tmp-{job.stem}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     container = get_format(context.to)
@@ -158,9 +165,9 @@ def _name(entry: os.DirEntry[str]) -> str:
     return entry.name
 
 
-def _publish(folder: Path, dest: Path, files: list[str]) -> None:
+def _publish(folder: Path, stage: Path, files: list[str]) -> None:
     for name in files:
         fsync_path(folder / name)
     for name in files:
-        (folder / name).replace(dest / name)
-    fsync_path(dest)
+        (folder / name).replace(stage / name)
+    fsync_path(stage)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -13,13 +12,13 @@ import xxhash
 from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import CorpusError, ResumeError
 from shardkit.packing.job import Job
+from shardkit.packing.journal import read_record, write_record
 from shardkit.packing.options import PackOptions
-from shardkit.packing.plan import cut, take
+from shardkit.packing.plan import cut, num_val, take
 from shardkit.packing.scatter import ScatteredEntries, Shard
 from shardkit.packing.spool import Order, decode_runs, encode_shard, first_difference
-from shardkit.storage import atomic_write
 
-VAL = "val"
+TRAIN, VAL = "train", "val"
 
 
 class Listing:
@@ -33,7 +32,8 @@ class Listing:
     def __init__(self, work: Path) -> None:
         self._done = work / "listing.json"
         self._kept = work / "listing"
-        self.is_resumed = self._done.exists()
+        self._was = read_record(self._done) if self._done.exists() else None
+        self.is_resumed = self._was is not None  # a damaged record is none
         self._path = work / "listing.new" if self.is_resumed else self._kept
         self._end = 0
         self._hash = xxhash.xxh3_64()
@@ -64,23 +64,28 @@ class Listing:
         self.is_complete = True
         state = {"bytes": self._end, "xxh3": self._hash.hexdigest()}
         if not self.is_resumed:
-            atomic_write(self._done, [json.dumps(state).encode()])
+            write_record(self._done, state)
             return
-        if json.loads(self._done.read_bytes()) != state:
+        if self._was != state:
             raise self.changed("shards are cut otherwise")
-        self._path.unlink()
+        self._path.replace(self._kept)  # equal, unless that one was damaged
 
     def changed(self, otherwise: str) -> ResumeError:
         """The error that names the first input that is not as an earlier call listed it."""
         before = self._kept if self.is_resumed else self._old
-        what = None
-        if before.exists():
-            old, new = (decode_runs(path.read_bytes()) for path in (before, self._path))
-            what = first_difference(old, new)
+        what = _difference(before, self._path) if before.exists() else None
         return ResumeError(
             f"input files changed since this pack was started: {what or otherwise}; restore them,"
             " or pass --overwrite to start afresh"
         )
+
+
+def _difference(before: Path, now: Path) -> str | None:
+    old, new = (decode_runs(path.read_bytes()) for path in (before, now))
+    try:
+        return first_difference(old, new)
+    except (ValueError, TypeError, OverflowError):  # the old listing is damaged
+        return None
 
 
 def list_jobs(
@@ -90,25 +95,32 @@ def list_jobs(
 
     Raises:
         ResumeError: an earlier, complete listing was another.
+        CorpusError: ``val_fraction`` asks for a split that is there, or of one that is not.
     """
-    seen: set[str] = set()
+    if options.val_fraction:
+        _check_val(corpus.splits())
     for split, runs in groupby(corpus.runs(scratch), key=lambda run: run.split):
         for name, shards in _divide(corpus, split, runs, options, listing.scatter_path):
-            if name in seen:
-                raise CorpusError(
-                    f"the source has a split {name!r} already; leave out --val-fraction"
-                )
-            seen.add(name)
             for number, (shard, order) in enumerate(shards):
                 yield listing.add(name, number, shard, order)
     listing.complete()
+
+
+def _check_val(splits: list[str]) -> None:
+    if VAL in splits:
+        raise CorpusError(f"the source has a split {VAL!r} already; leave out --val-fraction")
+    if TRAIN not in splits:
+        raise CorpusError(
+            f"the source has no split {TRAIN!r} to cut from, only {', '.join(splits)}; leave out"
+            " --val-fraction"
+        )
 
 
 def _divide(
     corpus: Corpus, split: str, runs: Iterator[Run], options: PackOptions, scatter_path: Path
 ) -> Iterator[tuple[str, Iterator[Shard]]]:
     """The splits to make of one: itself, reordered on request, less a validation split."""
-    val_fraction = options.val_fraction if split == "train" else 0.0
+    val_fraction = options.val_fraction if split == TRAIN else 0.0
     if corpus.kind == "dataset":  # shards are converted one to one
         yield split, (([run], None) for run in runs)
     elif not options.shuffle and not val_fraction:
@@ -116,7 +128,7 @@ def _divide(
         yield split, ((shard, None) for shard in shards)
     else:
         entries = ScatteredEntries(runs, scatter_path)
-        in_val = entries.choose(round(val_fraction * len(entries)), options.seed)
+        in_val = entries.choose(num_val(len(entries), val_fraction), options.seed)
         order = entries.order(options.seed) if options.shuffle else np.arange(len(entries))
         for name, own in ((split, order[~in_val[order]]), (VAL, order[in_val[order]])):
             if len(own):

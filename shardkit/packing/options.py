@@ -26,8 +26,10 @@ class PackOptions:
         check_images: decode each image before accepting it.
         compression: zlib level 1-9 for arrays of fixed shape in hdf5.
         limit: pack the first ``limit`` entries of each split.
-        val_fraction: share of ``train`` to cut off as split ``val``, drawn by ``seed``.
-        overwrite: replace a dataset, or a started pack, at the destination.
+        val_fraction: share of ``train`` to cut off as split ``val``, drawn by ``seed``; at least
+            one entry goes there, and at least one stays.
+        overwrite: forget a started pack at the destination; replace a dataset there, when the new
+            one is whole (until then the disk holds both).
         progress: bars on or off; None: on where stderr is a terminal.
     """
 

@@ -1,8 +1,9 @@
 """``pack`` and ``convert``: from a corpus to a whole dataset, resumably.
 
 The destination holds a work folder while a pack is under way: a lock, the options it was started
-with, the listing, and a part for every finished shard. shardkit.json is written last; then the
-work folder goes. Killed at any moment, the same call goes on and ends in the same bytes.
+with, the listing, and the files and a part of every finished shard. When all is whole it takes the
+place of what was there, shardkit.json last; then the work folder goes. Killed at any moment, the
+same call goes on and ends in the same bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,17 @@ from shardkit.corpus import open_corpus
 from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError, SampleError, TooManyRejectsError, UsageError
 from shardkit.formats import get_format
-from shardkit.index import DatasetInfo, dump_info
+from shardkit.formats.hdf5 import MIN_CHUNK_BYTES
+from shardkit.index import REJECTED_NAME, DatasetInfo
 from shardkit.indexing.assemble import assemble_split
 from shardkit.indexing.part import PartHead, part_path, read_head
-from shardkit.packing.destination import REJECTED_NAME, Destination
+from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine, InProcess, Processes
 from shardkit.packing.job import Job, JobContext
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.progress import Progress
-from shardkit.storage import atomic_write, os_errors, parse_size
+from shardkit.storage import atomic_write, file_size, os_errors, parse_size
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class PackResult:
         input_bytes, dataset_bytes: sizes before and after, in bytes.
         resumed_shards: shards found finished from an earlier, interrupted call.
         seconds: from the first look at the source to the last sync; without starting workers.
-        ignored: files passed over, by extension.
+        ignored: files passed over, by extension; hidden files and folders under ``hidden``.
+        notes: what else there is to know, a line each.
     """
 
     dest: Path
@@ -57,14 +60,19 @@ class PackResult:
     resumed_shards: int
     seconds: float
     ignored: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where samples came from: ``corpus`` of shardkit.json, and the lines of rejected.jsonl."""
+    """Where samples came from: ``corpus`` of shardkit.json, and the lines of rejected.jsonl.
+
+    ``inputs`` is file -> what changes when it does, where the corpus's runs do not say.
+    """
 
     corpus: dict[str, Any]
     rejected: bytes = b""
+    inputs: dict[str, list[int]] = field(default_factory=dict)
 
 
 def pack(
@@ -132,42 +140,45 @@ def run_pack(
     """
     with os_errors(f"packing into {dest}"), ExitStack() as stack:
         place = stack.enter_context(Destination(dest, source, options.overwrite))
+        inputs = origin.inputs if origin else {}
+        lasting = {"inputs": inputs, "corpus": corpus.spec(), "options": options.lasting()}
+        if finished := place.finished(lasting):
+            return _found_complete(place.dest, finished)
         if options.overwrite:
-            _refuse_empty(corpus, place)
             place.clear()
-        place.prepare({"corpus": corpus.spec(), "options": options.lasting()})
+        place.prepare(lasting)
         context = _context(place, options)
         before_workers = time.perf_counter()
         engine = stack.enter_context(_engine(source, corpus, context, options, place.lock_fd))
         started += time.perf_counter() - before_workers
         progress = stack.enter_context(Progress("packing", options.progress))
-        jobs = _Jobs(corpus, place.work, context.scratch, options, progress)
+        jobs = _Jobs(corpus, place, options, progress)
         heads = jobs.run(engine)
         if not any(head.num_rows for head in heads):
             raise CorpusError(f"nothing could be packed from {source}: every input was rejected")
         info = _assemble(place, corpus, heads, options, origin)
-        place.finish(dump_info(info))
-        return _result(place.dest, corpus, info, heads, jobs, time.perf_counter() - started)
+        result = _result(
+            place.dest, corpus, info, heads, jobs, options, time.perf_counter() - started
+        )
+        place.finish(info, lasting, {**asdict(result), "dest": ""})
+        return replace(result, seconds=time.perf_counter() - started)
 
 
-def _refuse_empty(corpus: Corpus, place: Destination) -> None:
-    """Raise what listing raises, before the dataset that is to be replaced goes."""
-    scratch = place.work / "scratch"
-    scratch.mkdir(exist_ok=True)
-    next(iter(corpus.runs(scratch)), None)
+def _found_complete(dest: Path, finished: dict[str, Any]) -> PackResult:
+    notes = [*finished["notes"], "it was complete already, from an earlier run"]
+    return PackResult(**{**finished, "dest": dest, "notes": notes})
 
 
 def _context(place: Destination, options: PackOptions) -> JobContext:
-    context = JobContext(
-        dest=str(place.dest),
+    place.scratch.mkdir(exist_ok=True)
+    return JobContext(
         work=str(place.work),
+        stage=str(place.stage),
         to=options.to,
         compression=options.compression,
         skip_bad=options.on_error == "skip",
         check_images=options.check_images,
     )
-    context.scratch.mkdir(exist_ok=True)
-    return context
 
 
 def _engine(
@@ -182,26 +193,27 @@ class _Jobs:
     """All jobs of a pack: listed, minus those done before, run, and their rejects counted."""
 
     def __init__(
-        self, corpus: Corpus, work: Path, scratch: Path, options: PackOptions, progress: Progress
+        self, corpus: Corpus, place: Destination, options: PackOptions, progress: Progress
     ) -> None:
-        self._work = work
+        self._work = place.work
+        self._stage = place.stage
         self._options = options
         self._progress = progress
         self._first_reject = ""
-        self.listing = Listing(work)
+        self.listing = Listing(place.work)
         self.num_rejects = 0
         self.resumed: list[PartHead] = []
-        self._jobs = list_jobs(corpus, self.listing, options, scratch)
+        self._jobs = list_jobs(corpus, self.listing, options, place.scratch)
 
     def run(self, engine: Engine) -> list[PartHead]:
         """Run what is open; all parts' heads, train first, then by split and shard."""
-        # Resumed, a changed input is refused before any work. One worker lists before it packs
-        # in any case, and so knows the total; several pack while the listing goes on.
+        # Resumed, a changed input is refused before any work, and the bar begins where it was. One
+        # worker lists before it packs in any case; several pack while the listing goes on.
+        jobs = self._open()
         if self.listing.is_resumed or self._options.num_workers == 1:
-            self._jobs = iter(list(self._jobs))
-            self._progress.expect(self.listing.num_entries)
+            jobs = iter(list(jobs))
         heads = []
-        for head in engine.run(self._open(), self._progress):
+        for head in engine.run(jobs, self._progress):
             heads.append(head)
             self._count(head)
         heads += self.resumed
@@ -216,15 +228,20 @@ class _Jobs:
                 if head.rejects and self._options.on_error == "fail":
                     raise SampleError(": ".join(head.rejects[0]))
                 self.resumed.append(head)
+                self._progress.skip(job.num_entries)
                 self._count(head)
         self._progress.expect(self.listing.num_entries)
         self._refuse_many()
 
     def _finished(self, job: Job) -> PartHead | None:
+        """What an earlier call made of a job, if all of it is there; else it is made again."""
         head = read_head(part_path(self._work, job.split, job.shard))
-        if head is not None and head.segment != job.digest:
+        if head is None or head.stem != job.stem:
+            return None
+        if head.segment != job.digest:
             raise self.listing.changed(f"those of shard {job.stem}")
-        return head
+        sizes = {name: file_size(self._stage / name) for name in head.file_bytes}
+        return head if sizes == head.file_bytes else None
 
     def _count(self, head: PartHead) -> None:
         if head.rejects:
@@ -259,10 +276,10 @@ def _assemble(
     )
     for name in dict.fromkeys(head.split for head in heads):
         own = [head for head in heads if head.split == name]
-        split = assemble_split(place.dest, place.work, name, own, info, unique_keys=True)
+        split = assemble_split(place.stage, place.work, name, own, info, unique_keys=True)
         info.splits[name] = split
     if origin.rejected:
-        atomic_write(place.dest / REJECTED_NAME, [origin.rejected])
+        atomic_write(place.stage / REJECTED_NAME, [origin.rejected])
     return info
 
 
@@ -281,6 +298,7 @@ def _result(
     info: DatasetInfo,
     heads: list[PartHead],
     jobs: _Jobs,
+    options: PackOptions,
     seconds: float,
 ) -> PackResult:
     splits = info.splits.values()
@@ -298,4 +316,15 @@ def _result(
         resumed_shards=len(jobs.resumed),
         seconds=seconds,
         ignored=dict(corpus.ignored),
+        notes=_notes(options, heads),
     )
+
+
+def _notes(options: PackOptions, heads: list[PartHead]) -> list[str]:
+    stored = (encoding for head in heads for encoding in head.encodings.values())
+    if options.compression is None or any("codec" in encoding for encoding in stored):
+        return []
+    return [
+        "compression had no effect: no field holds arrays of one shape with"
+        f" {MIN_CHUNK_BYTES} bytes or more each"
+    ]

@@ -12,6 +12,7 @@ import numpy as np
 import xxhash
 
 from shardkit.corpus.base import Run
+from shardkit.errors import CorpusError
 from shardkit.sample import mix64
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
@@ -62,6 +63,22 @@ def take(runs: Iterable[Run], limit: int | None) -> Iterator[Run]:
         left -= min(left, len(run))
         if not left:
             return
+
+
+def num_val(num_entries: int, val_fraction: float) -> int:
+    """How many of a split's entries to cut off: the share, rounded, but never none or all.
+
+    Raises:
+        CorpusError: there is too little to cut in two.
+    """
+    if not val_fraction:
+        return 0
+    if num_entries < 2:
+        raise CorpusError(
+            f"--val-fraction {val_fraction:g} cuts train in two, but it has {num_entries} of the at"
+            " least 2 inputs needed; leave it out"
+        )
+    return min(max(round(val_fraction * num_entries), 1), num_entries - 1)
 
 
 def boundaries(sizes: Integers, shard_bytes: int) -> list[int]:

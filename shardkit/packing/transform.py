@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 
 from shardkit.errors import UsageError
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.sample import SampleBatch, Value
+from shardkit.sample import SampleBatch, Value, unpack_paths
 
 
 def check_images(batch: SampleBatch) -> SampleBatch:
@@ -16,22 +17,31 @@ def check_images(batch: SampleBatch) -> SampleBatch:
         UsageError: neither pillow-simd nor pillow is installed.
     """
     names = [name for name in batch.columns if name in IMAGE_FIELDS]
-    reasons: dict[int, str] = {}
+    reasons: dict[int, tuple[str, str]] = {}
     for name in names:
         for i, value in enumerate(batch.columns[name]):
             if value is not None and (reason := _decode_error(value)):
-                reasons[i] = reason
+                reasons[i] = name, reason
     return drop(batch, reasons) if reasons else batch
 
 
-def drop(batch: SampleBatch, reasons: dict[int, str]) -> SampleBatch:
-    """Without the samples at the given places, which become rejects."""
+def drop(batch: SampleBatch, reasons: dict[int, tuple[str, str]]) -> SampleBatch:
+    """Without the samples at the given places, for which one field and its reason are given; the
+    files those came from become rejects."""
     kept = batch.take([i for i in range(len(batch)) if i not in reasons])
     kept.rejects = batch.rejects + [
-        (batch.keys[i].decode(errors="backslashreplace"), reason)
-        for i, reason in sorted(reasons.items())
+        (_path(batch, i, name), reason) for i, (name, reason) in sorted(reasons.items())
     ]
     return kept
+
+
+def _path(batch: SampleBatch, i: int, name: str) -> str:
+    """The file a field came from; tars made by others name none, so there it is the key."""
+    key = batch.keys[i]
+    for field, path, _ in unpack_paths(key, batch.paths[i], [*batch.fields(i)]):
+        if field == name:
+            return os.fsdecode(path)
+    return os.fsdecode(key)
 
 
 def _decode_error(value: Value) -> str | None:

@@ -31,6 +31,7 @@ def main() -> None:
     """Serve until stdin closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent(int(sys.argv[1]))
+    _open_stderr()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a library that prints must not break the protocol
     setup = json.loads(sys.stdin.readline())
@@ -96,6 +97,14 @@ class _Server:
     def _flush(self) -> None:
         self.send({"progress": self._unreported})
         self._unreported[:] = 0, 0
+
+
+def _open_stderr() -> None:
+    """Started with stderr closed, ``answers`` would become what everybody writes to as stderr."""
+    try:
+        os.fstat(2)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _die_with_parent(parent: int) -> None:

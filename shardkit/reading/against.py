@@ -14,11 +14,11 @@ import numpy as np
 from shardkit.corpus import CORPORA, open_corpus
 from shardkit.corpus.base import Run
 from shardkit.errors import CorpusError, IndexFileError
-from shardkit.index import DatasetInfo
+from shardkit.index import REJECTED_NAME, DatasetInfo, read_rejected
 from shardkit.progress import Progress
 from shardkit.sample import SampleBatch, Value, unpack_paths
 from shardkit.shards import PIECE_ROWS, ShardReader, num_that_fit
-from shardkit.storage import os_errors, show_path
+from shardkit.storage import show_path
 
 Difference = tuple[str, str]
 """(where, what)."""
@@ -44,7 +44,7 @@ class Originals:
         self._corpus = open_corpus(source, kind, text_field=info.corpus.get("text_field"))
         self._source = source
         self._is_part = "limit" in info.corpus
-        self._left_out = _rejected(folder / "rejected.jsonl")
+        self._left_out = _rejected(folder)
         self._folder = folder
         self._info = info
         self._readers: dict[str, ShardReader] = {}
@@ -77,7 +77,7 @@ class Originals:
     def _compare(self, split: str, batch: SampleBatch, i: int) -> Iterator[Difference]:
         key = batch.keys[i]
         original = _files(key, batch.paths[i], batch.fields(i))
-        found = self._find(split, key)
+        found = self._find(split, key, batch.paths[i])
         if found is None:
             named = {key.decode(errors="backslashreplace")}
             named |= {os.fsdecode(path) for path, _, _ in original.values()}
@@ -93,13 +93,21 @@ class Originals:
             if what := _difference(original.get(field), packed.get(field)):
                 yield self._readers[name].where(row), f"its {field} {what}"
 
-    def _find(self, split: str, key: bytes) -> tuple[str, int] | None:
-        # --val-fraction moves samples to another split than the input's own.
+    def _find(self, split: str, key: bytes, paths: bytes) -> tuple[str, int] | None:
+        """Split and row of the sample of this key that these paths, encoded, became."""
         for name in sorted(self._readers, key=lambda name: name != split):
-            row = self._readers[name].index.find(key)
-            if row is not None:
+            index = self._readers[name].index
+            row = index.find(key)
+            # --val-fraction moves samples to another split than the input's own; one of an equal
+            # name that was there before came from other files.
+            if row is not None and (name == split or _share_a_path(index.name(row)[1], paths)):
                 return name, row
         return None
+
+
+def _share_a_path(one: bytes, other: bytes) -> bool:
+    """Whether two samples of one key came from a common file."""
+    return not set(one.split(b"\0")).isdisjoint(other.split(b"\0"))
 
 
 def _pieces(runs: Iterator[Run]) -> Iterator[Run]:
@@ -127,17 +135,15 @@ def _difference(original: File | None, packed: File | None) -> str:
     return "" if original[2] == packed[2] else "differs from the original"
 
 
-def _rejected(path: Path) -> set[str]:
+def _rejected(folder: Path) -> set[str]:
     """What ``rejected.jsonl`` names.
 
     Raises:
         IndexFileError: it is damaged.
     """
-    if not path.exists():
-        return set()
-    with os_errors(f"reading {show_path(path)}"):
-        lines = path.read_bytes().splitlines()
+    lines = read_rejected(folder).splitlines()
     try:
         return {str(json.loads(line)["path"]) for line in lines}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise IndexFileError(f"{show_path(path)} is damaged: {error}") from error
+    except (ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
+        where = show_path(folder / REJECTED_NAME)
+        raise IndexFileError(f"{where} is damaged: {error}") from error

@@ -49,12 +49,10 @@ def _column(values: Any) -> Any:
         return [None if value is None else bytes(value) for value in values]
     if kinds == {torch.Tensor}:
         return torch.stack(values) if _same_shape(values) else values
-    if kinds == {np.ndarray}:
-        if not all(map(_is_numeric, values)):
-            return values
-        if _same_shape(values):
-            return torch.from_numpy(_own(np.stack(values)))
-        return [torch.from_numpy(_own(value)) for value in values]
+    if kinds == {np.ndarray} and _same_shape(values) and _is_numeric(values[0]):
+        return torch.from_numpy(_own(np.stack(values)))
+    if kinds <= {np.ndarray, type(None)}:
+        return [_tensor(value) for value in values]
     if kinds <= {int, float, bool} or all(issubclass(kind, np.generic) for kind in kinds):
         numbers = np.array(values)
         return torch.from_numpy(numbers) if _is_numeric(numbers) else values
@@ -76,6 +74,14 @@ def _one_buffer(name: str, values: Sequence[Any]) -> tuple[Any, Any]:
             view[at : at + size] = value
             at += size
     return torch.from_numpy(out), torch.from_numpy(offsets)
+
+
+def _tensor(value: Any) -> Any:
+    import torch
+
+    if value is None or not _is_numeric(value):
+        return value
+    return torch.from_numpy(_own(value))
 
 
 def _own(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
 
-from shardkit.errors import UsageError
+from shardkit.errors import DataError, UsageError
 from shardkit.index import DatasetInfo
 from shardkit.indexing.locate import Located, locate
-from shardkit.reading.values import Column, Decode, read_column
+from shardkit.reading.values import Column, Decode, own_values, read_column
 from shardkit.sample import KEY
 from shardkit.shards import Gather, Rows, ShardReader
-from shardkit.storage import show_path
+from shardkit.storage import as_path, show_path
 
 if TYPE_CHECKING:
     from shardkit.reading.stream import Stream
@@ -29,9 +30,10 @@ class Dataset:
 
     A torch map-style dataset: ``len(ds)``, ``ds[i]``, ``ds.__getitems__(rows)``; give it to a
     ``torch.utils.data.DataLoader`` as it is. Pickles, forks and spawns freely: files are mapped on
-    first use in each process. Values are read-only views of mapped files where they need no
-    decoding; ``bytes(value)`` copies one. A shard that is truncated *while it is mapped* ends the
-    process (SIGBUS), as with every memory map.
+    first use in each process. ``ds[i]`` gives plain Python values, which pickle through workers;
+    ``read`` gives read-only views of mapped files where no decoding is needed, which is faster:
+    ``bytes(value)`` copies one. A shard that is truncated *while it is mapped* ends the process
+    (SIGBUS), as with every memory map.
 
     Args:
         path: folder of a dataset, or of WebDataset tars made by others, or one such tar.
@@ -42,7 +44,7 @@ class Dataset:
         fields: fields to read, if not all.
 
     Raises:
-        ShardMissingError: no dataset there. IndexFileError: its index is damaged.
+        DatasetMissingError: no dataset there. IndexFileError: its index is damaged.
         UsageError: no such split or field, or no checksums to verify.
     """
 
@@ -57,7 +59,7 @@ class Dataset:
     ) -> None:
         if decode not in (True, False, "pil"):
             raise UsageError(f"decode must be True, False or 'pil', got {decode!r}")
-        self.path = Path(path)
+        self.path = as_path(path, "the dataset")
         self.decode = decode
         self.verify = verify
         self._located = locate(self.path)
@@ -114,7 +116,10 @@ class Dataset:
             IndexError: a row outside the dataset. DataError: a sample is damaged.
         """
         batch = self._gather(rows)
-        return {name: read_column(self.reader, batch, name, self.decode) for name in self.fields}
+        with _memory_errors(self, len(batch.rows)):
+            return {
+                name: read_column(self.reader, batch, name, self.decode) for name in self.fields
+            }
 
     def read_into(
         self, rows: Sequence[int] | Rows, field: str, out: np.ndarray[Any, np.dtype[np.uint8]]
@@ -149,14 +154,18 @@ class Dataset:
         return offsets
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        """One sample: its ``__key__`` and the fields it has."""
+        """One sample: its ``__key__`` and the fields it has, each a value of its own."""
         return self.__getitems__([row])[0]
 
     def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Samples as torch's DataLoader asks for them: one read for the whole batch."""
         numbers = [self._wrap(row) for row in rows]
         batch = self._gather(numbers)
-        columns = {name: read_column(self.reader, batch, name, self.decode) for name in self.fields}
+        with _memory_errors(self, len(rows)):
+            columns = {
+                name: own_values(name, read_column(self.reader, batch, name, self.decode))
+                for name in self.fields
+            }
         keys = [self.reader.index.name(row)[0] for row in batch.rows.tolist()]
         return [
             {KEY: key.decode(errors="surrogateescape")}
@@ -168,7 +177,12 @@ class Dataset:
         return (self[row] for row in range(len(self)))
 
     def _wrap(self, row: int) -> int:
-        number = operator.index(row)
+        try:
+            number = operator.index(row)
+        except TypeError as error:
+            raise UsageError(
+                f"a row is an integer, got {row!r}; find(key) gives that of a key"
+            ) from error
         if not -len(self) <= number < len(self):
             raise IndexError(f"row {row} is outside 0..{len(self) - 1}")
         return number % len(self)
@@ -198,13 +212,18 @@ class Dataset:
 
     def keys(self, rows: Iterable[int] | None = None) -> list[str]:
         """Keys of the given rows, or of all."""
-        numbers = range(len(self)) if rows is None else rows
-        real = numbers if self._rows is None else (int(self._rows[row]) for row in numbers)
+        if rows is not None and not isinstance(rows, np.ndarray):
+            rows = _listed(rows)
+        real = self._real(np.arange(len(self)) if rows is None else rows)
+        if len(real) and not (real.min() >= 0 and real.max() < len(self.reader.index.table)):
+            raise IndexError(f"a row is outside 0..{len(self) - 1}")
         name = self.reader.index.name
-        return [name(row)[0].decode(errors="surrogateescape") for row in real]
+        return [name(row)[0].decode(errors="surrogateescape") for row in real.tolist()]
 
     def find(self, key: str) -> int:
         """Row of a sample by its key, by binary search. Raises KeyError if there is none."""
+        if not isinstance(key, str):
+            raise UsageError(f"a key is a str, as keys() gives it, got {key!r}")
         try:
             row = self.reader.index.find(key.encode(errors="surrogateescape"))
         except UnicodeEncodeError:  # no key has half a surrogate pair in it
@@ -217,11 +236,12 @@ class Dataset:
         return row
 
     def select(self, rows: Sequence[int] | Rows) -> Dataset:
-        """A dataset of these rows, in this order, sharing nothing but files."""
-        mask = np.asarray(rows)
-        if mask.dtype == bool and len(mask) != len(self):
-            raise UsageError(f"select: a mask of {len(mask)} for {len(self)} samples")
-        numbers = np.flatnonzero(mask) if mask.dtype == bool else _row_numbers(rows)
+        """A dataset of these rows, in this order, or of those where a mask is true, sharing
+        nothing but files."""
+        mask = _as_array(rows)
+        if mask.dtype == bool and mask.shape != (len(self),):
+            raise UsageError(f"select: a mask of {mask.size} for {len(self)} samples")
+        numbers = np.flatnonzero(mask) if mask.dtype == bool else _row_numbers(mask)
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(self)):
             raise IndexError(f"select: a row is outside 0..{len(self) - 1}")
         chosen = object.__new__(Dataset)
@@ -261,11 +281,42 @@ class Dataset:
         return Stream(self, batch_size, **options)
 
 
+@contextmanager
+def _memory_errors(dataset: Dataset, num_rows: int) -> Iterator[None]:
+    """A hostile index makes much of little: many rows of one range, arrays of sparse files."""
+    try:
+        yield
+    except MemoryError as error:
+        raise DataError(
+            f"{dataset!r}: the values of {num_rows} rows are more than memory; read fewer at a"
+            " time, or look for damage with `shardkit verify`"
+        ) from error
+
+
 def _row_numbers(rows: Sequence[int] | Rows) -> Rows:
-    numbers = np.asarray(rows)
+    numbers = _as_array(rows)
+    if numbers.dtype == bool:
+        raise UsageError(
+            "rows must be a list of integers, got a mask: use select(mask), or"
+            " numpy.flatnonzero(mask)"
+        )
     if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
         raise UsageError(f"rows must be a list of integers, got {numbers.dtype}{numbers.shape}")
     return numbers.astype(np.int64, copy=False)
+
+
+def _as_array(rows: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(rows)
+    except (ValueError, TypeError) as error:  # lists of unequal lengths, tensors of a GPU
+        raise UsageError(f"rows must be a list of integers: {error}") from error
+
+
+def _listed(rows: Iterable[int]) -> list[int]:
+    try:
+        return list(rows)
+    except TypeError as error:
+        raise UsageError(f"rows must be a list of integers, got {rows!r}") from error
 
 
 def _choose_split(info: DatasetInfo, split: str | None, path: str | Path) -> str:
@@ -282,6 +333,8 @@ def _choose_split(info: DatasetInfo, split: str | None, path: str | Path) -> str
 def _choose_fields(info: DatasetInfo, fields: Sequence[str] | None) -> list[str]:
     if fields is None:
         return info.fields
+    if isinstance(fields, str) or not all(isinstance(name, str) for name in fields):
+        raise UsageError(f"fields must be a list of names, got {fields!r}")
     unknown = sorted(set(fields) - set(info.fields))
     if unknown:
         raise UsageError(f"no field {unknown[0]!r} here, only {', '.join(info.fields)}")

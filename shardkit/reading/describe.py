@@ -13,6 +13,7 @@ from shardkit.index import NO_INT, DatasetInfo, RowIndex, SplitInfo
 from shardkit.indexing.locate import Located, locate
 from shardkit.sample import KEY
 from shardkit.shards import container_of
+from shardkit.storage import as_path
 
 ORDER_SAMPLES = 4096
 """Labels looked at to tell whether they lie in order."""
@@ -20,7 +21,8 @@ ORDER_SAMPLES = 4096
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """One split in numbers; sizes in bytes. ``labels_in_order``: None where there are no labels."""
+    """One split in numbers; sizes in bytes. ``labels_in_order``: whether it lies in class order;
+    None where there are fewer than two labels."""
 
     num_samples: int
     num_shards: int
@@ -48,9 +50,9 @@ def info(dataset: str | Path) -> Summary:
     """Describe a dataset without reading its samples.
 
     Raises:
-        ShardMissingError: there is none. IndexFileError: its index is damaged.
+        DatasetMissingError: there is none. IndexFileError: its index is damaged.
     """
-    path = Path(dataset)
+    path = as_path(dataset, "the dataset")
     place = locate(path)
     splits = {
         name: _summarise(place.folder, place.info, split)
@@ -90,16 +92,27 @@ def _encoding(split: SplitInfo, name: str) -> str:
 
 
 def _labels_in_order(folder: Path, info: DatasetInfo, split: SplitInfo) -> bool | None:
-    """Whether labels lie sorted, judged by rows spread over the split."""
+    """:func:`in_class_order` of rows spread over the split."""
     if "cls" not in info.fields or split.num_rows < 2:
         return None
     index = RowIndex(folder, info, split)
     step = max(1, split.num_rows // ORDER_SAMPLES)
     labels = index.table[::step, index.column["cls"]]
-    labels = labels[labels != NO_INT]
-    if len(np.unique(labels)) < 2:
+    return in_class_order(labels[labels != NO_INT])
+
+
+def in_class_order(labels: np.ndarray[Any, np.dtype[np.int64]]) -> bool | None:
+    """Whether equal labels lie together, in whatever order of classes; None if all are equal.
+
+    Labels of which each occurs once lie together in any order: those must be sorted.
+    """
+    num_labels = len(np.unique(labels))
+    if num_labels < 2:
         return None
-    return bool((labels[1:] >= labels[:-1]).all())
+    steps = np.diff(labels)
+    if num_labels == len(labels):
+        return bool((steps > 0).all() or (steps < 0).all())
+    return bool(np.count_nonzero(steps) == num_labels - 1)
 
 
 def _how_to_open(path: Path, place: Located) -> list[str]:
@@ -107,7 +120,7 @@ def _how_to_open(path: Path, place: Located) -> list[str]:
     name, split = next(iter(place.info.splits.items()))
     first = next(iter(place.info.fields), KEY)
     shard = path / container_of(place.info).file_of(split.stem(0), first)
-    if place.folder != path:  # others' tars: what we call a shard is a link
+    if place.folder != path.absolute():  # others' tars: what we call a shard is a link
         shard = Path(os.path.realpath(place.folder / shard.name))
     others = {
         "lmdb": "lmdb.open({!r}, subdir=False, readonly=True, lock=False)",

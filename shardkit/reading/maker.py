@@ -14,6 +14,7 @@ from shardkit.reading.batches import BatchPlan, Last
 from shardkit.reading.collate import Batch, collate
 from shardkit.reading.order import Epoch, Shuffle
 from shardkit.reading.permute import Positions
+from shardkit.reading.run import Run, keep
 from shardkit.reading.samples import Sample, columns_of, samples_of
 from shardkit.reading.source import Source, order_of, where_is
 from shardkit.reading.transform import Draws, Randomised
@@ -52,7 +53,8 @@ class Made:
 
 @dataclass(frozen=True)
 class BatchMaker:
-    """Makes any batch of any epoch. Holds no state: threads share it, processes unpickle it.
+    """Makes any batch of any epoch. Threads share it, processes unpickle it: what it keeps can be
+    found anew.
 
     Attributes:
         readahead: batches announced to the kernel before they are read.
@@ -73,6 +75,7 @@ class BatchMaker:
     on_error: OnError = "fail"
     max_skips: int = 100
     order_options: dict[str, int] = field(default_factory=dict)
+    _runs: dict[Any, Run] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def order(self, epoch: int) -> Epoch:
         return order_of(self.source, self.shuffle, self.seed, epoch, **self.order_options)
@@ -82,6 +85,15 @@ class BatchMaker:
             num_positions, self.batch_size, self.rank, self.world_size, self.last, start
         )
 
+    def run(self, epoch: int, start: int) -> Run:
+        """The batches that follow position ``start`` of an epoch."""
+        run = self._runs.get((epoch, start))
+        if run is None:
+            order = self.order(epoch)
+            run = Run(order, self.plan(len(order), start))
+            keep(self._runs, (epoch, start), run)
+        return run
+
     def make(self, request: Request) -> Made:
         """Make one batch.
 
@@ -89,12 +101,11 @@ class BatchMaker:
             DataError: a sample cannot be read or transformed; names it.
             TooManyRejectsError: too many such samples after one another.
         """
-        order = self.order(request.epoch)
-        plan = self.plan(len(order), request.start)
-        positions, valid = plan.positions(request.batch)
+        run = self.run(request.epoch, request.start)
+        positions, valid = run.plan.positions(request.batch)
         if self.readahead:
-            self._announce(order, plan, request.batch)
-        rows = order.rows(positions)
+            self._announce(run, request.batch)
+        rows = run.rows(request.batch)
         skipped: list[str] = []
         draws = Draws(self.seed, request.epoch) if self.transform else None
         try:
@@ -102,7 +113,7 @@ class BatchMaker:
         except DataError:
             if self.on_error == "fail":
                 raise
-            rows, skipped = self._good_rows(order, positions, draws)
+            rows, skipped = self._good_rows(run.order, positions, draws)
             columns, seconds = self._columns(rows, positions, draws)
         started = time.perf_counter()
         batch = collate(columns, self.as_buffer)
@@ -113,15 +124,15 @@ class BatchMaker:
 
             batch[VALID] = torch.from_numpy(valid)
         collating = time.perf_counter() - started
-        return Made(batch, plan.end(request.batch), skipped, (*seconds, collating))
+        return Made(batch, run.plan.end(request.batch), skipped, (*seconds, collating))
 
-    def _announce(self, order: Epoch, plan: BatchPlan, batch: int) -> None:
+    def _announce(self, run: Run, batch: int) -> None:
         advise: Any = getattr(self.source, "advise", None)
         if advise is None:
             return
         ahead = batch + self.readahead
-        for number in range(batch if batch == 0 else ahead, min(ahead + 1, len(plan))):
-            advise(order.rows(plan.positions(number)[0]))
+        for number in range(batch if batch == 0 else ahead, min(ahead + 1, len(run.plan))):
+            advise(run.rows(number))
 
     def _columns(
         self, rows: Positions, positions: Positions, draws: Draws | None

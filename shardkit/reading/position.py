@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from shardkit.errors import UsageError
@@ -32,8 +33,10 @@ class Position:
         """Small, JSON."""
         return {"version": VERSION, "epoch": self.epoch, "position": self.position, **self._run}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Raises UsageError for a state of another run, or none at all."""
+    def load_state_dict(
+        self, state: dict[str, Any], num_positions: Callable[[int], int] | None = None
+    ) -> None:
+        """``num_positions``: of an epoch. Raises UsageError for a state of another run, or none."""
         if not isinstance(state, dict) or state.get("version") != VERSION:
             raise UsageError(f"no loader state of version {VERSION}: {str(state)[:100]}")
         for name, ours in self._run.items():
@@ -43,10 +46,10 @@ class Position:
                     f" {ours!r}"
                 )
         epoch, position = state.get("epoch"), state.get("position")
-        if not (_is_count(epoch) and _is_count(position)):
+        if not (isinstance(epoch, int) and isinstance(position, int) and min(epoch, position) >= 0):
             raise UsageError(f"the state has epoch {epoch!r} and position {position!r}")
-        self.epoch, self.position = int(str(epoch)), int(str(position))
-
-
-def _is_count(number: Any) -> bool:
-    return isinstance(number, int) and number >= 0
+        if num_positions is not None and position > num_positions(epoch):
+            raise UsageError(
+                f"position {position} is outside 0..{num_positions(epoch)} of epoch {epoch}"
+            )
+        self.epoch, self.position = epoch, position

@@ -97,11 +97,12 @@ class Stream(IterableDataset[Batch]):
         self._shared[0] = epoch
 
     def __iter__(self) -> Iterator[Batch]:
+        # Begins here, not at the first batch: a state may be asked for in between.
         worker, num_workers = _this_worker()
         epoch = self._begin(worker)
-        if not self._is_loaded:
-            self._next = worker
-        self._is_loaded = False
+        return self._batches(epoch, num_workers)
+
+    def _batches(self, epoch: int, num_workers: int) -> Iterator[Batch]:
         for number in range(self._next, len(self._plan(epoch)), num_workers):
             made = self._maker.make(Request(epoch, 0, number))
             self._next = number + num_workers
@@ -111,11 +112,12 @@ class Stream(IterableDataset[Batch]):
         base = int(self._shared[0])
         if self._is_loaded:
             self._shared[1 + worker] = self._position.epoch - base
-        epoch = base + int(self._shared[1 + worker])
+        else:
+            self._position.set_epoch(base + int(self._shared[1 + worker]))
+            self._next = worker
         self._shared[1 + worker] += 1
-        if not self._is_loaded:
-            self._position.set_epoch(epoch)
-        return epoch
+        self._is_loaded = False
+        return self._position.epoch
 
     def state_dict(self) -> dict[str, Any]:
         """Where this worker is: after the last batch it gave."""

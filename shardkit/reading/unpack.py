@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import DataError, DestinationError, UnsafePathError
+from shardkit.index import INDEX_NAME
 from shardkit.indexing.locate import locate
 from shardkit.progress import Progress
 from shardkit.sample import Value, unpack_paths
 from shardkit.shards import ShardReader
-from shardkit.storage import os_errors, show_path
+from shardkit.storage import as_path, os_errors, show_path
 
 Sizes = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -36,18 +37,22 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
         dataset: its folder. dest: a folder that does not exist yet, or is empty.
 
     Raises:
-        DestinationError: ``dest`` holds something. UnsafePathError: a stored path leaves ``dest``.
+        DestinationError: ``dest`` holds something, or lies in a dataset.
+        UnsafePathError: a stored path leaves ``dest``.
         DataError: the dataset is damaged, or was not packed from files.
     """
-    source, target = Path(dataset), Path(dest)
+    source, target = as_path(dataset, "the dataset"), as_path(dest, "the destination")
     place = locate(source)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DestinationError(
             f"{show_path(target)} exists and is not an empty folder; choose another"
         )
+    _refuse_dataset(target)
     writer = _Writer(target)
     readers = [ShardReader(place.folder, place.info, split) for split in place.info.splits.values()]
-    with os_errors(f"unpacking into {show_path(target)}"), Progress("unpacking", progress) as bar:
+    name = show_path(target)
+    refusals = os_errors(f"unpacking into {name}", f"remove {name} before unpacking again")
+    with refusals, Progress("unpacking", progress) as bar:
         target.mkdir(parents=True, exist_ok=True)
         bar.expect(sum(len(reader.index.table) for reader in readers))
         for reader in readers:
@@ -62,6 +67,15 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
             " `shardkit convert --to webdataset` makes tars, which `tar xf` unpacks"
         )
     return UnpackResult(target, writer.num_files, writer.num_bytes)
+
+
+def _refuse_dataset(target: Path) -> None:
+    """What is put into the folder of a dataset is lost with it, or taken for a part of it."""
+    for folder in target.absolute().resolve().parents:
+        if os.path.isfile(folder / INDEX_NAME):
+            raise DestinationError(
+                f"{show_path(target)} lies in the dataset {show_path(folder)}; choose another"
+            )
 
 
 def _write_rows(reader: ShardReader, start: int, stop: int, writer: _Writer) -> None:

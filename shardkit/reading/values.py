@@ -48,6 +48,21 @@ def read_column(reader: ShardReader, batch: Gather, name: str, decode: Decode) -
     return values
 
 
+def own_values(name: str, column: Column) -> list[Any]:
+    """A column of :func:`read_column`, each value for itself: no view of a mapped file, which could
+    not be pickled, ``cls`` as int."""
+    if not isinstance(column, np.ndarray):
+        return [_own(value) for value in column]
+    # By [i, ...], or arrays without axes would become NumPy's scalars.
+    return column.tolist() if name == "cls" else [column[i, ...] for i in range(len(column))]
+
+
+def _own(value: Any) -> Any:
+    if isinstance(value, memoryview):
+        return bytes(value)
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
 def _classes(reader: ShardReader, batch: Gather) -> Column:
     numbers = batch.table[:, reader.index.column["cls"]]
     odd = numbers == NO_INT

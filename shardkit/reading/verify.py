@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,14 +10,14 @@ import numpy as np
 import xxhash
 
 from shardkit.errors import FormatError
-from shardkit.index import INDEX_NAME, SplitInfo, is_sealed, read_index
+from shardkit.index import INDEX_NAME, SplitInfo, is_sealed, read_index, strays
 from shardkit.indexing.locate import Located, locate
 from shardkit.mapping import map_file
 from shardkit.progress import Progress
 from shardkit.reading.against import Originals
 from shardkit.reading.damage import Damage, RecordedSums, look_at, regions
 from shardkit.shards import Rows, ShardReader
-from shardkit.storage import BLOCK_BYTES, os_errors, show_path
+from shardkit.storage import BLOCK_BYTES, as_path, os_errors, show_path
 
 _WITHOUT = {
     "rows": "no sample of this split could be checked",
@@ -52,12 +53,14 @@ class VerifyResult:
 
     Attributes:
         num_samples, num_bytes: samples and bytes looked at.
-        num_compared: samples compared with the originals.
+        is_compared, num_compared: whether the originals were looked at, as they are if the
+            dataset itself is whole, and how many samples were compared with them.
         has_checksums: False for tars made by others: only sizes were looked at.
     """
 
     num_samples: int = 0
     num_bytes: int = 0
+    is_compared: bool = False
     num_compared: int = 0
     has_checksums: bool = True
     problems: list[Problem] = field(default_factory=list)
@@ -80,12 +83,14 @@ def verify(
         What was found; damage is not an exception here.
 
     Raises:
-        ShardMissingError: there is no dataset. IndexFileError: shardkit.json cannot be read.
+        DatasetMissingError: there is no dataset. IndexFileError: shardkit.json cannot be read.
         CorpusError: ``against`` is not the kind of input that the dataset was packed from.
     """
-    source = Path(dataset)
+    source = as_path(dataset, "the dataset")
     place = locate(source)
-    originals = None if against is None else Originals(place.folder, place.info, Path(against))
+    originals = None
+    if against is not None:
+        originals = Originals(place.folder, place.info, as_path(against, "the original input"))
     splits = place.info.splits.values()
     result = VerifyResult(has_checksums=all(split.has_checksums for split in splits))
     if not is_sealed(read_index(place.folder)):
@@ -100,12 +105,15 @@ def verify(
             check.index()
         for check in checks:
             check.shards()
+        found = strays(place.info, os.listdir(place.folder))
     if originals is not None and result.ok:
         with Progress("comparing", progress) as bar:
             bar.expect(result.num_samples)
             for where, what in originals.differences(bar):
                 result.problems.append(Problem(where, what))
-        result.num_compared = originals.num_compared
+        result.is_compared, result.num_compared = True, originals.num_compared
+    what = "looks like a part of this dataset and is not listed in it; remove or rename it"
+    result.problems += [Problem(name, what) for name in found]
     return result
 
 

@@ -1,0 +1,189 @@
+"""The last step of a pack: the new dataset takes the place of whatever stood there.
+
+Until then everything new lies in the work folder, and an old dataset stays as it is. A marker says
+that the new one is whole. Whoever finds it, after a kill, does the rest: each step may be repeated,
+and only the last of them removes the marker.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from shardkit.errors import DestinationError, ResumeError, ShardkitError
+from shardkit.index import (
+    INDEX_KINDS,
+    INDEX_NAME,
+    REJECTED_NAME,
+    SHARD_FILE,
+    WORK_NAME,
+    DatasetInfo,
+    is_field_name,
+    read_info,
+)
+from shardkit.packing.journal import read_record, write_record
+from shardkit.storage import atomic_write, fsync_path, show_path
+
+LOCK_NAME = "lock"
+STAGE_NAME = "new"
+SCRATCH_NAME = "scratch"
+_MARKER = "whole.json"
+_LAST_MARKER = ".packing.json"
+"""What the marker is called, beside shardkit.json, while the work folder itself is removed."""
+
+_SPLIT_OF_SHARD = re.compile(r"(.+)-[0-9]{5,}\..*")
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The marker. ``packed`` is what was packed and how, ``result`` what the call is to return.
+
+    ``old`` and ``new`` are names of files, shardkit.json apart.
+    """
+
+    packed: dict[str, Any]
+    result: dict[str, Any]
+    old: list[str]
+    new: list[str]
+
+
+def dataset_files(info: DatasetInfo) -> list[str]:
+    """Names of all files a dataset may have but shardkit.json itself."""
+    names = [REJECTED_NAME]
+    for split in info.splits.values():
+        names += split.files
+        for shard in split.shards:
+            names += shard.file_bytes
+    return names
+
+
+def files_to_replace(dest: Path) -> list[str]:
+    """Names of the files of the dataset that stands here, shardkit.json apart.
+
+    Shards of its splits that it does not list are left over from something, and count as its own.
+    Where shardkit.json is damaged, names alone decide.
+    """
+    names = {entry.name for entry in os.scandir(dest) if not entry.is_dir(follow_symlinks=False)}
+    try:
+        info = read_info(dest)
+    except ShardkitError:
+        listed, splits = {REJECTED_NAME}, _splits_seen(names)
+    else:
+        listed, splits = set(dataset_files(info)), set(info.splits)
+    return sorted(name for name in names if name in listed or _is_file_of(name, splits))
+
+
+def _splits_seen(names: Collection[str]) -> set[str]:
+    shards = {split for name in names if (split := _split_of_shard(name))}
+    stems = {name.removesuffix(".rows") for name in names if name.endswith(".rows")}
+    indexed = {s for s in stems if all(f"{s}.{kind}" in names for kind in INDEX_KINDS)}
+    return {split for split in shards | indexed if is_field_name(split)}
+
+
+def _split_of_shard(name: str) -> str:
+    found = _SPLIT_OF_SHARD.fullmatch(name) if SHARD_FILE.fullmatch(name) else None
+    return found.group(1) if found else ""
+
+
+def _is_file_of(name: str, splits: Collection[str]) -> bool:
+    split, _, kind = name.rpartition(".")
+    return _split_of_shard(name) in splits or (kind in INDEX_KINDS and split in splits)
+
+
+def mark_whole(dest: Path, whole: Whole, info: bytes) -> None:
+    """Everything new but shardkit.json is in the stage: write that, then say so."""
+    for name in whole.new:
+        if (dest / name).is_dir() and not (dest / name).is_symlink():
+            raise DestinationError(
+                f"{show_path(dest / name)} is a folder, where a file of the dataset must go; move"
+                " it away and run the same command again"
+            )
+    work = dest / WORK_NAME
+    atomic_write(work / STAGE_NAME / INDEX_NAME, [info])
+    write_record(work / _MARKER, asdict(whole))
+
+
+def is_marked(dest: Path) -> bool:
+    return (dest / WORK_NAME / _MARKER).exists() or (dest / _LAST_MARKER).exists()
+
+
+def read_marker(dest: Path) -> Whole | None:
+    """The marker, if there is one. Raises ResumeError if it is damaged."""
+    for path in (dest / WORK_NAME / _MARKER, dest / _LAST_MARKER):
+        try:
+            record = read_record(path)
+        except FileNotFoundError:
+            continue
+        if record is None or not all(map(_is_plain, (*record["old"], *record["new"]))):
+            raise ResumeError(
+                f"{show_path(path)}, the record of a finished pack, is damaged; pass --overwrite to"
+                " pack again"
+            )
+        return Whole(**record)
+    return None
+
+
+def _is_plain(name: object) -> bool:
+    return isinstance(name, str) and name not in ("", ".", "..") and os.path.basename(name) == name
+
+
+def settle(dest: Path, whole: Whole) -> None:
+    """Move the new dataset to its place, its index last, after the old one has gone, index first.
+
+    Does nothing if that has been done. Raises ResumeError if the new index is nowhere.
+    """
+    stage = dest / WORK_NAME / STAGE_NAME
+    if not (stage / INDEX_NAME).exists():
+        if not (dest / INDEX_NAME).exists():
+            raise ResumeError(
+                f"{show_path(dest)} held a whole dataset, but its {INDEX_NAME} is gone; pass"
+                " --overwrite to pack again"
+            )
+        return
+    (dest / INDEX_NAME).unlink(missing_ok=True)
+    fsync_path(dest)
+    for name in sorted(set(whole.old) - set(whole.new)):
+        (dest / name).unlink(missing_ok=True)
+    for name in whole.new:
+        if (stage / name).exists():  # else an earlier call moved it
+            (stage / name).replace(dest / name)
+    fsync_path(dest)
+    (stage / INDEX_NAME).replace(dest / INDEX_NAME)
+    fsync_path(dest)
+
+
+def tidy(dest: Path) -> None:
+    """Remove the work folder. The marker stays until nothing else is left."""
+    work = dest / WORK_NAME
+    clear_work(dest, {LOCK_NAME, _MARKER})
+    if (work / _MARKER).exists():
+        (work / _MARKER).replace(dest / _LAST_MARKER)
+        fsync_path(dest)
+    remove_work(dest)
+    (dest / _LAST_MARKER).unlink(missing_ok=True)
+    fsync_path(dest)
+
+
+def clear_work(dest: Path, keep: Collection[str]) -> None:
+    """Empty the work folder, but for what is named."""
+    for path in (dest / WORK_NAME).iterdir():
+        if path.name not in keep:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def forget_marker(dest: Path) -> None:
+    (dest / _LAST_MARKER).unlink(missing_ok=True)
+
+
+def remove_work(dest: Path) -> None:
+    """Remove a work folder that holds a lock at most."""
+    (dest / WORK_NAME / LOCK_NAME).unlink(missing_ok=True)
+    try:
+        (dest / WORK_NAME).rmdir()
+    except OSError:
+        pass  # the next packer has made its lock there meanwhile

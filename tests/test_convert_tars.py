@@ -1,0 +1,81 @@
+"""Converting tars made by others: what must not be gone on from, and what is refused at once."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+from conftest import tree
+
+import shardkit
+from shardkit.errors import DataError, ResumeError, StorageError
+from shardkit.packing import engine
+from shardkit.packing.job import JobContext, PartHead, Written, commit_job
+
+
+def make_tars(folder: Path, *keys: str) -> Path:
+    """One tar for each string, a sample for each of its letters."""
+    folder.mkdir()
+    for number, letters in enumerate(keys):
+        with tarfile.open(folder / f"x{number}.tar", "w") as tar:
+            for letter in letters:
+                member = tarfile.TarInfo(f"{letter}.txt")
+                member.size = 3
+                tar.addfile(member, io.BytesIO(letter.encode() * 3))
+    return folder
+
+
+@pytest.fixture
+def half_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Tars of which the last could not be converted into ``dest``."""
+    tars = make_tars(tmp_path / "tars", "ab", "cd", "ef")
+
+    def fail_at_last(written: Written, context: JobContext) -> PartHead:
+        if written.part.head.shard == 2:
+            raise StorageError("enough")
+        return commit_job(written, context)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "commit_job", fail_at_last)
+        with pytest.raises(StorageError, match="enough"):
+            shardkit.convert(tars, tmp_path / "dest", to="npy", workers=1)
+    assert len(list((tmp_path / "dest" / ".packing").glob("*.part"))) == 2
+    return tars
+
+
+def test_unchanged_tars_are_gone_on_from(half_done: Path, tmp_path: Path) -> None:
+    result = shardkit.convert(half_done, tmp_path / "dest", to="npy", workers=1)
+    assert result.resumed_shards == 2
+    shardkit.convert(half_done, tmp_path / "expected", to="npy", workers=1)
+    assert tree(tmp_path / "dest") == tree(tmp_path / "expected")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda tar: tar.write_bytes(tar.read_bytes().replace(b"aaa", b"AAA")), "is another file"),
+        (lambda tar: os.utime(tar, (5, 5)), "is another file"),
+        (lambda tar: tar.unlink(), "is gone"),
+        (lambda tar: tar.rename(tar.with_name("x9.tar")), "is gone"),
+    ],
+)
+def test_changed_tars_are_not(change: object, said: str, half_done: Path, tmp_path: Path) -> None:
+    change(half_done / "x0.tar")  # type: ignore[operator]
+    with pytest.raises(ResumeError, match=rf"changed since .*: x0.tar {said}; restore them, or"):
+        shardkit.convert(half_done, tmp_path / "dest", to="npy", workers=1)
+    shardkit.convert(half_done, tmp_path / "dest", to="npy", workers=1, overwrite=True)
+    shardkit.convert(half_done, tmp_path / "expected", to="npy", workers=1)
+    assert tree(tmp_path / "dest") == tree(tmp_path / "expected")
+
+
+def test_repeated_keys_are_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tars = make_tars(tmp_path / "tars", "ab", "bc")
+    monkeypatch.setattr(engine, "write_job", None)
+    with pytest.raises(DataError, match=r"two samples have the key 'b' \(rows 1 and 2\)"):
+        shardkit.convert(tars, tmp_path / "dest", to="npy", workers=1)
+    assert not (tmp_path / "dest").exists()

@@ -1,0 +1,562 @@
+"""The loader: one sequence of global batches, whatever the format, the workers or the ranks."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import CONTAINERS, make_arrays, make_images, make_pairs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import shardkit
+from shardkit import Loader
+from shardkit.errors import DataError, SampleError, TooManyRejectsError, UsageError
+
+WORKERS = [(0, "thread"), (1, "thread"), (3, "thread"), (2, "process")]
+
+
+def crop(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """A random crop, flipped or not: pixels that depend on the generator."""
+    pixels = np.asarray(Image.open(io.BytesIO(sample["jpg"])))
+    y, x = rng.integers(0, 5, 2)
+    pixels = pixels[y : y + 12, x : x + 12]
+    if rng.random() < 0.5:
+        pixels = pixels[:, ::-1]
+    return {"image": np.ascontiguousarray(pixels), "cls": sample["cls"]}
+
+
+def crop_globally(sample: dict[str, Any]) -> dict[str, Any]:
+    y, x = random.randrange(5), int(np.random.randint(5))
+    pixels = np.asarray(Image.open(io.BytesIO(sample["jpg"])))[y : y + 12, x : x + 12]
+    return {"image": np.ascontiguousarray(pixels), "noise": torch.rand(2)}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One corpus of 55 pictures, in all formats."""
+    root = tmp_path_factory.mktemp("loader")
+    source = make_images(root / "source", per_class=11, classes=5)
+    for container in CONTAINERS:
+        shardkit.pack(source, root / container, to=container, shard_size="8kB", progress=False)
+    return {container: root / container for container in CONTAINERS}
+
+
+@pytest.fixture
+def dataset(folders: dict[str, Path]) -> shardkit.Dataset:
+    return shardkit.open(folders["npy"])
+
+
+def plain(batch: dict[str, Any]) -> dict[str, Any]:
+    """A batch that can be compared."""
+    return {
+        name: value.tolist() if isinstance(value, torch.Tensor) else value
+        for name, value in batch.items()
+    }
+
+
+def run(dataset: Any, *args: Any, epochs: int = 1, **options: Any) -> list[dict[str, Any]]:
+    loader = Loader(dataset, *args, **options)
+    return [plain(batch) for _ in range(epochs) for batch in loader]
+
+
+def together(ranks: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Global batches, from each rank's own."""
+    return [
+        {name: [v for batch in batches for v in batch[name]] for name in batches[0]}
+        for batches in zip(*ranks, strict=True)
+    ]
+
+
+# --- one contract -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("workers", "worker_type"), WORKERS)
+@pytest.mark.parametrize("shuffle", ["full", "block", None])
+def test_workers_do_not_matter(
+    dataset: shardkit.Dataset, workers: int, worker_type: Any, shuffle: Any
+) -> None:
+    options: dict[str, Any] = {"shuffle": shuffle, "transform": crop, "with_keys": True}
+    expected = run(dataset, 8, workers=0, epochs=2, **options)
+    got = run(dataset, 8, workers=workers, worker_type=worker_type, epochs=2, **options)
+    assert got == expected
+    assert len(got) == 12
+    assert (got[:6] != got[6:]) or shuffle is None
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("last", ["drop", "pad"])
+def test_the_world_size_does_not_matter(
+    dataset: shardkit.Dataset, world_size: int, last: Any
+) -> None:
+    options: dict[str, Any] = {"shuffle": "full", "seed": 3, "transform": crop, "last": last}
+    expected = run(dataset, 24, workers=0, **options)
+    ranks = [
+        run(dataset, 24 // world_size, rank=rank, world_size=world_size, **options)
+        for rank in range(world_size)
+    ]
+    assert together(ranks) == expected
+    assert len(expected) == {"drop": 2, "pad": 3}[last]
+
+
+def test_the_format_does_not_matter(folders: dict[str, Path]) -> None:
+    runs = [
+        run(shardkit.open(folder), 8, shuffle="full", transform=crop, with_keys=True)
+        for folder in folders.values()
+    ]
+    assert all(each == runs[0] for each in runs)
+
+
+def test_every_sample_once_an_epoch_and_padding_said(dataset: shardkit.Dataset) -> None:
+    batches = run(dataset, 8, shuffle="full", last="pad", with_keys=True)
+    keys = [key for b in batches for key, ok in zip(b["__key__"], b["valid"], strict=True) if ok]
+    assert sorted(keys) == sorted(dataset.keys())
+    assert [sum(b["valid"]) for b in batches] == [8] * 6 + [7]
+    assert "valid" not in run(dataset, 8)[0]
+
+
+def test_transforms_that_draw_globally_are_seeded(dataset: shardkit.Dataset) -> None:
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    options: dict[str, Any] = {"shuffle": "full", "transform": crop_globally}
+    expected = run(dataset, 8, workers=0, **options)
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    assert before == after
+    assert run(dataset, 8, workers=2, worker_type="process", **options) == expected
+    assert len({str(noise) for batch in expected for noise in batch["noise"]}) == 48
+    with pytest.raises(UsageError, match="a parameter named rng"):
+        Loader(dataset, 8, workers=2, worker_type="thread", transform=crop_globally)
+
+
+# --- resume -------------------------------------------------------------------------------
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    stop=st.integers(0, 12),
+    worlds=st.tuples(st.sampled_from([1, 2, 3, 4]), st.sampled_from([1, 2, 3, 4])),
+    workers=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    shuffle=st.sampled_from(["full", "block", None]),
+    kind=st.sampled_from(["dataset", "mix"]),
+    device=st.sampled_from([None, "cpu"]),
+    formats=st.tuples(st.sampled_from(CONTAINERS), st.sampled_from(CONTAINERS)),
+)
+def test_a_run_resumes_anywhere(
+    folders: dict[str, Path],
+    stop: int,
+    worlds: tuple[int, int],
+    workers: tuple[int, int],
+    shuffle: Any,
+    kind: str,
+    device: str | None,
+    formats: tuple[str, str],
+) -> None:
+    """Three epochs, stopped after ``stop`` batches, resumed with other ranks and another format;
+    with ``device`` a prefetcher holds batches when the state is taken."""
+    options: dict[str, Any] = {"shuffle": shuffle, "seed": 9, "transform": crop}
+    options |= {"block_rows": 4, "window_blocks": 3}
+
+    def source(container: str) -> Any:
+        whole = shardkit.open(folders[container])
+        if kind == "dataset":
+            return whole
+        parts = {"a": whole.select(range(30)), "b": whole.select(range(30, 55))}
+        return shardkit.mix(parts, {"a": 2, "b": 1}, length=70)
+
+    def loaders(turn: int) -> list[Loader]:
+        world_size = worlds[turn]
+        return [
+            Loader(source(formats[turn]), 12 // world_size, rank=rank, world_size=world_size,
+                   workers=workers[turn], device=device, **options)
+            for rank in range(world_size)
+        ]  # fmt: skip
+
+    expected = run(source("npy"), 12, workers=0, epochs=3, **options)
+    first = loaders(0)
+    ran, states = [], []
+    for loader in first:
+        batches: list[dict[str, Any]] = []
+        while len(batches) < stop:
+            for batch in loader:
+                batches.append(plain(batch))
+                if len(batches) == stop:
+                    break
+        ran.append(batches)
+        states.append(loader.state_dict())
+    assert all(state == states[0] for state in states)
+    text = json.dumps(states[0])
+    assert len(text) < 1024
+    rest = []
+    for loader in loaders(1):
+        loader.load_state_dict(json.loads(text))
+        batches = []
+        while loader.epoch < 3:
+            batches += [plain(batch) for batch in loader]
+        rest.append(batches)
+    assert together(ran) + together(rest) == expected
+
+
+def test_each_iteration_is_the_next_epoch_unless_told(dataset: shardkit.Dataset) -> None:
+    loader = Loader(dataset, 8, shuffle="full")
+    first = [plain(b) for b in loader]
+    second = [plain(b) for b in loader]
+    assert loader.epoch == 2
+    loader.set_epoch(0)
+    assert [plain(b) for b in loader] == first
+    assert [plain(b) for b in loader] == second
+    # Left early, too, an epoch is over.
+    third = plain(next(iter(loader)))
+    assert plain(next(iter(loader))) != third
+    # set_epoch of the loaded epoch keeps the place in it.
+    loader.set_epoch(0)
+    batches = iter(loader)
+    next(batches), next(batches)
+    state = loader.state_dict()
+    loader.load_state_dict(state)
+    loader.set_epoch(0)
+    assert [plain(b) for b in loader] == first[2:]
+    loader.load_state_dict(state)
+    loader.set_epoch(1)
+    assert [plain(b) for b in loader] == second
+
+
+def test_a_state_after_the_last_batch_ends_the_epoch(dataset: shardkit.Dataset) -> None:
+    loader = Loader(dataset, 8, shuffle="full")
+    for _ in loader:
+        last = loader.state_dict()
+    assert (last["epoch"], last["position"]) == (0, 48)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (1, 0)
+    loader.load_state_dict(last)
+    assert list(loader) == []
+    assert len(list(loader)) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 1}, "its seed is 1, here it is 0"),
+        ({"fingerprint": "x"}, "its fingerprint is 'x'"),
+        ({"order": {"shuffle": "block"}}, "its order is"),
+        ({"version": 2}, "no loader state of version 1"),
+        ({"position": -1}, "position -1"),
+        ({"position": 56}, "position 56 is outside 0..55"),
+    ],
+)
+def test_states_of_other_runs(
+    dataset: shardkit.Dataset, change: dict[str, Any], message: str
+) -> None:
+    loader = Loader(dataset, 8, shuffle="full")
+    with pytest.raises(UsageError, match=message):
+        loader.load_state_dict({**loader.state_dict(), **change})
+    assert loader.state_dict()["position"] == 0
+
+
+# --- batches ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("worker_type", ["thread", "process"])
+def test_fields_become_tensors_or_lists(tmp_path: Path, worker_type: Any) -> None:
+    shardkit.pack(make_pairs(tmp_path / "s"), tmp_path / "d", to="lmdb", progress=False)
+    dataset = shardkit.open(tmp_path / "d")
+    (batch,) = Loader(dataset, 13, worker_type=worker_type, as_buffer=["jpg"])
+    assert batch["jpg"].dtype == torch.uint8
+    offsets = batch["jpg.offsets"]
+    assert offsets.dtype == torch.int64
+    assert offsets.shape == (14,)
+    values = dataset.read(np.arange(13))
+    for i in range(13):
+        start, end = offsets[i : i + 2].tolist()
+        assert bytes(batch["jpg"][start:end].numpy()) == bytes(values["jpg"][i])
+    assert batch["cls"] == values["cls"]  # the last sample has none
+    assert batch["txt"] == values["txt"]
+    assert batch["json"] == values["json"]
+    assert [type(v) for v in batch["feat.npy"]].count(torch.Tensor) == 3
+    with pytest.raises(UsageError, match="no field 'png'"):
+        list(Loader(dataset, 5, as_buffer=["png"]))
+
+
+def test_arrays_and_bytes(tmp_path: Path, dataset: shardkit.Dataset) -> None:
+    shardkit.pack(make_arrays(tmp_path / "s"), tmp_path / "d", to="hdf5", progress=False)
+    (batch,) = Loader(shardkit.open(tmp_path / "d"), 10)
+    assert batch["npy"].shape == (10, 4, 5)
+    assert batch["npy"].dtype == torch.int16
+    first = next(iter(Loader(dataset, 8)))
+    assert first["cls"].dtype == torch.int64
+    assert [type(value) for value in first["jpg"]] == [bytes] * 8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"batch_size": 56}, "55 samples do not fill one batch of 56"),
+        ({"workers": -1}, "workers must be"),
+        ({"prefetch": 0}, "prefetch must be"),
+        ({"worker_type": "fiber"}, "worker_type must be"),
+        ({"shuffle": "random"}, "shuffle must be"),
+        ({"last": "keep"}, "last must be"),
+        ({"on_error": "ignore"}, "on_error must be"),
+        ({"rank": 1}, "rank and world_size together"),
+        ({"rank": 2, "world_size": 2}, "rank must be"),
+        ({"device": "tpu-9"}, "no such device"),
+        ({"device_transform": print}, "give device="),
+        ({"block_rows": 0, "shuffle": "block"}, "block_rows"),
+        ({"dataset": [1, 2, 3]}, "list cannot be fed from"),
+    ],
+)
+def test_options_that_make_no_sense(
+    dataset: shardkit.Dataset, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        Loader(**{"dataset": dataset, "batch_size": 8, **options})
+
+
+def test_ranks_of_the_environment(
+    dataset: shardkit.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = run(dataset, 8, with_keys=True)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run(dataset, 4, with_keys=True)[0]["__key__"] == alone[0]["__key__"][4:]
+    monkeypatch.setenv("RANK", "one")
+    with pytest.raises(UsageError, match="no numbers"):
+        Loader(dataset, 4)
+
+
+# --- errors -------------------------------------------------------------------------------
+
+
+def fails_at(label: int, sample: dict[str, Any]) -> dict[str, Any]:
+    if sample["cls"] == label:
+        raise ValueError("not this one")
+    return {"cls": sample["cls"], "size": len(sample["jpg"])}
+
+
+@pytest.mark.parametrize(("workers", "worker_type"), WORKERS)
+def test_errors_arrive_at_their_batch(
+    dataset: shardkit.Dataset, workers: int, worker_type: Any
+) -> None:
+    loader = Loader(
+        dataset, 5, workers=workers, worker_type=worker_type,
+        transform=functools.partial(fails_at, 3),
+    )  # fmt: skip
+    batches = iter(loader)
+    good = [next(batches) for _ in range(6)]
+    assert len(good) == 6
+    with pytest.raises(SampleError, match="not this one") as caught:
+        next(batches)
+    message = str(caught.value)
+    assert "sample 'class3/img.000'" in message and "train-0000" in message
+    assert "batch 6 after position 0 of epoch 0" in message
+    assert {0: "no worker"}.get(workers, f"worker {worker_type}") in message
+    assert loader.state_dict()["position"] == 30
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize(("workers", "worker_type"), [(0, "thread"), (2, "process")])
+def test_bad_rows_are_replaced_alike(
+    dataset: shardkit.Dataset, world_size: int, workers: int, worker_type: Any
+) -> None:
+    options: dict[str, Any] = {"shuffle": "full", "on_error": "skip", "with_keys": True}
+    options |= {"transform": functools.partial(fails_at, 3), "max_skips": 60}
+
+    def all_ranks(world_size: int, **options: Any) -> list[list[dict[str, Any]]]:
+        return [
+            run(dataset, 24 // world_size, rank=rank, world_size=world_size, **options)
+            for rank in range(world_size)
+        ]
+
+    with pytest.warns(UserWarning, match="replaced by the next good sample: sample 'class3"):
+        (expected,) = all_ranks(1, workers=0, **options)
+    with pytest.warns(UserWarning, match="replaced by the next good sample: sample 'class3"):
+        ranks = all_ranks(world_size, workers=workers, worker_type=worker_type, **options)
+    assert together(ranks) == expected
+    assert 3 not in [label for batch in expected for label in batch["cls"]]
+    # Each bad row gave way to the first good one after it in the order of the epoch.
+    positions = np.arange(48)
+    rows = shardkit.Order(55, "full").rows(np.arange(55))
+    labels = dataset.column("cls")
+    good = [next(r for r in np.roll(rows, -p) if labels[r] != 3) for p in positions]
+    assert [k for b in expected for k in b["__key__"]] == dataset.keys(good)
+
+
+def test_too_many_bad_rows(dataset: shardkit.Dataset) -> None:
+    transform = functools.partial(fails_at, 3)
+    options: dict[str, Any] = {"on_error": "skip", "transform": transform, "shuffle": "full"}
+    with (
+        pytest.warns(UserWarning, match="class3"),
+        pytest.raises(TooManyRejectsError, match="max_skips=3"),
+    ):
+        run(dataset, 8, max_skips=3, **options)
+
+
+def test_damage_is_found_and_replaced(tmp_path: Path) -> None:
+    source = make_images(tmp_path / "s")
+    shardkit.pack(source, tmp_path / "d", to="webdataset", progress=False)
+    shard = tmp_path / "d" / "train-00000.tar"
+    data = bytearray(shard.read_bytes())
+    at = data.find((source / "class1" / "img.003.jpg").read_bytes()) + 50
+    data[at] ^= 1
+    shard.write_bytes(data)
+    dataset = shardkit.open(tmp_path / "d", verify=True)
+    with pytest.raises(DataError, match=r"class1/img\.003.*bytes differ"):
+        run(dataset, 6)
+    with pytest.warns(UserWarning, match="bytes differ"):
+        batches = run(dataset, 6, on_error="skip", with_keys=True)
+    assert [k for b in batches for k in b["__key__"]].count("class1/img.004") == 2
+
+
+# --- ends ---------------------------------------------------------------------------------
+
+
+def children() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+def settle(what: Any) -> bool:
+    """Whether it becomes true within some seconds."""
+    deadline = time.monotonic() + 10
+    while not what() and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.02)
+    return bool(what())
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("worker_type", ["thread", "process"])
+def test_an_early_break_leaves_nothing(
+    dataset: shardkit.Dataset, worker_type: Any, device: str | None
+) -> None:
+    list(Loader(dataset, 4, worker_type=worker_type, device=device))  # opens what stays open
+    before = threading.active_count(), len(children()), len(os.listdir("/proc/self/fd"))
+    loader = Loader(dataset, 4, worker_type=worker_type, workers=2, device=device)
+    for _ in range(2):
+        batch = next(iter(loader))
+    del batch  # it is in memory shared with the worker that made it
+
+    def same() -> bool:
+        now = threading.active_count(), len(children()), len(os.listdir("/proc/self/fd"))
+        return now <= before
+
+    assert settle(same), (before, threading.enumerate(), children())
+
+
+CTRL_C = """
+import sys, time, shardkit
+loader = shardkit.Loader(shardkit.open(sys.argv[1]), 4, worker_type=sys.argv[2], workers=2,
+                         device=sys.argv[3] or None)
+try:
+    while True:
+        for batch in loader:
+            print("batch", flush=True)
+            time.sleep(0.02)
+except KeyboardInterrupt:
+    del batch
+    print("stopped", flush=True)
+"""
+
+
+@pytest.mark.parametrize("device", ["", "cpu"])
+@pytest.mark.parametrize("worker_type", ["thread", "process"])
+def test_ctrl_c_leaves_nothing(folders: dict[str, Path], worker_type: str, device: str) -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SHARDKIT_TEST": str(time.time())}
+    command = [sys.executable, "-c", CTRL_C, str(folders["npy"]), worker_type, device]
+    process = subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    for _ in range(20):
+        assert process.stdout.readline() == "batch\n"
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert out.endswith("stopped\n")
+    assert err == ""
+    assert process.returncode == 0
+    mark = f"SHARDKIT_TEST={env['SHARDKIT_TEST']}".encode()
+    assert settle(lambda: not processes_with(mark))
+
+
+def processes_with(mark: bytes) -> list[str]:
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and mark in Path(f"/proc/{entry}/environ").read_bytes():
+                found.append(entry)
+        except OSError:
+            pass
+    return found
+
+
+def dies(sample: dict[str, Any]) -> dict[str, Any]:
+    if sample["cls"] == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"cls": sample["cls"]}
+
+
+def test_a_worker_that_is_killed_is_said(dataset: shardkit.Dataset) -> None:
+    loader = Loader(dataset, 4, worker_type="process", transform=dies)
+    with pytest.raises(DataError, match=r"a worker process ended by itself"):
+        list(loader)
+    assert settle(lambda: not children())
+
+
+# --- sources of one's own -----------------------------------------------------------------
+
+
+class Billion:
+    """Made-up data, and much of it."""
+
+    def __len__(self) -> int:
+        return 10**9
+
+    def read(self, rows: Any) -> dict[str, Any]:
+        return {"row": rows}
+
+
+def test_a_billion_samples() -> None:
+    loader = Loader(Billion(), 256, shuffle="full")
+    assert len(loader) == 3906250
+    loader.load_state_dict({**loader.state_dict(), "position": 712_345_678, "epoch": 3})
+    batch = next(iter(loader))
+    expected = shardkit.Order(10**9, "full", 0, 3).rows(712_345_678 + np.arange(256))
+    assert batch["row"].tolist() == expected.tolist()
+
+
+BILLION = """
+import resource, sys, time
+sys.path.insert(0, sys.argv[1])
+import test_loader, shardkit
+loader = shardkit.Loader(test_loader.Billion(), 256, shuffle="full")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+started = time.perf_counter()
+loader.load_state_dict({**loader.state_dict(), "position": 712_345_678})
+next(iter(loader))
+print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_its_first_batch_comes_at_once() -> None:
+    """Under a second, and 100 MB."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", BILLION, str(Path(__file__).parent)]
+    out = subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+    seconds, kilobytes = map(float, out.split())
+    assert seconds < 1
+    assert kilobytes < 100_000

@@ -1,0 +1,152 @@
+"""Mixes: exact proportions, any position at any time, datasets that go on where they were."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardkit
+from shardkit.errors import UsageError
+from shardkit.reading.mix import PERIOD, Mix, Pattern, mix, quantise
+
+
+class Numbers:
+    """A source whose sample i is ``start + i``."""
+
+    def __init__(self, start: int, size: int, field: str = "n") -> None:
+        self._start, self._size, self._field = start, size, field
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read(self, rows: Any) -> dict[str, Any]:
+        return {self._field: self._start + rows, "both": rows}
+
+    def keys(self, rows: Any) -> list[str]:
+        return [str(row) for row in rows]
+
+    def where(self, row: int) -> str:
+        return f"number {row}"
+
+
+def served(what: Mix, epochs: int, shuffle: Any, seed: int = 0) -> list[int]:
+    rows = [
+        what.order(shuffle, seed, epoch).rows(np.arange(what.length)) for epoch in range(epochs)
+    ]
+    return list(map(int, what.read(np.concatenate(rows))["n"]))
+
+
+SHARES = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=9)
+
+
+@given(SHARES)
+def test_weights_are_rounded_fairly(shares: list[float]) -> None:
+    counts = quantise(shares)
+    exact = np.array(shares) / sum(shares) * PERIOD
+    assert sum(counts) == PERIOD
+    assert min(counts) >= 1
+    # Largest remainder: off by less than one, but for what the rarest are given at least.
+    assert (np.abs(counts - exact) < 1 + (exact < 1).sum()).all()
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 9), st.integers(0, 500))
+def test_the_pattern_counts(counts: list[int], seed: int, position: int) -> None:
+    pattern = Pattern(tuple(counts), seed)
+    which, before = pattern.at(np.arange(position + 1))
+    seen = Counter(which[:-1].tolist())
+    assert before[-1] == seen[which[-1]]
+    for number in range(len(counts)):
+        assert pattern.samples_before(position, number) == seen[number]
+    assert pattern.position_of(int(which[-1]), int(before[-1])) == position
+    turn, _ = pattern.at(np.arange(pattern.period))
+    assert Counter(turn.tolist()) == {k: v for k, v in enumerate(counts)}  # noqa: C416
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 60), min_size=1, max_size=4),
+    shuffle=st.sampled_from(["full", "block", None]),
+    length=st.one_of(st.integers(1, 120), st.sampled_from(["first", "all"])),
+    seed=st.integers(0, 5),
+)
+def test_each_dataset_is_gone_through_in_epochs_of_its_own(
+    sizes: list[int], shuffle: Any, length: Any, seed: int
+) -> None:
+    parts = {str(k): Numbers(1000 * k, size) for k, size in enumerate(sizes)}
+    weights = {str(k): 1 + k for k in range(len(sizes))}
+    mixed = mix(parts, weights, length=length, seed=seed)
+    numbers = served(mixed, 3, shuffle=shuffle, seed=seed)
+    assert len(numbers) == 3 * mixed.length
+    for k, size in enumerate(sizes):
+        own = [n - 1000 * k for n in numbers if n // 1000 == k]
+        for start in range(0, len(own), size):
+            a_round = own[start : start + size]
+            assert len(set(a_round)) == len(a_round)
+            if shuffle is None:
+                assert a_round == list(range(len(a_round)))
+
+
+@pytest.mark.parametrize("length", ["first", "all"])
+def test_an_epoch_lasts_until_the_first_or_the_last_is_seen(length: Any) -> None:
+    parts = {"a": Numbers(0, 30), "b": Numbers(1000, 500)}
+    numbers = served(mix(parts, {"a": 1, "b": 2}, length=length), 1, shuffle="full")
+    seen = [len({n for n in numbers if n // 1000 == k}) for k in (0, 1)]
+    last = [len({n for n in numbers[:-1] if n // 1000 == k}) for k in (0, 1)]
+    if length == "first":
+        assert seen[0] == 30 and last[0] == 29 and seen[1] < 500
+    else:
+        assert seen == [30, 500] and last[1] == 499
+
+
+def test_proportions_are_those_asked_for() -> None:
+    parts = {"a": Numbers(0, 100), "b": Numbers(1000, 100), "c": Numbers(2000, 9)}
+    numbers = served(mix(parts, {"a": 5, "b": 2, "c": 1}, length=8192), 1, "full")
+    assert [sum(n // 1000 == k for n in numbers) for k in range(3)] == [5120, 2048, 1024]
+    by_size = mix(parts)
+    assert by_size.pattern.counts[0] == by_size.pattern.counts[1] > 10 * by_size.pattern.counts[2]
+
+
+def test_fields_and_keys() -> None:
+    mixed = mix({"a": Numbers(0, 50), "b": Numbers(0, 50, "m")}, length=40)
+    (batch,) = shardkit.Loader(mixed, 40, with_keys=True)
+    names = [key.partition("/")[0] for key in batch["__key__"]]
+    assert [n is None for n in batch["n"]] == [name == "b" for name in names]
+    assert [m is None for m in batch["m"]] == [name == "a" for name in names]
+    assert [int(key.partition("/")[2]) for key in batch["__key__"]] == [
+        int(v) for v in batch["both"]
+    ]
+    assert mixed.where(51) == "b: number 1"
+    assert repr(mixed) == "<Mix of a: 0.5, b: 0.5; 40 samples an epoch>"
+
+
+def test_states_of_other_mixes_are_refused() -> None:
+    parts = {"a": Numbers(0, 50), "b": Numbers(0, 50)}
+    state = shardkit.Loader(mix(parts), 4).state_dict()
+    for other in (mix(parts, {"a": 1, "b": 2}), mix(parts, seed=1), mix(parts, length=9)):
+        with pytest.raises(UsageError, match="fingerprint"):
+            shardkit.Loader(other, 4).load_state_dict(state)
+    shardkit.Loader(mix(parts), 4).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("datasets", "options", "message"),
+    [
+        ({}, {}, "no datasets"),
+        ({"a": Numbers(0, 0)}, {}, "'a' is empty"),
+        ({"a/b": Numbers(0, 1)}, {}, "is no name"),
+        ({"a": [1]}, {}, "list cannot be fed from"),
+        ({"a": Numbers(0, 1)}, {"weights": {"b": 1}}, "weights are for 'b'"),
+        ({"a": Numbers(0, 1)}, {"weights": {"a": 0}}, "positive number"),
+        ({"a": Numbers(0, 1)}, {"weights": {"a": float("nan")}}, "positive number"),
+        ({"a": Numbers(0, 1)}, {"length": 0}, "at least 1"),
+        ({"a": Numbers(0, 1)}, {"length": "longest"}, "'first' or 'all'"),
+    ],
+)
+def test_mixes_that_make_no_sense(datasets: Any, options: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        mix(datasets, **options)

@@ -1,0 +1,272 @@
+"""The prefetcher: what a loop gets, when, and what stays behind. Its CUDA part needs a GPU."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections import namedtuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+import shardkit
+from shardkit import CudaPrefetcher
+from shardkit.errors import UsageError
+from shardkit.loading.tensors import map_tensors
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+Pair = namedtuple("Pair", "left right")
+
+
+@pytest.fixture(autouse=True)
+def _needs_a_gpu(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+
+
+@dataclass(frozen=True)
+class Box:
+    tensor: torch.Tensor
+    name: str
+
+
+class Counting:
+    """Batches 0, 1, ...; notes how many were taken, and its state as a loader does."""
+
+    def __init__(self, num: int, fail_at: int = -1) -> None:
+        self.num, self.fail_at = num, fail_at
+        self.taken = 0
+        self.epochs: list[int] = []
+        self.closed = 0
+
+    def __len__(self) -> int:
+        return self.num
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        try:
+            for i in range(self.num):
+                if i == self.fail_at:
+                    raise ValueError(f"batch {i} is bad")
+                self.taken = i + 1
+                yield {"x": torch.full((4,), i), "name": str(i)}
+        finally:
+            self.closed += 1
+
+    def state_dict(self) -> dict[str, int]:
+        return {"taken": self.taken}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.taken = state["taken"]
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epochs.append(epoch)
+
+
+def no_thread() -> bool:
+    names = [t.name for t in threading.enumerate()]
+    return "shardkit-prefetch" not in names
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_batches_come_in_order_epoch_after_epoch(device: str, depth: int) -> None:
+    source = Counting(9)
+    prefetcher = CudaPrefetcher(
+        source, device, depth=depth, transform=lambda b: {**b, "y": b["x"].float() / 2}
+    )
+    assert len(prefetcher) == 9
+    for _ in range(2):
+        batches = list(prefetcher)
+        assert [int(b["x"][0]) for b in batches] == list(range(9))
+        assert [float(b["y"][0]) for b in batches] == [i / 2 for i in range(9)]
+        assert [b["name"] for b in batches] == [str(i) for i in range(9)]
+        assert {b["y"].device.type for b in batches} == {device}
+    assert prefetcher.stats.batches == 18
+    assert no_thread()
+    assert source.closed == 2
+
+
+def test_any_iterable_will_do() -> None:
+    assert list(CudaPrefetcher([], "cpu")) == []
+    out = list(CudaPrefetcher((torch.ones(2) * i for i in range(3)), "cpu"))
+    assert [t.tolist() for t in out] == [[0, 0], [1, 1], [2, 2]]
+    with pytest.raises(UsageError, match="depth must be"):
+        CudaPrefetcher([], "cpu", depth=0)
+    with pytest.raises(UsageError, match="no such device"):
+        CudaPrefetcher([], "gpu")
+
+
+def test_errors_come_in_their_turn() -> None:
+    source = Counting(5, fail_at=3)
+    batches = iter(CudaPrefetcher(source, "cpu"))
+    seen = [next(batches)["name"] for _ in range(3)]
+    with pytest.raises(ValueError, match="batch 3 is bad"):
+        next(batches)
+    assert seen == ["0", "1", "2"]
+    assert no_thread()
+
+    def bad(batch: Any) -> Any:
+        raise RuntimeError("device transform")
+
+    with pytest.raises(RuntimeError, match="device transform"):
+        list(CudaPrefetcher(Counting(2), "cpu", transform=bad))
+
+
+def test_the_state_is_that_of_the_batch_handed_over() -> None:
+    source = Counting(9)
+    prefetcher = CudaPrefetcher(source, "cpu", depth=4)
+    batches = iter(prefetcher)
+    for i in range(3):
+        assert next(batches)["name"] == str(i)
+    deadline = time.monotonic() + 10
+    while source.taken < 7 and time.monotonic() < deadline:
+        time.sleep(0.01)  # it runs ahead: 3 handed over, 4 wait
+    assert source.taken >= 7
+    assert prefetcher.state_dict() == {"taken": 3}
+    batches.close()
+    prefetcher.set_epoch(4)
+    assert source.epochs == [4]
+    prefetcher.load_state_dict({"taken": 5})
+    assert prefetcher.state_dict() == {"taken": 5}
+
+
+def test_no_more_than_depth_wait() -> None:
+    source = Counting(50)
+    batches = iter(CudaPrefetcher(source, "cpu", depth=2))
+    next(batches)
+    time.sleep(0.2)
+    assert source.taken <= 4  # one handed over, two wait, one in hand
+    batches.close()
+    assert source.closed == 1
+    assert no_thread()
+
+
+def test_ending_early_ends_the_thread() -> None:
+    source = Counting(50)
+    for batch in CudaPrefetcher(source, "cpu"):
+        if batch["name"] == "3":
+            break
+    gc.collect()
+    assert no_thread()
+    batches = iter(CudaPrefetcher(source, "cpu"))
+    next(batches)
+    gone = weakref.ref(batches)
+    del batches
+    gc.collect()
+    assert gone() is None
+    assert no_thread()
+    assert source.closed == 2
+
+
+def test_tensors_are_found_wherever_they_are() -> None:
+    one = torch.ones(1)
+    batch = {"a": [one, (one, "x")], "b": Pair(one, None), "c": Box(one, "n"), "d": 3}
+    out = map_tensors(batch, lambda t: t + 1)
+    assert out["a"][0].item() == 2 and out["a"][1][0].item() == 2 and out["a"][1][1] == "x"
+    assert out["b"] == Pair(torch.tensor([2.0]), None)
+    assert isinstance(out["c"], Box) and out["c"].tensor.item() == 2 and out["c"].name == "n"
+    assert out["d"] == 3
+    assert one.item() == 1
+
+
+def test_a_loader_on_a_device_is_the_loader(tmp_path: Any) -> None:
+    class Rows:
+        def __len__(self) -> int:
+            return 100
+
+        def read(self, rows: Any) -> dict[str, Any]:
+            return {"row": rows}
+
+    plain = [b["row"].tolist() for b in shardkit.Loader(Rows(), 8, shuffle="full")]
+    loader = shardkit.Loader(
+        Rows(), 8, shuffle="full", device="cpu",
+        device_transform=lambda batch: {"double": batch["row"] * 2},
+    )  # fmt: skip
+    assert [b["double"].tolist() for b in loader] == [[2 * r for r in rows] for rows in plain]
+    wrapped = CudaPrefetcher(shardkit.Loader(Rows(), 8, shuffle="full"), "cpu", depth=3)
+    batches = iter(wrapped)
+    first = [next(batches)["row"].tolist() for _ in range(4)]
+    state = wrapped.state_dict()
+    assert state["position"] == 32
+    batches.close()
+    resumed = shardkit.Loader(Rows(), 8, shuffle="full", workers=0)
+    resumed.load_state_dict(state)
+    assert first + [b["row"].tolist() for b in resumed] == plain
+
+
+# --- on a GPU -----------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+def test_results_equal_the_synchronous_ones_under_memory_pressure() -> None:
+    """1,000 batches, freed early, while other tensors come and go on both streams."""
+    sizes = torch.randint(1, 1 << 20, (1000,), generator=torch.Generator().manual_seed(0)).tolist()
+
+    def batches() -> Iterator[torch.Tensor]:
+        for i, size in enumerate(sizes):
+            yield torch.full((size,), i % 251, dtype=torch.uint8)
+
+    expected = [i % 251 * size for i, size in enumerate(sizes)]
+    got = []
+    for batch in CudaPrefetcher(batches(), "cuda", transform=lambda b: b.to(torch.int64), depth=3):
+        total = batch.sum()
+        del batch  # its memory may be used again at once, by the side stream
+        torch.full((1 << 18,), -1, device="cuda")  # writes over what was freed too early
+        got.append(total)
+    assert [int(total) for total in got] == expected
+
+
+@pytest.mark.gpu
+def test_the_copy_overlaps_compute() -> None:
+    a = torch.randn(8192, 8192, device="cuda")
+    host = [torch.ones(64 << 20, dtype=torch.uint8) for _ in range(2)]
+
+    def batches() -> Iterator[torch.Tensor]:
+        for i in range(20):
+            yield host[i % 2]
+
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
+    ) as profile:
+        for batch in CudaPrefetcher(batches(), "cuda"):
+            for _ in range(10):
+                a @ a
+            del batch
+        torch.cuda.synchronize()
+    spans = [
+        (event.name, event.time_range.start, event.time_range.end)
+        for event in profile.events()
+        if event.device_type == torch.autograd.DeviceType.CUDA
+    ]
+    copies = [(start, end) for name, start, end in spans if "HtoD" in name]
+    kernels = [
+        (start, end)
+        for name, start, end in spans
+        if "gemm" in name.lower() or "cutlass" in name.lower()
+    ]
+    assert len(copies) >= 20 and kernels
+    overlapping = sum(
+        any(start < k_end and k_start < end for k_start, k_end in kernels) for start, end in copies
+    )
+    assert overlapping >= len(copies) // 2
+
+
+@pytest.mark.gpu
+def test_a_loop_that_computes_longer_than_it_loads_waits_little() -> None:
+    a = torch.randn(8192, 8192, device="cuda")
+    source = [torch.ones(1 << 20, dtype=torch.uint8) for _ in range(100)]
+    prefetcher = CudaPrefetcher(source, "cuda")
+    batches = iter(prefetcher)
+    next(batches)  # the pipeline is filled
+    waited, started = prefetcher.stats.wait_s, time.perf_counter()
+    for _ in batches:
+        for _ in range(3):
+            a @ a
+        torch.cuda.current_stream().synchronize()
+    assert (prefetcher.stats.wait_s - waited) / (time.perf_counter() - started) < 0.01
+    assert prefetcher.stats.copy_s > 0
