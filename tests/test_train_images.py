@@ -291,7 +291,7 @@ def test_fp16_scales_and_bf16_differs_a_little_from_fp32(
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["no-such"], 1, "ShardMissingError: "),
+        (["no-such"], 2, "DatasetMissingError: "),
         (["{dataset}", "--resume"], 2, "--resume needs --checkpoint"),
         (["{dataset}", "--checkpoint", "no/such/run.pt"], 2, "no folder no/such"),
         (["{dataset}", "--log-every", "0"], 2, "at least 1"),
