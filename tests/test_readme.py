@@ -72,7 +72,7 @@ def test_commands_and_code_run_in_order(folder: Path) -> None:
                 done = subprocess.run(command, capture_output=True, text=True, env=ENV)
                 assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
                 ran.append(words[1])
-    assert ran == ["pack", "info", "verify", "convert", "unpack", "python", "python"]
+    assert ran == ["pack", "info", "verify", "convert", "unpack", *5 * ["python"]]
     check_quick_start(folder, namespace)
 
 

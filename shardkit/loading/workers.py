@@ -119,8 +119,8 @@ def _make(maker: BatchMaker, request: Request, worker: str) -> Made:
 
 
 def _shut_down(batches: Any) -> None:
-    """End a DataLoader iterator's workers now. Dropping it would, but the traceback of an error holds
-    it, and a worker forked before that is collected complains as it drops its copy.
+    """End a DataLoader iterator's workers now. Dropping it would, but the traceback of an error
+    holds it, and a worker forked before that is collected complains as it drops its copy.
 
     A worker that dies meanwhile makes torch's signal handler raise, wherever this thread is.
     """
