@@ -82,13 +82,17 @@ def check_quick_start(folder: Path, namespace: dict[str, object]) -> None:
     originals = sorted((folder / "pictures").rglob("*.jpg"))
     restored = sorted((folder / "restored").rglob("*.jpg"))
     assert [p.read_bytes() for p in restored] == [p.read_bytes() for p in originals]
-    batch, images = namespace["batch"], namespace["images"]
-    assert bytes(batch["jpg"][1]) == originals[0].read_bytes()  # type: ignore[index]
+    columns, images = namespace["columns"], namespace["images"]
+    assert bytes(columns["jpg"][1]) == originals[0].read_bytes()  # type: ignore[index]
     assert namespace["row"] == 3
     assert len(namespace["cats"]) == 12  # type: ignore[arg-type]
     assert namespace["sample"].keys() == {"__key__", "cls", "jpg"}  # type: ignore[attr-defined]
     assert str(images.dtype) == "torch.uint8"  # type: ignore[attr-defined]
     assert images.shape[1:] == (64, 64, 3)  # type: ignore[attr-defined]
+    position = namespace["checkpoint"]["loader"]["position"]  # type: ignore[index]
+    assert position == namespace["resumed"].state_dict()["position"] == 32  # type: ignore[attr-defined]
+    keys = namespace["batch"]["__key__"]  # type: ignore[index]
+    assert {key.partition("/")[0] for key in keys} == {"all", "rare"}
 
 
 def test_make_targets_exist() -> None:
