@@ -9,6 +9,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -404,6 +405,59 @@ def test_too_many_bad_rows(dataset: shardkit.Dataset) -> None:
         pytest.raises(TooManyRejectsError, match="max_skips=3"),
     ):
         run(dataset, 8, max_skips=3, **options)
+
+
+RANKS = """
+import sys, warnings
+import torch.distributed as dist
+sys.path.insert(0, sys.argv[1])
+import test_loader, shardkit
+warnings.simplefilter("ignore")
+dist.init_process_group("gloo")
+loader = shardkit.Loader(test_loader.HalfBad(), 2, on_error="skip", max_skips=20)
+num = 0
+try:
+    for batch in loader:
+        num += 1
+        dist.barrier()
+except shardkit.errors.TooManyRejectsError as error:
+    print(num, error, sep="|")
+dist.destroy_process_group()
+"""
+
+
+class HalfBad:
+    """Rank 0 of 2 with batches of 2 meets all of the bad rows: those of position 0 of 4."""
+
+    def __len__(self) -> int:
+        return 1000
+
+    def read(self, rows: Any) -> dict[str, Any]:
+        if (rows % 4 == 0).any():
+            raise DataError("bad")
+        return {"row": rows}
+
+
+def test_all_ranks_fail_together() -> None:
+    """One rank meets too many bad rows: all raise, at the same batch, and none waits for ever."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "WORLD_SIZE": "2"}
+    env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    command = [sys.executable, "-c", RANKS, str(Path(__file__).parent)]
+    ranks = [
+        subprocess.Popen(command, env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    outs = [rank.communicate(timeout=60)[0].strip() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    # 32 batches until the counts are exchanged, the 32nd of which is not handed over.
+    assert outs == [outs[0]] * 2
+    assert outs[0].startswith("31|32 samples of this epoch could not be used, max_skips=20;")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def test_damage_is_found_and_replaced(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -105,6 +106,8 @@ class Stream(IterableDataset[Batch]):
     def _batches(self, epoch: int, num_workers: int) -> Iterator[Batch]:
         for number in range(self._next, len(self._plan(epoch)), num_workers):
             made = self._maker.make(Request(epoch, 0, number))
+            for message in made.skipped:
+                warnings.warn(f"replaced by the next good sample: {message}", stacklevel=2)
             self._next = number + num_workers
             yield made.batch
 
