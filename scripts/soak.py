@@ -48,12 +48,15 @@ class Held:
     """What this process and its children hold at one moment.
 
     Attributes:
-        rss: bytes of this process. pss: bytes of all; a page shared by n counts 1/n for each.
+        rss: bytes of this process. pss: bytes of all; a page shared by n counts 1/n for each. own:
+            the part of pss that is no file: with strangers on the machine who map the same
+            libraries, pss grows when they end, so it is printed and not judged.
     """
 
     at_s: float
     rss: int
     pss: int
+    own: int
     threads: int
     files: int
     children: int
@@ -61,6 +64,7 @@ class Held:
     def __str__(self) -> str:
         return (
             f"{self.at_s:6.1f} s  RSS {self.rss / 1e6:6.1f} MB  PSS {self.pss / 1e6:6.1f} MB"
+            f" ({self.own / 1e6:.1f} no file)"
             f"  {self.threads:3} threads  {self.files:3} files  {self.children:2} children"
         )
 
@@ -72,19 +76,20 @@ def look(started: float) -> Held:
         at_s=time.perf_counter() - started,
         rss=rollup(own, "Rss"),
         pss=sum(rollup(pid, "Pss") for pid in (own, *children)),
+        own=sum(rollup(pid, "Pss_Anon", "Pss_Shmem") for pid in (own, *children)),
         threads=len(os.listdir("/proc/self/task")),
         files=len(os.listdir("/proc/self/fd")),
         children=len(children),
     )
 
 
-def rollup(pid: int, name: str) -> int:
-    """One line of /proc/PID/smaps_rollup, in bytes; 0 for a process that has just ended."""
+def rollup(pid: int, *names: str) -> int:
+    """Lines of /proc/PID/smaps_rollup, summed, in bytes; 0 for a process that has just ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
+    return sum(int(line.split()[1]) << 10 for line in lines if line.partition(":")[0] in names)
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -127,7 +132,7 @@ def growth(seen: list[Held], names: Iterable[str]) -> list[str]:
     for name in names:
         values = [getattr(held, name) for held in seen]
         before, after = statistics.median(values[:half]), statistics.median(values[half:])
-        is_memory = name in ("rss", "pss")
+        is_memory = name in ("rss", "own")
         most = before * MOST_SHARE + MOST_BYTES if is_memory else before
         if after > most:
             words.append(f"{name} grew from {before:,.0f} to {after:,.0f}")
@@ -217,8 +222,8 @@ def soak(folder: Path, seconds: float, every_s: float) -> list[str]:
                 break
     print(f"{len(between_turns)} turns; after the first and the last:")
     print(between_turns[0], between_turns[-1], sep="\n")
-    grown = growth(between_turns, ["rss", "pss", "threads", "files", "children"])
-    return grown + growth(while_running, ["pss"]) if len(while_running) > 1 else grown
+    grown = growth(between_turns, ["rss", "own", "threads", "files", "children"])
+    return grown + growth(while_running, ["own"]) if len(while_running) > 1 else grown
 
 
 def main() -> None:

@@ -201,8 +201,8 @@ def test_soak_says_what_is_held() -> None:
 def test_soak_notices_growth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))
     soak = import_module("soak")
-    held = [soak.Held(i, (100 + 5 * i) << 20, 0, 3, 9 + i // 6, 0) for i in range(12)]
-    grown = soak.growth(held, ["rss", "pss", "threads", "files", "children"])
+    held = [soak.Held(i, (100 + 5 * i) << 20, i << 30, 0, 3, 9 + i // 6, 0) for i in range(12)]
+    grown = soak.growth(held, ["rss", "own", "threads", "files", "children"])
     assert [words.partition(" ")[0] for words in grown] == ["rss", "files"]
     assert soak.growth(held[:2], ["rss"]) == []
 
