@@ -143,6 +143,9 @@ def growth(seen: list[Held], names: Iterable[str]) -> list[str]:
 
 BATCH = 32
 
+MIN_LOOKS = 20
+"""While it runs memory goes up and down with the kind of worker: fewer looks say nothing."""
+
 
 def turn(one: Dataset, two: Dataset, worker_type: WorkerType, workers: int, number: int) -> None:
     """Every kind of loop, once."""
@@ -223,7 +226,7 @@ def soak(folder: Path, seconds: float, every_s: float) -> list[str]:
     print(f"{len(between_turns)} turns; after the first and the last:")
     print(between_turns[0], between_turns[-1], sep="\n")
     grown = growth(between_turns, ["rss", "own", "threads", "files", "children"])
-    return grown + growth(while_running, ["own"]) if len(while_running) > 1 else grown
+    return grown + growth(while_running, ["own"]) if len(while_running) >= MIN_LOOKS else grown
 
 
 def main() -> None:

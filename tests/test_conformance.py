@@ -15,7 +15,7 @@ import shardkit
 from shardkit.errors import ChecksumError, CorpusError, DataError, UsageError
 from shardkit.index import read_info
 
-OPTIONS = {"shard_size": "3kB", "workers": 1, "progress": False}
+OPTIONS = {"shard_size": "3kB", "workers": 0, "progress": False}
 
 
 def same(a: object, b: object) -> bool:
@@ -61,8 +61,8 @@ def test_convert_there_and_back_is_the_identity(pair: tuple[str, str], tmp_path:
         source = make(tmp_path / kind)
         folder = tmp_path / f"{kind}-out"
         shardkit.pack(source, folder / "a", to=a, **OPTIONS)
-        shardkit.convert(folder / "a", folder / "b", to=b, workers=1)
-        shardkit.convert(folder / "b", folder / "c", to=a, workers=1)
+        shardkit.convert(folder / "a", folder / "b", to=b, workers=0)
+        shardkit.convert(folder / "b", folder / "c", to=a, workers=0)
         assert tree(folder / "a") == tree(folder / "c")
         shardkit.pack(source, folder / "direct", to=b, **OPTIONS)
         assert tree(folder / "b") == tree(folder / "direct")
@@ -70,7 +70,7 @@ def test_convert_there_and_back_is_the_identity(pair: tuple[str, str], tmp_path:
 
 def test_worker_count_and_destination_do_not_show(container: str, tmp_path: Path) -> None:
     source = make_images(tmp_path / "source", per_class=20)
-    one = shardkit.pack(source, tmp_path / "one", to=container, shard_size="2kB", workers=1)
+    one = shardkit.pack(source, tmp_path / "one", to=container, shard_size="2kB", workers=0)
     two = shardkit.pack(source, tmp_path / "two" / "x", to=container, shard_size="2kB", workers=2)
     assert one.num_shards == two.num_shards > 5
     assert tree(tmp_path / "one") == tree(tmp_path / "two" / "x")
@@ -151,7 +151,7 @@ class TestReading:
         """Samples cross from worker to trainer as they are."""
         from torch.utils.data import DataLoader
 
-        loader = DataLoader(ds, batch_size=5, num_workers=1, collate_fn=list)
+        loader = DataLoader(ds, batch_size=5, num_workers=0, collate_fn=list)
         samples = [sample for batch in loader for sample in batch]
         assert samples == list(ds)
         assert {type(s["jpg"]) for s in samples} == {bytes}
@@ -188,7 +188,7 @@ def test_a_sample_holds_plain_values(corpus: Path, decode: bool, tmp_path: Path)
 def test_an_array_without_axes_stays_one(container: str, tmp_path: Path) -> None:
     for i in range(3):
         np.save(write(tmp_path / "in" / f"{i}.npy", b""), np.array(i, np.int16))
-    shardkit.pack(tmp_path / "in", tmp_path / "out", to=container, workers=1)
+    shardkit.pack(tmp_path / "in", tmp_path / "out", to=container, workers=0)
     value = shardkit.open(tmp_path / "out")[2]["npy"]
     assert isinstance(value, np.ndarray) and value.shape == () and value == 2
 
@@ -275,9 +275,9 @@ def test_a_shard_of_rejects_only_is_empty(container: str, tmp_path: Path) -> Non
     assert shardkit.verify(tmp_path / "packed", against=source).ok
     ds = shardkit.open(tmp_path / "packed")
     assert ds.column("cls").tolist() == [0] * 12 + [1] * 12 + [3] * 12
-    shardkit.convert(tmp_path / "packed", tmp_path / "other", to="npy", workers=1)
+    shardkit.convert(tmp_path / "packed", tmp_path / "other", to="npy", workers=0)
     assert shardkit.open(tmp_path / "other").keys() == ds.keys()
-    shardkit.convert(tmp_path / "other", tmp_path / "again", to=container, workers=1)
+    shardkit.convert(tmp_path / "other", tmp_path / "again", to=container, workers=0)
     assert tree(tmp_path / "again") == tree(tmp_path / "packed")
     rejected = (tmp_path / "packed" / "rejected.jsonl").read_text().splitlines()
     assert len(rejected) == 6 and "class1a/0.jpg" in rejected[0] and "not an image" in rejected[0]
@@ -288,12 +288,12 @@ def test_a_split_cut_off_must_not_meet_one_that_is_there(tmp_path: Path) -> None
     make_images(source / "train")
     make_images(source / "val", per_class=2)
     with pytest.raises(CorpusError, match="has a split 'val' already"):
-        shardkit.pack(source, tmp_path / "packed", to="npy", val_fraction=0.2, workers=1)
+        shardkit.pack(source, tmp_path / "packed", to="npy", val_fraction=0.2, workers=0)
     assert not (tmp_path / "packed").exists()  # it was seen before train was packed
     (source / "train").rename(source / "test")
     (source / "val").rename(source / "dev")
     with pytest.raises(CorpusError, match="no split 'train' to cut from, only dev, test"):
-        shardkit.pack(source, tmp_path / "packed", to="npy", val_fraction=0.2, workers=1)
+        shardkit.pack(source, tmp_path / "packed", to="npy", val_fraction=0.2, workers=0)
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.99])
@@ -304,7 +304,7 @@ def test_a_small_share_is_one_sample(fraction: float, tmp_path: Path) -> None:
 
 
 def test_what_a_failed_overwrite_spares(tmp_path: Path) -> None:
-    shardkit.pack(make_images(tmp_path / "good"), tmp_path / "packed", to="npy", workers=1)
+    shardkit.pack(make_images(tmp_path / "good"), tmp_path / "packed", to="npy", workers=0)
     before = tree(tmp_path / "packed")
     write(tmp_path / "docs" / "a.md", "no picture")
     with pytest.raises(CorpusError):
@@ -326,11 +326,11 @@ def test_foreign_tars_with_repeated_keys_do_not_convert(tmp_path: Path) -> None:
         (tmp_path / f"{name}.tar").rename(tmp_path / "tars" / f"{name}.tar")
     assert len(shardkit.open(tmp_path / "tars")) == 6
     with pytest.raises(DataError, match="two samples have the key"):
-        shardkit.convert(tmp_path / "tars", tmp_path / "out", to="npy", workers=1)
+        shardkit.convert(tmp_path / "tars", tmp_path / "out", to="npy", workers=0)
 
 
 def test_damage_is_neither_converted_nor_unpacked(container: str, tmp_path: Path) -> None:
-    shardkit.pack(make_images(tmp_path / "in", 2), tmp_path / "packed", to=container, workers=1)
+    shardkit.pack(make_images(tmp_path / "in", 2), tmp_path / "packed", to=container, workers=0)
     ds = shardkit.open(tmp_path / "packed")
     jpg = bytes(ds[3]["jpg"])
     shard = next(p for p in sorted(ds.path.glob("train-*")) if jpg in p.read_bytes())
@@ -338,7 +338,7 @@ def test_damage_is_neither_converted_nor_unpacked(container: str, tmp_path: Path
     data[data.index(jpg) + 40] ^= 1
     shard.write_bytes(data)
     with pytest.raises(ChecksumError, match=r"class1/img\.001"):
-        shardkit.convert(tmp_path / "packed", tmp_path / "other", to="npy", workers=1)
+        shardkit.convert(tmp_path / "packed", tmp_path / "other", to="npy", workers=0)
     with pytest.raises(ChecksumError):
         shardkit.unpack(tmp_path / "packed", tmp_path / "back")
 
@@ -347,7 +347,7 @@ def test_a_failed_pack_keeps_a_folder_it_did_not_make(tmp_path: Path) -> None:
     write(tmp_path / "in" / "a" / "bad.jpg", "no picture")
     (tmp_path / "mine").mkdir()
     with pytest.raises(DataError, match="not an image"):
-        shardkit.pack(tmp_path / "in", tmp_path / "mine", to="npy", workers=1)
+        shardkit.pack(tmp_path / "in", tmp_path / "mine", to="npy", workers=0)
     assert list((tmp_path / "mine").iterdir()) == []
 
 

@@ -41,15 +41,15 @@ def half_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with monkeypatch.context() as patch:
         patch.setattr(engine, "commit_job", fail_at_last)
         with pytest.raises(StorageError, match="enough"):
-            shardkit.convert(tars, tmp_path / "dest", to="npy", workers=1)
+            shardkit.convert(tars, tmp_path / "dest", to="npy", workers=0)
     assert len(list((tmp_path / "dest" / ".packing").glob("*.part"))) == 2
     return tars
 
 
 def test_unchanged_tars_are_gone_on_from(half_done: Path, tmp_path: Path) -> None:
-    result = shardkit.convert(half_done, tmp_path / "dest", to="npy", workers=1)
+    result = shardkit.convert(half_done, tmp_path / "dest", to="npy", workers=0)
     assert result.resumed_shards == 2
-    shardkit.convert(half_done, tmp_path / "expected", to="npy", workers=1)
+    shardkit.convert(half_done, tmp_path / "expected", to="npy", workers=0)
     assert tree(tmp_path / "dest") == tree(tmp_path / "expected")
 
 
@@ -65,9 +65,9 @@ def test_unchanged_tars_are_gone_on_from(half_done: Path, tmp_path: Path) -> Non
 def test_changed_tars_are_not(change: object, said: str, half_done: Path, tmp_path: Path) -> None:
     change(half_done / "x0.tar")  # type: ignore[operator]
     with pytest.raises(ResumeError, match=rf"changed since .*: x0.tar {said}; restore them, or"):
-        shardkit.convert(half_done, tmp_path / "dest", to="npy", workers=1)
-    shardkit.convert(half_done, tmp_path / "dest", to="npy", workers=1, overwrite=True)
-    shardkit.convert(half_done, tmp_path / "expected", to="npy", workers=1)
+        shardkit.convert(half_done, tmp_path / "dest", to="npy", workers=0)
+    shardkit.convert(half_done, tmp_path / "dest", to="npy", workers=0, overwrite=True)
+    shardkit.convert(half_done, tmp_path / "expected", to="npy", workers=0)
     assert tree(tmp_path / "dest") == tree(tmp_path / "expected")
 
 
@@ -77,5 +77,5 @@ def test_repeated_keys_are_refused_before_any_work(
     tars = make_tars(tmp_path / "tars", "ab", "bc")
     monkeypatch.setattr(engine, "write_job", None)
     with pytest.raises(DataError, match=r"two samples have the key 'b' \(rows 1 and 2\)"):
-        shardkit.convert(tars, tmp_path / "dest", to="npy", workers=1)
+        shardkit.convert(tars, tmp_path / "dest", to="npy", workers=0)
     assert not (tmp_path / "dest").exists()

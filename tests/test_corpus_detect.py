@@ -238,7 +238,7 @@ def test_what_leads_nowhere_fails_or_is_skipped(tmp_path: Path) -> None:
     source = make_jsonl(tmp_path / "in")
     (source / "far").symlink_to("nowhere")
     (source / "c.jsonl.gz").write_bytes(b"\x1f\x8bdamaged")
-    options = {"to": "npy", "workers": 1, "max_rejects": 0.5}
+    options = {"to": "npy", "workers": 0, "max_rejects": 0.5}
     with pytest.raises(SampleError, match=r"c\.jsonl\.gz: is damaged: .*; pass --on-error skip"):
         shardkit.pack(source, tmp_path / "out", **options)
     packed = shardkit.pack(source, tmp_path / "out", on_error="skip", overwrite=True, **options)

@@ -123,7 +123,7 @@ def started(source: Path, dest: Path, **options: object) -> None:
     bad = write(source / "class9" / "bad.jpg", BAD)
     os.utime(bad, STAMP)
     with pytest.raises(shardkit.errors.SampleError, match=r"class9/bad\.jpg"):
-        shardkit.pack(source, dest, to="npy", shard_size="3kB", workers=1, **options)
+        shardkit.pack(source, dest, to="npy", shard_size="3kB", workers=0, **options)
     assert list((dest / ".packing").glob("*.part"))
     bad.write_bytes(picture(5))
     os.utime(bad, STAMP)
@@ -174,11 +174,11 @@ def test_a_damaged_journal_of_changed_input(piece: str, damage: str, tmp_path: P
     path.write_bytes(change(path.read_bytes())) if change else path.unlink()
     write(source / "class0" / "img.000.jpg", picture(9, 20))
     with pytest.raises(ResumeError, match="input files changed since this pack was started"):
-        shardkit.pack(source, dest, to="npy", shard_size="3kB", workers=1)
+        shardkit.pack(source, dest, to="npy", shard_size="3kB", workers=0)
 
 
 def test_changed_input_is_refused(tmp_path: Path) -> None:
-    options = {"to": "npy", "shard_size": "3kB", "workers": 1}
+    options = {"to": "npy", "shard_size": "3kB", "workers": 0}
     for number, (change, said) in enumerate(
         [
             (lambda s: os.utime(s / "class0" / "img.000.jpg", (5, 5)), "img.000.jpg"),
@@ -206,7 +206,7 @@ def test_changed_options_are_refused(tmp_path: Path) -> None:
     started(source, dest)
     for other in ({"shuffle": True}, {"to": "lmdb"}, {"shard_size": "4kB"}, {"val_fraction": 0.1}):
         with pytest.raises(ResumeError, match="other options: "):
-            shardkit.pack(source, dest, **{"to": "npy", "shard_size": "3kB", "workers": 1, **other})
+            shardkit.pack(source, dest, **{"to": "npy", "shard_size": "3kB", "workers": 0, **other})
     name = r"to was 'npy', now 'lmdb'"
     with pytest.raises(ResumeError, match=name):
         shardkit.pack(source, dest, to="lmdb", shard_size="3kB")
@@ -227,7 +227,7 @@ def test_a_second_packer_is_refused_while_the_first_lives(tmp_path: Path) -> Non
         first.kill()
         first.wait()
         first.stderr.close()
-    shardkit.pack(source, dest, to="npy", shard_size="2kB", workers=1)
+    shardkit.pack(source, dest, to="npy", shard_size="2kB", workers=0)
     assert shardkit.verify(dest, against=source).ok
 
 
@@ -286,7 +286,7 @@ def test_overwriting_a_started_pack_leaves_nothing_of_it(tmp_path: Path) -> None
     for number_of_parts in (1, 20, 60):
         process = start(command(source, dest, *flags, "--overwrite"))
         assert kill_at(process, dest / ".packing", number_of_parts, 0.001)
-    shardkit.pack(source, dest, to="lmdb", workers=1, overwrite=True)
+    shardkit.pack(source, dest, to="lmdb", workers=0, overwrite=True)
     assert sorted(tree(dest)) == [
         "shardkit.json",
         *(f"train-00000.{ending}" for ending in ("lmdb",)),
@@ -297,7 +297,7 @@ def test_overwriting_a_started_pack_leaves_nothing_of_it(tmp_path: Path) -> None
 def test_a_bad_file_can_be_skipped_after_all(tmp_path: Path) -> None:
     source, dest = make_images(tmp_path / "source"), tmp_path / "dest"
     started(source, dest)
-    options = {"to": "npy", "shard_size": "3kB", "workers": 1, "max_rejects": 0.1}
+    options = {"to": "npy", "shard_size": "3kB", "workers": 0, "max_rejects": 0.1}
     write(source / "class9" / "bad.jpg", BAD)
     os.utime(source / "class9" / "bad.jpg", STAMP)
     result = shardkit.pack(source, dest, on_error="skip", **options)

@@ -42,7 +42,7 @@ from shardkit.index import parse_info, row_columns
 
 Json = dict[str, Any]
 
-OPTIONS = {"shard_size": "3kB", "workers": 1, "progress": False}
+OPTIONS = {"shard_size": "3kB", "workers": 0, "progress": False}
 MAKE = {"images": make_images, "pairs": make_pairs, "arrays": make_arrays}
 
 
@@ -572,7 +572,7 @@ def test_hostile_list_of_rejects(originals: Path, tmp_path: Path, case: str) -> 
     assert shardkit.verify(dataset).ok
     if case in ("a FIFO", "a folder", "a device", "huge"):
         with pytest.raises(DataError, match=r"dataset/rejected\.jsonl "):
-            shardkit.convert(dataset, tmp_path / "other", to="lmdb", workers=1)
+            shardkit.convert(dataset, tmp_path / "other", to="lmdb", workers=0)
 
 
 # --- values -------------------------------------------------------------------------------

@@ -312,7 +312,7 @@ def test_header_is_as_numpy_reads_it(fields: set[str], num_rows: int) -> None:
 
 def test_numpy_reads_the_rows(container: str, tmp_path: Path) -> None:
     source = make_pairs(tmp_path / "in")
-    shardkit.pack(source, tmp_path / "out", to=container, shard_size="3kB", workers=1)
+    shardkit.pack(source, tmp_path / "out", to=container, shard_size="3kB", workers=0)
     ds = shardkit.open(tmp_path / "out", decode=False)
     table = np.load(tmp_path / "out" / "train.rows", mmap_mode="r", allow_pickle=False)
     names = (tmp_path / "out" / "train.names").read_bytes()
@@ -400,7 +400,7 @@ def test_find_is_a_dictionary(digest: object, wanted: list[bytes], held: list[li
 
 def test_key_prefixes_are_other_keys(tmp_path: Path) -> None:
     source = make_images(tmp_path / "in", per_class=11)
-    shardkit.pack(source, tmp_path / "out", to="npy", shard_size="2kB", workers=1)
+    shardkit.pack(source, tmp_path / "out", to="npy", shard_size="2kB", workers=0)
     ds = shardkit.open(tmp_path / "out")
     held = ds.keys()
     assert [ds.find(key) for key in held] == list(range(33))
@@ -434,7 +434,7 @@ def test_few_maps_stay_open(
     container: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = make_pairs(tmp_path / "in")
-    shardkit.pack(source, tmp_path / "out", to=container, shard_size="1kB", workers=1)
+    shardkit.pack(source, tmp_path / "out", to=container, shard_size="1kB", workers=0)
     whole = shardkit.open(tmp_path / "out", decode=False)
     rows = np.random.default_rng(0).integers(0, len(whole), 50)
     expected = whole.read(rows)

@@ -30,7 +30,7 @@ print(len(ds), seconds, int(peak.split()[1]) * 1024)
 PACK = """
 import sys
 import shardkit
-shardkit.pack(sys.argv[1], sys.argv[2], to=sys.argv[3], shard_size=sys.argv[4], workers=1)
+shardkit.pack(sys.argv[1], sys.argv[2], to=sys.argv[3], shard_size=sys.argv[4], workers=0)
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(int(peak.split()[1]) * 1024)
 """
@@ -63,7 +63,7 @@ def test_opening_does_not_open_shards(tmp_path: Path) -> None:
     import shardkit
 
     source = make_images(tmp_path / "in", per_class=100)
-    shardkit.pack(source, tmp_path / "out", to="npy", shard_size="1kB", workers=1)
+    shardkit.pack(source, tmp_path / "out", to="npy", shard_size="1kB", workers=0)
     index = json.loads((tmp_path / "out" / "shardkit.json").read_bytes())
     assert len(index["splits"]["train"]["shards"]) > 100
     for shard in (tmp_path / "out").glob("*.npy"):

@@ -61,7 +61,7 @@ def dataset(dest: Path) -> dict[str, bytes]:
     return {name: data for name, data in tree(dest).items() if not name.startswith(".packing")}
 
 
-OPTIONS = {"to": "npy", "shard_size": "4kB", "workers": 1}
+OPTIONS = {"to": "npy", "shard_size": "4kB", "workers": 0}
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def old(tmp_path: Path) -> Path:
     """A dataset of other shards, one more split, and some names that the new one has, too."""
     made = make_images(tmp_path / "old source", per_class=4)
     old = tmp_path / "old"
-    shardkit.pack(made, old, to="npy", shard_size="2kB", val_fraction=0.3, workers=1)
+    shardkit.pack(made, old, to="npy", shard_size="2kB", val_fraction=0.3, workers=0)
     return old
 
 
@@ -137,7 +137,7 @@ def test_what_is_complete_is_another_call(source: Path, old: Path, tmp_path: Pat
         if (dest / "shardkit.json").exists():
             break
     with pytest.raises(DestinationError, match="already holds a dataset"):
-        shardkit.pack(source, dest, to="lmdb", workers=1)
+        shardkit.pack(source, dest, to="lmdb", workers=0)
     assert not (dest / ".packing").exists()
     assert shardkit.verify(dest, against=source).ok
 
@@ -154,7 +154,7 @@ def test_names_that_are_not_ours_stay(tmp_path: Path) -> None:
 
 def test_a_folder_in_the_way(source: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
     dest = tmp_path / "dest"
-    shardkit.pack(source, dest, to="lmdb", workers=1)
+    shardkit.pack(source, dest, to="lmdb", workers=0)
     (dest / "train-00001.jpg.npy").mkdir()
     with pytest.raises(DestinationError, match=r"train-00001.jpg.npy is a folder"):
         shardkit.pack(source, dest, overwrite=True, **OPTIONS)

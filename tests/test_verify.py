@@ -30,7 +30,7 @@ from shardkit.reading.verify import Problem, VerifyResult
 from shardkit.shards import ShardReader, num_that_fit
 from shardkit.storage import BLOCK_BYTES, block_sums
 
-OPTIONS = {"shard_size": "3kB", "workers": 1, "progress": False}
+OPTIONS = {"shard_size": "3kB", "workers": 0, "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -309,7 +309,7 @@ def test_swapped_shards(dataset: Path) -> None:
 def test_swapped_between_splits(tmp_path: Path, container: str) -> None:
     for split in ("train", "val"):
         make_images(tmp_path / "in" / split, per_class=3 if split == "train" else 2)
-    shardkit.pack(tmp_path / "in", tmp_path / "out", to=container, workers=1)
+    shardkit.pack(tmp_path / "in", tmp_path / "out", to=container, workers=0)
     one = shard_file(tmp_path / "out", 0)
     two = one.with_name(one.name.replace("train", "val"))
     shutil.copy(two, one)
@@ -374,7 +374,7 @@ def test_once_converted_they_have(originals: Path, tmp_path: Path, container: st
     for tar in (originals / "webdataset").glob("*.tar"):
         write(tmp_path / "tars" / tar.name, tar.read_bytes())
     dataset = tmp_path / "dataset"
-    shardkit.convert(tmp_path / "tars", dataset, to=container, workers=1)
+    shardkit.convert(tmp_path / "tars", dataset, to=container, workers=0)
     assert shardkit.verify(dataset).has_checksums
     path, start, _ = place(dataset, 4, "jpg")
     flip(path, start + 9)
@@ -473,7 +473,7 @@ def test_a_converted_dataset_knows_what_was_rejected(tmp_path: Path) -> None:
     write(source / "class0" / "bad.jpg", "no picture")
     options = {**OPTIONS, "on_error": "skip", "max_rejects": 0.5}
     shardkit.pack(source, tmp_path / "out", to="npy", **options)
-    shardkit.convert(tmp_path / "out", tmp_path / "converted", to="lmdb", workers=1)
+    shardkit.convert(tmp_path / "out", tmp_path / "converted", to="lmdb", workers=0)
     assert shardkit.verify(tmp_path / "converted", against=source).ok
 
 
@@ -566,7 +566,7 @@ def test_compressed_rows_count_as_what_they_become(
 ) -> None:
     for i in range(7):
         np.save(write(tmp_path / "in" / f"{i}.npy", b""), np.zeros((100, 100), np.int16))
-    shardkit.pack(tmp_path / "in", tmp_path / "out", to="hdf5", compression=9, workers=1)
+    shardkit.pack(tmp_path / "in", tmp_path / "out", to="hdf5", compression=9, workers=0)
     info = read_info(tmp_path / "out")
     reader = ShardReader(tmp_path / "out", info, info.splits["train"])
     assert list(reader.pieces(0, 7)) == [(0, 7)]

@@ -14,7 +14,9 @@ from shardkit.cli.pack import CONTAINERS
 @click.argument("dataset", type=click.Path())
 @click.argument("dest", type=click.Path(), required=False)
 @click.option("--to", required=True, type=click.Choice(CONTAINERS), help="Container format.")
-@click.option("--workers", type=int, default=0, help="Processes.  [default: one a core]")
+@click.option(
+    "--workers", type=int, help="Processes that pack; 0 packs in this one.  [default: one a core]"
+)
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
 @click.option(
     "--overwrite",

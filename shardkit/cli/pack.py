@@ -21,7 +21,9 @@ CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
 @click.option("--corpus", type=click.Choice(KINDS), help="Kind of input.  [default: detected]")
 @click.option("--labels", type=click.Path(), help="csv or json of path -> label.")
 @click.option("--text-field", metavar="NAME", help="Pack this field of each .jsonl line as text.")
-@click.option("--workers", type=int, default=0, help="Processes.  [default: one a core]")
+@click.option(
+    "--workers", type=int, help="Processes that pack; 0 packs in this one.  [default: one a core]"
+)
 @click.option(
     "--shard-size", metavar="SIZE", default="256MB", show_default=True, help="Input bytes a shard."
 )

@@ -38,7 +38,7 @@ class Engine(Protocol):
 
 
 class InProcess:
-    """One worker: this process. One shard is committed while the next is read and written."""
+    """No worker but this process. One shard is committed while the next is read and written."""
 
     def __init__(self, corpus: Corpus, context: JobContext) -> None:
         self._corpus = corpus

@@ -18,7 +18,9 @@ class PackOptions:
     """Options of :func:`shardkit.pack`; checked when made, raising UsageError.
 
     Attributes:
-        to: container format. workers: processes; 0 means one a core.
+        to: container format.
+        workers: processes that pack, beside this one, which lists; 0 does all in this one; None
+            means one a core.
         shard_bytes: input bytes a shard holds at most (one larger entry gets its own shard).
         shuffle, seed: pack in an order drawn from ``seed`` and the keys.
         on_error: ``fail`` at the first bad input, or ``skip`` it into ``rejected.jsonl``.
@@ -34,7 +36,7 @@ class PackOptions:
     """
 
     to: str
-    workers: int = 0
+    workers: int | None = None
     shard_bytes: int = 256_000_000
     shuffle: bool = False
     seed: int = 0
@@ -49,8 +51,8 @@ class PackOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "to", get_format(self.to).name)
-        if self.workers < 0:
-            raise UsageError(f"workers must be 0 (one a core) or more, got {self.workers}")
+        if self.workers is not None and self.workers < 0:
+            raise UsageError(f"workers must be at least 0, got {self.workers}")
         if self.on_error not in ("fail", "skip"):
             raise UsageError(f"on_error must be fail or skip, got {self.on_error!r}")
         if not 0 <= self.max_rejects <= 1:
@@ -66,8 +68,8 @@ class PackOptions:
 
     @property
     def num_workers(self) -> int:
-        """Processes to use."""
-        return self.workers or len(os.sched_getaffinity(0))
+        """Processes to start."""
+        return len(os.sched_getaffinity(0)) if self.workers is None else self.workers
 
     def lasting(self) -> dict[str, Any]:
         """The options that decide the result: a resumed pack must have the same."""

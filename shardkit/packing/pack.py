@@ -184,7 +184,7 @@ def _context(place: Destination, options: PackOptions) -> JobContext:
 def _engine(
     source: Path, corpus: Corpus, context: JobContext, options: PackOptions, lock_fd: int
 ) -> Engine:
-    if options.num_workers == 1:
+    if not options.num_workers:
         return InProcess(corpus, context)
     return Processes(options.num_workers, source, corpus, context, lock_fd)
 
@@ -207,10 +207,10 @@ class _Jobs:
 
     def run(self, engine: Engine) -> list[PartHead]:
         """Run what is open; all parts' heads, train first, then by split and shard."""
-        # Resumed, a changed input is refused before any work, and the bar begins where it was. One
-        # worker lists before it packs in any case; several pack while the listing goes on.
+        # Resumed, a changed input is refused before any work, and the bar begins where it was.
+        # Without workers listing comes first in any case; workers pack while it goes on.
         jobs = self._open()
-        if self.listing.is_resumed or self._options.num_workers == 1:
+        if self.listing.is_resumed or not self._options.num_workers:
             jobs = iter(list(jobs))
         heads = []
         for head in engine.run(jobs, self._progress):
