@@ -10,7 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from PIL import Image
+
+# Examples differ in size, and machines in speed: faulthandler_timeout catches what hangs.
+settings.register_profile("shardkit", deadline=None)
+settings.load_profile("shardkit")
 
 CONTAINERS = ["lmdb", "hdf5", "webdataset", "npy"]
 
