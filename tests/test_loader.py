@@ -48,6 +48,18 @@ def crop_globally(sample: dict[str, Any]) -> dict[str, Any]:
     return {"image": np.ascontiguousarray(pixels), "noise": torch.rand(2)}
 
 
+class HalfBad:
+    """Rank 0 of 2 with batches of 2 meets all of the bad rows: those of position 0 of 4."""
+
+    def __len__(self) -> int:
+        return 1000
+
+    def read(self, rows: Any) -> dict[str, Any]:
+        if (rows % 4 == 0).any():
+            raise DataError("bad")
+        return {"row": rows}
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One corpus of 55 pictures, in all formats."""
@@ -233,8 +245,11 @@ def test_each_iteration_is_the_next_epoch_unless_told(dataset: shardkit.Dataset)
     loader.set_epoch(0)
     assert [plain(b) for b in loader] == first[2:]
     loader.load_state_dict(state)
-    loader.set_epoch(1)
+    with pytest.warns(UserWarning, match=r"forgets the loaded position 16 of epoch 0"):
+        loader.set_epoch(1)
     assert [plain(b) for b in loader] == second
+    with pytest.warns(UserWarning, match="global batches of 8, here they have 4"):
+        Loader(dataset, 4, shuffle="full").load_state_dict(state)
 
 
 def test_a_state_after_the_last_batch_ends_the_epoch(dataset: shardkit.Dataset) -> None:
@@ -255,7 +270,10 @@ def test_a_state_after_the_last_batch_ends_the_epoch(dataset: shardkit.Dataset) 
         ({"fingerprint": "x"}, "its fingerprint is 'x'"),
         ({"order": {"shuffle": "block"}}, "its order is"),
         ({"version": 2}, "no loader state of version 1"),
-        ({"position": -1}, "position -1"),
+        ({"position": -1}, "at least 0, got -1"),
+        ({"epoch": None}, "must be a whole number, got None"),
+        ({"epoch": 2**70}, "at most"),
+        ({"worker": 0}, "of a Stream's worker"),
         ({"position": 56}, "position 56 is outside 0..55"),
     ],
 )
@@ -308,6 +326,10 @@ def test_arrays_and_bytes(tmp_path: Path, dataset: shardkit.Dataset) -> None:
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"batch_size": 56}, "55 samples do not fill one batch of 56"),
         ({"workers": -1}, "workers must be"),
+        ({"workers": True}, "workers must be a whole number, got True"),
+        ({"seed": "a"}, "seed must be a whole number"),
+        ({"with_keys": True, "dataset": HalfBad()}, "has no keys"),
+        ({"batch_size": 2.0}, "batch_size must be a whole number"),
         ({"prefetch": 0}, "prefetch must be"),
         ({"worker_type": "fiber"}, "worker_type must be"),
         ({"shuffle": "random"}, "shuffle must be"),
@@ -318,6 +340,7 @@ def test_arrays_and_bytes(tmp_path: Path, dataset: shardkit.Dataset) -> None:
         ({"device": "tpu-9"}, "no such device"),
         ({"device_transform": print}, "give device="),
         ({"block_rows": 0, "shuffle": "block"}, "block_rows"),
+        ({"drop_last": True}, "takes no option 'drop_last'; use last='drop' or 'pad'"),
         ({"dataset": [1, 2, 3]}, "list cannot be fed from"),
     ],
 )
@@ -426,18 +449,6 @@ dist.destroy_process_group()
 """
 
 
-class HalfBad:
-    """Rank 0 of 2 with batches of 2 meets all of the bad rows: those of position 0 of 4."""
-
-    def __len__(self) -> int:
-        return 1000
-
-    def read(self, rows: Any) -> dict[str, Any]:
-        if (rows % 4 == 0).any():
-            raise DataError("bad")
-        return {"row": rows}
-
-
 def test_all_ranks_fail_together() -> None:
     """One rank meets too many bad rows: all raise, at the same batch, and none waits for ever."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "WORLD_SIZE": "2"}
@@ -474,6 +485,89 @@ def test_damage_is_found_and_replaced(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="bytes differ"):
         batches = run(dataset, 6, on_error="skip", with_keys=True)
     assert [k for b in batches for k in b["__key__"]].count("class1/img.004") == 2
+
+
+class Rows:
+    """The least that can be fed from: 12 rows."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def read(self, rows: Any) -> dict[str, Any]:
+        return {"row": rows}
+
+
+class Torn(Rows):
+    """A source of one's own that fails in its own way."""
+
+    def read(self, rows: Any) -> dict[str, Any]:
+        if 7 in rows:
+            raise KeyError("seven")
+        return super().read(rows)
+
+
+def test_errors_of_ones_own_source() -> None:
+    with pytest.raises(SampleError, match="row 6 or one of the 2 with it: reading failed: KeyErr"):
+        list(Loader(Torn(), 3))
+    with pytest.warns(UserWarning, match="row 7: reading failed"):
+        batches = run(Torn(), 3, on_error="skip")
+    assert batches[2]["row"] == [6, 8, 8]
+
+
+def unsendable(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"row": sample["row"], "odd": threading.Lock()}
+
+
+def with_gradient(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"x": torch.ones(2, requires_grad=True) * sample["row"]}
+
+
+def test_what_cannot_leave_a_process_is_said() -> None:
+    with pytest.raises(UsageError, match="field 'odd' cannot be sent from a worker process"):
+        list(Loader(Rows(), 3, worker_type="process", transform=unsendable))
+    (batch,) = Loader(Rows(), 12, worker_type="process", transform=with_gradient, workers=1)
+    assert batch["x"].sum() == 2 * 66
+
+
+def test_errors_of_processes_are_one_line(dataset: shardkit.Dataset) -> None:
+    transform = functools.partial(fails_at, 0)
+    with pytest.raises(SampleError) as caught:
+        list(Loader(dataset, 5, worker_type="process", transform=transform))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("worker_type", ["thread", "process"])
+def test_the_global_generators_are_left_alone(worker_type: Any) -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    list(Loader(Rows(), 3, worker_type=worker_type))
+    assert torch.rand(1) == expected
+
+
+def test_the_newest_iteration_says_where_we_are() -> None:
+    def rows(batches: Any) -> list[list[int]]:
+        return [batch["row"].tolist() for batch in batches]
+
+    loader = Loader(Rows(), 3)
+    one, two = iter(loader), iter(loader)
+    next(one), next(two), next(one)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (1, 3)
+    assert len(rows(one)) == 2
+    assert loader.epoch == 1
+    loader.set_epoch(5)
+    next(two)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (5, 0)
+    for _ in range(2):  # without a loaded state, it is the whole epoch again
+        loader.set_epoch(5)
+        assert next(iter(loader))["row"].tolist() == [0, 1, 2]
+
+
+def test_numbers_of_numpy_will_do() -> None:
+    loader = Loader(Rows(), np.int64(3), seed=np.int32(-1), workers=np.int8(1), shuffle="full")  # type: ignore[arg-type]
+    loader.set_epoch(np.int64(2))  # type: ignore[arg-type]
+    next(iter(loader))
+    assert json.loads(json.dumps(loader.state_dict()))["epoch"] == 2
 
 
 # --- ends ---------------------------------------------------------------------------------

@@ -111,6 +111,19 @@ def test_proportions_are_those_asked_for() -> None:
     assert by_size.pattern.counts[0] == by_size.pattern.counts[1] > 10 * by_size.pattern.counts[2]
 
 
+def test_a_mix_within_a_mix_keeps_its_shares() -> None:
+    inner = mix({"a": Numbers(0, 100), "b": Numbers(1000, 100)}, {"a": 9, "b": 1}, length=4096)
+    outer = mix({"in": inner, "c": Numbers(2000, 100)}, {"in": 1, "c": 1}, length=8192)
+    numbers = served(outer, 1, "full")
+    assert [sum(n // 1000 == k for n in numbers) for k in range(3)] == [3686, 410, 4096]
+
+
+def test_every_batch_has_every_field() -> None:
+    mixed = mix({"a": Numbers(0, 50), "b": Numbers(0, 50, "m")}, length=40)
+    batches = list(shardkit.Loader(mixed, 1, shuffle="full"))
+    assert {tuple(batch) for batch in batches} == {("n", "both", "m")}
+
+
 def test_fields_and_keys() -> None:
     mixed = mix({"a": Numbers(0, 50), "b": Numbers(0, 50, "m")}, length=40)
     (batch,) = shardkit.Loader(mixed, 40, with_keys=True)
@@ -144,6 +157,7 @@ def test_states_of_other_mixes_are_refused() -> None:
         ({"a": Numbers(0, 1)}, {"weights": {"a": 0}}, "positive number"),
         ({"a": Numbers(0, 1)}, {"weights": {"a": float("nan")}}, "positive number"),
         ({"a": Numbers(0, 1)}, {"length": 0}, "at least 1"),
+        ([Numbers(0, 1)], {}, "give a dict"),
         ({"a": Numbers(0, 1)}, {"length": "longest"}, "'first' or 'all'"),
     ],
 )

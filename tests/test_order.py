@@ -79,6 +79,12 @@ def test_any_positions_in_any_order(order: Order, data: st.DataObject) -> None:
     assert np.array_equal(order.rows(positions), order.rows(np.arange(len(order)))[positions])
 
 
+@pytest.mark.parametrize("position", [-1, 10, 2**62])
+def test_positions_outside_are_refused(position: int) -> None:
+    with pytest.raises(IndexError, match=r"outside 0\.\.9"):
+        Order(10).rows(np.array([3, position]))
+
+
 @pytest.mark.parametrize("shuffle", ["full", "block"])
 def test_epochs_and_seeds_differ(shuffle: Shuffle) -> None:
     def rows(seed: int, epoch: int) -> bytes:
@@ -207,10 +213,12 @@ def test_samplers_feed_torchs_loader(shuffle: Shuffle) -> None:
     batches = [[b.tolist() for b in DataLoader(data, batch_sampler=s)] for s in by_batch]
     assert [len(b) for b in batches] == [len(s) for s in by_batch] == [11, 11]
     assert {row for rank in batches for batch in rank for row in batch} == set(data)
-    one_by_one = shardkit.Sampler(103, shuffle=shuffle)
+    one_by_one = shardkit.Sampler(data, shuffle=shuffle)
     rows = [int(row) for row in DataLoader(data, sampler=one_by_one, batch_size=None)]
+    assert one_by_one.epoch == 1
     assert sorted(rows) == data
     assert rows[:10] == batches[0][0] + batches[1][0]
     if shuffle:
-        one_by_one.set_epoch(1)
         assert list(one_by_one) != rows
+        one_by_one.set_epoch(0)
+        assert list(one_by_one) == rows

@@ -96,6 +96,16 @@ def test_stateful_loaders_resume(folder: Path, workers: int, persistent: bool, s
     assert got[:39] == expected
 
 
+def test_ranks_of_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = keys(stream(folder, batch_size=8))
+    rows = list(shardkit.BatchSampler(55, 8, shuffle="full"))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert keys(stream(folder, batch_size=4)) == [batch[4:] for batch in alone]
+    assert list(shardkit.BatchSampler(55, 4, shuffle="full")) == [batch[4:] for batch in rows]
+    assert list(shardkit.Sampler(55, shuffle="full"))[:4] == rows[0][1::2]
+
+
 def test_states_of_other_workers_or_runs_are_refused(folder: Path) -> None:
     what = stream(folder)
     next(iter(what))
@@ -103,6 +113,10 @@ def test_states_of_other_workers_or_runs_are_refused(folder: Path) -> None:
     assert state["next"] == 1
     with pytest.raises(UsageError, match="use as many workers"):
         what.load_state_dict({**state, "num_workers": 2})
+    with pytest.raises(UsageError, match="global batches of 4: use the same"):
+        stream(folder, batch_size=2).load_state_dict(state)
+    with pytest.raises(UsageError, match="next, of the state, must be"):
+        what.load_state_dict({**state, "next": -5})
     with pytest.raises(UsageError, match="its seed is 0, here it is 1"):
         stream(folder, seed=1).load_state_dict(state)
 
@@ -116,6 +130,15 @@ def test_a_transform_that_draws_globally_is_seeded(folder: Path) -> None:
         return [batch["noise"].tolist() for batch in loader(what, workers)]
 
     assert run(0) == run(2)
+
+
+def test_two_iterations_at_once(folder: Path) -> None:
+    what = stream(folder)
+    first, second = iter(what), iter(what)
+    both = [keys(pair) for pair in zip(first, second, strict=True)]
+    what.set_epoch(0)
+    assert [pair[0] for pair in both] == keys(what)
+    assert [pair[1] for pair in both] == keys(what)
 
 
 def test_a_last_batch_that_is_padded(folder: Path) -> None:

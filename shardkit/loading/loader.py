@@ -10,15 +10,15 @@ from typing import Any
 
 from shardkit.errors import UsageError
 from shardkit.loading.prefetch import CudaPrefetcher, has_cuda
-from shardkit.loading.ranks import rank_and_world_size
 from shardkit.loading.skips import SkipCount
 from shardkit.loading.tensors import map_tensors
 from shardkit.loading.workers import WorkerType, make_batches
 from shardkit.reading.batches import Last
 from shardkit.reading.collate import Batch
 from shardkit.reading.maker import BatchMaker, Made, OnError, Request
-from shardkit.reading.order import Shuffle, check_shuffle
+from shardkit.reading.order import Shuffle, check_order_options, check_shuffle
 from shardkit.reading.position import Position
+from shardkit.reading.ranks import rank_and_world_size
 from shardkit.reading.source import Source, check_source, fingerprint_of
 from shardkit.reading.transform import (
     Randomised,
@@ -27,6 +27,7 @@ from shardkit.reading.transform import (
     draws_globally,
     first_samples,
 )
+from shardkit.reading.whole import whole
 
 
 @dataclass
@@ -117,7 +118,13 @@ class Loader:
         readahead: int = 4,
         **order_options: int,
     ) -> None:
-        _check_options(workers, worker_type, prefetch, on_error, readahead, max_skips)
+        _check_options(worker_type, on_error)
+        check_order_options("Loader", order_options)
+        batch_size, seed = whole("batch_size", batch_size, 1), whole("seed", seed, None)
+        workers, prefetch = whole("workers", workers), whole("prefetch", prefetch, 1)
+        readahead, max_skips = whole("readahead", readahead), whole("max_skips", max_skips)
+        if with_keys and not hasattr(dataset, "keys"):
+            raise UsageError(f"with_keys: a {type(dataset).__name__} has no keys(rows)")
         rank, world_size = rank_and_world_size(rank, world_size)
         self.dataset = check_source(dataset)
         self._maker = BatchMaker(
@@ -148,8 +155,11 @@ class Loader:
             raise UsageError("device_transform runs on a device: give device=, too")
         self._skips = SkipCount(world_size, max_skips) if on_error == "skip" else None
         order = {"shuffle": self._maker.shuffle, **order_options}
-        self._position = Position(seed, order, fingerprint_of(self.dataset))
+        self._position = Position(
+            seed, order, fingerprint_of(self.dataset), batch_size * world_size
+        )
         self._is_started = False
+        self._run_now: object = None
         self.stats = LoaderStats()
         if not len(self):
             raise UsageError(
@@ -158,7 +168,7 @@ class Loader:
             )
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same on every rank."""
+        """Batches of a whole epoch, the same on every rank; fewer are left after a resume."""
         return len(self._maker.plan(self._positions(self.epoch)))
 
     def _positions(self, epoch: int) -> int:
@@ -168,14 +178,16 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The epoch that runs, or that the next iteration runs if none does."""
+        """The epoch that runs, or that the next iteration runs if none does. After a resume go on
+        with ``for epoch in range(loader.epoch, num_epochs)``."""
         return self._position.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration runs this epoch: from where a loaded state is, if it is of this
-        epoch, else from its beginning."""
+        """The next iteration runs this epoch: from its beginning, or, after a state of this epoch
+        was loaded, from there. Warns if that forgets a loaded position."""
         self._position.set_epoch(epoch)
         self._is_started = False
+        self._run_now = None
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loop is: after the last batch it *received*. Small, JSON."""
@@ -189,6 +201,7 @@ class Loader:
         """
         self._position.load_state_dict(state, self._positions)
         self._is_started = False
+        self._run_now = None
 
     # --- iterating ------------------------------------------------------------------------
 
@@ -197,26 +210,30 @@ class Loader:
 
     def _run(self) -> Generator[Batch, None, None]:
         if self._is_started:
-            self._position.set_epoch(self.epoch + 1)
+            self._position.move(self.epoch + 1, 0)
         self._is_started = True
         epoch = self.epoch
+        # The newest iteration says where we are; set_epoch and load_state_dict end its say.
+        run = self._run_now = object()
         with closing(self._made(epoch, self._position.position)) as made:
-            while (batch := self._next(made)) is not None:
-                yield batch
-                del batch  # or it would live until the next is there
-        self._position.set_epoch(epoch + 1)
-        self._is_started = False
+            while (one := self._next(made)) is not None:
+                if self._run_now is run:
+                    self._position.move(epoch, one.end)
+                yield one.batch
+                del one  # or it would live until the next is there
+        if self._run_now is run:
+            self._position.move(epoch + 1, 0)
+            self._is_started = False
 
-    def _next(self, made: Iterator[Made]) -> Batch | None:
+    def _next(self, made: Iterator[Made]) -> Made | None:
         started = time.perf_counter()
         one = next(made, None)
         if one is None:
             return None
         if self._skips is not None:
             self._skips.add(one.skipped)
-        self._position.position = one.end
         self.stats.add(one, time.perf_counter() - started)
-        return one.batch
+        return one
 
     def _made(self, epoch: int, start: int) -> Generator[Made, None, None]:
         num_batches = len(self._maker.plan(self._positions(epoch), start))
@@ -251,17 +268,7 @@ def _randomised(
     return Randomised(transform, is_global)
 
 
-def _check_options(
-    workers: int, worker_type: str, prefetch: int, on_error: str, readahead: int, max_skips: int
-) -> None:
-    for name, number, least in (
-        ("workers", workers, 0),
-        ("prefetch", prefetch, 1),
-        ("readahead", readahead, 0),
-        ("max_skips", max_skips, 0),
-    ):
-        if not isinstance(number, int) or number < least:
-            raise UsageError(f"{name} must be a whole number of at least {least}, got {number!r}")
+def _check_options(worker_type: str, on_error: str) -> None:
     if worker_type not in ("process", "thread"):
         raise UsageError(f"worker_type must be 'process' or 'thread', got {worker_type!r}")
     if on_error not in ("fail", "skip"):

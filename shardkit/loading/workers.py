@@ -7,9 +7,11 @@ from collections import deque
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Literal
 
-from shardkit.errors import ShardkitError, StorageError
+from shardkit.errors import ShardkitError, StorageError, UsageError
+from shardkit.loading.tensors import map_tensors
 from shardkit.reading.maker import BatchMaker, Made, Request
 
 WorkerType = Literal["process", "thread"]
@@ -63,17 +65,25 @@ def _in_threads(
 def _in_processes(
     maker: BatchMaker, requests: Iterable[Request], workers: int, ahead: int
 ) -> Batches:
+    import torch
     from torch.utils.data import DataLoader
 
-    loader: DataLoader[Made] = DataLoader(
+    loader: DataLoader[Made | ShardkitError] = DataLoader(
         _Requested(maker),  # type: ignore[arg-type]
         batch_size=None,
         sampler=requests,
         collate_fn=_unchanged,
         num_workers=workers,
         prefetch_factor=ahead,
+        generator=torch.Generator(),  # else it draws a seed from the training loop's own
     )
-    batches = iter(loader)
+    try:
+        batches = iter(loader)
+    except (AttributeError, TypeError) as error:  # only where workers are spawned, not forked
+        raise UsageError(
+            f"worker processes cannot be given this dataset or transform: {error}; define it at the"
+            " top of a module, or use worker_type='thread'"
+        ) from error
     try:
         while True:
             try:
@@ -82,6 +92,8 @@ def _in_processes(
                 return
             except (RuntimeError, OSError, EOFError) as error:
                 raise _worker_died(error) from error
+            if isinstance(made, ShardkitError):
+                raise made
             yield made
             del made
     finally:
@@ -94,11 +106,30 @@ class _Requested:
 
     maker: BatchMaker
 
-    def __getitem__(self, request: Request) -> Made:
+    def __getitem__(self, request: Request) -> Made | ShardkitError:
         from torch.utils.data import get_worker_info
 
         info = get_worker_info()
-        return _make(self.maker, request, f"worker process {info.id if info else 0}")
+        worker = f"worker process {info.id if info else 0}"
+        try:
+            made = _make(self.maker, request, worker)
+            if request.batch < (info.num_workers if info else 1):  # its first batch
+                _check_it_travels(made, worker)
+        except ShardkitError as error:
+            return error  # raised by torch it would come as forty lines of traceback
+        return made
+
+
+def _check_it_travels(made: Made, worker: str) -> None:
+    """Torch loses, and waits for ever for, what cannot be pickled."""
+    for name, value in map_tensors(made.batch, lambda tensor: None).items():
+        try:
+            ForkingPickler.dumps(value)
+        except Exception as error:
+            raise UsageError(
+                f"field {name!r} cannot be sent from a worker process: {error} ({worker}); return"
+                " tensors, or use worker_type='thread'"
+            ) from error
 
 
 def _unchanged(made: Any) -> Any:

@@ -43,12 +43,13 @@ def _column(values: Any) -> Any:
     if isinstance(values, np.ndarray):
         return torch.from_numpy(_own(values)) if _is_numeric(values) else list(values)
     if isinstance(values, torch.Tensor):
-        return values
+        return values.detach()  # one that needs a gradient cannot leave a worker process
     kinds = {type(value) for value in values}
     if kinds <= {memoryview, bytes, bytearray, type(None)}:
         return [None if value is None else bytes(value) for value in values]
-    if kinds == {torch.Tensor}:
-        return torch.stack(values) if _same_shape(values) else values
+    if kinds and all(issubclass(kind, torch.Tensor) for kind in kinds):
+        plain = [value.detach().as_subclass(torch.Tensor) for value in values]
+        return torch.stack(plain) if _same_shape(plain) else plain
     if kinds == {np.ndarray} and _same_shape(values) and _is_numeric(values[0]):
         return torch.from_numpy(_own(np.stack(values)))
     if kinds <= {np.ndarray, type(None)}:
@@ -62,7 +63,7 @@ def _column(values: Any) -> Any:
 def _one_buffer(name: str, values: Sequence[Any]) -> tuple[Any, Any]:
     import torch
 
-    if not all(isinstance(value, (memoryview, bytes, type(None))) for value in values):
+    if not all(isinstance(value, (memoryview, bytes, bytearray, type(None))) for value in values):
         raise UsageError(f"as_buffer: field {name!r} holds no bytes")
     sizes = [0 if value is None else len(value) for value in values]
     offsets = np.zeros(len(values) + 1, np.int64)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shardkit.errors import DataError, SampleError, TooManyRejectsError, UsageError
+from shardkit.errors import DataError, SampleError, ShardkitError, TooManyRejectsError, UsageError
 from shardkit.reading.batches import BatchPlan, Last
 from shardkit.reading.collate import Batch, collate
 from shardkit.reading.order import Epoch, Shuffle
@@ -139,7 +139,7 @@ class BatchMaker:
     ) -> tuple[dict[str, Any], tuple[float, float]]:
         """Columns of the rows, transformed; seconds of reading and of the transform."""
         started = time.perf_counter()
-        columns: dict[str, Any] = self.source.read(rows)
+        columns = self._read(rows)
         read = time.perf_counter()
         if draws is not None:
             samples = [
@@ -150,6 +150,19 @@ class BatchMaker:
             ]
             columns = columns_of(samples)
         return columns, (read - started, time.perf_counter() - read)
+
+    def _read(self, rows: Positions) -> dict[str, Any]:
+        try:
+            return self.source.read(rows)
+        except ShardkitError:
+            raise
+        # A source of the user's own raises anything; whatever it is, it names the rows.
+        except Exception as error:
+            where = where_is(self.source, int(rows[0]))
+            others = f" or one of the {len(rows) - 1} with it" if len(rows) > 1 else ""
+            raise SampleError(
+                f"{where}{others}: reading failed: {type(error).__name__}: {error}"
+            ) from error
 
     def _transformed(self, sample: Sample, draws: Draws, position: int, row: int) -> Sample:
         try:

@@ -11,10 +11,11 @@ import numpy as np
 import xxhash
 
 from shardkit.errors import UsageError
-from shardkit.reading.order import Order, Shuffle
+from shardkit.reading.order import Shuffle
 from shardkit.reading.permute import Positions, derive, permute
-from shardkit.reading.source import Source, check_source, fingerprint_of, where_is
+from shardkit.reading.source import Source, check_source, fingerprint_of, order_of, where_is
 from shardkit.reading.values import Column
+from shardkit.reading.whole import whole
 
 PERIOD = 4096
 """Positions after which the pattern of datasets repeats; weights are rounded to 1/PERIOD."""
@@ -47,6 +48,8 @@ def mix(
     Raises:
         UsageError: no datasets, an empty one, weights that do not fit.
     """
+    if not isinstance(datasets, Mapping):
+        raise UsageError(f"mix: give a dict, name -> dataset, got {type(datasets).__name__}")
     if not datasets:
         raise UsageError("mix: no datasets")
     for name, source in datasets.items():
@@ -60,7 +63,7 @@ def mix(
             raise UsageError(f"mix: length must be at least 1, got {length}")
     elif length not in ("first", "all"):
         raise UsageError(f"mix: length must be a number, 'first' or 'all', got {length!r}")
-    return Mix(dict(datasets), Pattern(quantise(shares), seed), length)
+    return Mix(dict(datasets), Pattern(quantise(shares), whole("seed", seed, None)), length)
 
 
 def _shares(datasets: Mapping[str, Source], weights: Mapping[str, float] | None) -> list[float]:
@@ -145,7 +148,7 @@ class Mix:
         self.pattern = pattern
         self._parts: list[Any] = list(datasets.values())
         self._starts = np.concatenate([[0], np.cumsum([len(part) for part in self._parts])])
-        self.length = _length(pattern, [len(part) for part in self._parts], length)
+        self.length = _length(pattern, [num_positions(part) for part in self._parts], length)
 
     def __len__(self) -> int:
         """Rows of all datasets together; an epoch has ``length`` positions."""
@@ -171,10 +174,16 @@ class Mix:
         which, inside = self._split(np.asarray(rows, np.int64))
         present = np.unique(which).tolist()
         read = {number: self._parts[number].read(inside[which == number]) for number in present}
-        if len(read) == 1:
-            return next(iter(read.values()))
-        names = dict.fromkeys(name for columns in read.values() for name in columns)
-        return {name: _merged(name, which, read) for name in names}
+        if len(self._parts) == 1:
+            return dict(read[0])
+        return {name: _merged(name, which, read) for name in self.fields}
+
+    @cached_property
+    def fields(self) -> list[str]:
+        """Of all datasets; where one does not say, those of its first row."""
+        first = np.zeros(1, np.int64)
+        names = [getattr(part, "fields", None) or part.read(first) for part in self._parts]
+        return list(dict.fromkeys(name for some in names for name in some))
 
     def advise(self, rows: Positions) -> None:
         which, inside = self._split(rows)
@@ -226,17 +235,23 @@ class MixOrder:
         return rows
 
     def _rows_of(self, number: int, counts: Positions) -> Positions:
-        size = len(self.mix._parts[number])
+        part = self.mix._parts[number]
+        size = num_positions(part)
         an_epoch = self.mix.pattern.samples_before(self.mix.length, number)
         rounds, places = np.divmod(counts + self.epoch * an_epoch, size)
         rows = np.empty_like(counts)
         seed = derive(self.seed, _PART, number)
         for turn in np.unique(rounds).tolist():
             here = rounds == turn
-            order = Order(size, self.shuffle, seed, turn, **self.options)
+            order = order_of(part, self.shuffle, seed, turn, **self.options)
             rows[here] = order.rows(places[here])
         rows += self.mix._starts[number]
         return rows
+
+
+def num_positions(source: Source) -> int:
+    """Of an epoch: its rows, or, of a mix within a mix, as many as that one says."""
+    return len(order_of(source, None, 0, 0))
 
 
 def _length(pattern: Pattern, sizes: list[int], length: Length) -> int:
@@ -246,8 +261,11 @@ def _length(pattern: Pattern, sizes: list[int], length: Length) -> int:
     return min(ends) if length == "first" else max(ends)
 
 
-def _merged(name: str, which: Positions, read: dict[int, dict[str, Column]]) -> list[Any]:
+def _merged(name: str, which: Positions, read: dict[int, dict[str, Column]]) -> Column:
     """One column from those of several datasets; None where a dataset lacks the field."""
+    if len(read) == 1:
+        columns = next(iter(read.values()))
+        return columns[name] if name in columns else [None] * len(which)
     values: list[Any] = [None] * len(which)
     for number, columns in read.items():
         if name in columns:

@@ -10,6 +10,7 @@ import numpy as np
 
 from shardkit.errors import UsageError
 from shardkit.reading.permute import MAX_ROWS, Positions, derive, permute, unpermute
+from shardkit.reading.whole import whole
 
 Shuffle = Literal["full", "block"] | None
 
@@ -45,6 +46,16 @@ def check_shuffle(shuffle: object) -> Shuffle:
         raise UsageError(f"shuffle must be 'full', 'block' or None, got {shuffle!r}") from error
 
 
+def check_order_options(taker: str, options: dict[str, int]) -> None:
+    """Raises UsageError for what is no option of an order."""
+    unknown = sorted(set(options) - {"block_rows", "window_blocks"})
+    if unknown:
+        hint = "; use last='drop' or 'pad'" if unknown[0] == "drop_last" else ""
+        raise UsageError(f"{taker} takes no option {unknown[0]!r}{hint}")
+    for name, value in options.items():
+        options[name] = whole(name, value, 1)
+
+
 @dataclass(frozen=True)
 class Order:
     """The order of one epoch of a dataset.
@@ -78,7 +89,10 @@ class Order:
         return self.num_rows
 
     def rows(self, positions: Positions) -> Positions:
-        """(B,) int64 rows at (B,) int64 positions, each in [0, num_rows)."""
+        """(B,) int64 rows at (B,) int64 positions, each in [0, num_rows). Raises IndexError."""
+        positions = np.asarray(positions, np.int64)
+        if len(positions) and not (positions.min() >= 0 and positions.max() < self.num_rows):
+            raise IndexError(f"a position is outside 0..{self.num_rows - 1}")
         if not len(positions) or self.shuffle is None:
             return positions
         if self.shuffle == "full":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from shardkit.errors import UsageError
+from shardkit.reading.whole import whole
 
 VERSION = 1
+MAX_EPOCHS = 2**62
 
 
 class Position:
@@ -17,39 +20,82 @@ class Position:
         epoch, position: what was last handed over ends before this position of this epoch.
     """
 
-    def __init__(self, seed: int, order: dict[str, Any], fingerprint: str) -> None:
+    def __init__(
+        self,
+        seed: int,
+        order: dict[str, Any],
+        fingerprint: str,
+        global_batch_size: int,
+        *,
+        is_of_worker: bool = False,
+    ) -> None:
         self.epoch = 0
         self.position = 0
+        self._global_batch_size = global_batch_size
+        self._is_loaded = False
+        self._is_of_worker = is_of_worker
         self._run = {"seed": seed, "order": order, "fingerprint": fingerprint}
 
     def set_epoch(self, epoch: int) -> None:
-        """To the beginning of an epoch, unless it is the one we are in."""
-        if not isinstance(epoch, int) or epoch < 0:
-            raise UsageError(f"epoch must be a whole number of at least 0, got {epoch!r}")
-        if epoch != self.epoch:
-            self.epoch, self.position = epoch, 0
+        """To the beginning of an epoch; or, if a state of that epoch was loaded, to its place."""
+        epoch = whole("epoch", epoch)
+        if self._is_loaded and epoch == self.epoch:
+            return
+        if self._is_loaded and self.position:
+            warnings.warn(
+                f"set_epoch({epoch}) forgets the loaded position {self.position} of epoch"
+                f" {self.epoch}: go on with range(loader.epoch, ...)",
+                stacklevel=3,
+            )
+        self.move(epoch, 0)
+
+    def move(self, epoch: int, position: int) -> None:
+        """What was handed over now ends here."""
+        self.epoch, self.position = epoch, position
+        self._is_loaded = False
 
     def state_dict(self) -> dict[str, Any]:
         """Small, JSON."""
-        return {"version": VERSION, "epoch": self.epoch, "position": self.position, **self._run}
+        return {
+            "version": VERSION,
+            "epoch": self.epoch,
+            "position": self.position,
+            "global_batch_size": self._global_batch_size,
+            **self._run,
+        }
 
     def load_state_dict(
         self, state: dict[str, Any], num_positions: Callable[[int], int] | None = None
     ) -> None:
         """``num_positions``: of an epoch. Raises UsageError for a state of another run, or none."""
         if not isinstance(state, dict) or state.get("version") != VERSION:
-            raise UsageError(f"no loader state of version {VERSION}: {str(state)[:100]}")
+            raise UsageError(
+                f"no loader state of version {VERSION}: {str(state)[:100]}; give what state_dict()"
+                " returned"
+            )
+        if "worker" in state and not self._is_of_worker:
+            raise UsageError("the state is of a Stream's worker, which a Loader cannot go on from")
         for name, ours in self._run.items():
             if state.get(name) != ours:
                 raise UsageError(
                     f"the state is of another run: its {name} is {state.get(name)!r}, here it is"
                     f" {ours!r}"
                 )
-        epoch, position = state.get("epoch"), state.get("position")
-        if not (isinstance(epoch, int) and isinstance(position, int) and min(epoch, position) >= 0):
-            raise UsageError(f"the state has epoch {epoch!r} and position {position!r}")
+        epoch = whole("epoch, of the state,", state.get("epoch"))
+        position = whole("position, of the state,", state.get("position"))
+        if epoch >= MAX_EPOCHS:
+            raise UsageError(f"the state has epoch {epoch}, at most {MAX_EPOCHS} are possible")
         if num_positions is not None and position > num_positions(epoch):
             raise UsageError(
                 f"position {position} is outside 0..{num_positions(epoch)} of epoch {epoch}"
             )
+        theirs = state.get("global_batch_size", self._global_batch_size)
+        if theirs != self._global_batch_size:
+            warnings.warn(
+                f"the state is of global batches of {theirs}, here they have"
+                f" {self._global_batch_size}: the samples that follow are the same, the batches"
+                " are not",
+                stacklevel=3,
+            )
         self.epoch, self.position = epoch, position
+        self._is_loaded = True

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from dataclasses import replace
 
 import numpy as np
 
 from shardkit.reading.batches import BatchPlan, Last
 from shardkit.reading.order import BLOCK_ROWS, WINDOW_BLOCKS, Order, Shuffle, check_shuffle
+from shardkit.reading.ranks import rank_and_world_size
+from shardkit.reading.whole import whole
 
 CHUNK_BATCHES = 64
 
@@ -17,7 +19,7 @@ class BatchSampler:
     """Lists of row numbers, for ``DataLoader(dataset, batch_sampler=...)``.
 
     Args:
-        num_rows: length of the dataset; or of any other map-style dataset.
+        num_rows: length of the dataset, or the dataset: any map-style one.
         batch_size: rows a batch, on each rank.
         shuffle, seed, rank, world_size, last: as of :class:`shardkit.Loader`.
 
@@ -27,31 +29,39 @@ class BatchSampler:
 
     def __init__(
         self,
-        num_rows: int,
+        num_rows: int | Sized,
         batch_size: int,
         *,
         shuffle: Shuffle | bool = None,
         seed: int = 0,
         block_rows: int = BLOCK_ROWS,
         window_blocks: int = WINDOW_BLOCKS,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         last: Last = "drop",
     ) -> None:
+        num_rows = len(num_rows) if isinstance(num_rows, Sized) else whole("num_rows", num_rows)
+        batch_size, seed = whole("batch_size", batch_size, 1), whole("seed", seed, None)
+        rank, world_size = rank_and_world_size(rank, world_size)
         self._plan = BatchPlan(num_rows, batch_size, rank, world_size, last)
         kind = check_shuffle(shuffle)
         self._order = Order(num_rows, kind, seed, 0, block_rows, window_blocks)
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that the next iteration runs."""
-        self.epoch = epoch
+        """The epoch that the next iteration runs; without it, each runs the next."""
+        self.epoch = whole("epoch", epoch)
+
+    def _begin(self) -> Order:
+        order = replace(self._order, epoch=self.epoch)
+        self.epoch += 1
+        return order
 
     def __len__(self) -> int:
         return len(self._plan)
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = replace(self._order, epoch=self.epoch)
+        order = self._begin()
         for batch in range(len(self._plan)):
             yield order.rows(self._plan.positions(batch)[0]).tolist()
 
@@ -60,11 +70,11 @@ class Sampler(BatchSampler):
     """Row numbers one by one, for ``DataLoader(dataset, sampler=...)``. Rank r has every
     ``world_size``-th, so that global batches are the same sets for any world size."""
 
-    def __init__(self, num_rows: int, **options: object) -> None:
+    def __init__(self, num_rows: int | Sized, **options: object) -> None:
         super().__init__(num_rows, 1, **options)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[int]:  # type: ignore[override]
-        order = replace(self._order, epoch=self.epoch)
+        order = self._begin()
         chunk = CHUNK_BATCHES
         for first in range(0, len(self._plan), chunk):
             batches = range(first, min(first + chunk, len(self._plan)))

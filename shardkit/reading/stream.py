@@ -13,10 +13,12 @@ from shardkit.errors import UsageError
 from shardkit.reading.batches import BatchPlan, Last
 from shardkit.reading.collate import Batch
 from shardkit.reading.maker import BatchMaker, OnError, Request
-from shardkit.reading.order import Shuffle, check_shuffle
+from shardkit.reading.order import Shuffle, check_order_options, check_shuffle
 from shardkit.reading.position import Position
+from shardkit.reading.ranks import rank_and_world_size
 from shardkit.reading.source import Source, check_source, fingerprint_of
 from shardkit.reading.transform import Randomised, Transform, draws_globally, first_samples
+from shardkit.reading.whole import whole
 
 MAX_WORKERS = 1024
 
@@ -31,8 +33,8 @@ class Stream(IterableDataset[Batch]):
     device copies and thread workers see :class:`shardkit.Loader`.
 
     Args:
-        source: a dataset or a mix. The others: as of :class:`shardkit.Loader`; rank and
-            world_size are those given.
+        source: a dataset or a mix. The others: as of :class:`shardkit.Loader`, but that
+            ``max_skips`` bounds the bad rows in a row, not those of an epoch.
 
     Raises:
         UsageError: options that make no sense.
@@ -46,16 +48,20 @@ class Stream(IterableDataset[Batch]):
         shuffle: Shuffle | bool = None,
         seed: int = 0,
         transform: Transform | None = None,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         last: Last = "drop",
         as_buffer: Sequence[str] = (),
         with_keys: bool = False,
         on_error: OnError = "fail",
+        max_skips: int = 100,
         readahead: int = 4,
         **order_options: int,
     ) -> None:
         check_source(source)
+        check_order_options("Stream", order_options)
+        batch_size, seed = whole("batch_size", batch_size, 1), whole("seed", seed, None)
+        rank, world_size = rank_and_world_size(rank, world_size)
         randomised = None
         if transform is not None:
             randomised = Randomised(transform, draws_globally(transform, first_samples(source)))
@@ -72,10 +78,13 @@ class Stream(IterableDataset[Batch]):
             with_keys=with_keys,
             readahead=readahead,
             on_error=on_error,
+            max_skips=whole("max_skips", max_skips),
             order_options=order_options,
         )
         order = {"shuffle": self._maker.shuffle, **order_options}
-        self._position = Position(seed, order, fingerprint_of(source))
+        self._position = Position(
+            seed, order, fingerprint_of(source), batch_size * world_size, is_of_worker=True
+        )
         # In shared memory, which workers see: the epoch that set_epoch chose, then for each worker
         # how many iterations it has begun since.
         self._shared = torch.zeros(1 + MAX_WORKERS, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
@@ -92,8 +101,7 @@ class Stream(IterableDataset[Batch]):
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next iteration; seen by workers that already run, too."""
-        if not isinstance(epoch, int) or epoch < 0:
-            raise UsageError(f"epoch must be a whole number of at least 0, got {epoch!r}")
+        epoch = whole("epoch", epoch)
         self._shared[1:] = 0
         self._shared[0] = epoch
 
@@ -101,10 +109,10 @@ class Stream(IterableDataset[Batch]):
         # Begins here, not at the first batch: a state may be asked for in between.
         worker, num_workers = _this_worker()
         epoch = self._begin(worker)
-        return self._batches(epoch, num_workers)
+        return self._batches(epoch, self._next, num_workers)
 
-    def _batches(self, epoch: int, num_workers: int) -> Iterator[Batch]:
-        for number in range(self._next, len(self._plan(epoch)), num_workers):
+    def _batches(self, epoch: int, first: int, num_workers: int) -> Iterator[Batch]:
+        for number in range(first, len(self._plan(epoch)), num_workers):
             made = self._maker.make(Request(epoch, 0, number))
             for message in made.skipped:
                 warnings.warn(f"replaced by the next good sample: {message}", stacklevel=2)
@@ -116,7 +124,7 @@ class Stream(IterableDataset[Batch]):
         if self._is_loaded:
             self._shared[1 + worker] = self._position.epoch - base
         else:
-            self._position.set_epoch(base + int(self._shared[1 + worker]))
+            self._position.move(base + int(self._shared[1 + worker]), 0)
             self._next = worker
         self._shared[1 + worker] += 1
         self._is_loaded = False
@@ -139,13 +147,19 @@ class Stream(IterableDataset[Batch]):
             UsageError: the state is of another run, or of another number of workers.
         """
         worker, num_workers = _this_worker()
-        self._position.load_state_dict(state)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # another batch size is refused below
+            self._position.load_state_dict(state)
         if (state.get("worker"), state.get("num_workers")) != (worker, num_workers):
             raise UsageError(
                 f"the state is of worker {state.get('worker')} of {state.get('num_workers')}, this"
                 f" is {worker} of {num_workers}: use as many workers, or shardkit.Loader"
             )
-        self._next = int(state["next"])
+        if state.get("global_batch_size") != self._maker.batch_size * self._maker.world_size:
+            raise UsageError(
+                f"the state is of global batches of {state.get('global_batch_size')}: use the same"
+            )
+        self._next = whole("next, of the state,", state.get("next"))
         self._is_loaded = True
 
 

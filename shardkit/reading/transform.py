@@ -90,12 +90,15 @@ PROBES = 3
 
 
 def first_samples(source: Source) -> list[Sample]:
-    """Some samples to try a transform on; none if they cannot be read."""
-    rows = np.arange(min(PROBES, len(source)), dtype=np.int64)
-    try:
-        return samples_of(source.read(rows), len(rows))
-    except ShardkitError:  # it is raised again by the batch they are in
-        return []
+    """Some samples to try a transform on: the first good ones, if there are any near the front."""
+    samples: list[Sample] = []
+    for row in range(min(10 * PROBES, len(source))):
+        if len(samples) < PROBES:
+            try:
+                samples += samples_of(source.read(np.array([row], np.int64)), 1)
+            except ShardkitError:  # it is raised again by the batch it is in
+                pass
+    return samples
 
 
 def draws_globally(transform: Transform, samples: list[Sample]) -> bool:
