@@ -123,7 +123,7 @@ def test_bench_runs_every_section(tmp_path: Path) -> None:
         assert f"\n{name}: " in out
         assert {row["name"].partition(",")[0] for row in rows} >= set(CONTAINERS)
         assert all(row["median_s"] > 0 and row["rounds"] == 1 for row in rows)
-        # Not all need be "warm": some kernels take idle pages back at any time, and the row says so.
+        # Not all need be "warm": some kernels take idle pages back, and the row says so.
         assert "cold" not in {row["cache"] for row in rows if name.startswith("read")}
     assert {row["reference"] for row in sections["pack-small"]} == {None, "tar cf"}
     assert {row["reference"] for row in sections["pack-large"]} == {None, "cp -r"}
