@@ -11,22 +11,14 @@ from typing import Any
 from shardkit.errors import UsageError
 from shardkit.loading.prefetch import CudaPrefetcher, has_cuda
 from shardkit.loading.skips import SkipCount
-from shardkit.loading.tensors import map_tensors
+from shardkit.loading.tensors import map_tensors, pinned
 from shardkit.loading.workers import WorkerType, make_batches
 from shardkit.reading.batches import Last
 from shardkit.reading.collate import Batch
 from shardkit.reading.maker import BatchMaker, Made, OnError, Request
-from shardkit.reading.order import Shuffle, check_order_options, check_shuffle
-from shardkit.reading.position import Position
-from shardkit.reading.ranks import rank_and_world_size
-from shardkit.reading.source import Source, check_source, fingerprint_of
-from shardkit.reading.transform import (
-    Randomised,
-    Transform,
-    check_draws,
-    draws_globally,
-    first_samples,
-)
+from shardkit.reading.order import Shuffle
+from shardkit.reading.source import Source
+from shardkit.reading.transform import Transform, refuse_in_threads
 from shardkit.reading.whole import whole
 
 
@@ -118,61 +110,54 @@ class Loader:
         readahead: int = 4,
         **order_options: int,
     ) -> None:
-        _check_options(worker_type, on_error)
-        check_order_options("Loader", order_options)
-        batch_size, seed = whole("batch_size", batch_size, 1), whole("seed", seed, None)
-        workers, prefetch = whole("workers", workers), whole("prefetch", prefetch, 1)
-        readahead, max_skips = whole("readahead", readahead), whole("max_skips", max_skips)
-        if with_keys and not hasattr(dataset, "keys"):
-            raise UsageError(f"with_keys: a {type(dataset).__name__} has no keys(rows)")
-        rank, world_size = rank_and_world_size(rank, world_size)
-        self.dataset = check_source(dataset)
-        self._maker = BatchMaker(
-            source=self.dataset,
-            batch_size=batch_size,
+        if worker_type not in ("process", "thread"):
+            raise UsageError(f"worker_type must be 'process' or 'thread', got {worker_type!r}")
+        self._workers = whole("workers", workers)
+        self._worker_type = worker_type
+        self._prefetch = whole("prefetch", prefetch, 1)
+        self._pin_memory = pin_memory and has_cuda()
+        self.dataset = dataset
+        self._maker = BatchMaker.checked(
+            "Loader",
+            dataset,
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            transform=transform,
             rank=rank,
             world_size=world_size,
-            shuffle=check_shuffle(shuffle),
-            seed=seed,
             last=last,
-            transform=_randomised(transform, self.dataset, workers, worker_type),
-            as_buffer=tuple(as_buffer),
+            as_buffer=as_buffer,
             with_keys=with_keys,
-            readahead=readahead,
             on_error=on_error,
             max_skips=max_skips,
-            order_options=order_options,
+            readahead=readahead,
+            order=order_options,
         )
-        self._workers = workers
-        self._worker_type = worker_type
-        self._prefetch = prefetch
-        self._pin_memory = pin_memory and has_cuda()
+        if workers and worker_type == "thread":
+            refuse_in_threads(self._maker.transform)
         self._prefetcher = None
         if device is not None:
             to_device = _on_batch(device_transform)
             self._prefetcher = CudaPrefetcher((), device, transform=to_device)
         elif device_transform is not None:
             raise UsageError("device_transform runs on a device: give device=, too")
-        self._skips = SkipCount(world_size, max_skips) if on_error == "skip" else None
-        order = {"shuffle": self._maker.shuffle, **order_options}
-        self._position = Position(
-            seed, order, fingerprint_of(self.dataset), batch_size * world_size
-        )
+        self._skips = None
+        if on_error == "skip":
+            self._skips = SkipCount(self._maker.world_size, self._maker.max_skips)
+        self._position = self._maker.position()
         self._is_started = False
         self._run_now: object = None
         self.stats = LoaderStats()
         if not len(self):
             raise UsageError(
                 f"{len(dataset)} samples do not fill one batch of {batch_size} on each of"
-                f" {world_size} ranks: make batch_size smaller, or use last='pad'"
+                f" {self._maker.world_size} ranks: make batch_size smaller, or use last='pad'"
             )
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank; fewer are left after a resume."""
-        return len(self._maker.plan(self._positions(self.epoch)))
-
-    def _positions(self, epoch: int) -> int:
-        return len(self._maker.order(epoch))
+        return len(self._maker.plan(self.epoch))
 
     # --- where it is ----------------------------------------------------------------------
 
@@ -199,7 +184,7 @@ class Loader:
         Raises:
             UsageError: the state is of another dataset, seed or shuffle.
         """
-        self._position.load_state_dict(state, self._positions)
+        self._position.load_state_dict(state, self._maker.num_positions)
         self._is_started = False
         self._run_now = None
 
@@ -231,45 +216,28 @@ class Loader:
         if one is None:
             return None
         if self._skips is not None:
-            self._skips.add(one.skipped)
+            self._skips.add(one)
         self.stats.add(one, time.perf_counter() - started)
         return one
 
     def _made(self, epoch: int, start: int) -> Generator[Made, None, None]:
-        num_batches = len(self._maker.plan(self._positions(epoch), start))
+        num_batches = len(self._maker.plan(epoch, start))
         requests = (Request(epoch, start, number) for number in range(num_batches))
         made = make_batches(self._maker, requests, self._worker_type, self._workers, self._prefetch)
         if self._skips is not None:
             self._skips.begin()
         if self._prefetcher is not None:
             return self._prefetcher.run(made)
-        return _pinned(made) if self._pin_memory else made
+        return _all_pinned(made) if self._pin_memory else made
 
 
-def _pinned(batches: Generator[Made, None, None]) -> Generator[Made, None, None]:
+def _all_pinned(batches: Generator[Made, None, None]) -> Generator[Made, None, None]:
     with closing(batches):
         for made in batches:
-            yield map_tensors(made, lambda tensor: tensor.pin_memory())
+            yield map_tensors(made, pinned)
 
 
 def _on_batch(transform: Callable[[Batch], Batch] | None) -> Callable[[Made], Made] | None:
     if transform is None:
         return None
     return lambda made: replace(made, batch=transform(made.batch))
-
-
-def _randomised(
-    transform: Transform | None, source: Source, workers: int, worker_type: WorkerType
-) -> Randomised | None:
-    if transform is None:
-        return None
-    is_global = draws_globally(transform, first_samples(source))
-    check_draws(is_global, worker_type if workers else "none")
-    return Randomised(transform, is_global)
-
-
-def _check_options(worker_type: str, on_error: str) -> None:
-    if worker_type not in ("process", "thread"):
-        raise UsageError(f"worker_type must be 'process' or 'thread', got {worker_type!r}")
-    if on_error not in ("fail", "skip"):
-        raise UsageError(f"on_error must be 'fail' or 'skip', got {on_error!r}")

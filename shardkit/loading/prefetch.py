@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardkit.errors import UsageError
-from shardkit.loading.tensors import map_tensors
+from shardkit.loading.tensors import map_tensors, pinned
 
 POLL_S = 0.1
 """How often a thread that waits for room looks whether it should end."""
@@ -129,13 +129,13 @@ def choose_device(device: Any) -> Any:
     import torch
 
     if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cuda" if has_cuda() else "cpu"
     try:
         chosen = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise UsageError(f"no such device: {device!r}") from error
     if chosen.type == "cuda":
-        if not torch.cuda.is_available():
+        if not has_cuda():
             raise UsageError("device 'cuda' asked for, but torch sees no CUDA device")
         if chosen.index is None:
             chosen = torch.device("cuda", torch.cuda.current_device())
@@ -182,11 +182,11 @@ class _Mover:
             return _Ready(self._transform(map_tensors(batch, lambda t: t.to(self._device))))
         if self._stream is None:
             self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        pinned = map_tensors(batch, _pinned)
+        in_pinned = map_tensors(batch, pinned)
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             started, arrived = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             started.record()
-            moved = map_tensors(pinned, lambda t: t.to(self._device, non_blocking=True))
+            moved = map_tensors(in_pinned, lambda t: t.to(self._device, non_blocking=True))
             moved = self._transform(moved)
             arrived.record()
         return _Ready(moved, started=started, arrived=arrived)
@@ -211,12 +211,6 @@ class _Mover:
             started, arrived = self._timed.pop(0)
             self._stats.copy_s += started.elapsed_time(arrived) / 1000
         return batch
-
-
-def _pinned(tensor: Any) -> Any:
-    if tensor.device.type != "cpu" or tensor.is_pinned():
-        return tensor
-    return tensor.pin_memory()
 
 
 def _fill(

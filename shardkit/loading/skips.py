@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import time
-import warnings
 from typing import Any
 
 from shardkit.errors import TooManyRejectsError
+from shardkit.reading.maker import Made
+from shardkit.reading.ranks import distributed
 
 CHECK_EVERY = 32
 """Batches between two exchanges of counts. All ranks fail at the same batch, none waits for one
@@ -37,11 +37,10 @@ class SkipCount:
         self._store = _store(self._world_size)
         self._run = next(_runs)  # the same on all ranks, which run the same loops
 
-    def add(self, skipped: list[str]) -> None:
-        """One batch more, in which these were replaced."""
-        for message in skipped:
-            warnings.warn(f"replaced by the next good sample: {message}", stacklevel=2)
-        self._count += len(skipped)
+    def add(self, made: Made) -> None:
+        """One batch more."""
+        made.warn_of_skipped()
+        self._count += len(made.skipped)
         self._batches += 1
         if self._store is None:
             self._check(self._count)
@@ -66,9 +65,7 @@ class SkipCount:
 
 def _store(world_size: int) -> Any:
     """torch.distributed's key-value store, if there are other ranks to share counts with."""
-    distributed = sys.modules.get("torch.distributed")
-    if world_size == 1 or distributed is None or not distributed.is_available():
+    module = distributed()
+    if world_size == 1 or module is None or module.get_world_size() != world_size:
         return None
-    if not distributed.is_initialized() or distributed.get_world_size() != world_size:
-        return None
-    return distributed.distributed_c10d._get_default_store()
+    return module.distributed_c10d._get_default_store()

@@ -30,6 +30,13 @@ def map_tensors(batch: Any, change: Callable[[Any], Any]) -> Any:
     return walk(batch)
 
 
+def pinned(tensor: Any) -> Any:
+    """In pinned memory, if it is the CPU's."""
+    if tensor.device.type != "cpu" or tensor.is_pinned():
+        return tensor
+    return tensor.pin_memory()
+
+
 def _rebuilt(value: Any, walk: Callable[[Any], Any]) -> Any:
     """A dataclass with the same type; its ``__init__`` might refuse or compute: it is not run."""
     out = object.__new__(type(value))

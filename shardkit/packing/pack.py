@@ -9,7 +9,6 @@ same call goes on and ends in the same bytes.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -31,7 +30,7 @@ from shardkit.packing.job import Job, JobContext
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.progress import Progress
-from shardkit.storage import atomic_write, file_size, os_errors, parse_size
+from shardkit.storage import as_path, atomic_write, file_size, os_errors, parse_size
 
 
 @dataclass(frozen=True)
@@ -109,10 +108,8 @@ def pack(
         made = PackOptions(to=to, shard_bytes=parse_size(shard_size), **options)
     except TypeError as error:
         raise UsageError(f"pack: {error}") from error
-    if not os.fspath(source):
-        raise UsageError("the source is an empty path; give the folder to pack")
     started = time.perf_counter()
-    src = Path(source)
+    src = as_path(source, "the source")
     opened = open_corpus(src, corpus, labels and Path(labels), text_field)
     target = Path(dest) if dest else default_dest(src, made.to)
     return run_pack(src, opened, target, made, started)

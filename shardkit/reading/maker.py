@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,12 +13,15 @@ import numpy as np
 from shardkit.errors import DataError, SampleError, ShardkitError, TooManyRejectsError, UsageError
 from shardkit.reading.batches import BatchPlan, Last
 from shardkit.reading.collate import Batch, collate
-from shardkit.reading.order import Epoch, Shuffle
+from shardkit.reading.order import Epoch, Shuffle, check_shuffle, order_options
 from shardkit.reading.permute import Positions
+from shardkit.reading.position import Position
+from shardkit.reading.ranks import rank_and_world_size
 from shardkit.reading.run import Run, keep
 from shardkit.reading.samples import Sample, columns_of, samples_of
-from shardkit.reading.source import Source, order_of, where_is
-from shardkit.reading.transform import Draws, Randomised
+from shardkit.reading.source import Source, check_source, fingerprint_of, order_of, where_is
+from shardkit.reading.transform import Draws, Randomised, Transform, randomised
+from shardkit.reading.whole import whole
 from shardkit.sample import KEY
 
 OnError = Literal["fail", "skip"]
@@ -50,6 +54,10 @@ class Made:
     skipped: list[str] = field(default_factory=list)
     seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
+    def warn_of_skipped(self) -> None:
+        for message in self.skipped:
+            warnings.warn(f"replaced by the next good sample: {message}", stacklevel=3)
+
 
 @dataclass(frozen=True)
 class BatchMaker:
@@ -77,20 +85,82 @@ class BatchMaker:
     order_options: dict[str, int] = field(default_factory=dict)
     _runs: dict[Any, Run] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    @classmethod
+    def checked(
+        cls,
+        taker: str,
+        source: Source,
+        batch_size: int,
+        *,
+        shuffle: Shuffle | bool,
+        seed: int,
+        transform: Transform | None,
+        rank: int | None,
+        world_size: int | None,
+        last: Last,
+        as_buffer: Sequence[str],
+        with_keys: bool,
+        on_error: OnError,
+        max_skips: int,
+        readahead: int,
+        order: dict[str, int],
+    ) -> BatchMaker:
+        """From what a user gave to a ``taker``. Raises UsageError for what makes no sense."""
+        if on_error not in ("fail", "skip"):
+            raise UsageError(f"on_error must be 'fail' or 'skip', got {on_error!r}")
+        check_source(source)
+        if with_keys and not hasattr(source, "keys"):
+            raise UsageError(f"with_keys: a {type(source).__name__} has no keys(rows)")
+        rank, world_size = rank_and_world_size(rank, world_size)
+        maker = cls(
+            source=source,
+            batch_size=whole("batch_size", batch_size, 1),
+            rank=rank,
+            world_size=world_size,
+            shuffle=check_shuffle(shuffle),
+            seed=whole("seed", seed, None),
+            last=last,
+            transform=None if transform is None else randomised(transform, source),
+            as_buffer=tuple(as_buffer),
+            with_keys=with_keys,
+            readahead=whole("readahead", readahead),
+            on_error=on_error,
+            max_skips=whole("max_skips", max_skips),
+            order_options=order_options(taker, order),
+        )
+        maker.plan(0)  # which checks the rest
+        return maker
+
     def order(self, epoch: int) -> Epoch:
         return order_of(self.source, self.shuffle, self.seed, epoch, **self.order_options)
 
-    def plan(self, num_positions: int, start: int = 0) -> BatchPlan:
+    def num_positions(self, epoch: int) -> int:
+        """In an epoch, of all ranks together."""
+        return len(self.order(epoch))
+
+    def plan(self, epoch: int, start: int = 0) -> BatchPlan:
+        """The batches that follow position ``start`` of an epoch."""
         return BatchPlan(
-            num_positions, self.batch_size, self.rank, self.world_size, self.last, start
+            self.num_positions(epoch), self.batch_size, self.rank, self.world_size, self.last, start
+        )
+
+    def position(self, *, is_of_worker: bool = False) -> Position:
+        """The beginning of a run."""
+        order = {"shuffle": self.shuffle, **self.order_options}
+        global_batch_size = self.batch_size * self.world_size
+        return Position(
+            self.seed,
+            order,
+            fingerprint_of(self.source),
+            global_batch_size,
+            is_of_worker=is_of_worker,
         )
 
     def run(self, epoch: int, start: int) -> Run:
-        """The batches that follow position ``start`` of an epoch."""
+        """The rows of :meth:`plan`."""
         run = self._runs.get((epoch, start))
         if run is None:
-            order = self.order(epoch)
-            run = Run(order, self.plan(len(order), start))
+            run = Run(self.order(epoch), self.plan(epoch, start))
             keep(self._runs, (epoch, start), run)
         return run
 

@@ -58,11 +58,10 @@ def mix(
         if not len(check_source(source)):
             raise UsageError(f"mix: dataset {name!r} is empty")
     shares = _shares(datasets, weights)
-    if isinstance(length, int) and not isinstance(length, bool):
-        if length < 1:
-            raise UsageError(f"mix: length must be at least 1, got {length}")
-    elif length not in ("first", "all"):
+    if isinstance(length, str) and length not in ("first", "all"):
         raise UsageError(f"mix: length must be a number, 'first' or 'all', got {length!r}")
+    if not isinstance(length, str):
+        length = whole("mix: length", length, 1)
     return Mix(dict(datasets), Pattern(quantise(shares), whole("seed", seed, None)), length)
 
 

@@ -46,14 +46,13 @@ def check_shuffle(shuffle: object) -> Shuffle:
         raise UsageError(f"shuffle must be 'full', 'block' or None, got {shuffle!r}") from error
 
 
-def check_order_options(taker: str, options: dict[str, int]) -> None:
-    """Raises UsageError for what is no option of an order."""
+def order_options(taker: str, options: dict[str, int]) -> dict[str, int]:
+    """Options of an order, checked. Raises UsageError for what is none."""
     unknown = sorted(set(options) - {"block_rows", "window_blocks"})
     if unknown:
         hint = "; use last='drop' or 'pad'" if unknown[0] == "drop_last" else ""
         raise UsageError(f"{taker} takes no option {unknown[0]!r}{hint}")
-    for name, value in options.items():
-        options[name] = whole(name, value, 1)
+    return {name: whole(name, value, 1) for name, value in options.items()}
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from shardkit.errors import UsageError
+from shardkit.reading.whole import whole
 
 
 def rank_and_world_size(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
@@ -13,22 +15,26 @@ def rank_and_world_size(rank: int | None = None, world_size: int | None = None) 
     RANK and WORLD_SIZE; else one rank alone.
 
     Raises:
-        UsageError: one without the other, or a rank that is not one of the world's.
+        UsageError: one without the other, or no whole numbers.
     """
     if (rank is None) != (world_size is None):
         raise UsageError("give rank and world_size together, or neither")
     if rank is None or world_size is None:
         rank, world_size = _of_torch() or _of_environment() or (0, 1)
-    if not 0 <= rank < world_size:
-        raise UsageError(f"rank must be in 0..world_size-1, got rank {rank} of {world_size}")
-    return rank, world_size
+    return whole("rank", rank), whole("world_size", world_size, 1)
+
+
+def distributed() -> Any | None:
+    """The module torch.distributed, if a process group was initialised."""
+    module = sys.modules.get("torch.distributed")
+    if module is None or not module.is_available() or not module.is_initialized():
+        return None
+    return module
 
 
 def _of_torch() -> tuple[int, int] | None:
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
-    return distributed.get_rank(), distributed.get_world_size()
+    module = distributed()
+    return None if module is None else (module.get_rank(), module.get_world_size())
 
 
 def _of_environment() -> tuple[int, int] | None:

@@ -10,14 +10,12 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from shardkit.errors import UsageError
-from shardkit.reading.batches import BatchPlan, Last
+from shardkit.reading.batches import Last
 from shardkit.reading.collate import Batch
 from shardkit.reading.maker import BatchMaker, OnError, Request
-from shardkit.reading.order import Shuffle, check_order_options, check_shuffle
-from shardkit.reading.position import Position
-from shardkit.reading.ranks import rank_and_world_size
-from shardkit.reading.source import Source, check_source, fingerprint_of
-from shardkit.reading.transform import Randomised, Transform, draws_globally, first_samples
+from shardkit.reading.order import Shuffle
+from shardkit.reading.source import Source
+from shardkit.reading.transform import Transform
 from shardkit.reading.whole import whole
 
 MAX_WORKERS = 1024
@@ -58,46 +56,33 @@ class Stream(IterableDataset[Batch]):
         readahead: int = 4,
         **order_options: int,
     ) -> None:
-        check_source(source)
-        check_order_options("Stream", order_options)
-        batch_size, seed = whole("batch_size", batch_size, 1), whole("seed", seed, None)
-        rank, world_size = rank_and_world_size(rank, world_size)
-        randomised = None
-        if transform is not None:
-            randomised = Randomised(transform, draws_globally(transform, first_samples(source)))
-        self._maker = BatchMaker(
-            source=source,
-            batch_size=batch_size,
+        self._maker = BatchMaker.checked(
+            "Stream",
+            source,
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            transform=transform,
             rank=rank,
             world_size=world_size,
-            shuffle=check_shuffle(shuffle),
-            seed=seed,
             last=last,
-            transform=randomised,
-            as_buffer=tuple(as_buffer),
+            as_buffer=as_buffer,
             with_keys=with_keys,
-            readahead=readahead,
             on_error=on_error,
-            max_skips=whole("max_skips", max_skips),
-            order_options=order_options,
+            max_skips=max_skips,
+            readahead=readahead,
+            order=order_options,
         )
-        order = {"shuffle": self._maker.shuffle, **order_options}
-        self._position = Position(
-            seed, order, fingerprint_of(source), batch_size * world_size, is_of_worker=True
-        )
+        self._position = self._maker.position(is_of_worker=True)
         # In shared memory, which workers see: the epoch that set_epoch chose, then for each worker
         # how many iterations it has begun since.
         self._shared = torch.zeros(1 + MAX_WORKERS, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
         self._next = 0
         self._is_loaded = False
-        self._plan(0)
 
     def __len__(self) -> int:
         """Batches of an epoch, of all workers together."""
-        return len(self._plan(0))
-
-    def _plan(self, epoch: int, start: int = 0) -> BatchPlan:
-        return self._maker.plan(len(self._maker.order(epoch)), start)
+        return len(self._maker.plan(0))
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next iteration; seen by workers that already run, too."""
@@ -112,10 +97,9 @@ class Stream(IterableDataset[Batch]):
         return self._batches(epoch, self._next, num_workers)
 
     def _batches(self, epoch: int, first: int, num_workers: int) -> Iterator[Batch]:
-        for number in range(first, len(self._plan(epoch)), num_workers):
+        for number in range(first, len(self._maker.plan(epoch)), num_workers):
             made = self._maker.make(Request(epoch, 0, number))
-            for message in made.skipped:
-                warnings.warn(f"replaced by the next good sample: {message}", stacklevel=2)
+            made.warn_of_skipped()
             self._next = number + num_workers
             yield made.batch
 
@@ -155,7 +139,7 @@ class Stream(IterableDataset[Batch]):
                 f"the state is of worker {state.get('worker')} of {state.get('num_workers')}, this"
                 f" is {worker} of {num_workers}: use as many workers, or shardkit.Loader"
             )
-        if state.get("global_batch_size") != self._maker.batch_size * self._maker.world_size:
+        if state.get("global_batch_size") != self._maker.plan(0).global_batch_size:
             raise UsageError(
                 f"the state is of global batches of {state.get('global_batch_size')}: use the same"
             )

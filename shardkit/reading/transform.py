@@ -30,8 +30,8 @@ _DRAWS = 3
 
 
 class Draws:
-    """Generators of one epoch. One a thread: they share a bit generator that is set anew for each
-    position (3 us, making one costs 10)."""
+    """Generators of one epoch, not to be shared by threads: they share a bit generator that is
+    set anew for each position (3 us, making one costs 10)."""
 
     def __init__(self, seed: int, epoch: int) -> None:
         self._key = derive(seed, epoch, _DRAWS)
@@ -117,9 +117,14 @@ def draws_globally(transform: Transform, samples: list[Sample]) -> bool:
         return _differ(before, _global_states())
 
 
-def check_draws(is_global: bool, worker_type: str) -> None:
-    """Raises UsageError for thread workers and a transform that draws globally."""
-    if is_global and worker_type == "thread":
+def randomised(transform: Transform, source: Source) -> Randomised:
+    """A transform, and how it draws."""
+    return Randomised(transform, draws_globally(transform, first_samples(source)))
+
+
+def refuse_in_threads(transform: Randomised | None) -> None:
+    """Raises UsageError for a transform that draws globally."""
+    if transform is not None and transform.is_global:
         raise UsageError(
             "the transform draws from the global random generators, which threads share with the"
             " training loop: give it a parameter named rng (a numpy Generator) and draw from that,"
