@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.encoding import BYTES, Encoding
-from shardkit.errors import ChecksumError, FormatError, IndexFileError
+from shardkit.errors import ChecksumError, FormatError, IndexFileError, UsageError
 from shardkit.formats import FORMATS, Format
 from shardkit.index import DatasetInfo, RowIndex, SplitInfo
 from shardkit.mapping import ANNOUNCE_BYTES, FileMaps, Warmth
@@ -61,6 +61,21 @@ def container_of(info: DatasetInfo) -> Format:
     return FORMATS[info.container]
 
 
+def offsets_of(sizes: Sequence[int] | Rows) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """(B + 1,) int64: where values of these sizes begin and end, laid end to end."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+def lay_out(values: Sequence[Value | None], offsets: Rows, out: memoryview) -> None:
+    """Copy values end to end into ``out``; ``offsets`` are :func:`offsets_of` their sizes."""
+    ends = offsets.tolist()
+    for value, start, end in zip(values, ends, ends[1:], strict=False):
+        if value is not None:
+            out[start:end] = value
+
+
 Columns = dict[str, list[Value | None]]
 
 
@@ -89,9 +104,10 @@ class ShardReader:
     def gather(self, rows: Rows) -> Gather:
         """Look rows up in the index. Raises IndexError for a row outside the split."""
         table = self.index.table
-        if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= len(table)):
+        # As unsigned, a negative row is a large one: one pass instead of two.
+        if len(rows) and int(rows.view(np.uint64).max()) >= len(table):
             raise IndexError(f"row outside 0..{len(table) - 1} of split {self._split.name}")
-        return Gather(rows, self.index.shard_of(rows), table[rows])
+        return Gather(rows, self.index.shard_of(rows), table.take(rows, axis=0))
 
     def maps(self, name: str) -> FileMaps:
         """The files that hold a field, by number of shard."""
@@ -200,6 +216,30 @@ class ShardReader:
                     f"{self.where(int(batch.rows[i]))}, field {name}: {error}"
                 ) from error
         return out
+
+    def copy(
+        self, batch: Gather, name: str, out: memoryview
+    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Copy canonical values end to end into ``out``, absent ones as empty.
+
+        Returns:
+            (B + 1,) int64: where each begins and ends.
+
+        Raises:
+            UsageError: they need more bytes than ``out`` has.
+            FormatError: as of :meth:`canonical`.
+        """
+        values = self.canonical(batch, name)
+        if name in self._plain:  # the index has their sizes, 64 times len() takes longer
+            offsets = offsets_of(np.maximum(self.places(batch, name)[1], 0))
+        else:
+            offsets = offsets_of([0 if value is None else len(value) for value in values])
+        if offsets[-1] > len(out):
+            raise UsageError(
+                f"out has {len(out)} bytes, these {len(values)} values need {offsets[-1]}"
+            )
+        lay_out(values, offsets, out)
+        return offsets
 
     def matches(self, batch: Gather) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Whether each sample's bytes are those that were packed.

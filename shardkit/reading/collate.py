@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import UsageError
+from shardkit.shards import lay_out, offsets_of
 
 Batch = dict[str, Any]
 
@@ -65,15 +66,9 @@ def _one_buffer(name: str, values: Sequence[Any]) -> tuple[Any, Any]:
 
     if not all(isinstance(value, (memoryview, bytes, bytearray, type(None))) for value in values):
         raise UsageError(f"as_buffer: field {name!r} holds no bytes")
-    sizes = [0 if value is None else len(value) for value in values]
-    offsets = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
+    offsets = offsets_of([0 if value is None else len(value) for value in values])
     out = np.empty(int(offsets[-1]), np.uint8)
-    view, at = out.data, 0
-    for value, size in zip(values, sizes, strict=True):
-        if size:
-            view[at : at + size] = value
-            at += size
+    lay_out(values, offsets, out.data)
     return torch.from_numpy(out), torch.from_numpy(offsets)
 
 

@@ -138,20 +138,7 @@ class Dataset:
         _choose_fields(self.info, [field])
         if out.dtype != np.uint8 or not out.flags.c_contiguous or not out.flags.writeable:
             raise UsageError(f"out must be contiguous, writable uint8, got {out.dtype}")
-        values = self.reader.canonical(self._gather(rows), field)
-        sizes = [0 if value is None else len(value) for value in values]
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(sizes, np.int64))])
-        if offsets[-1] > out.nbytes:
-            raise UsageError(
-                f"out has {out.nbytes} bytes, these {len(sizes)} values need {offsets[-1]}"
-            )
-        view = out.reshape(-1).data
-        at = 0
-        for value, size in zip(values, sizes, strict=True):
-            if value is not None:
-                view[at : at + size] = value
-            at += size
-        return offsets
+        return self.reader.copy(self._gather(rows), field, out.reshape(-1).data)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
         """One sample: its ``__key__`` and the fields it has, each a value of its own."""
