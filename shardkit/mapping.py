@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.advise import will_need
 from shardkit.errors import IndexFileError, ShardMissingError, StorageError
 from shardkit.storage import os_errors, show_path
 
@@ -20,8 +21,6 @@ Places = np.ndarray[Any, np.dtype[np.int64]]
 
 ANNOUNCE_BYTES = 16 << 10
 """Values from this size on are announced: below it the page faults cost less than the call."""
-
-_PAGE = mmap.PAGESIZE
 
 
 def map_file(path: Path, expected_bytes: int) -> mmap.mmap | bytes:
@@ -86,6 +85,7 @@ class FileMaps(dict[int, memoryview]):
         self._folder = folder
         self._names = names
         self._most = most
+        self._addresses = np.zeros(len(names), np.int64)
         self.sizes = np.array(sizes, np.int64)
 
     def __missing__(self, number: int) -> memoryview:
@@ -94,23 +94,34 @@ class FileMaps(dict[int, memoryview]):
             self.pop(next(iter(tuple(self)), number), None)
         path = self._folder / self._names[number]
         view = self[number] = memoryview(map_file(path, int(self.sizes[number])))
+        if len(view):
+            self._addresses[number] = np.frombuffer(view, np.uint8).ctypes.data
         return view
 
     def announce(self, numbers: Places, starts: Places, sizes: Places, at_least: int) -> None:
         """Tell the kernel that these ranges, which must lie inside, will be read soon.
 
-        Returns at once; does nothing on platforms without ``madvise``.
+        Returns at once; does nothing on platforms without ``madvise``. Neighbours that come after
+        one another are announced as one.
         """
-        if not hasattr(mmap, "MADV_WILLNEED"):
+        large = sizes >= at_least
+        if not large.any():
             return
-        aligned = starts // _PAGE * _PAGE
-        lengths = starts + sizes - aligned
-        for number, start, length, size in zip(
-            numbers.tolist(), aligned.tolist(), lengths.tolist(), sizes.tolist(), strict=True
-        ):
-            if size >= at_least:
-                mapped: Any = self[number].obj
-                mapped.madvise(mmap.MADV_WILLNEED, start, length)
+        numbers, starts, sizes = merged(numbers[large], starts[large], sizes[large])
+        opened = [self[number] for number in np.unique(numbers).tolist()]  # and not closed yet
+        will_need(self._addresses[numbers] + starts, sizes)
+        del opened
+
+
+def merged(numbers: Places, starts: Places, sizes: Places) -> tuple[Places, Places, Places]:
+    """One range for those that follow one another in a file with at most a page between."""
+    ends = starts + sizes
+    gaps = starts[1:] - ends[:-1]
+    is_first = np.ones(len(numbers), np.bool_)
+    is_first[1:] = (numbers[1:] != numbers[:-1]) | (gaps < 0) | (gaps > mmap.PAGESIZE)
+    firsts = np.flatnonzero(is_first)
+    lasts = np.append(firsts[1:], len(numbers)) - 1
+    return numbers[firsts], starts[firsts], ends[lasts] - starts[firsts]
 
 
 class Warmth:

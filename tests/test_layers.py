@@ -18,7 +18,7 @@ import shardkit
 ROOT = Path(shardkit.__file__).parent
 
 LAYERS = [
-    {"errors"},
+    {"errors", "advise"},
     {"sample", "storage"},
     {"encoding", "mapping"},
     {"index", "progress"},

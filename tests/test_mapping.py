@@ -1,0 +1,68 @@
+"""Announcing what will be read: which ranges, and that the kernel does fetch them."""
+
+from __future__ import annotations
+
+import mmap
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shardkit.advise
+from shardkit.mapping import FileMaps, merged
+from shardkit.measure.pagecache import evict, resident_fraction
+
+RANGES = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 200_000), st.integers(1, 50_000)), min_size=1
+)
+
+
+@given(RANGES)
+def test_merged_ranges_hold_what_was_asked_for_and_at_most_a_page_more_between(ranges):
+    columns = [np.array(column, np.int64) for column in zip(*ranges, strict=True)]
+    numbers, starts, sizes = (column.tolist() for column in merged(*columns))
+    for number, start, size in ranges:
+        assert any(
+            n == number and s <= start and start + size <= s + z
+            for n, s, z in zip(numbers, starts, sizes, strict=True)
+        )
+    assert len(numbers) <= len(ranges)
+    assert sum(sizes) <= sum(size for _, _, size in ranges) + mmap.PAGESIZE * len(ranges)
+
+
+def test_neighbours_become_one_range():
+    numbers, starts, sizes = merged(
+        np.array([0, 0, 0, 1, 1]),
+        np.array([0, 1000, 1000 + 500 + mmap.PAGESIZE, 9000, 0]),
+        np.array([1000, 500, 10, 5, 5]),
+    )
+    assert numbers.tolist() == [0, 1, 1]
+    assert starts.tolist() == [0, 9000, 0]
+    assert sizes.tolist() == [1510 + mmap.PAGESIZE, 5, 5]
+
+
+@pytest.mark.parametrize("way", ["all at once", "one by one"])
+def test_the_kernel_fetches_what_is_announced(tmp_path, monkeypatch, way):
+    if way == "one by one":
+        monkeypatch.setattr(shardkit.advise, "_all_at_once", lambda ranges: False)
+    size, num = 3 * mmap.PAGESIZE, 1500  # more ranges than one call takes
+    path = tmp_path / "file"
+    path.write_bytes(bytes(2 * size * num))
+    if evict(path) != 0.0:
+        pytest.skip("this file system's pages cannot be dropped")
+    maps = FileMaps(tmp_path, ["file"], [2 * size * num], 1)
+    starts = np.arange(num, dtype=np.int64) * 2 * size
+    maps.announce(np.zeros(num, np.int64), starts + 100, np.full(num, size - 200), 0)
+    deadline = time.monotonic() + 20
+    while (there := resident_fraction(path)) < 0.5 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert 0.5 <= there < 0.6  # every second half of the file, and no more
+
+
+def test_small_values_are_not_announced(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(bytes(100))
+    monkeypatch.setattr("shardkit.mapping.will_need", lambda *ranges: pytest.fail("announced"))
+    one = np.ones(1, np.int64)
+    FileMaps(tmp_path, ["file"], [100], 1).announce(0 * one, one, 10 * one, at_least=11)
