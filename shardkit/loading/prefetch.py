@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from shardkit.errors import UsageError
+from shardkit.loading.background import in_background
 from shardkit.loading.tensors import map_tensors, pinned
-
-POLL_S = 0.1
-"""How often a thread that waits for room looks whether it should end."""
 
 
 @dataclass
@@ -78,29 +75,15 @@ class CudaPrefetcher:
 
     def run(self, batches: Iterable[Any]) -> Generator[Any, None, None]:
         """Iterate over other batches, on the same stream."""
-        ready: queue.Queue[_Ready] = queue.Queue(self.depth)
-        stop = threading.Event()
-        filler = threading.Thread(
-            target=_fill, args=(batches, self._mover, ready, stop), name="shardkit-prefetch"
-        )
-        filler.daemon = True  # an interpreter that exits in mid-epoch should not wait for it
-        filler.start()
         self._state = None
-        try:
+        with closing(in_background(_moved(batches, self._mover), self.depth)) as ready:
             while (batch := self._next(ready)) is not _END:
                 yield batch
                 del batch
-        finally:
-            stop.set()
-            while filler.is_alive():  # it may wait for room
-                _drain(ready)
-                filler.join(POLL_S)
 
-    def _next(self, ready: queue.Queue[_Ready]) -> Any:
+    def _next(self, ready: Iterator[_Ready]) -> Any:
         started = time.perf_counter()
-        item = ready.get()
-        if item.error is not None:
-            raise item.error
+        item = next(ready)
         self._state = item.state
         if item.batch is _END:
             return _END
@@ -153,11 +136,10 @@ _END: Any = object()
 
 @dataclass(eq=False)
 class _Ready:
-    """A batch that may still be on its way to the device; or an error; or the end."""
+    """A batch that may still be on its way to the device; or the end."""
 
-    batch: Any = None
+    batch: Any
     state: Any = None
-    error: BaseException | None = None
     started: Any = None
     arrived: Any = None
 
@@ -213,44 +195,20 @@ class _Mover:
         return batch
 
 
-def _fill(
-    batches: Iterable[Any], mover: _Mover, ready: queue.Queue[_Ready], stop: threading.Event
-) -> None:
-    """The thread: from the iterable to the queue, until either ends."""
+def _moved(batches: Iterable[Any], mover: _Mover) -> Generator[_Ready, None, None]:
+    """In the thread: each batch on its way to the device, with the state after it; then the end."""
     state_of: Callable[[], Any] = getattr(batches, "state_dict", lambda: None)
-    iterator = None
+    iterator = iter(batches)
     try:
-        iterator = iter(batches)
-        for batch in iterator:
+        while (batch := next(iterator, _END)) is not _END:
             state = state_of()
             item = mover.move(batch)
             item.state = state
             del batch
-            if not _put(ready, item, stop):
-                return
+            yield item
             del item
-        _put(ready, _Ready(_END, state=state_of()), stop)
-    except BaseException as error:  # noqa: BLE001  it is raised again where the batch is awaited
-        _put(ready, _Ready(error=error), stop)
+        yield _Ready(_END, state=state_of())
     finally:
         close = getattr(iterator, "close", None)
         if close is not None:
             close()
-
-
-def _put(ready: queue.Queue[_Ready], item: _Ready, stop: threading.Event) -> bool:
-    while not stop.is_set():
-        try:
-            ready.put(item, timeout=POLL_S)
-        except queue.Full:
-            continue
-        return True
-    return False
-
-
-def _drain(ready: queue.Queue[_Ready]) -> None:
-    try:
-        while True:
-            ready.get_nowait()
-    except queue.Empty:
-        pass

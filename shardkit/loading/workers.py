@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections import deque
 from collections.abc import Generator, Iterable
@@ -11,6 +12,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, Literal
 
 from shardkit.errors import ShardkitError, StorageError, UsageError
+from shardkit.loading.background import in_background
 from shardkit.loading.tensors import map_tensors
 from shardkit.reading.maker import BatchMaker, Made, Request
 
@@ -65,39 +67,60 @@ def _in_threads(
 def _in_processes(
     maker: BatchMaker, requests: Iterable[Request], workers: int, ahead: int
 ) -> Batches:
-    import torch
-    from torch.utils.data import DataLoader
+    """Received in a thread: each tensor of a batch comes by a handshake over a socket, which
+    would cost the loop 1 ms."""
+    processes = _Processes(maker, requests, workers, ahead)
+    return in_background(processes, 1, give_up=processes.shut_down)
 
-    loader: DataLoader[Made | ShardkitError] = DataLoader(
-        _Requested(maker),  # type: ignore[arg-type]
-        batch_size=None,
-        sampler=requests,
-        collate_fn=_unchanged,
-        num_workers=workers,
-        prefetch_factor=ahead,
-        generator=torch.Generator(),  # else it draws a seed from the training loop's own
-    )
-    try:
-        batches = iter(loader)
-    except (AttributeError, TypeError) as error:  # only where workers are spawned, not forked
-        raise UsageError(
-            f"worker processes cannot be given this dataset or transform: {error}; define it at the"
-            " top of a module, or use worker_type='thread'"
-        ) from error
-    try:
-        while True:
-            try:
-                made = next(batches)
-            except StopIteration:
-                return
-            except (RuntimeError, OSError, EOFError) as error:
-                raise _worker_died(error) from error
-            if isinstance(made, ShardkitError):
-                raise made
-            yield made
-            del made
-    finally:
-        _shut_down(batches)
+
+class _Processes:
+    """Worker processes of torch's DataLoader; they start when it is iterated over, once."""
+
+    def __init__(
+        self, maker: BatchMaker, requests: Iterable[Request], workers: int, ahead: int
+    ) -> None:
+        import torch
+        from torch.utils.data import DataLoader
+
+        self._batches: Any = None
+        self._loader: DataLoader[Made | ShardkitError] = DataLoader(
+            _Requested(maker),  # type: ignore[arg-type]
+            batch_size=None,
+            sampler=requests,
+            collate_fn=_unchanged,
+            num_workers=workers,
+            worker_init_fn=_leave_interrupts,
+            prefetch_factor=ahead,
+            generator=torch.Generator(),  # else it draws a seed from the training loop's own
+        )
+
+    def __iter__(self) -> Batches:
+        try:
+            self._batches = iter(self._loader)
+        except (AttributeError, TypeError) as error:  # only where workers are spawned, not forked
+            raise UsageError(
+                f"worker processes cannot be given this dataset or transform: {error}; define it"
+                " at the top of a module, or use worker_type='thread'"
+            ) from error
+        try:
+            while True:
+                try:
+                    made = next(self._batches)
+                except StopIteration:
+                    return
+                except (RuntimeError, OSError, EOFError) as error:
+                    raise _worker_died(error) from error
+                if isinstance(made, ShardkitError):
+                    raise made
+                yield made
+                del made
+        finally:
+            self.shut_down()
+
+    def shut_down(self) -> None:
+        """End the workers now. Dropping the iterator would, but the traceback of an error holds
+        it, and a worker forked before that is collected complains as it drops its copy."""
+        getattr(self._batches, "_shutdown_workers", lambda: None)()
 
 
 @dataclass(frozen=True)
@@ -132,6 +155,11 @@ def _check_it_travels(made: Made, worker: str) -> None:
             ) from error
 
 
+def _leave_interrupts(worker: int) -> None:
+    """Ctrl-C on a terminal goes to all: the training process ends its workers itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _unchanged(made: Any) -> Any:
     return made
 
@@ -147,19 +175,6 @@ def _make(maker: BatchMaker, request: Request, worker: str) -> Made:
     except ShardkitError as error:
         where = f"batch {request.batch} after position {request.start} of epoch {request.epoch}"
         raise type(error)(f"{error} ({where}, {worker})") from error
-
-
-def _shut_down(batches: Any) -> None:
-    """End a DataLoader iterator's workers now. Dropping it would, but the traceback of an error
-    holds it, and a worker forked before that is collected complains as it drops its copy.
-
-    A worker that dies meanwhile makes torch's signal handler raise, wherever this thread is.
-    """
-    shut_down = getattr(batches, "_shutdown_workers", lambda: None)
-    try:
-        shut_down()
-    except RuntimeError:
-        shut_down()
 
 
 def _worker_died(error: Exception) -> Exception:
