@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  everybody's name for it
 
 import shardkit
+from shardkit.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,13 @@ class Run:
     def load(self) -> None:
         """By every rank, however many there are now."""
         state = torch.load(self.args.checkpoint, map_location="cpu", weights_only=True)
-        for name in STATEFUL:
-            getattr(self, name).load_state_dict(state[name])
+        try:
+            for name in STATEFUL:
+                getattr(self, name).load_state_dict(state[name])
+        except RuntimeError as error:
+            raise UsageError(
+                f"{self.args.checkpoint} holds another model: use its --width and dataset"
+            ) from error
         self.step = state["step"]
 
     def autocast(self) -> torch.autocast:
@@ -180,8 +186,10 @@ def evaluate(run: Run, val: shardkit.Loader) -> float:
 
 def start(args: argparse.Namespace, world: World) -> None:
     if args.global_batch_size % world.size:
-        raise SystemExit(f"{world.size} ranks do not divide a batch of {args.global_batch_size}")
+        raise UsageError(f"{world.size} ranks do not divide a batch of {args.global_batch_size}")
     dataset = shardkit.open(args.dataset)
+    if len(dataset) < args.global_batch_size:
+        raise UsageError(f"{len(dataset)} pictures: make --global-batch-size at most that")
     common: dict[str, Any] = {
         "batch_size": args.global_batch_size // world.size,
         "workers": args.workers,
@@ -197,7 +205,7 @@ def start(args: argparse.Namespace, world: World) -> None:
         val = shardkit.Loader(held_out, last="pad", transform=whole, **common)
     num_classes = len(dataset.classes or ()) or int(max(dataset.column("cls"))) + 1
     run = make_run(args, world, loader, num_classes)
-    if args.steps is None or run.step < args.steps:
+    if not is_done(run):
         train(run, wrapped(run), val)
         run.save()
 
@@ -216,8 +224,16 @@ def make_run(
     run = Run(args, world, model, optimizer, scaler, loader)
     if args.resume and args.checkpoint.exists():
         run.load()
-        world.say(f"{args.checkpoint}: going on after step {run.step}")
+        world.say(
+            f"{args.checkpoint}: {'done' if is_done(run) else 'going on'} after step {run.step}"
+        )
+    elif args.resume:
+        world.say(f"{args.checkpoint} is not there yet: beginning at step 0")
     return run
+
+
+def is_done(run: Run) -> bool:
+    return bool(run.step == run.args.steps or run.loader.epoch >= run.args.epochs)
 
 
 def wrapped(run: Run) -> nn.Module:
@@ -272,6 +288,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error(f"--checkpoint: no folder {args.checkpoint.parent}")
     if min(args.log_every, args.checkpoint_every) < 1:
         parser.error("--log-every and --checkpoint-every are at least 1")
+    if args.width < 8 or args.width % 8:
+        parser.error(f"--width is a multiple of 8, got {args.width}")
     return args
 
 

@@ -237,7 +237,8 @@ def test_resumed_losses_are_exact_wherever_it_stopped(
     first = train(script, capsys, *options, tmp_path / "run.pt", "--steps", stop)
     # Asked for as many steps as there were, it does nothing.
     again = [*options, tmp_path / "run.pt", "--resume"]
-    assert losses(train(script, capsys, *again, "--steps", stop)) == {}
+    said = train(script, capsys, *again, "--steps", stop)
+    assert said == f"{tmp_path / 'run.pt'}: done after step {stop}\n"
     rest = train(script, capsys, *again)
     assert losses(first) | losses(rest) == losses(whole)
     assert len(losses(rest)) == STEPS - stop
@@ -295,7 +296,8 @@ def test_fp16_scales_and_bf16_differs_a_little_from_fp32(
         (["{dataset}", "--resume"], 2, "--resume needs --checkpoint"),
         (["{dataset}", "--checkpoint", "no/such/run.pt"], 2, "no folder no/such"),
         (["{dataset}", "--log-every", "0"], 2, "at least 1"),
-        (["{dataset}", "--global-batch-size", "46"], 2, "45 samples do not fill one batch of 46"),
+        (["{dataset}", "--global-batch-size", "46"], 2, "45 pictures: make --global-batch-size at"),
+        (["{dataset}", "--width", "12"], 2, "--width is a multiple of 8, got 12"),
         (["{texts}"], 2, "UsageError: "),
     ],
 )
@@ -327,6 +329,18 @@ def test_a_checkpoint_of_another_dataset_is_refused(
         train(script, capsys, dataset, "--seed", 1, "--checkpoint", path, "--resume")
     assert stopped.value.code == 2
     assert "the state is of another run: its seed is 0, here it is 1" in capsys.readouterr().err
+
+
+def test_a_checkpoint_of_another_model_is_refused(
+    script: ModuleType, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.pt"
+    resume = ["--steps", 1, "--checkpoint", path, "--resume"]
+    assert "is not there yet: beginning at step 0" in train(script, capsys, dataset, *resume)
+    with pytest.raises(SystemExit) as stopped:
+        train(script, capsys, dataset, "--width", 16, "--checkpoint", path, "--resume")
+    assert stopped.value.code == 2
+    assert "holds another model: use its --width" in capsys.readouterr().err
 
 
 # --- crops --------------------------------------------------------------------------------
