@@ -60,8 +60,8 @@ class Loader:
         shuffle: ``"full"`` (or True), ``"block"`` (neighbours stay near: for slow disks), or None.
         seed: of the shuffle and of the transform's randomness.
         transform: ``sample -> sample``, both a dict of fields. One with a parameter named ``rng``
-            gets a numpy Generator keyed by (seed, epoch, position), see
-            :mod:`shardkit.reading.transform`.
+            gets a numpy Generator keyed by (seed, epoch, position); one with a method
+            ``batch(columns, keys)`` gets a whole batch. See :mod:`shardkit.reading.transform`.
         workers: threads or processes that make batches; 0 makes them in the loop's own thread.
         worker_type: ``"thread"``: no copies between processes; right where the work lets go of
             the GIL (reading, decoding). ``"process"``: where it is Python code.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from shardkit.reading.permute import Positions
 from shardkit.reading.position import Position
 from shardkit.reading.ranks import rank_and_world_size
 from shardkit.reading.run import Run, keep
-from shardkit.reading.samples import Sample, columns_of, samples_of
+from shardkit.reading.samples import columns_of, samples_of
 from shardkit.reading.source import Source, check_source, fingerprint_of, order_of, where_is
 from shardkit.reading.transform import Draws, Randomised, Transform, randomised
 from shardkit.reading.whole import whole
@@ -153,6 +154,7 @@ class BatchMaker:
             order,
             fingerprint_of(self.source),
             global_batch_size,
+            transform=None if self.transform is None else self.transform.state,
             is_of_worker=is_of_worker,
         )
 
@@ -212,13 +214,9 @@ class BatchMaker:
         columns = self._read(rows)
         read = time.perf_counter()
         if draws is not None:
-            samples = [
-                self._transformed(sample, draws, position, row)
-                for sample, position, row in zip(
-                    samples_of(columns, len(rows)), positions.tolist(), rows.tolist(), strict=True
-                )
-            ]
-            columns = columns_of(samples)
+            is_batched = self.transform.takes_batches  # type: ignore[union-attr]
+            transformed = self._transformed_batch if is_batched else self._transformed_each
+            columns = transformed(columns, rows, positions, draws)
         return columns, (read - started, time.perf_counter() - read)
 
     def _read(self, rows: Positions) -> dict[str, Any]:
@@ -228,28 +226,44 @@ class BatchMaker:
             raise
         # A source of the user's own raises anything; whatever it is, it names the rows.
         except Exception as error:
-            where = where_is(self.source, int(rows[0]))
-            others = f" or one of the {len(rows) - 1} with it" if len(rows) > 1 else ""
+            where = self._one_of(rows.tolist())
             raise SampleError(
-                f"{where}{others}: reading failed: {type(error).__name__}: {error}"
+                f"{where}: reading failed: {type(error).__name__}: {error}"
             ) from error
 
-    def _transformed(self, sample: Sample, draws: Draws, position: int, row: int) -> Sample:
+    def _transformed_each(
+        self, columns: dict[str, Any], rows: Positions, positions: Positions, draws: Draws
+    ) -> dict[str, Any]:
+        samples = samples_of(columns, len(rows))
+        out = []
+        for sample, position, row in zip(samples, positions.tolist(), rows.tolist(), strict=True):
+            with self._named(row):
+                out.append(_fields(self.transform(sample, draws, position)))  # type: ignore[misc]
+        return columns_of(out)
+
+    def _transformed_batch(
+        self, columns: dict[str, Any], rows: Positions, positions: Positions, draws: Draws
+    ) -> dict[str, Any]:
+        with self._named(*rows.tolist()):
+            return _fields(self.transform.batch(columns, draws, positions))  # type: ignore[union-attr]
+
+    @contextmanager
+    def _named(self, *rows: int) -> Iterator[None]:
+        """A user's code raises anything; whatever it is, it names the sample."""
         try:
-            out = self.transform(sample, draws, position)  # type: ignore[misc]
+            yield
         except UsageError:
             raise
-        # A user's code raises anything; whatever it is, it names the sample.
         except Exception as error:
+            slot = getattr(error, "slot", None)
+            where = self._one_of(rows if slot is None else [rows[slot]])
             raise SampleError(
-                f"{where_is(self.source, row)}: the transform failed:"
-                f" {type(error).__name__}: {error}"
+                f"{where}: the transform failed: {type(error).__name__}: {error}"
             ) from error
-        if not isinstance(out, dict):
-            raise UsageError(
-                f"the transform must return a dict of fields, got {type(out).__name__}"
-            )
-        return out
+
+    def _one_of(self, rows: Sequence[int]) -> str:
+        others = f" or one of the {len(rows) - 1} with it" if len(rows) > 1 else ""
+        return where_is(self.source, rows[0]) + others
 
     def _good_rows(
         self, order: Epoch, positions: Positions, draws: Draws | None
@@ -275,3 +289,9 @@ class BatchMaker:
             f"{len(skipped)} samples could not be used, max_skips={self.max_skips}; the last:"
             f" {skipped[-1]}"
         )
+
+
+def _fields(out: Any) -> dict[str, Any]:
+    if not isinstance(out, dict):
+        raise UsageError(f"the transform must return a dict of fields, got {type(out).__name__}")
+    return out

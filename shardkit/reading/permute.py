@@ -38,6 +38,13 @@ def derive(key: int, *more: int) -> int:
     return int(mix64(state)[0])
 
 
+def derive_each(key: int, numbers: Positions) -> Numbers:
+    """(B,) uint64: :func:`derive` of a key with each of (B,) numbers."""
+    with np.errstate(over="ignore"):
+        first = mix64(np.array([key], np.uint64) + np.uint64(_GOLDEN))
+        return mix64(first + numbers.astype(np.uint64))
+
+
 def permute(positions: Positions, size: int, key: int) -> Positions:
     """Where each position goes in the shuffle of ``range(size)`` that ``key`` chooses.
 

@@ -27,11 +27,13 @@ class Position:
         fingerprint: str,
         global_batch_size: int,
         *,
+        transform: str | None = None,
         is_of_worker: bool = False,
     ) -> None:
         self.epoch = 0
         self.position = 0
         self._global_batch_size = global_batch_size
+        self._transform = transform
         self._is_loaded = False
         self._is_of_worker = is_of_worker
         self._run = {"seed": seed, "order": order, "fingerprint": fingerprint}
@@ -62,6 +64,7 @@ class Position:
             "position": self.position,
             "global_batch_size": self._global_batch_size,
             **self._run,
+            **({"transform": self._transform} if self._transform else {}),
         }
 
     def load_state_dict(
@@ -95,6 +98,12 @@ class Position:
                 f"the state is of global batches of {theirs}, here they have"
                 f" {self._global_batch_size}: the samples that follow are the same, the batches"
                 " are not",
+                stacklevel=3,
+            )
+        if state.get("transform", self._transform) != self._transform:
+            warnings.warn(
+                f"the state's samples were made by {state['transform']}, here it is"
+                f" {self._transform}: they may differ by a rounding",
                 stacklevel=3,
             )
         self.epoch, self.position = epoch, position

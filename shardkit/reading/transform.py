@@ -2,7 +2,9 @@
 
 Randomness is keyed by (seed, epoch, position): a sample gets the same crop in whichever process
 it is decoded, on whichever rank, before or after a resume. A transform with a parameter named
-``rng`` gets a :class:`numpy.random.Generator`. One that draws from Python's, numpy's or torch's
+``rng`` gets a :class:`numpy.random.Generator`. One with a method ``batch(columns, keys)``, as
+:func:`shardkit.images.train` makes, gets a whole batch at once, and 64 bits for each sample to
+draw from. One that draws from Python's, numpy's or torch's
 *global* generators instead (as torchvision's do) is noticed on its first sample; those are then
 seeded around each call. Threads share the global generators with the training loop, whose dropout
 that would rewind: thread workers refuse such a transform.
@@ -20,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import ShardkitError, UsageError
-from shardkit.reading.permute import derive
+from shardkit.reading.permute import Numbers, Positions, derive, derive_each
 from shardkit.reading.samples import Sample, samples_of
 from shardkit.reading.source import Source
 
@@ -49,9 +51,9 @@ class Draws:
         self._bits.state = self._state
         return self._generator
 
-    def seed_at(self, position: int) -> int:
-        """64 bits to seed other generators with."""
-        return derive(self._key, position)
+    def keys(self, positions: Positions) -> Numbers:
+        """(B,) uint64 for (B,) positions: 64 bits each, to draw from or to seed generators with."""
+        return derive_each(self._key, positions)
 
 
 def takes_rng(transform: Transform) -> bool:
@@ -66,7 +68,7 @@ class Randomised:
     """A transform and how it draws. Pickles if the transform does.
 
     Args:
-        transform: ``sample -> value`` or ``(sample, rng=) -> value``.
+        transform: ``sample -> value`` or ``(sample, rng=) -> value``; or with a method ``batch``.
         is_global: whether it draws from the global generators, see :func:`draws_globally`.
     """
 
@@ -75,12 +77,26 @@ class Randomised:
         self.is_global = is_global
         self._takes_rng = takes_rng(transform)
 
+    @property
+    def takes_batches(self) -> bool:
+        return hasattr(self.transform, "batch")
+
+    @property
+    def state(self) -> str | None:
+        """What the transform says of itself that a resumed run should have the same of."""
+        state = getattr(self.transform, "state", None)
+        return state if isinstance(state, str) else None
+
+    def batch(self, columns: dict[str, Any], draws: Draws, positions: Positions) -> Any:
+        """A whole batch, if the transform takes such."""
+        return self.transform.batch(columns, draws.keys(positions))  # type: ignore[attr-defined]
+
     def __call__(self, sample: Sample, draws: Draws, position: int) -> Any:
         if self._takes_rng:
             return self.transform(sample, rng=draws.at(position))
         if self.is_global:
             with global_generators():
-                _seed_globals(draws.seed_at(position))
+                _seed_globals(int(draws.keys(np.array([position]))[0]))
                 return self.transform(sample)
         return self.transform(sample)
 
@@ -106,8 +122,6 @@ def draws_globally(transform: Transform, samples: list[Sample]) -> bool:
 
     What it raises is left for the batch in which it matters.
     """
-    if takes_rng(transform):
-        return False
     with global_generators() as before:
         for sample in samples:
             try:
@@ -119,7 +133,9 @@ def draws_globally(transform: Transform, samples: list[Sample]) -> bool:
 
 def randomised(transform: Transform, source: Source) -> Randomised:
     """A transform, and how it draws."""
-    return Randomised(transform, draws_globally(transform, first_samples(source)))
+    is_known = takes_rng(transform) or hasattr(transform, "batch")
+    is_global = not is_known and draws_globally(transform, first_samples(source))
+    return Randomised(transform, is_global)
 
 
 def refuse_in_threads(transform: Randomised | None) -> None:

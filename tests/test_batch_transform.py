@@ -1,0 +1,114 @@
+"""Transforms that take a whole batch: keys by position, errors that name the sample."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_images
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shardkit
+from shardkit import Loader
+from shardkit.errors import SampleError, UsageError
+from shardkit.reading.permute import derive, derive_each
+
+
+class Keyed:
+    """Gives the keys back. ``bad``: the label of samples it cannot use."""
+
+    def __init__(self, state: str = "v1", bad: int | None = None) -> None:
+        self.state = state
+        self.bad = bad
+
+    def batch(self, columns: dict[str, Any], keys: Any) -> dict[str, Any]:
+        for slot, label in enumerate(columns["cls"]):
+            if label == self.bad:
+                error = ValueError("no good")
+                error.slot = slot  # type: ignore[attr-defined]
+                raise error
+        return {"key": keys.view(np.int64), "cls": columns["cls"]}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> shardkit.Dataset:
+    root: Path = tmp_path_factory.mktemp("keyed")
+    make_images(root / "source", per_class=9, classes=3)
+    return shardkit.open(shardkit.pack(root / "source", root / "packed", to="npy").dest)
+
+
+def batches(loader: Any) -> list[tuple[list[int], list[int]]]:
+    return [(batch["key"].tolist(), batch["cls"].tolist()) for batch in loader]
+
+
+@given(st.integers(0, 2**64 - 1), st.lists(st.integers(0, 2**60), min_size=1))
+def test_keys_are_derived_alike_one_by_one_and_together(key, numbers):
+    together = derive_each(key, np.array(numbers, np.int64)).tolist()
+    assert together == [derive(key, number) for number in numbers]
+
+
+def test_keys_depend_on_seed_epoch_and_position_alone(dataset: shardkit.Dataset) -> None:
+    options: dict[str, Any] = {"shuffle": "full", "seed": 5, "transform": Keyed()}
+    whole = batches(Loader(dataset, 4, workers=0, **options))
+    keys = [key for some, _ in whole for key in some]
+    assert len(set(keys)) == len(keys) == 24
+    for workers, kind in ((3, "thread"), (2, "process")):
+        assert batches(Loader(dataset, 4, workers=workers, worker_type=kind, **options)) == whole
+    ranks = [
+        batches(Loader(dataset, 2, rank=rank, world_size=2, workers=0, **options))
+        for rank in (0, 1)
+    ]
+    joined = [(a[0] + b[0], a[1] + b[1]) for a, b in zip(*ranks, strict=True)]
+    assert joined == whole
+    loader = Loader(dataset, 4, workers=1, **options)
+    received = iter(loader)
+    assert (next(received)["key"].tolist(), next(received)["key"].tolist()) == (keys[:4], keys[4:8])
+    resumed = Loader(dataset, 4, workers=0, **options)
+    resumed.load_state_dict(loader.state_dict())
+    received.close()  # type: ignore[attr-defined]
+    assert batches(resumed) == whole[2:]
+    assert batches(resumed) != whole  # the next epoch draws anew
+    stream = torch.utils.data.DataLoader(dataset.stream(4, **options), batch_size=None)
+    assert batches(stream) == whole
+
+
+def test_an_error_names_the_sample_in_its_slot(dataset: shardkit.Dataset) -> None:
+    first = dataset.column("cls").tolist().index(2)
+    loader = Loader(dataset, 27, workers=0, transform=Keyed(bad=2))
+    with pytest.raises(SampleError, match=rf"\(row {first}, .*failed: ValueError: no good"):
+        next(iter(loader))
+
+
+def test_bad_slots_are_replaced_one_by_one(dataset: shardkit.Dataset) -> None:
+    loader = Loader(dataset, 27, workers=0, transform=Keyed(bad=2), on_error="skip", shuffle="full")
+    with pytest.warns(UserWarning, match="no good"):
+        ((keys, labels),) = batches(loader)
+    assert 2 not in labels
+    assert loader.stats.skipped >= 9
+    good = batches(Loader(dataset, 27, workers=0, transform=Keyed(), shuffle="full"))
+    assert keys == good[0][0]  # a position keeps its key, whichever row stands there
+
+
+def test_what_is_no_dict_is_refused(dataset: shardkit.Dataset) -> None:
+    transform = Keyed()
+    transform.batch = lambda columns, keys: keys  # type: ignore[method-assign]
+    with pytest.raises(UsageError, match="must return a dict of fields, got ndarray"):
+        next(iter(Loader(dataset, 4, workers=0, transform=transform)))
+
+
+def test_resuming_with_another_decoder_warns(dataset: shardkit.Dataset) -> None:
+    saved = Loader(dataset, 4, transform=Keyed("kernel 1")).state_dict()
+    assert saved["transform"] == "kernel 1"
+    other = Loader(dataset, 4, transform=Keyed("pillow 12"))
+    said = re.escape("made by kernel 1, here it is pillow 12: they may differ by a rounding")
+    with pytest.warns(UserWarning, match=said):
+        other.load_state_dict(saved)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Loader(dataset, 4, transform=Keyed("kernel 1")).load_state_dict(saved)
