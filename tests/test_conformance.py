@@ -159,13 +159,18 @@ class TestReading:
     def test_verify_on_read(self, ds: shardkit.Dataset) -> None:
         checked = shardkit.open(ds.path, verify=True)
         assert checked.read(range(len(checked)))["cls"].tolist() == ds.column("cls").tolist()
-        jpg = bytes(ds[3]["jpg"])
-        shard = next(p for p in sorted(ds.path.glob("train-*")) if jpg in p.read_bytes())
-        data = bytearray(shard.read_bytes())
-        data[data.index(jpg) + 40] ^= 1
-        shard.write_bytes(data)
+        damage_picture(ds, 3)
         with pytest.raises(ChecksumError, match=r"class0/img.003"):
             shardkit.open(ds.path, verify=True).read([3])
+
+
+def damage_picture(ds: shardkit.Dataset, row: int) -> None:
+    """Flip a bit of it in its shard."""
+    jpg = bytes(ds[row]["jpg"])
+    shard = next(p for p in sorted(ds.path.glob("train-*")) if jpg in p.read_bytes())
+    data = bytearray(shard.read_bytes())
+    data[data.index(jpg) + 40] ^= 1
+    shard.write_bytes(data)
 
 
 @pytest.mark.parametrize("decode", [True, False])
@@ -332,11 +337,7 @@ def test_foreign_tars_with_repeated_keys_do_not_convert(tmp_path: Path) -> None:
 def test_damage_is_neither_converted_nor_unpacked(container: str, tmp_path: Path) -> None:
     shardkit.pack(make_images(tmp_path / "in", 2), tmp_path / "packed", to=container, workers=0)
     ds = shardkit.open(tmp_path / "packed")
-    jpg = bytes(ds[3]["jpg"])
-    shard = next(p for p in sorted(ds.path.glob("train-*")) if jpg in p.read_bytes())
-    data = bytearray(shard.read_bytes())
-    data[data.index(jpg) + 40] ^= 1
-    shard.write_bytes(data)
+    damage_picture(ds, 3)
     with pytest.raises(ChecksumError, match=r"class1/img\.001"):
         shardkit.convert(tmp_path / "packed", tmp_path / "other", to="npy", workers=0)
     with pytest.raises(ChecksumError):
