@@ -62,7 +62,8 @@ def source(
             :class:`shardkit.Loader`.
         fields: one an output. ``"jpg;png"`` is the first of these that a sample has; ``"__key__"``
             its key; ``"valid"``, with ``last="pad"``, whether it is no padding. Default: the
-            pictures, of whatever kinds there are, then ``cls`` if there is one.
+            pictures, of whatever kinds there are, then ``cls`` if there is one. What else the
+            dataset has is read, too: open it with ``fields=`` to leave that out.
         missing: a sample without a field is an error (``"fail"``), or has an array of no bytes
             (``"empty"``); without its ``cls`` it is always an error.
 
