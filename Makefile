@@ -16,19 +16,26 @@ else
 PIL := pillow
 endif
 
+# Reading needs neither torch nor pillow-simd, so this environment does without.
+DALI ?= nvidia-dali-cuda130==2.4.0
+DALI_VENV ?= .venv-dali
+
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test check bench clean needs-test
+.PHONY: help demo test test-dali check bench clean needs-test
 .NOTPARALLEL:
 
 help: ## say what there is
-	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):[^#]*## /make \1\t/p' Makefile | expand -t 16
 
 demo: $(READY) ## pack some thousand pictures into all four formats and time reading them
 	$(BIN)/python scripts/demo.py
 
 test: needs-test $(READY) ## run the tests
 	$(BIN)/python -m pytest
+
+test-dali: $(DALI_VENV)/.ready ## run the tests that need NVIDIA DALI, on the CPU
+	$(DALI_VENV)/bin/python -m pytest tests/test_with_dali.py
 
 check: $(READY) ## lint, formatting, types
 	$(BIN)/ruff check .
@@ -39,8 +46,8 @@ bench: $(READY) ## time packing, reading and feeding against tar, cp, fio and ba
 	$(BIN)/python scripts/bench_pack_read.py $(BENCH)
 	$(BIN)/python scripts/bench_feed.py $(BENCH)
 
-clean: ## remove everything these targets made, the environment too
-	rm -rf $(VENV) demo bench-data build dist *.egg-info
+clean: ## remove everything these targets made, the environments too
+	rm -rf $(VENV) $(DALI_VENV) demo bench-data build dist *.egg-info
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find shardkit scripts tests -name __pycache__ -prune -exec rm -rf {} +
 
@@ -57,4 +64,11 @@ ifeq ($(PIL),simd)
 	CC='$(PIL_CC)' $(PIP) --no-cache-dir pillow-simd
 endif
 	$(PIP) -e '.[$(PIL),dev]'
+	@touch $@
+
+$(DALI_VENV)/.ready: pyproject.toml
+	@echo "Making the environment in $(DALI_VENV): DALI is 300 MB to download."
+	$(PYTHON) -m venv $(DALI_VENV)
+	$(DALI_VENV)/bin/python -m pip install -qq --disable-pip-version-check '$(DALI)' \
+	  numpy lmdb h5py click tqdm xxhash pillow pytest pytest-randomly hypothesis
 	@touch $@

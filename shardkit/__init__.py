@@ -31,9 +31,10 @@ _HOME = {
     "ShardkitError": "shardkit.errors",
 }
 
-__all__ = ["__version__", "errors", "readers", *_HOME]
+__all__ = ["__version__", "dali", "errors", "readers", *_HOME]
 
 if TYPE_CHECKING:
+    from shardkit import dali as dali
     from shardkit import errors as errors
     from shardkit import readers as readers
     from shardkit.errors import ShardkitError as ShardkitError
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("errors", "readers"):
+    if name in ("dali", "errors", "readers"):
         return import_module(f"shardkit.{name}")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)

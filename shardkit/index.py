@@ -46,6 +46,9 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 SHARD_FILE = re.compile(r"[A-Za-z0-9_.-]{1,64}-\d{5,}\.[A-Za-z0-9_.-]{0,99}\b(lmdb|h5|tar|npy)")
 """What a file of a shard may be called; nothing else in the folder of a dataset is called so."""
 
+DALI_INDEX = re.compile(r"(.+)-\d{5,}\.idx")
+"""What DALI's index of a shard is called; others may make such files, too."""
+
 _HEADER_ALIGN = 64
 _SEAL = ',\n "xxh3": "%016x"\n}\n'
 _SEAL_BYTES = len(_SEAL % 0)
@@ -242,8 +245,8 @@ def is_shard_file(split: str, shard: int, name: object) -> bool:
     """Whether a file of this name may belong to that shard."""
     return (
         isinstance(name, str)
-        and name.startswith(f"{split}-{shard:05d}.")
-        and SHARD_FILE.fullmatch(name) is not None
+        and name.startswith(stem := f"{split}-{shard:05d}.")
+        and (SHARD_FILE.fullmatch(name) is not None or name == f"{stem}idx")
     )
 
 

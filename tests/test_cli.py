@@ -330,7 +330,8 @@ def test_options_are_those_of_python(name: str) -> None:
     if name == "pack":
         python |= {key: default for key, default in own.items() if key != "shard_bytes"}
     if name == "convert":
-        python |= {key: own[key] for key in ("workers", "compression", "overwrite", "progress")}
+        kept = ("workers", "compression", "dali_index", "overwrite", "progress")
+        python |= {key: own[key] for key in kept}
     shared = {"source", "dataset", "dest", "to", "progress", "as_json"}
     arguments = ["x", "y"] if name == "unpack" else ["x"]
     required = ["--to", "npy"] if name in ("pack", "convert") else []

@@ -64,6 +64,7 @@ def kill_at(process: subprocess.Popen[bytes], work: Path, num_parts: int, delay:
 def test_kill_at_random_moments(container: str, tmp_path: Path) -> None:
     source = make_images(tmp_path / "source", per_class=100)
     flags = ["--to", container, "--shard-size", "5kB", "--on-error", "skip", "--max-rejects", "0.1"]
+    flags += ["--dali-index"] * (container == "webdataset")
     write(source / "class1" / "broken.jpg", "this is no picture")
     undisturbed = tmp_path / "undisturbed"
     run = [*command(source, undisturbed, *flags), "--workers", "1", "--json"]

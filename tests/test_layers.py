@@ -28,7 +28,7 @@ LAYERS = [
     {"indexing"},
     {"corpus"},
     {"packing", "reading"},
-    {"readers", "loading"},
+    {"readers", "loading", "dali"},
     {"measure"},
     {"cli"},
 ]
@@ -40,6 +40,7 @@ HEAVY = {"torch", "webdataset", "h5py", "lmdb", "PIL", "tqdm", "zstandard", "pan
 
 PUBLIC = [
     "__version__",
+    "dali",
     "errors",
     "readers",
     "pack",

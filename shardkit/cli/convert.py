@@ -18,6 +18,7 @@ from shardkit.cli.pack import CONTAINERS
     "--workers", type=int, help="Processes that pack; 0 packs in this one.  [default: one a core]"
 )
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
+@click.option("--dali-index", is_flag=True, help="Write DALI's own index beside each tar.")
 @click.option(
     "--overwrite",
     is_flag=True,

@@ -53,6 +53,7 @@ CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
 )
 @click.option("--check-images", is_flag=True, help="Decode each image before accepting it.")
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
+@click.option("--dali-index", is_flag=True, help="Write DALI's own index beside each tar.")
 @click.option("--limit", type=int, help="Pack the first LIMIT samples of each split.")
 @click.option(
     "--overwrite",

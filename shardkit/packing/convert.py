@@ -28,12 +28,12 @@ def convert(
     Args:
         dataset: its folder. dest: folder to make; default: the name and format, here.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``.
-        options: ``workers``, ``compression``, ``overwrite``, ``progress``.
+        options: ``workers``, ``compression``, ``dali_index``, ``overwrite``, ``progress``.
 
     Raises:
         UsageError: the call or the destination is wrong. DataError: the dataset is damaged.
     """
-    unknown = options.keys() - {"workers", "compression", "overwrite", "progress"}
+    unknown = options.keys() - {"workers", "compression", "dali_index", "overwrite", "progress"}
     if unknown:
         raise UsageError(f"convert takes no option {sorted(unknown)[0]!r}")
     started = time.perf_counter()

@@ -15,6 +15,8 @@ import xxhash
 from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import FormatError, SampleError, StorageError
 from shardkit.formats import get_format
+from shardkit.formats.dali_index import dali_index, dali_index_name
+from shardkit.formats.member_names import member_keys
 from shardkit.index import is_field_name
 from shardkit.indexing.part import Part, PartHead, part_path, write_part
 from shardkit.indexing.rows import join_names, make_rows
@@ -54,6 +56,7 @@ class JobContext:
     compression: int | None
     skip_bad: bool
     check_images: bool
+    dali_index: bool = False
 
     @property
     def scratch(self) -> Path:
@@ -144,6 +147,9 @@ def _write(samples: SampleBatch, job: Job, context: JobContext) -> Written:
     folder.mkdir()
     container = get_format(context.to)
     extents = container.write(folder, job.stem, samples.keys, columns, context.compression)
+    if context.dali_index:
+        lines = dali_index(member_keys(samples.keys), extents)
+        (folder / dali_index_name(job.stem)).write_bytes(lines)
     names, name_sizes = join_names(samples.keys, samples.paths)
     checksums = sample_checksums(columns, len(samples))
     head = PartHead(

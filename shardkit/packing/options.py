@@ -27,6 +27,7 @@ class PackOptions:
         max_rejects: share of rejects over which ``skip`` fails after all.
         check_images: decode each image before accepting it.
         compression: zlib level 1-9 for arrays of fixed shape in hdf5.
+        dali_index: write DALI's own index beside each tar of webdataset.
         limit: pack the first ``limit`` entries of each split.
         val_fraction: share of ``train`` to cut off as split ``val``, drawn by ``seed``; at least
             one entry goes there, and at least one stays.
@@ -44,6 +45,7 @@ class PackOptions:
     max_rejects: float = 0.01
     check_images: bool = False
     compression: int | None = None
+    dali_index: bool = False
     limit: int | None = None
     val_fraction: float = 0.0
     overwrite: bool = False
@@ -65,6 +67,8 @@ class PackOptions:
             raise UsageError(f"compression is a zlib level from 1 to 9, got {self.compression}")
         if self.compression is not None and self.to != "hdf5":
             raise UsageError(f"compression is for arrays in hdf5; {self.to} has none")
+        if self.dali_index and self.to != "webdataset":
+            raise UsageError(f"dali_index is of the tars of webdataset; {self.to} has none")
 
     @property
     def num_workers(self) -> int:

@@ -175,6 +175,7 @@ def _context(place: Destination, options: PackOptions) -> JobContext:
         compression=options.compression,
         skip_bad=options.on_error == "skip",
         check_images=options.check_images,
+        dali_index=options.dali_index,
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from shardkit.errors import DestinationError, ResumeError, ShardkitError
 from shardkit.index import (
+    DALI_INDEX,
     INDEX_KINDS,
     INDEX_NAME,
     REJECTED_NAME,
@@ -91,6 +92,8 @@ def _split_of_shard(name: str) -> str:
 
 
 def _is_file_of(name: str, splits: Collection[str]) -> bool:
+    if found := DALI_INDEX.fullmatch(name):  # of an old tar, whoever made it: wrong for a new one
+        return found.group(1) in splits
     split, _, kind = name.rpartition(".")
     return _split_of_shard(name) in splits or (kind in INDEX_KINDS and split in splits)
 

@@ -116,7 +116,7 @@ def in_class_order(labels: np.ndarray[Any, np.dtype[np.int64]]) -> bool | None:
 
 
 def _how_to_open(path: Path, place: Located) -> list[str]:
-    """A line of Python for shardkit, and one for the first shard alone."""
+    """A line of Python for shardkit, and one or two for the first shard alone."""
     name, split = next(iter(place.info.splits.items()))
     first = next(iter(place.info.fields), KEY)
     shard = path / container_of(place.info).file_of(split.stem(0), first)
@@ -128,7 +128,11 @@ def _how_to_open(path: Path, place: Located) -> list[str]:
         "webdataset": "webdataset.WebDataset({!r}, shardshuffle=False)",
         "npy": "numpy.load({!r}, mmap_mode='r')",
     }
-    return [
+    lines = [
         f"shardkit.open({str(path)!r}, split={name!r})",
         others[place.info.container].format(str(shard)),
     ]
+    if (index := shard.with_suffix(".idx")).name in split.shards[0].file_bytes:
+        files = f"paths={str(shard)!r}, index_paths={str(index)!r}"
+        lines.append(f"nvidia.dali.fn.readers.webdataset({files}, ext={place.info.fields})")
+    return lines

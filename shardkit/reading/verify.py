@@ -10,7 +10,7 @@ import numpy as np
 import xxhash
 
 from shardkit.errors import FormatError
-from shardkit.index import INDEX_NAME, SplitInfo, is_sealed, read_index, strays
+from shardkit.index import DALI_INDEX, INDEX_NAME, SplitInfo, is_sealed, read_index, strays
 from shardkit.indexing.locate import Located, locate
 from shardkit.mapping import map_file
 from shardkit.progress import Progress
@@ -168,6 +168,8 @@ class _SplitCheck:
     def _shard(self, number: int, rows: range) -> None:
         sizes = self._split.shards[number].file_bytes
         damages = {name: self._file(name, sizes[name]) for name in sorted(sizes)}
+        for name in filter(DALI_INDEX.fullmatch, sizes):
+            self._dali_index(name, damages.pop(name), number)
         reader = None if any(damage.what for damage in damages.values()) else self._reader
         broken = self._samples(reader, number, rows) if reader else np.zeros(0, np.int64)
         for name, damage in damages.items():
@@ -178,6 +180,11 @@ class _SplitCheck:
                 where, blocks = "outside any sample, ", _outside(reader, broken, name, blocks)
             for first, last in regions(blocks, sizes[name]):
                 self._add(name, f"damage {where}in bytes {first} to {last}", number)
+
+    def _dali_index(self, name: str, damage: Damage, shard: int) -> None:
+        what = damage.what or ("its bytes differ from those written" if damage.blocks else "")
+        if what:
+            self._add(name, f"{what}; shardkit.dali.write_index(...) makes it anew", shard)
 
     def _file(self, name: str, num_bytes: int) -> Damage:
         damage = look_at(self._place.folder / name, num_bytes, self._recorded)

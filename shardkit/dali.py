@@ -1,0 +1,266 @@
+"""NVIDIA DALI: any dataset as its external source, in shardkit order; and its own index of tars.
+
+DALI itself is imported only by the pipeline that uses these::
+
+    feed = shardkit.dali.source(shardkit.open("pictures-lmdb"), batch_size=64, shuffle="full")
+    with Pipeline(batch_size=64, num_threads=4, device_id=0) as pipeline:
+        jpegs, labels = fn.external_source(source=feed, num_outputs=2, batch_info=True)
+        pipeline.set_outputs(fn.decoders.image(jpegs, device="mixed"), labels)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from shardkit.errors import SampleError, UsageError
+from shardkit.images.sniff import IMAGE_FIELDS
+from shardkit.indexing.dali import write_index
+from shardkit.reading.batches import BatchPlan, Last
+from shardkit.reading.maker import VALID
+from shardkit.reading.order import Shuffle, check_order_options, check_shuffle
+from shardkit.reading.permute import Positions
+from shardkit.reading.position import Position
+from shardkit.reading.ranks import rank_and_world_size
+from shardkit.reading.run import Run, keep
+from shardkit.reading.source import Source, check_source, fingerprint_of, order_of, where_is
+from shardkit.reading.whole import whole
+from shardkit.sample import KEY
+
+__all__ = ["ExternalSource", "source", "write_index"]
+
+Array = np.ndarray[Any, Any]
+Output = Array | list[Array]
+Missing = Literal["fail", "empty"]
+
+
+def source(
+    dataset: Source,
+    batch_size: int,
+    *,
+    fields: Sequence[str] | None = None,
+    shuffle: Shuffle | bool = None,
+    seed: int = 0,
+    rank: int | None = None,
+    world_size: int | None = None,
+    last: Last = "drop",
+    missing: Missing = "fail",
+    readahead: int = 4,
+    **order_options: int,
+) -> ExternalSource:
+    """A dataset as DALI's external source: the same batches as of :class:`shardkit.Loader`.
+
+    For ``fn.external_source(source=..., num_outputs=len(fields), batch_info=True)``, with or
+    without ``batch=True, parallel=True``. Its epochs end as DALI's do, in StopIteration; after
+    ``pipeline.reset()`` the next one runs.
+
+    Args:
+        dataset, batch_size, shuffle, seed, rank, world_size, last, readahead, order_options: as of
+            :class:`shardkit.Loader`.
+        fields: one an output. ``"jpg;png"`` is the first of these that a sample has; ``"__key__"``
+            its key; ``"valid"``, with ``last="pad"``, whether it is no padding. Default: the
+            pictures, of whatever kinds there are, then ``cls`` if there is one. What else the
+            dataset has is read, too: open it with ``fields=`` to leave that out.
+        missing: a sample without a field is an error (``"fail"``), or has an array of no bytes
+            (``"empty"``); without its ``cls`` it is always an error.
+
+    Raises:
+        UsageError: options that make no sense, or an epoch without a single batch.
+    """
+    check_order_options("source", order_options)
+    if missing not in ("fail", "empty"):
+        raise UsageError(f"missing must be 'fail' or 'empty', got {missing!r}")
+    rank, world_size = rank_and_world_size(rank, world_size)
+    made = ExternalSource(
+        dataset=check_source(dataset),
+        batch_size=whole("batch_size", batch_size, 1),
+        outputs=_outputs(dataset, fields),
+        shuffle=check_shuffle(shuffle),
+        seed=whole("seed", seed, None),
+        rank=rank,
+        world_size=world_size,
+        last=last,
+        missing=missing,
+        readahead=whole("readahead", readahead),
+        order_options=order_options,
+    )
+    if not len(made):
+        raise UsageError(
+            f"{len(dataset)} samples do not fill one batch of {batch_size} on each of"
+            f" {world_size} ranks: make batch_size smaller, or use last='pad'"
+        )
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class ExternalSource:
+    """What DALI calls for each batch; made by :func:`source`, which says what the options mean.
+
+    A call depends on nothing but the batch's number and epoch, so DALI may fetch ahead, call from
+    worker processes (it pickles), and keep checkpoints of its own.
+
+    Attributes:
+        outputs: for each the names of its field; the first that a sample has is taken.
+    """
+
+    dataset: Source
+    batch_size: int
+    outputs: tuple[tuple[str, ...], ...]
+    shuffle: Shuffle = None
+    seed: int = 0
+    rank: int = 0
+    world_size: int = 1
+    last: Last = "drop"
+    missing: Missing = "fail"
+    readahead: int = 0
+    order_options: dict[str, int] = field(default_factory=dict)
+    _position: Position = field(init=False, repr=False, compare=False)
+    _runs: dict[Any, Run] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        order = {"shuffle": self.shuffle, **self.order_options}
+        num_samples = self.batch_size * self.world_size
+        position = Position(self.seed, order, fingerprint_of(self.dataset), num_samples)
+        object.__setattr__(self, "_position", position)
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, the same on every rank."""
+        return len(self._run(self.epoch, 0).plan)
+
+    def __call__(self, info: Any) -> tuple[Output, ...]:
+        """One batch, for DALI's ``BatchInfo``: an array (B, ...), or a list of B arrays, an output.
+
+        Raises:
+            StopIteration: the epoch has no such batch. DataError: a sample cannot be read.
+        """
+        number, epoch = _numbers(info)
+        run = self._run(self.epoch + epoch, 0 if epoch else self._position.position)
+        if number >= len(run.plan):
+            raise StopIteration
+        self._announce(run, number)
+        rows = run.rows(number)
+        columns: dict[str, Any] = {**self.dataset.read(rows)}
+        if self.last == "pad":
+            columns[VALID] = run.plan.positions(number)[1]
+        if (KEY,) in self.outputs:
+            columns[KEY] = self.dataset.keys(rows)  # type: ignore[attr-defined]
+        return tuple(self._output(columns, names, rows) for names in self.outputs)
+
+    def _run(self, epoch: int, start: int) -> Run:
+        run = self._runs.get((epoch, start))
+        if run is None:
+            order = order_of(self.dataset, self.shuffle, self.seed, epoch, **self.order_options)
+            ranks = self.rank, self.world_size
+            run = Run(order, BatchPlan(len(order), self.batch_size, *ranks, self.last, start))
+            keep(self._runs, (epoch, start), run)
+        return run
+
+    def _announce(self, run: Run, number: int) -> None:
+        advise: Any = getattr(self.dataset, "advise", None)
+        if advise is not None and self.readahead:
+            ahead = number + self.readahead
+            for other in range(ahead if number else 0, min(ahead + 1, len(run.plan))):
+                advise(run.rows(other))
+
+    def _output(self, columns: dict[str, Any], names: tuple[str, ...], rows: Positions) -> Output:
+        values = _first_of(columns, names)
+        if isinstance(values, np.ndarray):
+            return _array(values, names)
+        lacking = next((i for i, value in enumerate(values) if value is None), None)
+        if lacking is not None and (self.missing == "fail" or "cls" in names):
+            raise SampleError(
+                f"{where_is(self.dataset, int(rows[lacking]))} has no {' or '.join(names)}; name"
+                " what it has, as in fields=['jpg;png'], select other samples, or, but for cls,"
+                " pass missing='empty'"
+            )
+        if all(isinstance(value, int | float | np.number) for value in values):
+            return _array(np.array(values), names)
+        return [_array(value, names) for value in values]
+
+    # --- where it is ----------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that a new pipeline runs first: 0, or that of a loaded state."""
+        return self._position.epoch
+
+    def state_dict(self, epoch: int, num_batches: int) -> dict[str, Any]:
+        """Where a loop is that has received so many batches of an epoch: the state of a
+        :class:`shardkit.Loader` there. DALI fetches ahead, so the loop alone can tell.
+
+        Args:
+            epoch: the first a pipeline runs is :attr:`epoch`, then one more after each reset.
+        """
+        start = self._position.position if epoch == self.epoch else 0
+        plan = self._run(whole("epoch", epoch), start).plan
+        if whole("num_batches", num_batches) > len(plan):
+            raise UsageError(f"epoch {epoch} has {len(plan)} batches here, not {num_batches}")
+        end = plan.end(num_batches - 1) if num_batches else start
+        return {**self._position.state_dict(), "epoch": epoch, "position": end}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there, in pipelines that are built after this; of a Loader's state, too.
+
+        Raises:
+            UsageError: the state is of another dataset, seed or shuffle.
+        """
+        self._position.load_state_dict(state, lambda epoch: len(self._run(epoch, 0).order))
+
+
+def _numbers(info: Any) -> tuple[int, int]:
+    """(batch of the epoch, epoch) that DALI asks for."""
+    if hasattr(info, "idx_in_batch") or not hasattr(info, "epoch_idx"):
+        raise UsageError(
+            f"DALI asked for {info!r}, not for a batch of an epoch: use"
+            " fn.external_source(source=..., num_outputs=..., batch=True, batch_info=True)"
+        )
+    return int(info.iteration), int(info.epoch_idx)
+
+
+def _outputs(dataset: Source, fields: Sequence[str] | None) -> tuple[tuple[str, ...], ...]:
+    known: list[str] | None = getattr(dataset, "fields", None)
+    if fields is None:
+        pictures = [name for name in known or () if name in IMAGE_FIELDS]
+        if not pictures:
+            raise UsageError("source: name its fields: this dataset has no pictures")
+        return (tuple(pictures), *([("cls",)] if "cls" in (known or ()) else []))
+    if isinstance(fields, str) or not fields or not all(isinstance(f, str) for f in fields):
+        raise UsageError(f"fields must be a list of names, one an output, got {fields!r}")
+    outputs = tuple(tuple(names.split(";")) for names in fields)
+    unknown = {name for names in outputs for name in names} - {*(known or ()), KEY, VALID}
+    if known is not None and unknown:
+        raise UsageError(f"no field {min(unknown)!r} here, only {', '.join(known)}")
+    if (KEY,) in outputs and not hasattr(dataset, "keys"):
+        raise UsageError(f"{KEY}: a {type(dataset).__name__} has no keys(rows)")
+    return outputs
+
+
+def _first_of(columns: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    """One column: of each sample the first of these fields that it has."""
+    here = [columns[name] for name in names if name in columns]
+    if not here:
+        hint = "; it needs last='pad'" if VALID in names else ""
+        raise UsageError(f"no field {names[0]!r} here, only {', '.join(columns)}{hint}")
+    if len(here) == 1:
+        return here[0]
+    return [next((v for v in values if v is not None), None) for values in zip(*here, strict=True)]
+
+
+def _array(value: Any, names: tuple[str, ...]) -> Array:
+    """A value as DALI takes it; bytes are not copied. None is no bytes."""
+    if value is None:
+        return np.zeros(0, np.uint8)
+    if isinstance(value, str):
+        value = value.encode(errors="surrogateescape")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return np.frombuffer(value, np.uint8)
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise UsageError(
+            f"field {';'.join(names)} holds {type(value).__name__}, and DALI takes bytes, text and"
+            " real numbers; leave it out with fields=, or open with decode=False"
+        )
+    return np.asarray(array, array.dtype.newbyteorder("="), order="C")
