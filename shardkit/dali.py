@@ -19,14 +19,12 @@ import numpy as np
 from shardkit.errors import SampleError, UsageError
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.indexing.dali import write_index
-from shardkit.reading.batches import BatchPlan, Last
-from shardkit.reading.maker import VALID
-from shardkit.reading.order import Shuffle, check_order_options, check_shuffle
+from shardkit.reading.batches import Last
+from shardkit.reading.maker import VALID, BatchMaker
+from shardkit.reading.order import Shuffle
 from shardkit.reading.permute import Positions
 from shardkit.reading.position import Position
-from shardkit.reading.ranks import rank_and_world_size
-from shardkit.reading.run import Run, keep
-from shardkit.reading.source import Source, check_source, fingerprint_of, order_of, where_is
+from shardkit.reading.source import Source, where_is
 from shardkit.reading.whole import whole
 from shardkit.sample import KEY
 
@@ -70,29 +68,22 @@ def source(
     Raises:
         UsageError: options that make no sense, or an epoch without a single batch.
     """
-    check_order_options("source", order_options)
     if missing not in ("fail", "empty"):
         raise UsageError(f"missing must be 'fail' or 'empty', got {missing!r}")
-    rank, world_size = rank_and_world_size(rank, world_size)
-    made = ExternalSource(
-        dataset=check_source(dataset),
-        batch_size=whole("batch_size", batch_size, 1),
-        outputs=_outputs(dataset, fields),
-        shuffle=check_shuffle(shuffle),
-        seed=whole("seed", seed, None),
+    maker = BatchMaker.checked(
+        "source",
+        dataset,
+        batch_size,
+        shuffle=shuffle,
+        seed=seed,
         rank=rank,
         world_size=world_size,
         last=last,
-        missing=missing,
-        readahead=whole("readahead", readahead),
-        order_options=order_options,
+        readahead=readahead,
+        order=order_options,
     )
-    if not len(made):
-        raise UsageError(
-            f"{len(dataset)} samples do not fill one batch of {batch_size} on each of"
-            f" {world_size} ranks: make batch_size smaller, or use last='pad'"
-        )
-    return made
+    maker.refuse_no_batch()
+    return ExternalSource(maker, _outputs(dataset, fields), missing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,32 +94,21 @@ class ExternalSource:
     worker processes (it pickles), and keep checkpoints of its own.
 
     Attributes:
+        maker: which rows are in which batch.
         outputs: for each the names of its field; the first that a sample has is taken.
     """
 
-    dataset: Source
-    batch_size: int
+    maker: BatchMaker
     outputs: tuple[tuple[str, ...], ...]
-    shuffle: Shuffle = None
-    seed: int = 0
-    rank: int = 0
-    world_size: int = 1
-    last: Last = "drop"
     missing: Missing = "fail"
-    readahead: int = 0
-    order_options: dict[str, int] = field(default_factory=dict)
     _position: Position = field(init=False, repr=False, compare=False)
-    _runs: dict[Any, Run] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        order = {"shuffle": self.shuffle, **self.order_options}
-        num_samples = self.batch_size * self.world_size
-        position = Position(self.seed, order, fingerprint_of(self.dataset), num_samples)
-        object.__setattr__(self, "_position", position)
+        object.__setattr__(self, "_position", self.maker.position())
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank."""
-        return len(self._run(self.epoch, 0).plan)
+        return len(self.maker.plan(self.epoch))
 
     def __call__(self, info: Any) -> tuple[Output, ...]:
         """One batch, for DALI's ``BatchInfo``: an array (B, ...), or a list of B arrays, an output.
@@ -137,33 +117,17 @@ class ExternalSource:
             StopIteration: the epoch has no such batch. DataError: a sample cannot be read.
         """
         number, epoch = _numbers(info)
-        run = self._run(self.epoch + epoch, 0 if epoch else self._position.position)
+        run = self.maker.run(self.epoch + epoch, 0 if epoch else self._position.position)
         if number >= len(run.plan):
             raise StopIteration
-        self._announce(run, number)
+        self.maker.announce(run, number)
         rows = run.rows(number)
-        columns: dict[str, Any] = {**self.dataset.read(rows)}
-        if self.last == "pad":
+        columns: dict[str, Any] = {**self.maker.source.read(rows)}
+        if self.maker.last == "pad":
             columns[VALID] = run.plan.positions(number)[1]
         if (KEY,) in self.outputs:
-            columns[KEY] = self.dataset.keys(rows)  # type: ignore[attr-defined]
+            columns[KEY] = self.maker.source.keys(rows)  # type: ignore[attr-defined]
         return tuple(self._output(columns, names, rows) for names in self.outputs)
-
-    def _run(self, epoch: int, start: int) -> Run:
-        run = self._runs.get((epoch, start))
-        if run is None:
-            order = order_of(self.dataset, self.shuffle, self.seed, epoch, **self.order_options)
-            ranks = self.rank, self.world_size
-            run = Run(order, BatchPlan(len(order), self.batch_size, *ranks, self.last, start))
-            keep(self._runs, (epoch, start), run)
-        return run
-
-    def _announce(self, run: Run, number: int) -> None:
-        advise: Any = getattr(self.dataset, "advise", None)
-        if advise is not None and self.readahead:
-            ahead = number + self.readahead
-            for other in range(ahead if number else 0, min(ahead + 1, len(run.plan))):
-                advise(run.rows(other))
 
     def _output(self, columns: dict[str, Any], names: tuple[str, ...], rows: Positions) -> Output:
         values = _first_of(columns, names)
@@ -171,8 +135,9 @@ class ExternalSource:
             return _array(values, names)
         lacking = next((i for i, value in enumerate(values) if value is None), None)
         if lacking is not None and (self.missing == "fail" or "cls" in names):
+            where = where_is(self.maker.source, int(rows[lacking]))
             raise SampleError(
-                f"{where_is(self.dataset, int(rows[lacking]))} has no {' or '.join(names)}; name"
+                f"{where} has no {' or '.join(names)}; name"
                 " what it has, as in fields=['jpg;png'], select other samples, or, but for cls,"
                 " pass missing='empty'"
             )
@@ -195,7 +160,7 @@ class ExternalSource:
             epoch: the first a pipeline runs is :attr:`epoch`, then one more after each reset.
         """
         start = self._position.position if epoch == self.epoch else 0
-        plan = self._run(whole("epoch", epoch), start).plan
+        plan = self.maker.plan(whole("epoch", epoch), start)
         if whole("num_batches", num_batches) > len(plan):
             raise UsageError(f"epoch {epoch} has {len(plan)} batches here, not {num_batches}")
         end = plan.end(num_batches - 1) if num_batches else start
@@ -207,7 +172,7 @@ class ExternalSource:
         Raises:
             UsageError: the state is of another dataset, seed or shuffle.
         """
-        self._position.load_state_dict(state, lambda epoch: len(self._run(epoch, 0).order))
+        self._position.load_state_dict(state, self.maker.num_positions)
 
 
 def _numbers(info: Any) -> tuple[int, int]:

@@ -149,11 +149,7 @@ class Loader:
         self._is_started = False
         self._run_now: object = None
         self.stats = LoaderStats()
-        if not len(self):
-            raise UsageError(
-                f"{len(dataset)} samples do not fill one batch of {batch_size} on each of"
-                f" {self._maker.world_size} ranks: make batch_size smaller, or use last='pad'"
-            )
+        self._maker.refuse_no_batch()
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank; fewer are left after a resume."""

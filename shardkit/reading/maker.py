@@ -95,16 +95,16 @@ class BatchMaker:
         *,
         shuffle: Shuffle | bool,
         seed: int,
-        transform: Transform | None,
         rank: int | None,
         world_size: int | None,
         last: Last,
-        as_buffer: Sequence[str],
-        with_keys: bool,
-        on_error: OnError,
-        max_skips: int,
         readahead: int,
         order: dict[str, int],
+        transform: Transform | None = None,
+        as_buffer: Sequence[str] = (),
+        with_keys: bool = False,
+        on_error: OnError = "fail",
+        max_skips: int = 0,
     ) -> BatchMaker:
         """From what a user gave to a ``taker``. Raises UsageError for what makes no sense."""
         if on_error not in ("fail", "skip"):
@@ -131,6 +131,14 @@ class BatchMaker:
         )
         maker.plan(0)  # which checks the rest
         return maker
+
+    def refuse_no_batch(self) -> None:
+        """Raises UsageError where an epoch has not a single batch."""
+        if not len(self.plan(0)):
+            raise UsageError(
+                f"{len(self.source)} samples do not fill one batch of {self.batch_size} on each of"
+                f" {self.world_size} ranks: make batch_size smaller, or use last='pad'"
+            )
 
     def order(self, epoch: int) -> Epoch:
         return order_of(self.source, self.shuffle, self.seed, epoch, **self.order_options)
@@ -175,8 +183,7 @@ class BatchMaker:
         """
         run = self.run(request.epoch, request.start)
         positions, valid = run.plan.positions(request.batch)
-        if self.readahead:
-            self._announce(run, request.batch)
+        self.announce(run, request.batch)
         rows = run.rows(request.batch)
         skipped: list[str] = []
         draws = Draws(self.seed, request.epoch) if self.transform else None
@@ -198,9 +205,10 @@ class BatchMaker:
         collating = time.perf_counter() - started
         return Made(batch, run.plan.end(request.batch), skipped, (*seconds, collating))
 
-    def _announce(self, run: Run, batch: int) -> None:
+    def announce(self, run: Run, batch: int) -> None:
+        """Tell the source what is read ``readahead`` batches later."""
         advise: Any = getattr(self.source, "advise", None)
-        if advise is None:
+        if advise is None or not self.readahead:
             return
         ahead = batch + self.readahead
         for number in range(batch if batch == 0 else ahead, min(ahead + 1, len(run.plan))):
