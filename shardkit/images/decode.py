@@ -14,9 +14,9 @@ from shardkit.images.pillow import Pixels
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.sample import Value
 
-MAX_PIXELS = pillow.MAX_PIXELS
+MAX_PIXELS = 89_478_485
 """Larger pictures are refused before they are decoded: a file of 100 KB can hold one that fills
-the memory."""
+the memory. The number is Pillow's: a quarter of a GB in 24 bits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,9 +42,10 @@ class JpegDecoder(Protocol):
         """(H, W, 3) uint8, RGB, writable. Raises BadImageError."""
 
     def window(self, data: Value, header: JpegHeader, shrink: int, region: Region) -> Window:
-        """A region of the picture at 1/``shrink`` (1, 2, 4 or 8) of its size, in pixels of that.
+        """A region of the picture at 1/``shrink`` of its size, in pixels of that.
 
-        The image may share memory that the same thread's next call overwrites. Raises
+        ``shrink`` is 1, 2, 4 or 8, and no more than the picture's width and height. The
+        image may share memory that the same thread's next call overwrites. Raises
         BadImageError.
         """
 

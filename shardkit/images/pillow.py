@@ -15,9 +15,6 @@ Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 Region = tuple[int, int, int, int]
 """Left, top, right, bottom, in whole pixels."""
 
-MAX_PIXELS = 89_478_485
-"""Of which Pillow warns by itself: a quarter of a GB in 24 bits."""
-
 _PLUGINS = {
     "jpg": "JPEG",
     "png": "PNG",
@@ -118,10 +115,12 @@ def rgb(picture: Any, field: str) -> Any:
 def crop(picture: Any, region: Region) -> Any:
     """A region of a picture of mode RGB."""
     left, top, right, bottom = region
-    if (right - left) * (bottom - top) <= MAX_PIXELS:
+    image = image_module()
+    limit = image.MAX_IMAGE_PIXELS
+    if limit is None or (right - left) * (bottom - top) <= limit:
         return picture.crop(region)
     # The other way there, which does not warn of large pictures.
-    return image_module().fromarray(np.asarray(picture)[top:bottom, left:right])
+    return image.fromarray(np.asarray(picture)[top:bottom, left:right])
 
 
 def upright(picture: Any, orientation: int) -> Any:
