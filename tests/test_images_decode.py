@@ -51,10 +51,11 @@ every_backend = pytest.mark.parametrize("backend", BACKENDS)
 @pytest.fixture
 def _forgetful() -> Iterator[None]:
     """What is installed is looked up anew, in the test and after it."""
-    for cached in (decoders.decoder, decoders.best, pillow.image_module):
+    caches = (decoders.decoder, decoders.best, pillow.image_module, pillow._plugin)
+    for cached in caches:
         cached.cache_clear()
     yield
-    for cached in (decoders.decoder, decoders.best, pillow.image_module):
+    for cached in caches:
         cached.cache_clear()
 
 

@@ -61,7 +61,9 @@ class Transform:
                 raise UsageError(f"{name} must be 1 or more, got {value}")
         if not self.antialias and self.backend == KERNEL:
             raise UsageError("the kernel always antialiases: give another backend")
-        self._engine()  # what is not installed is said now, not in the first batch
+        # What is not installed is said now, not in the first batch.
+        self._engine()
+        self._crop().check()
 
     @property
     def state(self) -> str:
@@ -124,8 +126,8 @@ class Transform:
         self, out: Pixels, values: list[Value], keys: Keys, decoder: decoders.JpegDecoder
     ) -> None:
         heads = [self._header(value, slot) for slot, value in enumerate(values)]
-        sizes = np.array([self._size(v, h) for v, h in zip(values, heads, strict=True)], np.int32)
-        places, flips = self._places(sizes, keys)
+        sizes = [self._size(value, head) for value, head in zip(values, heads, strict=True)]
+        places, flips = self._places(np.array(sizes, np.int32).reshape(-1, 2), keys)
         slots = enumerate(zip(values, heads, places.tolist(), flips.tolist(), strict=True))
         for slot, (value, head, box, flip) in slots:
             self._fill_one(out, slot, value, head, box, flip, decoder)
@@ -155,7 +157,7 @@ class Transform:
         status = kernel.crop_resize(values, places, flips, out, self.threads)
         for slot in sorted({*heads, *np.flatnonzero(status).tolist()}):
             head = heads.get(slot) or self._header(values[slot], slot)
-            if slot not in heads and status[slot] != 1:
+            if status[slot] > 1:
                 raise BadImageError(kernel.message(int(status[slot])), slot)
             box, flip = tuple(places[slot].tolist()), bool(flips[slot])
             self._fill_one(out, slot, values[slot], head, box, flip, decoder)

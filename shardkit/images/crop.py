@@ -33,6 +33,13 @@ class Crop:
     sees_around: bool = False
     antialias: bool = True
 
+    def check(self) -> None:
+        """Raises UsageError if what resizes is not installed."""
+        if self.antialias:
+            pillow.image_module()
+        else:
+            _opencv()
+
     def into(
         self, out: Pixels, data: Value, head: Header, box: Box, flip: bool, decoder: JpegDecoder
     ) -> None:
@@ -103,8 +110,7 @@ def _within(box: Box, shrink: int, region: Region) -> Box:
     )
 
 
-def _resize_linear(window: Window, box: Box, flip: bool, out: Pixels) -> None:
-    """Without antialiasing; in the same geometry."""
+def _opencv() -> Any:
     try:
         import cv2
     except ImportError as error:
@@ -112,6 +118,12 @@ def _resize_linear(window: Window, box: Box, flip: bool, out: Pixels) -> None:
             "antialias=False needs OpenCV: pip install opencv-python-headless; with antialiasing,"
             " resizing takes a tenth of the time of decoding"
         ) from error
+    return cv2
+
+
+def _resize_linear(window: Window, box: Box, flip: bool, out: Pixels) -> None:
+    """Without antialiasing; in the same geometry."""
+    cv2 = _opencv()
     left, top, right, bottom = box
     size = len(out)
     x, y = (right - left) / size, (bottom - top) / size
