@@ -45,6 +45,7 @@ check: $(READY) ## lint, formatting, types
 bench: $(READY) ## time packing, reading and feeding against tar, cp, fio and bare loops (some minutes, 4 GB of disk)
 	$(BIN)/python scripts/bench_pack_read.py $(BENCH)
 	$(BIN)/python scripts/bench_feed.py $(BENCH)
+	$(BIN)/python scripts/bench_images.py $(BENCH)
 
 clean: ## remove everything these targets made, the environments too
 	rm -rf $(VENV) $(DALI_VENV) demo bench-data build dist *.egg-info

@@ -22,13 +22,14 @@ class Bench:
 
     Attributes:
         jpegs: a folder of the user's pictures, to be used as large files. is_quick: run a little
-            of everything and judge nothing.
+            of everything and judge nothing. peer: another Python, for the other side.
     """
 
     workdir: Path
     jpegs: Path | None
     rounds: int
     is_quick: bool
+    peer: Path | None = None
 
     @property
     def scale(self) -> Scale:
@@ -65,7 +66,8 @@ class SkippedError(Exception):
 def run_sections(doc: str, sections: Mapping[str, Section]) -> None:
     """The whole program: arguments, sections, report."""
     args = parse_arguments(doc, sections)
-    bench = Bench(args.workdir, args.jpegs, args.rounds or (1 if args.quick else 5), args.quick)
+    rounds = args.rounds or (1 if args.quick else 5)
+    bench = Bench(args.workdir, args.jpegs, rounds, args.quick, args.peer)
     if args.only and not set(args.only) & set(sections):
         print(f"No section of this program is chosen: it has {', '.join(sections)}.")
         return
@@ -104,6 +106,7 @@ def parse_arguments(doc: str, sections: Mapping[str, Section]) -> argparse.Names
     parser.add_argument("--jpegs", type=Path, help="use the JPEGs in this folder as large files")
     only = f"sections to run (all): {', '.join(sections)}; names of other programs' are left out"
     parser.add_argument("--only", nargs="+", metavar="SECTION", help=only)
+    parser.add_argument("--peer", type=Path, help="Python of another environment, to compare with")
     parser.add_argument("--rounds", type=int, help="timed rounds (5)")
     parser.add_argument("--json", type=Path, help="write, or add, the rows to this file, too")
     parser.add_argument("--quick", action="store_true", help="few files, no targets: does it run?")

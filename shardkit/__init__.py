@@ -28,17 +28,22 @@ _HOME = {
     "Stream": "shardkit.reading.stream",
     "Loader": "shardkit.loading.loader",
     "CudaPrefetcher": "shardkit.loading.prefetch",
+    "normalize": "shardkit.loading.normalize",
     "ShardkitError": "shardkit.errors",
 }
 
-__all__ = ["__version__", "dali", "errors", "readers", *_HOME]
+_MODULES = ("dali", "errors", "images", "readers")
+
+__all__ = ["__version__", *_MODULES, *_HOME]
 
 if TYPE_CHECKING:
     from shardkit import dali as dali
     from shardkit import errors as errors
+    from shardkit import images as images
     from shardkit import readers as readers
     from shardkit.errors import ShardkitError as ShardkitError
     from shardkit.loading.loader import Loader as Loader
+    from shardkit.loading.normalize import normalize as normalize
     from shardkit.loading.prefetch import CudaPrefetcher as CudaPrefetcher
     from shardkit.packing.convert import convert as convert
     from shardkit.packing.pack import PackResult as PackResult
@@ -57,7 +62,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("dali", "errors", "readers"):
+    if name in _MODULES:
         return import_module(f"shardkit.{name}")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)

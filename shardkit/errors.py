@@ -10,6 +10,7 @@
     │   └── ResumeError                    a started pack was made from other options or files
     └── DataError (ValueError)             exit code 1: the data or the machine is wrong
         ├── SampleError                    one sample: names its key, shard and reason
+        │   └── BadImageError              a picture does not decode
         ├── FormatError                    a file breaks the rules of its format
         │   ├── IndexFileError             shardkit.json or a row index
         │   └── UnsafePathError            a stored path that would leave its folder
@@ -59,6 +60,18 @@ class DataError(ShardkitError, ValueError):
 
 class SampleError(DataError):
     """One sample cannot be packed or read."""
+
+
+class BadImageError(SampleError):
+    """A picture does not decode, or is larger than allowed.
+
+    Attributes:
+        slot: which sample of the batch it was, from 0.
+    """
+
+    def __init__(self, message: str, slot: int = 0) -> None:
+        super().__init__(message)
+        self.slot = slot
 
 
 class FormatError(DataError):

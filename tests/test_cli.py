@@ -19,7 +19,9 @@ from typing import NamedTuple
 
 import click
 import numpy as np
+import PIL
 import pytest
+import torch
 from conftest import make_arrays, make_images, make_pairs, picture, tree, write
 
 import shardkit
@@ -133,6 +135,39 @@ def test_info_of_arrays_and_many_classes(run: Run, tmp_path: Path) -> None:
     assert lines[1] == "  7 classes: class0, class1, class2, class3, class4, ..."
     assert "    labels are mixed" in lines
     assert not any("class order" in line for line in lines)
+
+
+def test_info_of_the_system(run: Run) -> None:
+    got = run("info", "--system")
+    assert got.code == 0 and got.err == ""
+    head, *lines = got.out.splitlines()
+    assert re.fullmatch(r"shardkit [\d.]+, Python [\d.]+ on .*, \d+ cores, \d+ GiB", head)
+    names = ["JPEGs", "other pictures", "resizing", "kernel", "on the GPU", "torch"]
+    assert [line.strip().partition(": ")[0] for line in lines[: len(names)]] == names
+    found = dict(line.strip().split(": ", 1) for line in lines[: len(names)])
+    assert found["JPEGs"] == ", ".join(shardkit.images.backends())
+    simd = ".post" in PIL.__version__
+    assert found["resizing"].startswith("pillow-simd " if simd else "pillow ")
+    assert all(line.startswith("    ") for line in lines[len(names) + 1 :])
+
+
+def test_info_of_the_system_as_json(run: Run) -> None:
+    found = json.loads(run("info", "--system", "--json").out)
+    assert list(found) == [
+        "machine",
+        "jpeg_backends",
+        "pillow",
+        "kernel",
+        "nvjpeg",
+        "torch",
+        "advice",
+    ]
+    assert found["jpeg_backends"] == shardkit.images.backends()
+    assert found["pillow"]["is_simd"] is shardkit.images.is_pillow_simd()
+    assert found["pillow"]["version"] == PIL.__version__
+    assert isinstance(found["kernel"]["is_available"], bool)
+    assert found["torch"]["version"] == torch.__version__
+    assert found["torch"]["cuda"] is torch.cuda.is_available()
 
 
 def test_info_of_tars_made_by_others(packed: Run, tmp_path: Path) -> None:
@@ -332,7 +367,8 @@ def test_options_are_those_of_python(name: str) -> None:
     if name == "convert":
         kept = ("workers", "compression", "dali_index", "overwrite", "progress")
         python |= {key: own[key] for key in kept}
-    shared = {"source", "dataset", "dest", "to", "progress", "as_json"}
+    # --system is a question of its own: shardkit.measure.system.system() in Python.
+    shared = {"source", "dataset", "dest", "to", "progress", "as_json", "system"}
     arguments = ["x", "y"] if name == "unpack" else ["x"]
     required = ["--to", "npy"] if name in ("pack", "convert") else []
     parent = click.Context(group, **group.context_settings)
@@ -454,6 +490,11 @@ ERRORS = {
     ("info", LONG): (1, f"opening {LONG}: File name too long ({LONG}/shardkit.json)"),
     ("infi",): (2, None),
     ("info", "pictures-npy", "--colour"): (2, None),
+    ("info",): (2, "give a DATASET, or --system; see shardkit info --help"),
+    ("info", "pictures-npy", "--system"): (
+        2,
+        "give a DATASET, or --system; see shardkit info --help",
+    ),
 }
 
 

@@ -79,7 +79,8 @@ def test_commands_and_code_run_in_order(folder: Path) -> None:
                 done = subprocess.run(command, capture_output=True, text=True, env=ENV)
                 assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
                 ran.append(words[1])
-    assert ran == ["pack", "info", "verify", "convert", "unpack", *5 * ["python"], "pack"]
+    commands = ["pack", "info", "info", "verify", "convert", "unpack"]
+    assert ran == [*commands, *6 * ["python"], "pack"]
     check_quick_start(folder, namespace)
 
 
@@ -99,8 +100,11 @@ def check_quick_start(folder: Path, namespace: dict[str, object]) -> None:
     position = namespace["checkpoint"]["loader"]["position"]  # type: ignore[index]
     assert position == 16
     assert namespace["resumed"].epoch == 2  # type: ignore[attr-defined]
-    keys = namespace["batch"]["__key__"]  # type: ignore[index]
-    assert {key.partition("/")[0] for key in keys} == {"all", "rare"}
+    assert {key.partition("/")[0] for key in namespace["mixed"]["__key__"]} == {"all", "rare"}  # type: ignore[index]
+    batch = namespace["batch"]["image"]  # type: ignore[index]
+    assert batch.shape == (8, 3, 48, 48) and str(batch.dtype) == "torch.float32"
+    assert namespace["train"].state.count(" + ") <= 1  # type: ignore[attr-defined]
+    assert namespace["pixels"].shape == (16, 16, 3)  # type: ignore[attr-defined]
 
 
 def test_make_targets_exist() -> None:

@@ -6,20 +6,30 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardkit import __version__
 from shardkit.cli.output import count, echo_json
 from shardkit.storage import format_bytes, show_path
 
 if TYPE_CHECKING:
+    from shardkit.measure.system import System
     from shardkit.reading.describe import SplitSummary
 
 SHOWN_CLASSES = 5
 
 
 @click.command()
-@click.argument("dataset", type=click.Path())
+@click.argument("dataset", type=click.Path(), required=False)
+@click.option(
+    "--system", is_flag=True, help="Say instead what works on pictures here, and how fast."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def info(dataset: str, as_json: bool) -> None:
+def info(dataset: str | None, system: bool, as_json: bool) -> None:
     """Say what is in DATASET and how to open it."""
+    if system == (dataset is not None):
+        raise click.UsageError("give a DATASET, or --system")
+    if dataset is None:
+        _info_of_system(as_json)
+        return
     from shardkit.reading.describe import info as run
 
     found = run(dataset)
@@ -50,3 +60,33 @@ def _echo_split(name: str, split: SplitSummary) -> None:
         click.echo("    labels in class order: shuffle fully when training, or pack with --shuffle")
     elif split.labels_in_order is not None:
         click.echo("    labels are mixed")
+
+
+def _info_of_system(as_json: bool) -> None:
+    from shardkit.measure.system import system
+
+    found = system()
+    if as_json:
+        echo_json(found)
+    else:
+        _echo_system(found)
+
+
+def _echo_system(found: System) -> None:
+    facts, pil, torch = found.machine, found.pillow, found.torch
+    click.echo(
+        f"shardkit {__version__}, Python {facts['python']} on {facts['cpu']},"
+        f" {count(facts['cores'], 'core')}, {facts['memory_bytes'] / 2**30:.0f} GiB"
+    )
+    click.echo(f"  JPEGs: {', '.join(found.jpeg_backends) or 'nothing decodes them'}")
+    name = f"{pil['name']} {pil['version']}" if pil else "nothing: no Pillow"
+    click.echo(f"  other pictures: {name}")
+    speed = " (vectorised)" if pil and pil["is_simd"] else ""
+    click.echo(f"  resizing: {name}{speed}")
+    click.echo(f"  kernel: {'built' if found.kernel['is_available'] else found.kernel['why_not']}")
+    click.echo(f"  on the GPU: {'nvJPEG, by torchvision' if found.nvjpeg else 'nothing'}")
+    click.echo(f"  torch: {torch['version']}, {torch['device'] or 'no CUDA device'}")
+    if found.advice:
+        click.echo("  to get faster:")
+    for line in found.advice:
+        click.echo(f"    {line}")

@@ -1,1 +1,41 @@
-"""Pictures: what a file holds, and how it becomes pixels."""
+"""Pictures: what a file holds, and how it becomes pixels.
+
+:func:`train` and :func:`eval` make transforms for a :class:`shardkit.Loader`; :func:`decode` is
+for anything else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardkit.images.augment import Eval, Train
+from shardkit.images.decode import backends, decode, header, is_pillow_simd
+
+__all__ = ["Eval", "Train", "backends", "decode", "eval", "header", "is_pillow_simd", "train"]
+
+
+def train(size: int = 224, **options: Any) -> Train:
+    """Random crops for training, as torchvision's RandomResizedCrop and RandomHorizontalFlip.
+
+    Args:
+        size: width and height of the result. options: ``scale=(0.08, 1.0)``,
+            ``ratio=(3/4, 4/3)``, ``flip=0.5``, and those of
+            :class:`shardkit.images.augment.Transform`.
+
+    Raises:
+        UsageError: options that make no sense, or a backend that is not installed.
+    """
+    return Train(size=size, **options)
+
+
+def eval(size: int = 224, **options: Any) -> Eval:
+    """Centre crops for evaluation, as torchvision's Resize and CenterCrop.
+
+    Args:
+        size: width and height of the result. options: ``resize=256``, for the short side, and
+            those of :class:`shardkit.images.augment.Transform`.
+
+    Raises:
+        UsageError: options that make no sense, or a backend that is not installed.
+    """
+    return Eval(size=size, **options)

@@ -1,0 +1,51 @@
+"""Where in a batch the pictures are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardkit.errors import BadImageError, UsageError
+from shardkit.images.sniff import IMAGE_FIELDS
+from shardkit.sample import Value
+
+
+def pictures_of(
+    columns: Mapping[str, Sequence[Any]], field: str | None = None
+) -> tuple[list[Value], list[str]]:
+    """The picture of each sample, and the fields they come from.
+
+    Args:
+        columns: field name to B values, None where a sample lacks the field. field: the one that
+            holds the pictures. None takes those named for a kind of picture, ``jpg``, ``png`` ...:
+            a folder of several kinds gives several, and each sample has one of them.
+
+    Raises:
+        BadImageError: a sample has no picture; ``slot`` says which. UsageError: no such field, or
+            a sample has two pictures.
+    """
+    names = [name for name in columns if name in IMAGE_FIELDS] if field is None else [field]
+    if not names or names[0] not in columns:
+        wanted = "no picture" if field is None else f"no field {field!r}"
+        raise UsageError(f"there is {wanted} among the fields {', '.join(columns)}: give field=")
+    if len(names) == 1:
+        values = list(columns[names[0]])
+    else:
+        samples = zip(*(columns[name] for name in names), strict=True)
+        values = [_only(names, sample) for sample in samples]
+    for slot, value in enumerate(values):
+        if value is None:
+            raise BadImageError(f"the sample has no {' or '.join(names)}", slot)
+        if not isinstance(value, bytes | memoryview | bytearray):
+            raise UsageError(
+                f"pictures must be the bytes of files, got {type(value).__name__}: open the dataset"
+                " without decode='pil'"
+            )
+    return values, names
+
+
+def _only(names: list[str], values: tuple[Any, ...]) -> Any:
+    present = [name for name, value in zip(names, values, strict=True) if value is not None]
+    if len(present) > 1:
+        raise UsageError(f"a sample has several pictures, {', '.join(present)}: give field=")
+    return values[names.index(present[0])] if present else None

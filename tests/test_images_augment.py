@@ -1,0 +1,623 @@
+"""Crops and flips: which ones, and that their pixels are those of the plain way to make them."""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from odd_pictures import ODD, encode, exif, jpeg, natural, resized_frame
+from PIL import Image, ImageOps
+from test_images_decode import BACKENDS, every_backend
+
+from shardkit import images
+from shardkit.errors import BadImageError, UsageError
+from shardkit.images import augment, decoders
+from shardkit.images.boxes import NUM_DRAWS, centre_boxes, flips, random_boxes, uniforms
+from shardkit.images.crop import shrink_for
+
+MASK = 2**64 - 1
+
+
+def keys_of(num: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).integers(0, 2**64, num, dtype=np.uint64)
+
+
+# --- uniforms -----------------------------------------------------------------------------
+
+
+def splitmix64(state: int) -> int:
+    """As published, in plain Python."""
+    z = state & MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+@given(st.integers(0, MASK), st.integers(1, 30))
+def test_uniforms_are_splitmix64(key: int, num: int) -> None:
+    start = splitmix64(key)
+    expected = [
+        (splitmix64(start + (d + 1) * 0x9E3779B97F4A7C15) >> 11) / 2**53 for d in range(num)
+    ]
+    assert uniforms(np.array([key], np.uint64), num).tolist() == [expected]
+
+
+def furthest(a: Any, b: Any) -> float:
+    """Kolmogorov and Smirnov's statistic of two samples: how far apart their distributions are at
+    most."""
+    a, b = np.sort(a), np.sort(b)
+    places = np.concatenate([a, b])
+    below = [np.searchsorted(each, places, side="right") / len(each) for each in (a, b)]
+    return float(np.abs(below[0] - below[1]).max())
+
+
+def limit(num: int) -> float:
+    """Two samples of ``num`` each from one distribution exceed it once in 100,000 times."""
+    return math.sqrt(-math.log(1e-5 / 2) / num)
+
+
+@pytest.mark.parametrize("keys", [keys_of(20_000), np.arange(20_000, dtype=np.uint64)], ids=len)
+def test_uniforms_are_uniform_and_independent(keys: Any) -> None:
+    draws = uniforms(keys, NUM_DRAWS)
+    assert draws.shape == (20_000, NUM_DRAWS) and draws.min() >= 0 and draws.max() < 1
+    even = (np.arange(20_000) + 0.5) / 20_000
+    assert max(furthest(column, even) for column in draws.T) < limit(20_000)
+    between = np.corrcoef(np.concatenate([draws[1:], draws[:-1]], axis=1).T)
+    assert np.abs(between - np.eye(2 * NUM_DRAWS)).max() < 0.04  # 5.6 standard deviations
+
+
+# --- random boxes -------------------------------------------------------------------------
+
+
+def as_published(
+    width: int, height: int, scale: Any, ratio: Any, rng: random.Random
+) -> tuple[int, int, int, int]:
+    """torchvision.transforms.RandomResizedCrop.get_params, with Python's random numbers."""
+    area = height * width
+    log_ratio = (math.log(ratio[0]), math.log(ratio[1]))
+    for _ in range(10):
+        target_area = area * rng.uniform(scale[0], scale[1])
+        aspect_ratio = math.exp(rng.uniform(log_ratio[0], log_ratio[1]))
+        w = round(math.sqrt(target_area * aspect_ratio))
+        h = round(math.sqrt(target_area / aspect_ratio))
+        if 0 < w <= width and 0 < h <= height:
+            i = rng.randint(0, height - h)
+            j = rng.randint(0, width - w)
+            return j, i, w, h
+    in_ratio = float(width) / float(height)
+    if in_ratio < min(ratio):
+        w = width
+        h = round(w / min(ratio))
+    elif in_ratio > max(ratio):
+        h = height
+        w = round(h * max(ratio))
+    else:
+        w = width
+        h = height
+    i = (height - h) // 2
+    j = (width - w) // 2
+    return j, i, w, h
+
+
+def boxes_of(width: int, height: int, num: int, scale: Any, ratio: Any) -> Any:
+    sizes = np.broadcast_to(np.array([width, height], np.int32), (num, 2))
+    return random_boxes(sizes, uniforms(keys_of(num), NUM_DRAWS), scale, ratio)
+
+
+PLAIN = (0.08, 1.0), (3 / 4, 4 / 3)
+NUM = 20_000
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "scale", "ratio"),
+    [
+        (500, 375, *PLAIN),
+        (375, 500, *PLAIN),
+        (64, 64, *PLAIN),
+        (900, 300, *PLAIN),
+        (300, 800, (0.5, 1.0), (3 / 4, 4 / 3)),
+        (500, 375, (0.2, 0.4), (0.5, 0.6)),
+        (7, 5, *PLAIN),
+    ],
+)
+def test_boxes_are_distributed_as_torchvisions(
+    width: int, height: int, scale: Any, ratio: Any
+) -> None:
+    ours = boxes_of(width, height, NUM, scale, ratio).astype(np.float64)
+    rng = random.Random(0)
+    theirs = np.array([as_published(width, height, scale, ratio, rng) for _ in range(NUM)], float)
+    for what in (
+        lambda b: b[:, 2] * b[:, 3] / (width * height),
+        lambda b: b[:, 2] / b[:, 3],
+        lambda b: b[:, 0],
+        lambda b: b[:, 1],
+        lambda b: b[:, 0] / np.maximum(width - b[:, 2], 1),
+        lambda b: b[:, 1] / np.maximum(height - b[:, 3], 1),
+        lambda b: b[:, 2],
+    ):
+        assert furthest(what(ours), what(theirs)) < limit(NUM)
+
+
+def test_the_statistic_sees_another_distribution() -> None:
+    """Were the ratio uniform, not its logarithm, the tests above would notice."""
+    rng = np.random.default_rng(0)
+    log_uniform = np.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3), NUM))
+    assert furthest(log_uniform, rng.uniform(3 / 4, 4 / 3, NUM)) > limit(NUM)
+
+
+@pytest.mark.parametrize(
+    "size", [(1, 1), (1, 5000), (5000, 1), (2, 3), (10, 1000), (1000, 10), (2400, 1600)]
+)
+def test_boxes_lie_within(size: tuple[int, int]) -> None:
+    box = boxes_of(*size, 5000, *PLAIN)
+    assert box.dtype == np.int32
+    assert (box[:, :2] >= 0).all() and (box[:, 2:] >= 1).all()
+    assert (box[:, :2] + box[:, 2:] <= size).all()
+    if max(size) >= 1000 > 100 * min(size):  # nothing fits: the centre, as published
+        assert set(map(tuple, box.tolist())) <= {
+            as_published(*size, *PLAIN, random.Random(seed)) for seed in range(50)
+        }
+
+
+def test_boxes_and_flips_are_the_keys_alone() -> None:
+    keys, sizes = keys_of(64), np.random.default_rng(1).integers(1, 600, (64, 2)).astype(np.int32)
+    whole = random_boxes(sizes, uniforms(keys, NUM_DRAWS), *PLAIN)
+    order = np.random.default_rng(2).permutation(64)
+    np.testing.assert_array_equal(
+        random_boxes(sizes[order], uniforms(keys[order], NUM_DRAWS), *PLAIN), whole[order]
+    )
+    alone = [
+        random_boxes(sizes[i : i + 1], uniforms(keys[i : i + 1], 23), *PLAIN) for i in range(64)
+    ]
+    np.testing.assert_array_equal(np.concatenate(alone), whole)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
+def test_share_of_flips(share: float) -> None:
+    draws = uniforms(keys_of(40_000), NUM_DRAWS)
+    flipped = flips(draws, share)
+    assert abs(flipped.mean() - share) < 5 * math.sqrt(share * (1 - share) / 40_000) + 1e-12
+    box = random_boxes(np.full((40_000, 2), 300, np.int32), draws, *PLAIN)
+    if 0 < share < 1:  # and they have nothing to do with the crop
+        assert furthest(box[flipped, 0][:5000], box[~flipped, 0][:5000]) < limit(5000)
+
+
+# --- boxes of the centre ------------------------------------------------------------------
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 300), st.integers(0, 100))
+def test_centre_boxes_are_torchvisions(width: int, height: int, size: int, more: int) -> None:
+    resize = size + more
+    short, long = sorted((width, height))
+    new_long = int(resize * long / short)
+    new_w, new_h = (resize, new_long) if width <= height else (new_long, resize)
+    top, left = round((new_h - size) / 2.0), round((new_w - size) / 2.0)
+    x, y, w, h = centre_boxes(np.array([[width, height]], np.int32), resize, size)[0].tolist()
+    assert (x * new_w / width, y * new_h / height) == pytest.approx((left, top))
+    assert (w * new_w / width, h * new_h / height) == pytest.approx((size, size))
+
+
+# --- pixels -------------------------------------------------------------------------------
+
+SIZE = 32
+
+
+def plain_train(data: bytes, box: Any, flip: bool, size: int = SIZE) -> Any:
+    """Crop, then resize."""
+    left, top, width, height = box
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    image = image.crop((left, top, left + width, top + height))
+    image = image.resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(ImageOps.mirror(image) if flip else image).astype(np.int16)
+
+
+def plain_eval(data: bytes, resize: int, size: int = SIZE) -> Any:
+    """Resize, then crop."""
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    short, long = min(image.size), max(image.size)
+    new_long = int(resize * long / short)
+    shape = (resize, new_long) if image.width <= image.height else (new_long, resize)
+    image = image.resize(shape, Image.Resampling.BILINEAR)
+    left, top = round((image.width - size) / 2), round((image.height - size) / 2)
+    return np.asarray(image.crop((left, top, left + size, top + size))).astype(np.int16)
+
+
+PHOTOS = [
+    jpeg(w, h, seed=w, quality=92, subsampling=w % 3)
+    for w, h in [(60, 45), (45, 60), (63, 63), (50, 33), (31, 90), (20, 20), (61, 40), (40, 61)]
+]
+LARGE = [jpeg(w, h, seed=w) for w, h in [(300, 200), (200, 310), (640, 480), (700, 501)]]
+
+
+def places(transform: Any, pictures: list[bytes], keys: Any) -> Any:
+    sizes = np.array([Image.open(io.BytesIO(data)).size for data in pictures], np.int32)
+    boxes, flipped = transform._places(sizes, keys)
+    return list(zip(boxes.tolist(), flipped.tolist(), strict=True))
+
+
+@every_backend
+def test_train_is_crop_then_resize(backend: str) -> None:
+    """To the bit where the picture is decoded in full size."""
+    transform, pictures = images.train(SIZE, backend=backend), PHOTOS * 20
+    keys = keys_of(len(pictures))
+    out = transform.batch({"jpg": pictures}, keys)["image"]
+    assert out.shape == (len(pictures), SIZE, SIZE, 3) and out.dtype == np.uint8
+    where = places(transform, pictures, keys)
+    assert {shrink_for(box, SIZE) for box, _ in where} == {1}
+    assert {flip for _, flip in where} == {False, True}
+    for pixels, data, (box, flip) in zip(out, pictures, where, strict=True):
+        np.testing.assert_array_equal(pixels, plain_train(data, box, flip))
+
+
+@every_backend
+def test_train_on_large_pictures(backend: str) -> None:
+    """Decoded at 1/2, 1/4 or 1/8: libjpeg averages otherwise than Pillow."""
+    transform, pictures = images.train(SIZE, backend=backend), LARGE * 15
+    keys = keys_of(len(pictures), 1)
+    out = transform.batch({"jpg": pictures}, keys)["image"].astype(np.int16)
+    where = places(transform, pictures, keys)
+    assert {shrink_for(box, SIZE) for box, _ in where} >= {2, 4, 8}
+    for pixels, data, (box, flip) in zip(out, pictures, where, strict=True):
+        apart = pixels - plain_train(data, box, flip)
+        assert np.abs(apart).mean() < 4 and abs(apart.mean()) < 0.5  # neither blurred nor shifted
+
+
+@pytest.mark.skipif(len(BACKENDS) < 2, reason="one backend has nothing to be compared with")
+def test_all_backends_give_the_same_pixels() -> None:
+    pictures = PHOTOS * 3 + LARGE * 3 + [ODD[kind]() for kind in ODD]
+    keys = keys_of(len(pictures))
+    for make in (images.train, images.eval):
+        outs = [
+            make(SIZE, backend=each.name, **({"resize": 36} if make is images.eval else {})).batch(
+                {"jpg": pictures}, keys
+            )["image"]
+            for each in decoders.installed()
+        ]
+        for other in outs[1:]:
+            np.testing.assert_array_equal(outs[0], other)
+
+
+@every_backend
+@pytest.mark.parametrize("resize", [SIZE, 36, 40])
+def test_eval_is_resize_then_crop(resize: int, backend: str) -> None:
+    transform = images.eval(SIZE, resize=resize, backend=backend)
+    out = transform.batch({"jpg": PHOTOS}, keys_of(len(PHOTOS)))["image"]
+    for pixels, data in zip(out, PHOTOS, strict=True):
+        assert np.abs(pixels - plain_eval(data, resize)).max() <= 1  # boxes are not whole pixels
+    for pixels, data in zip(
+        transform.batch({"jpg": LARGE}, keys_of(4))["image"], LARGE, strict=True
+    ):
+        assert np.abs(pixels - plain_eval(data, resize)).mean() < 4
+
+
+def test_eval_draws_nothing() -> None:
+    transform = images.eval(SIZE, resize=36)
+    first = transform.batch({"jpg": PHOTOS}, keys_of(8, 1))["image"]
+    np.testing.assert_array_equal(first, transform.batch({"jpg": PHOTOS}, keys_of(8, 2))["image"])
+
+
+@pytest.mark.parametrize(
+    ("size", "shrink"),
+    [(31, 1), (63, 1), (64, 2), (127, 2), (128, 4), (255, 4), (256, 8), (9999, 8)],
+)
+def test_how_small_a_picture_may_be_decoded(size: int, shrink: int) -> None:
+    assert shrink_for((0, 0, size, size + 1), SIZE) == shrink
+    assert shrink_for((0, 0, size + 500, size), SIZE) == shrink
+
+
+def by_torch(data: bytes, size: int, antialias: bool) -> Any:
+    pixels = np.array(Image.open(io.BytesIO(data)).convert("RGB")).transpose(2, 0, 1)
+    values = torch.from_numpy(pixels)[None].float()
+    out = torch.nn.functional.interpolate(
+        values, (size, size), mode="bilinear", antialias=antialias, align_corners=False
+    )
+    return out[0].round().permute(1, 2, 0).numpy()
+
+
+SQUARE = encode(natural(90, 90, 7), "PNG")
+
+
+def test_antialiasing_is_torchs() -> None:
+    out = images.eval(24, resize=24).batch({"png": [SQUARE]}, keys_of(1))["image"][0]
+    assert np.abs(out - by_torch(SQUARE, 24, True)).max() <= 1
+
+
+def test_without_antialiasing() -> None:
+    pytest.importorskip("cv2", reason="antialias=False is OpenCV's")
+    transform = images.eval(24, resize=24, antialias=False)
+    assert transform.state.endswith("opencv linear")
+    out = transform.batch({"png": [SQUARE]}, keys_of(1))["image"][0]
+    apart = np.abs(out - by_torch(SQUARE, 24, False))  # OpenCV rounds places to 1/32 of a pixel
+    assert apart.mean() < 1 and np.abs(out - by_torch(SQUARE, 24, True)).mean() > 3
+    smooth = [images.train(SIZE, antialias=a).batch({"jpg": PHOTOS}, keys_of(8)) for a in (0, 1)]
+    assert np.abs(smooth[0]["image"].astype(int) - smooth[1]["image"]).mean() < 8
+
+
+def test_without_antialiasing_nor_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "cv2", None)
+    with pytest.raises(UsageError, match="pip install opencv-python-headless"):
+        images.train(SIZE, antialias=False)
+
+
+@every_backend
+@pytest.mark.parametrize("kind", ODD)
+def test_all_kinds_and_sizes(kind: str, backend: str) -> None:
+    data = ODD[kind]()
+    for transform in (
+        images.train(16, backend=backend),
+        images.eval(16, resize=18, backend=backend),
+        images.train(16, backend=backend, scale=(1, 1), flip=1),
+    ):
+        out = transform.batch({"jpg": [data, data]}, keys_of(2))["image"]
+        assert out.shape == (2, 16, 16, 3)
+
+
+@every_backend
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation(orientation: int, backend: str) -> None:
+    data = jpeg(60, 45, exif=exif(orientation))
+    turned = encode(ImageOps.exif_transpose(Image.open(io.BytesIO(data))), "PNG")
+    keys = keys_of(6)
+    for make in (images.train, images.eval):
+        transform = make(SIZE, backend=backend, exif=True)
+        out = transform.batch({"jpg": [data] * 6}, keys)["image"]
+        np.testing.assert_array_equal(out, transform.batch({"jpg": [turned] * 6}, keys)["image"])
+    if orientation > 1:
+        plain = images.eval(SIZE, backend=backend).batch({"jpg": [data]}, keys[:1])["image"]
+        assert not np.array_equal(plain[0], out[0])
+
+
+def test_pillows_own_limit_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures, keys = [PHOTOS[0], ODD["RGB png"]()], keys_of(2)
+    for each in decoders.installed():
+        transform = images.train(SIZE, backend=each.name)
+        before = transform.batch({"jpg": pictures}, keys)["image"]
+        with monkeypatch.context() as patch:
+            patch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+            after = transform.batch({"jpg": pictures}, keys)["image"]  # warnings are errors here
+        np.testing.assert_array_equal(before, after)
+
+
+# --- samples and batches ------------------------------------------------------------------
+
+
+@every_backend
+def test_a_batch_is_its_samples(backend: str) -> None:
+    transform, pictures = images.train(SIZE, backend=backend), PHOTOS + LARGE
+    keys = np.array(
+        [np.random.default_rng(i).integers(0, 2**64, dtype=np.uint64) for i in range(12)]
+    )
+    columns = {"jpg": pictures, "cls": np.arange(12), "txt": list("abcdefghijkl")}
+    batch = transform.batch(columns, keys)
+    assert list(batch) == ["cls", "txt", "image"]
+    assert batch["cls"] is columns["cls"] and batch["txt"] is columns["txt"]
+    for i in range(12):
+        sample = {"__key__": "k", "jpg": pictures[i], "cls": i}
+        one = transform(sample, np.random.default_rng(i))
+        assert one.keys() == {"__key__", "cls", "image"} and one["cls"] == i
+        np.testing.assert_array_equal(one["image"], batch["image"][i])
+        assert "jpg" in sample
+
+
+def test_a_batch_is_independent_of_its_neighbours_and_of_threads() -> None:
+    transform, pictures = images.train(SIZE), (PHOTOS + LARGE) * 4
+    keys = keys_of(len(pictures))
+    whole = transform.batch({"jpg": pictures}, keys)["image"]
+
+    def part(start: int) -> Any:
+        rows = slice(start, start + 3)
+        return transform.batch({"jpg": pictures[rows]}, keys[rows])["image"]
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            parts = list(pool.map(part, range(0, len(pictures), 3)))
+            np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_the_field_is_found_or_named() -> None:
+    transform, png = images.train(SIZE), encode(natural(40, 40), "PNG")
+    both = {"jpg": [PHOTOS[0], None], "png": [None, png], "x.jpg": [png, PHOTOS[0]]}
+    found = transform.batch(both, keys_of(2))
+    assert list(found) == ["x.jpg", "image"]
+    alone = transform.batch({"png": [png, png]}, keys_of(2))["image"]
+    np.testing.assert_array_equal(found["image"][1], alone[1])
+    named = images.train(SIZE, field="x.jpg").batch(both, keys_of(2))
+    assert list(named) == ["jpg", "png", "image"]
+    np.testing.assert_array_equal(named["image"][0], alone[0])
+
+
+@pytest.mark.parametrize(
+    ("columns", "field", "message"),
+    [
+        ({"cls": [1]}, None, "there is no picture among the fields cls: give field="),
+        ({"cls": [1]}, "jpg", "there is no field 'jpg' among the fields cls"),
+        (
+            {"jpg": [b""], "png": [b""]},
+            None,
+            "a sample has several pictures, jpg, png: give field=",
+        ),
+        ({"jpg": [Image.new("RGB", (2, 2))]}, None, "without decode='pil'"),
+    ],
+)
+def test_what_are_no_pictures(columns: Any, field: str | None, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        images.train(SIZE, field=field).batch(columns, keys_of(1))
+
+
+BAD = {
+    "cut off": PHOTOS[0][:-30],
+    "no picture": b"hello",
+    "absent": None,
+    "huge": resized_frame(PHOTOS[0], 20_000, 20_000),
+    "png": encode(natural(40, 40), "PNG")[:-40],
+}
+
+
+@every_backend
+@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize("slot", [0, 2, 4])
+def test_a_bad_picture_is_named_by_its_slot(what: str, slot: int, backend: str) -> None:
+    pictures: list[Any] = PHOTOS[:5]
+    pictures = [*pictures[:slot], BAD[what], *pictures[slot + 1 :]]
+    with pytest.raises(BadImageError) as caught:
+        images.train(SIZE, backend=backend).batch({"jpg": pictures}, keys_of(5))
+    assert caught.value.slot == slot
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert copy.slot == slot and str(copy) == str(caught.value)
+
+
+def test_an_empty_batch() -> None:
+    assert images.train(SIZE).batch({"jpg": []}, keys_of(0))["image"].shape == (0, SIZE, SIZE, 3)
+
+
+# --- the objects --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [images.train(SIZE, flip=0.2, scale=(0.5, 1)), images.eval(SIZE, resize=40)],
+    ids=repr,
+)
+def test_transforms_are_values(transform: Any) -> None:
+    copy = pickle.loads(pickle.dumps(transform))
+    assert copy == transform and hash(copy) == hash(transform)
+    assert eval(repr(transform), {"Train": images.Train, "Eval": images.Eval}) == transform
+    columns, keys = {"jpg": PHOTOS}, keys_of(8)
+    np.testing.assert_array_equal(
+        copy.batch(columns, keys)["image"], transform.batch(columns, keys)["image"]
+    )
+
+
+@every_backend
+def test_state_says_what_decodes_and_resizes(backend: str) -> None:
+    state = images.train(SIZE, backend=backend).state
+    assert state.startswith(decoders.decoder(backend).title)
+    assert state.endswith(decoders.decoder("pillow").title) and state.count(" + ") <= 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: images.train(0),
+        lambda: images.train(SIZE, threads=0),
+        lambda: images.train(SIZE, max_pixels=0),
+        lambda: images.train(SIZE, scale=(0, 1)),
+        lambda: images.train(SIZE, scale=(0.5, 0.4)),
+        lambda: images.train(SIZE, scale=(0.5, 1.1)),
+        lambda: images.train(SIZE, ratio=(0, 1)),
+        lambda: images.train(SIZE, ratio=(1, math.inf)),
+        lambda: images.train(SIZE, flip=1.5),
+        lambda: images.train(SIZE, backend="gd"),
+        lambda: images.train(SIZE, backend="kernel", antialias=False),
+        lambda: images.eval(SIZE, resize=SIZE - 1),
+    ],
+)
+def test_options_that_make_no_sense(make: Callable[[], object]) -> None:
+    with pytest.raises(UsageError):
+        make()
+
+
+# --- the kernel, by a fake ----------------------------------------------------------------
+
+
+class Kernel:
+    """Does what the compiled one promises, by Pillow, and notes what it was asked for."""
+
+    def __init__(self, status: dict[bytes, int] | None = None) -> None:
+        self.status = status or {}
+        self.calls: list[Any] = []
+
+    def is_available(self) -> bool:
+        return True
+
+    def headers(self, values: Any) -> Any:
+        status = np.array([self.status.get(bytes(v), 0) for v in values], np.int32)
+        sizes = [
+            (0, 0) if s else Image.open(io.BytesIO(v)).size
+            for s, v in zip(status, values, strict=True)
+        ]
+        return np.array(sizes, np.int32).reshape(-1, 2), status
+
+    def crop_resize(self, values: Any, boxes: Any, flips: Any, out: Any, threads: int = 1) -> Any:
+        self.calls.append(threads)
+        status = self.headers(values)[1]
+        for i in np.flatnonzero(status == 0):
+            out[i] = plain_train(values[i], boxes[i].tolist(), flips[i], out.shape[1])
+            out[i, 0, 0] = 77  # so that the test knows whose work it is
+        return status
+
+    def message(self, status: int) -> str:
+        return f"message {status}"
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    fake = Kernel()
+    monkeypatch.setattr(augment, "kernel_or_why_not", lambda: (fake, ""))
+    return fake
+
+
+def test_the_kernel_is_taken_where_there_is_one(kernel: Kernel) -> None:
+    cmyk, png = ODD["CMYK jpg"](), encode(natural(50, 40), "PNG")
+    kernel.status = {cmyk: 1, png: 1}
+    pictures, keys = [PHOTOS[0], cmyk, PHOTOS[1], png], keys_of(4)
+    transform = images.train(SIZE, threads=3)
+    assert transform.state.startswith("kernel + ")
+    out = transform.batch({"jpg": pictures}, keys)["image"]
+    assert kernel.calls == [3]
+    assert (out[[0, 2], 0, 0] == 77).all() and not (out[[1, 3], 0, 0] == 77).all(axis=1).any()
+    plain = images.train(SIZE, backend="pillow").batch({"jpg": pictures}, keys)["image"]
+    out[[0, 2], 0, 0] = plain[[0, 2], 0, 0]
+    np.testing.assert_array_equal(out, plain)
+    assert kernel.calls == [3]
+
+
+def test_the_kernel_turns_nothing(kernel: Kernel) -> None:
+    data = jpeg(60, 45, exif=exif(6))
+    pictures, keys = [PHOTOS[0], data], keys_of(2)
+    out = images.train(SIZE, exif=True).batch({"jpg": pictures}, keys)["image"]
+    plain = images.train(SIZE, exif=True, backend="pillow").batch({"jpg": pictures}, keys)["image"]
+    assert (out[0, 0, 0] == 77).all()
+    np.testing.assert_array_equal(out[1], plain[1])
+
+
+@pytest.mark.parametrize(("data", "message"), [(PHOTOS[3], "message 2"), (b"hello", "no picture")])
+def test_a_picture_that_the_kernel_refuses(kernel: Kernel, data: bytes, message: str) -> None:
+    kernel.status = {data: 2}
+    with pytest.raises(BadImageError, match=message) as caught:
+        images.train(SIZE).batch({"jpg": [PHOTOS[0], PHOTOS[1], data]}, keys_of(3))
+    assert caught.value.slot == 2
+
+
+def test_the_limit_holds_for_the_kernel(kernel: Kernel) -> None:
+    with pytest.raises(
+        BadImageError, match="60 x 45 pixels are more than max_pixels=2,699"
+    ) as caught:
+        images.train(SIZE, max_pixels=2699).batch({"jpg": [PHOTOS[5], PHOTOS[0]]}, keys_of(2))
+    assert caught.value.slot == 1 and kernel.calls == []
+
+
+def test_a_kernel_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = SimpleNamespace(is_available=lambda: False, why_not=lambda: "no compiler")
+    monkeypatch.setattr(augment, "import_module", lambda name: fake)
+    with pytest.raises(UsageError, match=r"^backend 'kernel' is not available: no compiler$"):
+        images.train(SIZE, backend="kernel")
+    assert not images.train(SIZE).state.startswith("kernel")
+
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(augment, "import_module", missing)
+    with pytest.raises(UsageError, match="not available: this installation has none"):
+        images.train(SIZE, backend="kernel")
