@@ -92,6 +92,7 @@ static void on_error(j_common_ptr jpeg)
     case JERR_CONVERSION_NOTIMPL:
     case JERR_ARITH_NOTIMPL:
     case JERR_NOT_COMPILED:
+    case JERR_NOTIMPL:
     case JERR_OUT_OF_MEMORY:
         fail(jpeg, ELSEWHERE);
     default:
@@ -331,6 +332,9 @@ static void decode(Decoder *decoder, const Slot *slot, const Batch *batch)
     /* A progressive file without its end may lack scans, and nobody would warn. */
     if (jpeg_has_multiple_scans(jpeg) && decoder->is_exhausted)
         fail((j_common_ptr)jpeg, BROKEN);
+    /* Lossless JPEGs, which libjpeg-turbo 3 reads, have no DCT to scale. */
+    if (jpeg->output_width != (jpeg->image_width * n + 7) / 8)
+        fail((j_common_ptr)jpeg, ELSEWHERE);
     const double *box = slot->box;
     plan_axis(jpeg, &x, box[0] * n / 8, box[2] * n / 8, jpeg->output_width, batch->width,
               slot->is_flipped);
