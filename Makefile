@@ -40,7 +40,7 @@ bench: $(READY) ## time packing, reading and feeding against tar, cp, fio and ba
 	$(BIN)/python scripts/bench_feed.py $(BENCH)
 
 clean: ## remove everything these targets made, the environment too
-	rm -rf $(VENV) demo bench-data build dist *.egg-info
+	rm -rf $(VENV) demo bench-data build dist *.egg-info shardkit/images/_kernel*.so
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find shardkit scripts tests -name __pycache__ -prune -exec rm -rf {} +
 
@@ -48,7 +48,7 @@ needs-test:
 	@PYTHON=$(PYTHON) sh scripts/system_packages.sh $(if $(wildcard $(READY)),,build) test
 
 # pip would take a pillow-simd that it compiled earlier, perhaps without AVX2: hence no cache.
-$(READY): pyproject.toml
+$(READY): pyproject.toml shardkit/images/kernel.c
 	@PYTHON=$(PYTHON) sh scripts/system_packages.sh build
 	@echo "Making the environment in $(VENV): some minutes the first time, torch is large."
 	$(PYTHON) -m venv $(VENV)
@@ -57,4 +57,5 @@ ifeq ($(PIL),simd)
 	CC='$(PIL_CC)' $(PIP) --no-cache-dir pillow-simd
 endif
 	$(PIP) -e '.[$(PIL),dev]'
+	@$(BIN)/python -c 'from shardkit.images import kernel; print(kernel.why_not() or "The compiled kernel is built.")'
 	@touch $@
