@@ -411,7 +411,9 @@ static int find_size(const unsigned char *data, size_t size, int32_t *width_heig
             width_height[1] = marker[5] << 8 | marker[6];
             if (!width_height[0] || !width_height[1])
                 return BROKEN;
-            return marker[4] == 8 && (marker[9] == 1 || marker[9] == 3) ? OK : ELSEWHERE;
+            int is_dct = code <= 0xC2 || code == 0xC9 || code == 0xCA;
+            int is_plain = marker[4] == 8 && (marker[9] == 1 || marker[9] == 3);
+            return is_dct && is_plain ? OK : ELSEWHERE;
         }
         size_t length = marker[2] << 8 | marker[3];
         if (length < 2 || length + 2 > size - at)
