@@ -35,9 +35,10 @@ check: $(READY) ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY) ## time packing, reading and feeding against tar, cp, fio and bare loops (some minutes, 4 GB of disk)
+bench: $(READY) ## time packing, reading, feeding and decoding against tar, cp, fio and bare loops (some minutes, 4 GB of disk)
 	$(BIN)/python scripts/bench_pack_read.py $(BENCH)
 	$(BIN)/python scripts/bench_feed.py $(BENCH)
+	$(BIN)/python scripts/bench_decode.py $(BENCH)
 
 clean: ## remove everything these targets made, the environment too
 	rm -rf $(VENV) demo bench-data build dist *.egg-info shardkit/images/_kernel*.so
