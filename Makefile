@@ -42,13 +42,14 @@ check: $(READY) ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY) ## time packing, reading and feeding against tar, cp, fio and bare loops (some minutes, 4 GB of disk)
+bench: $(READY) ## time packing, reading, feeding and decoding against tar, cp, fio and bare loops (some minutes, 4 GB of disk)
 	$(BIN)/python scripts/bench_pack_read.py $(BENCH)
 	$(BIN)/python scripts/bench_feed.py $(BENCH)
+	$(BIN)/python scripts/bench_decode.py $(BENCH)
 	$(BIN)/python scripts/bench_images.py $(BENCH)
 
 clean: ## remove everything these targets made, the environments too
-	rm -rf $(VENV) $(DALI_VENV) demo bench-data build dist *.egg-info
+	rm -rf $(VENV) $(DALI_VENV) demo bench-data build dist *.egg-info shardkit/images/_kernel*.so
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find shardkit scripts tests -name __pycache__ -prune -exec rm -rf {} +
 
@@ -56,7 +57,7 @@ needs-test:
 	@PYTHON=$(PYTHON) sh scripts/system_packages.sh $(if $(wildcard $(READY)),,build) test
 
 # pip would take a pillow-simd that it compiled earlier, perhaps without AVX2: hence no cache.
-$(READY): pyproject.toml
+$(READY): pyproject.toml shardkit/images/kernel.c
 	@PYTHON=$(PYTHON) sh scripts/system_packages.sh build
 	@echo "Making the environment in $(VENV): some minutes the first time, torch is large."
 	$(PYTHON) -m venv $(VENV)
@@ -65,6 +66,7 @@ ifeq ($(PIL),simd)
 	CC='$(PIL_CC)' $(PIP) --no-cache-dir pillow-simd
 endif
 	$(PIP) -e '.[$(PIL),dev]'
+	@$(BIN)/python -c 'from shardkit.images import kernel; print(kernel.why_not() or "The compiled kernel is built.")'
 	@touch $@
 
 $(DALI_VENV)/.ready: pyproject.toml

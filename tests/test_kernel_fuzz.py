@@ -1,0 +1,74 @@
+"""The compiled kernel fed with damaged files, under the address, leak and undefined sanitizers."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from jpegs import LAYOUTS, jpeg, three_scans, without_segment
+from test_kernel_faults import saved
+
+DRIVER = Path(__file__).parent / "kernel_fuzz.c"
+SECONDS = 10
+FLAGS = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+LIBRARIES = ["-ljpeg", "-lpthread", "-lm"]
+TRIAL = """
+#include <stdio.h>
+#include <jpeglib.h>
+int main(void) { struct jpeg_error_mgr errors; return !jpeg_std_error(&errors); }
+"""
+
+
+def compile_c(source: Path, program: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = ["cc", *FLAGS, *flags, str(source), "-o", str(program), *LIBRARIES]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kernel and what feeds it, compiled. Only a compiler that lacks something skips."""
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("driver")
+    trial = folder / "trial.c"
+    trial.write_text(TRIAL)
+    done = compile_c(trial, folder / "trial")
+    if done.returncode or subprocess.run([folder / "trial"]).returncode:
+        pytest.skip(f"no sanitizers or no libjpeg: {done.stderr.strip()[-200:]}")
+    done = compile_c(DRIVER, folder / "kernel_fuzz", "-Wall", "-Wextra", "-Werror")
+    assert done.returncode == 0, done.stderr
+    return folder / "kernel_fuzz"
+
+
+def seeds(folder: Path) -> list[Path]:
+    """Files to mutate: all layouts in several sizes, and some odd ones."""
+    shapes = [(1, 1), (17, 9), (40, 56), (130, 33)]
+    files = [jpeg(*shape, layout) for shape in shapes for layout in LAYOUTS]
+    files += [saved("CMYK"), three_scans(jpeg(50, 40, "grey"))]
+    files += [without_segment(jpeg(40, 40), marker) for marker in (0xDB, 0xC4, 0xC0)]
+    paths = [folder / f"{number:03d}.jpg" for number in range(len(files))]
+    for path, data in zip(paths, files, strict=True):
+        path.write_bytes(data)
+    return paths
+
+
+def test_mutated_pictures_do_no_harm(driver: Path, tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    command = [driver, str(SECONDS), str(seed), *seeds(tmp_path)]
+    options = {
+        # Fresh memory full of NaN: where a value of it is used, pixels tell.
+        "ASAN_OPTIONS": "malloc_fill_byte=255:max_malloc_fill_size=1000000",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    env = {**os.environ, **options}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert done.returncode == 0, f"seed {seed}\n{done.stderr[-5000:]}"
+    found = dict(re.findall(r"(\S+) (\d+)", done.stdout))
+    print(done.stdout)
+    assert int(found["ok"]) > 1000 < int(found["broken"]), "too little of it was decoded"
+    assert min(int(found[name]) for name in ("elsewhere", "too-large", "bad-box")) > 0
