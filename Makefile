@@ -45,7 +45,6 @@ check: $(READY) ## lint, formatting, types
 bench: $(READY) ## time packing, reading, feeding and decoding against tar, cp, fio and bare loops (some minutes, 4 GB of disk)
 	$(BIN)/python scripts/bench_pack_read.py $(BENCH)
 	$(BIN)/python scripts/bench_feed.py $(BENCH)
-	$(BIN)/python scripts/bench_decode.py $(BENCH)
 	$(BIN)/python scripts/bench_images.py $(BENCH)
 
 clean: ## remove everything these targets made, the environments too

@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 from bench_corpora import Corpus, large_corpus
-from bench_feed_gpu import crop_picture, gpu_copy, gpu_launches, gpu_wait
+from bench_feed_gpu import SIZE, gpu_copy, gpu_launches, gpu_wait
 from bench_run import Bench, run_sections
-from decode_crop import decode_crop
 
+from shardkit import images
 from shardkit.loading.loader import Loader
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.machine import cold_read
@@ -58,9 +58,11 @@ def decode(bench: Bench) -> list[Row]:
     size = 8 if bench.is_quick else BATCH
     batches = batches_of(len(dataset), size)
 
-    def bare(number: int) -> list[Any]:
-        draws, rows, first = Draws(SEED, epoch=0), batches[number].tolist(), number * size
-        return [decode_crop(pictures[row], draws.at(first + i)) for i, row in enumerate(rows)]
+    transform, draws = images.train(SIZE), Draws(SEED, epoch=0)
+
+    def bare(number: int) -> Any:
+        keys = draws.keys(np.arange(number * size, (number + 1) * size))
+        return transform.batch({"jpg": [pictures[row] for row in batches[number]]}, keys)["image"]
 
     check_same_pixels(decoding_loader(dataset, size), bare)
 
@@ -72,7 +74,7 @@ def decode(bench: Bench) -> list[Row]:
 
     def load(workers: int) -> Work:
         loader = decoding_loader(dataset, size, workers)
-        return Work(sum(len(batch["jpg"]) for batch in loader), cache=cache)
+        return Work(sum(len(batch["image"]) for batch in loader), cache=cache)
 
     cases: dict[str, Case] = {}
     for num in (1, 2):
@@ -98,13 +100,14 @@ def threads_in_words(num: int) -> str:
 
 
 def decoding_loader(dataset: Dataset, size: int, workers: int = 2) -> Loader:
-    return Loader(dataset, size, shuffle="full", seed=SEED, transform=crop_picture, workers=workers)
+    crop = images.train(SIZE)
+    return Loader(dataset, size, shuffle="full", seed=SEED, transform=crop, workers=workers)
 
 
-def check_same_pixels(loader: Loader, bare: Callable[[int], list[Any]], most: int = 8) -> None:
+def check_same_pixels(loader: Loader, bare: Callable[[int], Any], most: int = 8) -> None:
     """Stop the program unless the first batches are, pixel for pixel, those of the bare loop."""
     for number, batch in enumerate(loader):
-        if not np.array_equal(batch["jpg"].numpy(), np.stack(bare(number))):
+        if not np.array_equal(batch["image"].numpy(), bare(number)):
             raise SystemExit(f"batch {number} of the loader is not that of the bare loop")
         if number + 1 == most:
             return

@@ -12,11 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from bench_run import Bench, SkippedError
-from decode_crop import SIZE, decode_crop
 
+from shardkit import images
 from shardkit.loading.loader import Loader
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.timing import Row, Work, interleave
@@ -26,6 +25,7 @@ Step = Callable[[Any], None]
 Span = tuple[float, float]
 
 BATCH = 64
+SIZE = 224
 LAYERS = 400
 """Of a model that is nothing but launches: some 2,400 kernels a step, each of microseconds."""
 SIDE = 4096
@@ -47,7 +47,7 @@ def gpu_launches(bench: Bench) -> list[Row]:
 
     def fed(worker_type: WorkerType) -> Work:
         for batch in device_loader(dataset, worker_type):
-            step(batch["jpg"])
+            step(batch["image"])
         torch.cuda.synchronize()
         return Work(num_batches * BATCH)
 
@@ -71,7 +71,7 @@ def gpu_wait(bench: Bench) -> list[Row]:
         events: list[Any] = []
         for batch in device_loader(dataset, name):
             events.append(record())
-            step(batch["jpg"])
+            step(batch["image"])
             events.append(record())
             events[-1].synchronize()  # as a loop that looks at its loss does
         shares.setdefault(name, []).append(idle_share(events))
@@ -98,8 +98,8 @@ def gpu_copy(bench: Bench) -> list[Row]:
         with torch.profiler.profile(activities=[cuda]) as profile:
             num = 0
             for batch in device_loader(dataset, "thread"):
-                step(batch["jpg"])
-                num += len(batch["jpg"])
+                step(batch["image"])
+                num += len(batch["image"])
             torch.cuda.synchronize()
         shares.append(copied_meanwhile(profile))
         return Work(num)
@@ -128,15 +128,11 @@ def device_loader(dataset: Dataset, worker_type: WorkerType) -> Loader:
         dataset,
         BATCH,
         shuffle="full",
-        transform=crop_picture,
+        transform=images.train(SIZE),
         workers=num_workers(),
         worker_type=worker_type,
         device="cuda",
     )
-
-
-def crop_picture(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    return {"jpg": decode_crop(sample["jpg"], rng), "cls": sample["cls"]}
 
 
 def many_launches() -> Step:
@@ -156,7 +152,7 @@ def longer_step(dataset: Dataset, worker_type: WorkerType) -> Step:
     matrix = torch.randn(SIDE, SIDE, device="cuda", dtype=torch.bfloat16)
 
     def load() -> Work:
-        return Work(sum(len(batch["jpg"]) for batch in device_loader(dataset, worker_type)))
+        return Work(sum(len(batch["image"]) for batch in device_loader(dataset, worker_type)))
 
     def multiply() -> Work:
         for _ in range(100):

@@ -19,20 +19,21 @@ import os
 import sys
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from crops import Batch, Normalise, train_sample, val_sample
 from meter import Meter
 from resnet import resnet18
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  everybody's name for it
 
 import shardkit
+from shardkit import images
 from shardkit.errors import UsageError
+
+Batch = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -195,9 +196,9 @@ def start(args: argparse.Namespace, world: World) -> None:
         "workers": args.workers,
         "worker_type": args.worker_type,
         "device": world.device,
-        "device_transform": Normalise(world.device),
+        "device_transform": shardkit.normalize(),
     }
-    crop, whole = (partial(each, size=args.size) for each in (train_sample, val_sample))
+    crop, whole = images.train(args.size), images.eval(args.size, resize=round(args.size / 0.875))
     loader = shardkit.Loader(dataset, shuffle="full", seed=args.seed, transform=crop, **common)
     val = None
     if "val" in dataset.info.splits:

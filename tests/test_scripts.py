@@ -184,18 +184,6 @@ def test_bench_images_compares_with_the_usual_way(pictures: Path, tmp_path: Path
     assert "target" not in out
 
 
-@pytest.mark.skipif(not kernel.is_available(), reason=kernel.why_not())
-def test_bench_decode_runs_every_section(pictures: Path, tmp_path: Path) -> None:
-    pytest.importorskip("simplejpeg")
-    report = tmp_path / "report.json"
-    options = ["--quick", "--workdir", tmp_path / "data", "--json", report, "--jpegs", pictures]
-    run_script("bench_decode.py", *options)
-    sections = json.loads(report.read_text())["sections"]
-    assert list(sections) == ["crops", "small-crops"]
-    assert [bool(row["reference"]) for row in sections["crops"]] == [False, True] * 2
-    assert all(row["samples_per_s"] > 0 for rows in sections.values() for row in rows)
-
-
 def test_bench_programs_share_a_report_and_the_names_of_sections(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     options = ["--quick", "--workdir", tmp_path / "data", "--json", report]

@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_images, write
-from PIL import Image
 
 import shardkit
 
@@ -341,65 +340,3 @@ def test_a_checkpoint_of_another_model_is_refused(
         train(script, capsys, dataset, "--width", 16, "--checkpoint", path, "--resume")
     assert stopped.value.code == 2
     assert "holds another model: use its --width" in capsys.readouterr().err
-
-
-# --- crops --------------------------------------------------------------------------------
-
-
-def test_boxes_lie_inside_the_picture_and_pixels_come_from_them(script: ModuleType) -> None:
-    import crops
-
-    rng = np.random.default_rng(0)
-    for width, height in [(500, 375), (1, 1), (1, 900), (33, 2000), (224, 224)]:
-        for _ in range(100):
-            left, top, right, bottom = crops.random_box(width, height, rng)
-            assert 0 <= left < right <= width + 1e-9 and 0 <= top < bottom <= height + 1e-9
-            if min(width, height) > 1:
-                assert (right - left) * (bottom - top) >= 0.079 * width * height or height > 1000
-
-
-@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK", "P"])
-def test_pictures_of_any_mode_and_shape_become_rgb(
-    script: ModuleType, tmp_path: Path, mode: str
-) -> None:
-    import crops
-
-    for width, height in [(1, 1), (3, 700), (500, 375)]:
-        name, kind = ("png", "PNG") if mode == "P" else ("jpg", "JPEG")
-        Image.new("RGB", (width, height), (200, 100, 50)).convert(mode).save(tmp_path / "x", kind)
-        sample = {name: memoryview((tmp_path / "x").read_bytes()), "cls": 3}
-        for made in (
-            crops.train_sample(sample, np.random.default_rng(1), 32),
-            crops.val_sample(sample, 32),
-        ):
-            assert made["cls"] == 3
-            assert made["image"].shape == (32, 32, 3) and made["image"].dtype == np.uint8
-            grey = Image.new("RGB", (1, 1), (200, 100, 50)).convert(mode).convert("RGB")
-            assert np.abs(made["image"][5, 5].astype(int) - grey.getpixel((0, 0))).max() < 8
-
-
-def test_decoding_at_a_smaller_scale_shows_the_same_crop(
-    tmp_path: Path, script: ModuleType
-) -> None:
-    import crops
-
-    x, y = np.meshgrid(np.linspace(0, 255, 1600), np.linspace(0, 255, 1200))
-    array = np.stack([x, y, x], -1).astype(np.uint8)
-    Image.fromarray(array).save(tmp_path / "x.jpg", quality=95)
-    box = (200.0, 300.0, 1000.0, 900.0)
-    made = crops.pixels(Image.open(tmp_path / "x.jpg"), box, 32)
-    wanted = Image.fromarray(array).resize((32, 32), Image.Resampling.BILINEAR, box)
-    assert np.abs(made.astype(int) - np.asarray(wanted)).max() <= 3
-
-
-def test_batches_come_normalised_and_channels_last(script: ModuleType) -> None:
-    import crops
-
-    images = torch.randint(0, 256, (2, 5, 7, 3), dtype=torch.uint8)
-    out = crops.Normalise(torch.device("cpu"))({"image": images, "cls": 1})
-    assert out["cls"] == 1 and out["image"].shape == (2, 3, 5, 7)
-    assert out["image"].is_contiguous(memory_format=torch.channels_last)
-    wanted = (images[1, 2, 3].float() - torch.tensor([123.7, 116.3, 103.5])) / torch.tensor(
-        [58.4, 57.1, 57.4]
-    )
-    torch.testing.assert_close(out["image"][1, :, 2, 3], wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from shardkit.errors import UsageError
@@ -39,15 +40,20 @@ class Normalize:
                 f"normalize wants (B, H, W, {len(self.mean)}) in field {self.field!r}, got"
                 f" {tuple(pixels.shape)}"
             )
-        mean, std = (
-            torch.tensor(v, device=pixels.device, dtype=torch.float32)
-            for v in (self.mean, self.std)
-        )
-        values = pixels.float().sub_(mean * 255).div_(std * 255)
+        mean, std = (_levels(values, pixels.device) for values in (self.mean, self.std))
+        values = pixels.float().sub_(mean).div_(std)
         values = values.to(self.dtype or torch.float32).permute(0, 3, 1, 2)
         if not self.channels_last:
             values = values.contiguous()
         return {**batch, self.field: values}
+
+
+@cache
+def _levels(values: tuple[float, ...], device: Any) -> Any:
+    """(channels,) float32 of 0 to 255. Kept: making them anew each batch, a GPU would wait."""
+    import torch
+
+    return torch.tensor(values, dtype=torch.float32, device=device) * 255
 
 
 def normalize(
