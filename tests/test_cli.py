@@ -24,6 +24,7 @@ from conftest import make_arrays, make_images, make_pairs, picture, tree, write
 
 import shardkit
 from shardkit.cli import group, main
+from shardkit.packing.convert import OPTIONS
 from shardkit.packing.options import PackOptions
 from shardkit.reading.describe import in_class_order
 
@@ -330,7 +331,7 @@ def test_options_are_those_of_python(name: str) -> None:
     if name == "pack":
         python |= {key: default for key, default in own.items() if key != "shard_bytes"}
     if name == "convert":
-        python |= {key: own[key] for key in ("workers", "compression", "overwrite", "progress")}
+        python |= {key: own[key] for key in OPTIONS}
     shared = {"source", "dataset", "dest", "to", "progress", "as_json"}
     arguments = ["x", "y"] if name == "unpack" else ["x"]
     required = ["--to", "npy"] if name in ("pack", "convert") else []

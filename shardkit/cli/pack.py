@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from shardkit.cli.output import echo_json, echo_pack, interrupted
+from shardkit.cli.pictures import image_options, reject_options
 from shardkit.storage import show_path
 
 KINDS = ["images", "paired", "text", "jsonl", "arrays"]
@@ -37,21 +38,9 @@ CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
     default=0.0,
     help="Share of train to cut off as val; of each at least one.",
 )
-@click.option(
-    "--on-error",
-    type=click.Choice(["fail", "skip"]),
-    default="fail",
-    show_default=True,
-    help="What to do with a bad input; skipped ones go to rejected.jsonl.",
-)
-@click.option(
-    "--max-rejects",
-    type=float,
-    default=0.01,
-    show_default=True,
-    help="Share over which skip fails.",
-)
+@reject_options
 @click.option("--check-images", is_flag=True, help="Decode each image before accepting it.")
+@image_options
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
 @click.option("--limit", type=int, help="Pack the first LIMIT samples of each split.")
 @click.option(

@@ -22,6 +22,8 @@ from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError, SampleError, TooManyRejectsError, UsageError
 from shardkit.formats import get_format
 from shardkit.formats.hdf5 import MIN_CHUNK_BYTES
+from shardkit.images.choice import ImageChoice
+from shardkit.images.encode import require_encoder
 from shardkit.index import REJECTED_NAME, DatasetInfo
 from shardkit.indexing.assemble import assemble_split
 from shardkit.indexing.part import PartHead, part_path, read_head
@@ -30,6 +32,7 @@ from shardkit.packing.engine import Engine, InProcess, Processes
 from shardkit.packing.job import Job, JobContext
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
+from shardkit.packing.transform import RAW_FIELD, unequal_shapes
 from shardkit.progress import Progress
 from shardkit.storage import atomic_write, file_size, os_errors, parse_size
 
@@ -114,8 +117,16 @@ def pack(
     started = time.perf_counter()
     src = Path(source)
     opened = open_corpus(src, corpus, labels and Path(labels), text_field)
+    if opened.kind in ("text", "jsonl", "arrays"):
+        refuse_choice(made.images, f"{src} is taken for {opened.kind}")
     target = Path(dest) if dest else default_dest(src, made.to)
     return run_pack(src, opened, target, made, started)
+
+
+def refuse_choice(choice: ImageChoice, why: str) -> None:
+    """Raise UsageError if anything was chosen for pictures, where there are none."""
+    if choice:
+        raise UsageError(f"{why}, and has no pictures: leave out {choice}")
 
 
 def default_dest(source: Path, to: str) -> Path:
@@ -138,6 +149,8 @@ def run_pack(
     ``started`` is when the clock of the result began (``time.perf_counter``), and ``origin`` what
     the dataset says of where its samples came from, if not what the corpus says.
     """
+    if options.images:
+        require_encoder(options.images)
     with os_errors(f"packing into {dest}"), ExitStack() as stack:
         place = stack.enter_context(Destination(dest, source, options.overwrite))
         inputs = origin.inputs if origin else {}
@@ -178,6 +191,7 @@ def _context(place: Destination, options: PackOptions) -> JobContext:
         compression=options.compression,
         skip_bad=options.on_error == "skip",
         check_images=options.check_images,
+        images=options.images.to_json(),
     )
 
 
@@ -201,6 +215,7 @@ class _Jobs:
         self._progress = progress
         self._first_reject = ""
         self.listing = Listing(place.work)
+        self._raw: list[int] | None = None
         self.num_rejects = 0
         self.resumed: list[PartHead] = []
         self._jobs = list_jobs(corpus, self.listing, options, place.scratch)
@@ -244,11 +259,21 @@ class _Jobs:
         return head if sizes == head.file_bytes else None
 
     def _count(self, head: PartHead) -> None:
+        self._compare_raw(head)
         if head.rejects:
             path, reason = head.rejects[0]
             self._first_reject = self._first_reject or f"{path}: {reason}"
             self.num_rejects += len(head.rejects)
             self._refuse_many()
+
+    def _compare_raw(self, head: PartHead) -> None:
+        """Raw pictures must have one shape in all shards, too."""
+        shape = head.encodings.get(RAW_FIELD, {}).get("shape")
+        if not self._options.images.is_raw or shape is None:
+            return
+        self._raw = self._raw or shape
+        if shape != self._raw:
+            raise unequal_shapes(f"every picture of shard {head.stem}", shape, self._raw)
 
     def _refuse_many(self) -> None:
         total, most = self.listing.num_entries, self._options.max_rejects
@@ -266,7 +291,7 @@ def _assemble(
     options: PackOptions,
     origin: Origin | None,
 ) -> DatasetInfo:
-    origin = origin or _origin(corpus, heads, options)
+    origin = _origin(corpus, heads, options, origin)
     fields = sorted({name for head in heads for name in head.encodings})
     info = DatasetInfo(
         container=get_format(options.to).name,
@@ -283,13 +308,21 @@ def _assemble(
     return info
 
 
-def _origin(corpus: Corpus, heads: list[PartHead], options: PackOptions) -> Origin:
-    """Enough of the input for ``verify --against`` to list it again."""
-    kept = {name: value for name, value in corpus.spec().items() if name != "classes"}
+def _origin(
+    corpus: Corpus, heads: list[PartHead], options: PackOptions, before: Origin | None
+) -> Origin:
+    """Enough of the input for ``verify --against`` to list it again, and what became of it."""
+    if before is None:
+        kept = {name: value for name, value in corpus.spec().items() if name != "classes"}
+        before = Origin(kept)
+    kept = {**before.corpus}
     if options.limit is not None:
         kept["limit"] = options.limit
+    if options.images:
+        kept["images"] = [*kept.get("images", []), options.images.to_json()]
     rejects = [{"path": path, "reason": why} for head in heads for path, why in head.rejects]
-    return Origin(kept, "".join(json.dumps(reject) + "\n" for reject in rejects).encode())
+    own = "".join(json.dumps(reject) + "\n" for reject in rejects).encode()
+    return Origin(kept, before.rejected + own)
 
 
 def _result(
