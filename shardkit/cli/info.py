@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardkit.cli.output import count, echo_json
+from shardkit.images.choice import describe
 from shardkit.storage import format_bytes, show_path
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def info(dataset: str, as_json: bool) -> None:
         return
     kind = found.corpus.get("kind") or "files"
     click.echo(f"{show_path(dataset)}: {found.container}, packed from {show_path(kind)}")
+    if made := [describe(choice) for choice in found.corpus.get("images", [])]:
+        click.echo(f"  pictures written anew: {show_path(', then '.join(made))}")
     if found.classes:
         names = ", ".join(map(show_path, found.classes[:SHOWN_CLASSES]))
         more = ", ..." if len(found.classes) > SHOWN_CLASSES else ""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-PIECE_BYTES = 1 << 19
-"""Pictures are mirrored by about so many bytes at a time: they stay in the processor's cache."""
+Pixels = np.ndarray[Any, np.dtype[np.uint8]]
+
+PIECE_BYTES = 3 << 15
+"""Channels are swapped by so many bytes at a time, which stay in the processor's cache."""
 
 
-def flip_some(
-    batch: np.ndarray[Any, np.dtype[np.uint8]], flips: np.ndarray[Any, np.dtype[np.bool_]]
-) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def flip_some(batch: Pixels, flips: np.ndarray[Any, np.dtype[np.bool_]]) -> Pixels:
     """Mirror pictures left to right where ``flips`` says so.
 
-    One channel at a time: copies of single bytes at a stride of three vectorise in NumPy's loops,
-    those of pixels do not (0.2 against 0.5 ms for 256 pictures of 32x32, and 1.2 ms by indexing
-    with a negative step and a mask).
+    NumPy has no fast copy of pixels of three bytes: ``batch[flips] = batch[flips][:, :, ::-1]``
+    takes 4.5 us for a picture of 32x32, and byte by byte, a channel at a time, it is 0.9 us. So all
+    bytes are turned round, eight at a time; that mirrors the pictures, but also puts the last line
+    first and blue before red. Lines are put in order as they are copied back, and channels by
+    masks, many pixels in one instruction: 0.6 us.
 
     Args:
         batch: (B, H, W, C) uint8, contiguous and writable; changed in place.
@@ -26,17 +29,47 @@ def flip_some(
     Returns:
         ``batch``.
     """
-    if not len(batch) or not batch[0].nbytes:
+    if not batch.size:
         return batch
     rows = np.flatnonzero(flips)
-    flat = batch.reshape(len(batch), -1)
-    step = max(1, PIECE_BYTES // batch[0].nbytes)
-    mirrored = np.empty((min(step, len(rows)), *batch.shape[1:]), batch.dtype)
+    lines = _lines(batch)
+    step = max(1, 4 * PIECE_BYTES // batch[0].nbytes)
     for start in range(0, len(rows), step):
         some = rows[start : start + step]
-        pictures = batch.take(some, axis=0)
-        out = mirrored[: len(some)]
-        for channel in range(batch.shape[3]):
-            out[..., channel] = pictures[:, :, ::-1, channel]
-        flat[some] = out.reshape(len(some), -1)
+        turned = _turned(batch.take(some, axis=0))
+        lines[some[::-1]] = _lines(turned)[:, ::-1]
     return batch
+
+
+def _lines(pictures: Pixels) -> np.ndarray[Any, Any]:
+    """(B, H): each line of each picture as one element."""
+    size = pictures.shape[2] * pictures.shape[3]
+    return pictures.reshape(*pictures.shape[:2], size).view(f"V{size}")[..., 0]
+
+
+def _turned(pictures: Pixels) -> Pixels:
+    """All pixels of all pictures, in reverse order."""
+    if pictures.shape[3] != 3:
+        return np.ascontiguousarray(pictures[::-1, ::-1, ::-1])
+    flat = pictures.reshape(-1)
+    # Read from the end, as numbers of the other byte order, eight bytes are turned round at once.
+    is_whole = flat.size % 8 == 0
+    turned = flat.view(">u8")[::-1].astype("<u8").view(np.uint8) if is_whole else flat[::-1].copy()
+    for start in range(0, flat.size, PIECE_BYTES):
+        _swap_red_and_blue(turned[start : start + PIECE_BYTES])
+    return turned.reshape(pictures.shape)
+
+
+def _swap_red_and_blue(pixels: Pixels) -> None:
+    """In place; (N * 3,) bytes, at most :data:`PIECE_BYTES`."""
+    first, middle, last = _masks()[:, : len(pixels)]
+    to_first, to_last = pixels[2:] & first[:-2], pixels[:-2] & last[2:]
+    pixels &= middle
+    pixels[:-2] |= to_first
+    pixels[2:] |= to_last
+
+
+@lru_cache(maxsize=1)
+def _masks() -> Pixels:
+    """(3, PIECE_BYTES): 255 at the first, second or third byte of each pixel."""
+    return np.tile(np.eye(3, dtype=np.uint8) * 255, PIECE_BYTES // 3)

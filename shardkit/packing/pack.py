@@ -24,6 +24,7 @@ from shardkit.formats import get_format
 from shardkit.formats.hdf5 import MIN_CHUNK_BYTES
 from shardkit.images.choice import ImageChoice
 from shardkit.images.encode import require_encoder
+from shardkit.images.naming import RAW_FIELD
 from shardkit.index import REJECTED_NAME, DatasetInfo
 from shardkit.indexing.assemble import assemble_split
 from shardkit.indexing.part import PartHead, part_path, read_head
@@ -32,7 +33,7 @@ from shardkit.packing.engine import Engine, InProcess, Processes
 from shardkit.packing.job import Job, JobContext
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
-from shardkit.packing.transform import RAW_FIELD, unequal_shapes
+from shardkit.packing.transform import unequal_shapes
 from shardkit.progress import Progress
 from shardkit.storage import atomic_write, file_size, os_errors, parse_size
 

@@ -10,11 +10,9 @@ from shardkit.encoding import parse_npy
 from shardkit.errors import SampleError, UsageError
 from shardkit.images.choice import ImageChoice
 from shardkit.images.encode import rewrite
+from shardkit.images.naming import RAW_FIELD, field_of, renamed
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.sample import SampleBatch, Value, rename_field, unpack_paths
-
-RAW_FIELD = "image.npy"
-"""Where pictures go that are stored as arrays."""
 
 
 def check_images(batch: SampleBatch) -> SampleBatch:
@@ -122,7 +120,7 @@ def _rewritten(
     value = batch.columns[name][i]
     key, packed = batch.keys[i], batch.paths[i]
     kind, value = rewrite(value, name, choice)  # type: ignore[arg-type]  # it is not None
-    field = RAW_FIELD if kind == "npy" else kind
+    field = field_of(kind)
     if field == name:
         return field, value, packed
     if field in batch.columns and batch.columns[field][i] is not None:
@@ -132,22 +130,6 @@ def _rewritten(
         if one == name:
             packed = rename_field(key, packed, fields, name, field, renamed(path, key, field))
     return field, value, packed
-
-
-def renamed(path: bytes, key: bytes, field: str) -> bytes:
-    """The path that a picture gets which is now a ``field``: ``a/b.PNG`` as ``jpg``, ``a/b.jpg``.
-
-    The ending stays if it says so already (``.JPEG``), and if it is part of the key, as where
-    ``b.png`` and ``b.bmp`` lie side by side: ``b.png.jpg``.
-    """
-    stem, dot, ending = path.rpartition(b".")
-    if _KIND_OF_ENDING.get(ending.lower(), ending.lower()) == field.encode():
-        return path
-    kept = path if not dot or path.endswith(key) else stem
-    return kept + b"." + field.encode()
-
-
-_KIND_OF_ENDING = dict.fromkeys((b"jpeg", b"jpe", b"jfif"), b"jpg")
 
 
 def require_one_shape(batch: SampleBatch) -> None:
