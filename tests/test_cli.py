@@ -332,7 +332,7 @@ def test_options_are_those_of_python(name: str) -> None:
         python |= {key: default for key, default in own.items() if key != "shard_bytes"}
     if name == "convert":
         python |= {key: own[key] for key in OPTIONS}
-    shared = {"source", "dataset", "dest", "to", "progress", "as_json"}
+    shared = {"source", "dataset", "dest", "to", "progress", "as_json", "only_estimate"}
     arguments = ["x", "y"] if name == "unpack" else ["x"]
     required = ["--to", "npy"] if name in ("pack", "convert") else []
     parent = click.Context(group, **group.context_settings)

@@ -44,6 +44,7 @@ PUBLIC = [
     "readers",
     "pack",
     "PackResult",
+    "estimate",
     "convert",
     "unpack",
     "verify",

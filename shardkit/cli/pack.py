@@ -7,11 +7,14 @@ from typing import Any
 
 import click
 
+from shardkit.cli.estimates import echo_estimates
 from shardkit.cli.output import echo_json, echo_pack, interrupted
-from shardkit.cli.pictures import image_options, reject_options
+from shardkit.cli.pictures import chosen, image_options, reject_options
 from shardkit.storage import show_path
 
 KINDS = ["images", "paired", "text", "jsonl", "arrays"]
+ESTIMATE_S = 5.0
+"""Most that measuring takes before a pack that makes pictures smaller."""
 CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
 
 
@@ -41,6 +44,12 @@ CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
 @reject_options
 @click.option("--check-images", is_flag=True, help="Decode each image before accepting it.")
 @image_options
+@click.option(
+    "--estimate",
+    "only_estimate",
+    is_flag=True,
+    help="Write nothing: measure what choices for pictures cost and gain, on a few hundred.",
+)
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
 @click.option("--limit", type=int, help="Pack the first LIMIT samples of each split.")
 @click.option(
@@ -49,7 +58,7 @@ CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
     help="Start afresh; a dataset at DEST goes when the new one is whole.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
-def pack(source: str, dest: str | None, as_json: bool, **options: Any) -> None:
+def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **options: Any) -> None:
     """Pack the small files in SOURCE into shards in DEST.
 
     SOURCE is a folder of images (class folders or flat), of image-text pairs, of text, of .jsonl
@@ -60,6 +69,11 @@ def pack(source: str, dest: str | None, as_json: bool, **options: Any) -> None:
     """
     from shardkit.packing.pack import pack as run
 
+    if only_estimate:
+        _estimate(source, as_json, options)
+        return
+    if chosen(options) and not as_json:
+        _estimate(source, as_json, {**options, "usual": False, "max_s": ESTIMATE_S})
     with interrupted("what is done is kept, run the same command again to go on"):
         result = run(source, dest, progress=False if as_json else None, **options)
     if as_json:
@@ -67,3 +81,11 @@ def pack(source: str, dest: str | None, as_json: bool, **options: Any) -> None:
     else:
         echo_pack(result, "packed")
         click.echo(f"  next: shardkit info {shlex.quote(show_path(result.dest))}")
+
+
+def _estimate(source: str, as_json: bool, options: dict[str, Any]) -> None:
+    from shardkit.packing.estimate import estimate
+
+    with interrupted("nothing was written"):
+        found = estimate(source, **options)
+    echo_json(found) if as_json else echo_estimates(found)

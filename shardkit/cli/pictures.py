@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import click
 
-from shardkit.images.choice import FORMATS
+from shardkit.images.choice import FORMATS, ImageChoice
 
 Command = Callable[..., Any]
 
@@ -59,6 +60,11 @@ _REJECT_OPTIONS = (
         help="Share over which skip fails.",
     ),
 )
+
+
+def chosen(options: dict[str, Any]) -> bool:
+    """Whether anything is to be done to pictures. Raises UsageError if it makes no sense."""
+    return bool(ImageChoice(**{f.name: options[f.name] for f in fields(ImageChoice)}))
 
 
 def image_options(command: Command) -> Command:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -42,16 +44,23 @@ _ICC_SPACE = slice(16, 20)
 _ICC_OF_MODE = {"L": b"GRAY", "LA": b"GRAY", "RGB": b"RGB ", "RGBA": b"RGB "}
 
 
+def can_write(choice: ImageChoice) -> bool:
+    """Whether the Pillow that is installed has the format."""
+    from PIL import features
+
+    return choice.image_format != "webp" or bool(features.check("webp"))
+
+
 def require_encoder(choice: ImageChoice) -> None:
     """Raise UsageError unless a Pillow is installed that can write what is chosen."""
     try:
-        from PIL import features
+        writes = can_write(choice)
     except ImportError as error:
         raise UsageError(
             "pictures need a decoder to be written anew: pip install 'shardkit[simd]' or"
             " 'shardkit[pillow]'"
         ) from error
-    if choice.image_format == "webp" and not features.check("webp"):
+    if not writes:
         raise UsageError(
             "image_format webp: this Pillow was built without WebP; install libwebp's headers and"
             " build it again, or install the wheel of pillow"
@@ -83,34 +92,42 @@ def rewrite(value: Value, kind: str, choice: ImageChoice) -> tuple[str, Value]:
 
     Raises:
         SampleError: it does not decode, has over :data:`MAX_PIXELS`, or cannot be written so.
-        UsageError: no Pillow is installed.
     """
-    try:
-        from PIL import Image
-    except ImportError:
-        require_encoder(choice)
-        raise
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # ours comes below
-            opened = Image.open(io.BytesIO(value))
-    # Decoders of damaged files raise nearly anything: struct.error, SyntaxError, zlib.error ...
-    except Exception as error:
-        raise SampleError(f"does not decode: {type(error).__name__}: {error}") from error
-    with opened as image:
-        if image.width * image.height > MAX_PIXELS:
-            raise SampleError(
-                f"has {image.width}x{image.height} pixels, more than the {MAX_PIXELS:,} that are"
-                " decoded"
-            )
+    with _opened(value) as image:
         wanted = wanted_kind(kind, choice)
         goal = target(image.size, choice.resize, choice.max_side, choice.crop)
         if _is_as_wanted(image, kind, wanted, goal, choice):
             return kind, value
-        try:
-            return wanted, _encode(image, wanted, goal, choice)
-        except Exception as error:
-            raise SampleError(f"does not decode: {type(error).__name__}: {error}") from error
+        return wanted, _encode(image, wanted, goal, choice)
+
+
+def pixels_of(value: Value) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """(H, W, 3) uint8, RGB, not turned. Raises SampleError as :func:`rewrite` does."""
+    with _opened(value) as image:
+        return np.asarray(plain(image, keep_alpha=False, keep_grey=False))
+
+
+@contextmanager
+def _opened(value: Value) -> Iterator[Image]:
+    """A picture of which the header is read; what goes wrong later, goes wrong as SampleError."""
+    from PIL import Image as Pil
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Pil.DecompressionBombWarning)  # ours comes below
+            opened = Pil.open(io.BytesIO(value))
+        with opened as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise SampleError(
+                    f"has {image.width}x{image.height} pixels, more than the {MAX_PIXELS:,} that"
+                    " are decoded"
+                )
+            yield image
+    except SampleError:
+        raise
+    # Decoders of damaged files raise nearly anything: struct.error, SyntaxError, zlib.error ...
+    except Exception as error:
+        raise SampleError(f"does not decode: {type(error).__name__}: {error}") from error
 
 
 def wanted_kind(kind: str, choice: ImageChoice) -> str:

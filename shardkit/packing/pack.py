@@ -35,7 +35,10 @@ from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.transform import unequal_shapes
 from shardkit.progress import Progress
-from shardkit.storage import atomic_write, file_size, os_errors, parse_size
+from shardkit.storage import atomic_write, file_size, os_errors, parse_size, show_path
+
+WITHOUT_PICTURES = frozenset({"text", "jsonl", "arrays"})
+"""Kinds of input that have none."""
 
 
 @dataclass(frozen=True)
@@ -109,19 +112,24 @@ def pack(
         UsageError: the call or the destination is wrong; nothing was written.
         DataError: an input is bad, or the disk refused; the state is kept, call again to go on.
     """
-    try:
-        made = PackOptions(to=to, shard_bytes=parse_size(shard_size), **options)
-    except TypeError as error:
-        raise UsageError(f"pack: {error}") from error
+    made = parse_options(to, shard_size, options)
     if not os.fspath(source):
         raise UsageError("the source is an empty path; give the folder to pack")
     started = time.perf_counter()
     src = Path(source)
     opened = open_corpus(src, corpus, labels and Path(labels), text_field)
-    if opened.kind in ("text", "jsonl", "arrays"):
-        refuse_choice(made.images, f"{src} is taken for {opened.kind}")
+    if opened.kind in WITHOUT_PICTURES:
+        refuse_choice(made.images, f"{show_path(src)} is taken for {opened.kind}")
     target = Path(dest) if dest else default_dest(src, made.to)
     return run_pack(src, opened, target, made, started)
+
+
+def parse_options(to: str, shard_size: str | int, options: dict[str, Any]) -> PackOptions:
+    """What the caller of ``pack`` gave. Raises UsageError."""
+    try:
+        return PackOptions(to=to, shard_bytes=parse_size(shard_size), **options)
+    except TypeError as error:
+        raise UsageError(f"pack: {error}") from error
 
 
 def refuse_choice(choice: ImageChoice, why: str) -> None:
