@@ -10,12 +10,14 @@ import click
 from shardkit.cli.estimates import echo_estimates
 from shardkit.cli.output import echo_json, echo_pack, interrupted
 from shardkit.cli.pictures import chosen, image_options, reject_options
+from shardkit.errors import SampleError
 from shardkit.storage import show_path
 
 KINDS = ["images", "paired", "text", "jsonl", "arrays"]
-ESTIMATE_S = 5.0
-"""Most that measuring takes before a pack that makes pictures smaller."""
 CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
+
+ESTIMATE_S = 5.0
+"""About how long is measured before a pack that writes pictures anew."""
 
 
 @click.command()
@@ -33,7 +35,11 @@ CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
 )
 @click.option("--shuffle", is_flag=True, help="Pack in an order drawn from --seed.")
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="For --shuffle, --val-fraction."
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="For --shuffle, --val-fraction, --estimate.",
 )
 @click.option(
     "--val-fraction",
@@ -73,7 +79,10 @@ def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **op
         _estimate(source, as_json, options)
         return
     if chosen(options) and not as_json:
-        _estimate(source, as_json, {**options, "usual": False, "max_s": ESTIMATE_S})
+        try:
+            _estimate(source, as_json, {**options, "usual": False, "max_s": ESTIMATE_S})
+        except SampleError:  # no picture is good: packing says which is the first, or skips them
+            pass
     with interrupted("what is done is kept, run the same command again to go on"):
         result = run(source, dest, progress=False if as_json else None, **options)
     if as_json:

@@ -166,8 +166,8 @@ class Measured(NamedTuple):
     """Mean square of what compression changes, in levels of 0 to 255."""
 
 
-Picture = tuple[str, Value, int] | str
-"""(kind, bytes, bytes of the sample's other fields), or why there is none."""
+Picture = tuple[str, str, Value, int] | str
+"""(key, kind, bytes, bytes of the sample's other fields), or why there is none."""
 
 
 def _measure(
@@ -180,13 +180,14 @@ def _measure(
         if isinstance(picture, str):
             bad.append(picture)
             continue
+        key, kind, value, other_bytes = picture
         try:
             if not measured:  # libraries are loaded before the clock runs
                 for choice in choices:
-                    measure(choice, *picture)
-            measured.append([measure(choice, *picture) for choice in choices])
+                    measure(choice, kind, value, other_bytes)
+            measured.append([measure(one, kind, value, other_bytes) for one in choices])
         except SampleError as error:
-            bad.append(str(error))
+            bad.append(f"{key}: {error}")
         if len(measured) >= MIN_PICTURES and time.perf_counter() > until:
             break
     return measured, bad
@@ -200,11 +201,12 @@ def _pictures(corpus: Corpus, drawn: Sequence[Run], scratch: Path) -> Iterator[P
         for i in range(len(batch)):
             fields = batch.fields(i)
             held = sorted(fields.keys() & IMAGE_FIELDS)
+            key = show_path(batch.keys[i])
             if len(held) > 1:
-                yield two_pictures(held)
+                yield f"{key}: {two_pictures(held)}"
             elif held:
                 value = fields.pop(held[0])
-                yield held[0], value, sum(map(len, fields.values()))
+                yield key, held[0], value, sum(map(len, fields.values()))
 
 
 def measure(choice: ImageChoice, kind: str, value: Value, other_bytes: int) -> Measured:
