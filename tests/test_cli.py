@@ -221,6 +221,7 @@ JSON = {
         "num_compared",
         "has_checksums",
         "problems",
+        "notes",
     ],
     ("info", "pictures-npy"): [
         "path",

@@ -72,7 +72,8 @@ def test_commands_and_code_run_in_order(folder: Path) -> None:
                 done = subprocess.run(command, capture_output=True, text=True, env=ENV)
                 assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
                 ran.append(words[1])
-    assert ran == ["pack", "info", "verify", "convert", "unpack", *5 * ["python"]]
+    quick_start = ["pack", "info", "verify", "convert", "unpack", *5 * ["python"]]
+    assert ran == [*quick_start, "pack", "pack", "convert", "python"]
     check_quick_start(folder, namespace)
 
 
@@ -92,6 +93,7 @@ def check_quick_start(folder: Path, namespace: dict[str, object]) -> None:
     position = namespace["checkpoint"]["loader"]["position"]  # type: ignore[index]
     assert position == 16
     assert namespace["resumed"].epoch == 2  # type: ignore[attr-defined]
+    assert namespace["flipped"].shape == (16, 32, 32, 3)  # type: ignore[attr-defined]
     keys = namespace["batch"]["__key__"]  # type: ignore[index]
     assert {key.partition("/")[0] for key in keys} == {"all", "rare"}
 
