@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _HOME = {
     "pack": "shardkit.packing.pack",
     "PackResult": "shardkit.packing.pack",
+    "estimate": "shardkit.packing.estimate",
     "convert": "shardkit.packing.convert",
     "unpack": "shardkit.reading.unpack",
     "verify": "shardkit.reading.verify",
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from shardkit.loading.normalize import normalize as normalize
     from shardkit.loading.prefetch import CudaPrefetcher as CudaPrefetcher
     from shardkit.packing.convert import convert as convert
+    from shardkit.packing.estimate import estimate as estimate
     from shardkit.packing.pack import PackResult as PackResult
     from shardkit.packing.pack import pack as pack
     from shardkit.readers import open as open

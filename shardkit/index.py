@@ -215,6 +215,8 @@ def _parse(raw: dict[str, Any]) -> DatasetInfo:
     _check(all(isinstance(name, str) for name in classes or ()), "class name")
     _check(isinstance(corpus, dict), "corpus")
     _check(all(isinstance(corpus.get(k), str | None) for k in ("kind", "text_field")), "corpus")
+    _check(isinstance(corpus.get("images", []), list), "corpus")
+    _check(all(isinstance(choice, dict) for choice in corpus.get("images", [])), "corpus")
     _check(isinstance(raw["container"], str), "container")
     _check(len(raw["splits"]) > 0, "splits")
     info = DatasetInfo(raw["container"], fields, classes, corpus)

@@ -108,6 +108,26 @@ def unpack_paths(
     return [(name, *_unpack_path(key, item)) for name, item in zip(names, items, strict=False)]
 
 
+def rename_field(
+    key: bytes, packed: bytes, fields: Sequence[str], old: str, new: str, path: bytes
+) -> bytes:
+    """The encoded paths of a sample of which field ``old`` has become ``new``, from ``path``.
+
+    ``fields`` are those the sample had. A sample that came from no file, or whose ``old`` came from
+    none, is left as it is.
+
+    Raises:
+        FormatError: as of :func:`unpack_paths`.
+    """
+    names = [name for name, _, _ in unpack_paths(key, packed, fields)]
+    items = dict(zip(names, packed.split(b"\0"), strict=bool(names)))
+    if old not in items:
+        return packed
+    del items[old]
+    items[new] = pack_paths(key, [path])
+    return b"\0".join(items[name] for name in sorted(items))
+
+
 def _unpack_path(key: bytes, item: bytes) -> tuple[bytes, int | None]:
     lead, rest = item[:1], item[1:]
     if lead == b"+":

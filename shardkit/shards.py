@@ -154,15 +154,41 @@ class ShardReader:
     def _slices(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> list[memoryview]:
         if not len(shards):
             return []
-        maps = self._checked_maps(shards, starts, sizes, name)
-        if int(sizes.max()) >= ANNOUNCE_BYTES and self._warmth.is_cold():
-            maps.announce(shards, starts, sizes, ANNOUNCE_BYTES)
+        maps = self._announced_maps(shards, starts, sizes, name)
         return [
             maps[shard][start:end]
             for shard, start, end in zip(
                 shards.tolist(), starts.tolist(), (starts + sizes).tolist(), strict=True
             )
         ]
+
+    def fixed(self, batch: Gather, name: str) -> np.ndarray[Any, Any] | None:
+        """Arrays of one shape and dtype as one new array (B, ...), gathered in one go.
+
+        None where they are not of one, lie deflated, are absent, or must be read one by one.
+
+        Raises:
+            IndexFileError: a range lies outside its file.
+        """
+        if not len(batch.rows):
+            return None
+        is_one = len(self._split.layouts) == 1
+        shards = batch.shards[:1] if is_one else np.unique(batch.shards)
+        encodings = set(self.encodings(shards, name))
+        encoding = encodings.pop()
+        starts, sizes = self.places(batch, name)
+        plain = encoding.kind == "array" and not encoding.codec and encoding.dtype[0] in "<|"
+        if encodings or not plain or not encoding.nbytes or (sizes != encoding.nbytes).any():
+            return None
+        maps = self._announced_maps(batch.shards, starts, sizes, name)
+        found = maps.take(batch.shards, starts, encoding.nbytes)
+        return None if found is None else found.view(encoding.dtype).reshape(-1, *encoding.shape)
+
+    def _announced_maps(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> FileMaps:
+        maps = self._checked_maps(shards, starts, sizes, name)
+        if int(sizes.max()) >= ANNOUNCE_BYTES and self._warmth.is_cold():
+            maps.announce(shards, starts, sizes, ANNOUNCE_BYTES)
+        return maps
 
     def _checked_maps(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> FileMaps:
         maps = self.maps(name)

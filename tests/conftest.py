@@ -5,13 +5,18 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator
+import re
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import settings
 from PIL import Image
+
+from shardkit.cli import main
 
 # Examples differ in size, and machines in speed: faulthandler_timeout catches what hangs.
 settings.register_profile("shardkit", deadline=None)
@@ -111,6 +116,39 @@ def corpus(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.fixture(params=CONTAINERS)
 def container(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+# --- the command line ---------------------------------------------------------------------
+
+VARIABLE = {r"[\d.]+ s, [\d,]+ samples/s": "TIME", r"\b[\d.]+ (B|kB|MB)\b": "SIZE"}
+"""What depends on the machine, and on the encoder that made the pictures."""
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in this process, in ``tmp_path``, which also has ``pictures/``."""
+    make_images(tmp_path / "pictures")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["shardkit", *map(str, args)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        for pattern, name in VARIABLE.items():
+            out = re.sub(pattern, name, out)
+        return Ran(int(caught.value.code or 0), out, err)
+
+    return run
 
 
 @pytest.fixture(autouse=True)

@@ -13,52 +13,22 @@ import shutil
 import subprocess
 import sys
 import termios
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 import numpy as np
 import PIL
 import pytest
 import torch
-from conftest import make_arrays, make_images, make_pairs, picture, tree, write
+from conftest import Ran, Run, make_arrays, make_images, make_pairs, picture, tree, write
 
 import shardkit
-from shardkit.cli import group, main
+from shardkit.cli import group
+from shardkit.packing.convert import OPTIONS
 from shardkit.packing.options import PackOptions
 from shardkit.reading.describe import in_class_order
 
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-VARIABLE = {r"[\d.]+ s, [\d,]+ samples/s": "TIME", r"\b[\d.]+ (B|kB|MB)\b": "SIZE"}
-"""What depends on the machine, and on the encoder that made the pictures."""
-
-
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process, in ``tmp_path``, which also has ``pictures/``."""
-    make_images(tmp_path / "pictures")
-    monkeypatch.chdir(tmp_path)
-
-    def run(*args: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["shardkit", *map(str, args)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capsys.readouterr()
-        for pattern, name in VARIABLE.items():
-            out = re.sub(pattern, name, out)
-        return Ran(int(caught.value.code or 0), out, err)
-
-    return run
 
 
 @pytest.fixture
@@ -286,6 +256,7 @@ JSON = {
         "num_compared",
         "has_checksums",
         "problems",
+        "notes",
     ],
     ("info", "pictures-npy"): [
         "path",
@@ -365,10 +336,10 @@ def test_options_are_those_of_python(name: str) -> None:
     if name == "pack":
         python |= {key: default for key, default in own.items() if key != "shard_bytes"}
     if name == "convert":
-        kept = ("workers", "compression", "dali_index", "overwrite", "progress")
-        python |= {key: own[key] for key in kept}
+        python |= {key: own[key] for key in OPTIONS}
     # --system is a question of its own: shardkit.measure.system.system() in Python.
-    shared = {"source", "dataset", "dest", "to", "progress", "as_json", "system"}
+    shared = {"source", "dataset", "dest", "to", "progress", "as_json"}
+    shared |= {"system", "only_estimate"}
     arguments = ["x", "y"] if name == "unpack" else ["x"]
     required = ["--to", "npy"] if name in ("pack", "convert") else []
     parent = click.Context(group, **group.context_settings)

@@ -368,7 +368,7 @@ def test_a_worker_needs_neither_labels_nor_a_listing(tmp_path: Path) -> None:
     (run,) = corpus.runs(tmp_path)
     file.unlink()
     spec = json.loads(json.dumps(corpus.spec()))
-    assert spec == {"kind": "images", "classes": ["dog"]}
+    assert spec == {"kind": "images", "classes": ["dog"], "labels": True}
     worker = from_spec(tmp_path / "src", spec)
     assert worker.read(run, tmp_path) == corpus.read(run, tmp_path)
     with pytest.raises(CorpusError, match="can read runs, not list them"):

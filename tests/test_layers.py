@@ -49,6 +49,7 @@ PUBLIC = [
     "readers",
     "pack",
     "PackResult",
+    "estimate",
     "convert",
     "unpack",
     "verify",

@@ -79,8 +79,8 @@ def test_commands_and_code_run_in_order(folder: Path) -> None:
                 done = subprocess.run(command, capture_output=True, text=True, env=ENV)
                 assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
                 ran.append(words[1])
-    commands = ["pack", "info", "info", "verify", "convert", "unpack"]
-    assert ran == [*commands, *6 * ["python"], "pack"]
+    quick_start = ["pack", "info", "info", "verify", "convert", "unpack"]
+    assert ran == [*quick_start, *6 * ["python"], "pack", "pack", "convert", "python", "pack"]
     check_quick_start(folder, namespace)
 
 
@@ -103,8 +103,9 @@ def check_quick_start(folder: Path, namespace: dict[str, object]) -> None:
     assert {key.partition("/")[0] for key in namespace["mixed"]["__key__"]} == {"all", "rare"}  # type: ignore[index]
     batch = namespace["batch"]["image"]  # type: ignore[index]
     assert batch.shape == (8, 3, 48, 48) and str(batch.dtype) == "torch.float32"
-    assert namespace["train"].state.count(" + ") <= 1  # type: ignore[attr-defined]
+    assert namespace["train"].state.count(" + ") <= 2  # type: ignore[attr-defined]
     assert namespace["pixels"].shape == (16, 16, 3)  # type: ignore[attr-defined]
+    assert namespace["flipped"].shape == (16, 32, 32, 3)  # type: ignore[attr-defined]
 
 
 def test_make_targets_exist() -> None:

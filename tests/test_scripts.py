@@ -16,8 +16,6 @@ import pytest
 from conftest import CONTAINERS, tree
 from PIL import Image
 
-from shardkit.images import kernel
-
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "scripts"
 

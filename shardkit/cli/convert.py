@@ -8,6 +8,7 @@ import click
 
 from shardkit.cli.output import echo_json, echo_pack, interrupted
 from shardkit.cli.pack import CONTAINERS
+from shardkit.cli.pictures import image_options, reject_options
 
 
 @click.command()
@@ -17,6 +18,8 @@ from shardkit.cli.pack import CONTAINERS
 @click.option(
     "--workers", type=int, help="Processes that pack; 0 packs in this one.  [default: one a core]"
 )
+@image_options
+@reject_options
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
 @click.option("--dali-index", is_flag=True, help="Write DALI's own index beside each tar.")
 @click.option(
@@ -26,10 +29,11 @@ from shardkit.cli.pack import CONTAINERS
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
 def convert(dataset: str, dest: str | None, as_json: bool, **options: Any) -> None:
-    """Write DATASET in another container format, losslessly, into DEST.
+    """Write DATASET in another container format into DEST; or its pictures smaller, too.
 
     DATASET is a packed dataset, or WebDataset tars made by others. Samples, keys, bytes and the cut
-    into shards stay as they are: converting there and back gives identical files.
+    into shards stay as they are: converting there and back gives identical files. Only --resize and
+    the like write pictures anew.
     """
     from shardkit.packing.convert import convert as run
 

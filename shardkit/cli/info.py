@@ -8,6 +8,7 @@ import click
 
 from shardkit import __version__
 from shardkit.cli.output import count, echo_json
+from shardkit.images.choice import describe
 from shardkit.storage import format_bytes, show_path
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def info(dataset: str | None, system: bool, as_json: bool) -> None:
         return
     kind = found.corpus.get("kind") or "files"
     click.echo(f"{show_path(dataset)}: {found.container}, packed from {show_path(kind)}")
+    if made := [describe(choice) for choice in found.corpus.get("images", [])]:
+        click.echo(f"  pictures written anew: {show_path(', then '.join(made))}")
     if found.classes:
         names = ", ".join(map(show_path, found.classes[:SHOWN_CLASSES]))
         more = ", ..." if len(found.classes) > SHOWN_CLASSES else ""

@@ -7,11 +7,17 @@ from typing import Any
 
 import click
 
+from shardkit.cli.estimates import echo_estimates
 from shardkit.cli.output import echo_json, echo_pack, interrupted
+from shardkit.cli.pictures import chosen, image_options, reject_options
+from shardkit.errors import SampleError
 from shardkit.storage import show_path
 
 KINDS = ["images", "paired", "text", "jsonl", "arrays"]
 CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
+
+ESTIMATE_S = 5.0
+"""About how long is measured before a pack that writes pictures anew."""
 
 
 @click.command()
@@ -29,7 +35,11 @@ CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
 )
 @click.option("--shuffle", is_flag=True, help="Pack in an order drawn from --seed.")
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="For --shuffle, --val-fraction."
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="For --shuffle, --val-fraction, --estimate.",
 )
 @click.option(
     "--val-fraction",
@@ -37,21 +47,15 @@ CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
     default=0.0,
     help="Share of train to cut off as val; of each at least one.",
 )
-@click.option(
-    "--on-error",
-    type=click.Choice(["fail", "skip"]),
-    default="fail",
-    show_default=True,
-    help="What to do with a bad input; skipped ones go to rejected.jsonl.",
-)
-@click.option(
-    "--max-rejects",
-    type=float,
-    default=0.01,
-    show_default=True,
-    help="Share over which skip fails.",
-)
+@reject_options
 @click.option("--check-images", is_flag=True, help="Decode each image before accepting it.")
+@image_options
+@click.option(
+    "--estimate",
+    "only_estimate",
+    is_flag=True,
+    help="Write nothing: measure what choices for pictures cost and gain, on a few hundred.",
+)
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
 @click.option("--dali-index", is_flag=True, help="Write DALI's own index beside each tar.")
 @click.option("--limit", type=int, help="Pack the first LIMIT samples of each split.")
@@ -61,7 +65,7 @@ CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
     help="Start afresh; a dataset at DEST goes when the new one is whole.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
-def pack(source: str, dest: str | None, as_json: bool, **options: Any) -> None:
+def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **options: Any) -> None:
     """Pack the small files in SOURCE into shards in DEST.
 
     SOURCE is a folder of images (class folders or flat), of image-text pairs, of text, of .jsonl
@@ -72,6 +76,14 @@ def pack(source: str, dest: str | None, as_json: bool, **options: Any) -> None:
     """
     from shardkit.packing.pack import pack as run
 
+    if only_estimate:
+        _estimate(source, as_json, options)
+        return
+    if chosen(options) and not as_json:
+        try:
+            _estimate(source, as_json, {**options, "usual": False, "max_s": ESTIMATE_S})
+        except SampleError:  # no picture is good: packing says which is the first, or skips them
+            pass
     with interrupted("what is done is kept, run the same command again to go on"):
         result = run(source, dest, progress=False if as_json else None, **options)
     if as_json:
@@ -79,3 +91,11 @@ def pack(source: str, dest: str | None, as_json: bool, **options: Any) -> None:
     else:
         echo_pack(result, "packed")
         click.echo(f"  next: shardkit info {shlex.quote(show_path(result.dest))}")
+
+
+def _estimate(source: str, as_json: bool, options: dict[str, Any]) -> None:
+    from shardkit.packing.estimate import estimate
+
+    with interrupted("nothing was written"):
+        found = estimate(source, **options)
+    echo_json(found) if as_json else echo_estimates(found)

@@ -39,5 +39,7 @@ def verify(dataset: str, against: str | None, as_json: bool) -> None:
             checked += f"; not compared with {show_path(against)} while it is broken"
         verdict = "whole" if result.ok else count(len(result.problems), "problem")
         click.echo(f"{show_path(dataset)}: {verdict} ({checked})")
+        for note in result.notes:
+            click.echo(f"  {show_path(note)}")
     if not result.ok:
         raise SystemExit(1)

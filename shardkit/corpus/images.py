@@ -57,7 +57,8 @@ class ImageCorpus:
         return made
 
     def spec(self) -> dict[str, Any]:
-        return {"kind": self.kind, "classes": self.classes}
+        spec = {"kind": self.kind, "classes": self.classes}
+        return spec if self._labels is None else {**spec, "labels": True}
 
     def splits(self) -> list[str]:
         return [root.split for root in self._roots]

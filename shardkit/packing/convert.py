@@ -9,12 +9,29 @@ from typing import Any
 
 from shardkit.corpus.dataset import DatasetCorpus
 from shardkit.errors import UsageError
+from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index import RowIndex, read_rejected
 from shardkit.indexing.assemble import check_unique_keys
 from shardkit.indexing.locate import Located, locate
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pack import Origin, PackResult, default_dest, run_pack
+from shardkit.packing.pack import Origin, PackResult, default_dest, refuse_choice, run_pack
 from shardkit.storage import os_errors, show_path
+
+OPTIONS = (
+    "workers",
+    "resize",
+    "max_side",
+    "crop",
+    "quality",
+    "image_format",
+    "on_error",
+    "max_rejects",
+    "compression",
+    "dali_index",
+    "overwrite",
+    "progress",
+)
+"""Options of a pack that make sense for what is packed already."""
 
 
 def convert(
@@ -23,17 +40,18 @@ def convert(
     """Write a dataset, or WebDataset tars made by others, in another container format.
 
     Lossless: keys, original paths, every byte of every value and the cut into shards are kept, so
-    converting there and back gives identical files.
+    converting there and back gives identical files. Unless pictures are to be made smaller, or
+    written in another format.
 
     Args:
         dataset: its folder. dest: folder to make; default: the name and format, here.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``.
-        options: ``workers``, ``compression``, ``dali_index``, ``overwrite``, ``progress``.
+        options: those of :class:`shardkit.packing.options.PackOptions` in :data:`OPTIONS`.
 
     Raises:
         UsageError: the call or the destination is wrong. DataError: the dataset is damaged.
     """
-    unknown = options.keys() - {"workers", "compression", "dali_index", "overwrite", "progress"}
+    unknown = options.keys() - set(OPTIONS)
     if unknown:
         raise UsageError(f"convert takes no option {sorted(unknown)[0]!r}")
     started = time.perf_counter()
@@ -44,6 +62,8 @@ def convert(
     if tars:  # a dataset of ours has no repeated keys
         for split in place.info.splits.values():
             check_unique_keys(RowIndex(place.folder, place.info, split))
+    if IMAGE_FIELDS.isdisjoint(place.info.fields):
+        refuse_choice(made.images, f"{show_path(source)} holds {', '.join(place.info.fields)}")
     corpus = DatasetCorpus(place.folder, place.info)
     target = Path(dest) if dest else default_dest(source, made.to)
     origin = Origin(place.info.corpus, read_rejected(place.folder), tars)

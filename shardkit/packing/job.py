@@ -17,12 +17,13 @@ from shardkit.errors import FormatError, SampleError, StorageError
 from shardkit.formats import get_format
 from shardkit.formats.dali_index import dali_index, dali_index_name
 from shardkit.formats.member_names import member_keys
+from shardkit.images.choice import ImageChoice
 from shardkit.index import is_field_name
 from shardkit.indexing.part import Part, PartHead, part_path, write_part
 from shardkit.indexing.rows import join_names, make_rows
 from shardkit.packing.settle import SCRATCH_NAME
 from shardkit.packing.spool import Order, decode_shard, read_segment
-from shardkit.packing.transform import check_images
+from shardkit.packing.transform import check_images, require_one_shape, rewrite_images
 from shardkit.sample import SampleBatch, sample_checksums
 from shardkit.storage import block_sums, fsync_path, os_errors, show_path
 
@@ -48,7 +49,10 @@ class Job:
 
 @dataclass(frozen=True)
 class JobContext:
-    """What all jobs of a pack share; plain values, so that it travels to workers as JSON."""
+    """What all jobs of a pack share; plain values, so that it travels to workers as JSON.
+
+    ``images`` is what to make of pictures, as :class:`ImageChoice` has it in JSON.
+    """
 
     work: str
     stage: str
@@ -56,6 +60,7 @@ class JobContext:
     compression: int | None
     skip_bad: bool
     check_images: bool
+    images: dict[str, Any]
     dali_index: bool = False
 
     @property
@@ -114,11 +119,14 @@ def _read(corpus: Corpus, job: Job, context: JobContext, report: Report) -> Samp
             " same command again"
         )
     runs, order = decode_shard(segment)
+    choice = ImageChoice.from_json(context.images)
     samples = SampleBatch()
     for run in runs:
         batch = corpus.read(run, context.scratch)
         if context.check_images:
             batch = check_images(batch)
+        if choice:
+            batch = rewrite_images(batch, choice)
         if batch.rejects and not context.skip_bad:
             path, reason = batch.rejects[0]
             raise SampleError(
@@ -127,6 +135,8 @@ def _read(corpus: Corpus, job: Job, context: JobContext, report: Report) -> Samp
             )
         samples.extend(batch)
         report(len(run), sum(run.sizes))
+    if choice.is_raw:
+        require_one_shape(samples)
     return samples if order is None else _reorder(samples, runs, order)
 
 

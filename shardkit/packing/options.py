@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from shardkit.errors import UsageError
 from shardkit.formats import get_format
+from shardkit.images.choice import ImageChoice, ImageFormat
 
 #: Options that change neither which bytes are written nor where: a resumed pack may change them.
 _FREE = frozenset({"workers", "overwrite", "progress", "max_rejects", "on_error"})
@@ -26,6 +27,8 @@ class PackOptions:
         on_error: ``fail`` at the first bad input, or ``skip`` it into ``rejected.jsonl``.
         max_rejects: share of rejects over which ``skip`` fails after all.
         check_images: decode each image before accepting it.
+        resize, max_side, crop, quality, image_format: what to make of pictures, see
+            :class:`shardkit.images.choice.ImageChoice`; by default they stay as they are.
         compression: zlib level 1-9 for arrays of fixed shape in hdf5.
         dali_index: write DALI's own index beside each tar of webdataset.
         limit: pack the first ``limit`` entries of each split.
@@ -44,6 +47,11 @@ class PackOptions:
     on_error: Literal["fail", "skip"] = "fail"
     max_rejects: float = 0.01
     check_images: bool = False
+    resize: int | None = None
+    max_side: int | None = None
+    crop: int | None = None
+    quality: int | None = None
+    image_format: ImageFormat = "keep"
     compression: int | None = None
     dali_index: bool = False
     limit: int | None = None
@@ -69,6 +77,17 @@ class PackOptions:
             raise UsageError(f"compression is for arrays in hdf5; {self.to} has none")
         if self.dali_index and self.to != "webdataset":
             raise UsageError(f"dali_index is of the tars of webdataset; {self.to} has none")
+        if self.images.is_raw and self.crop is None and self.to in ("lmdb", "webdataset"):
+            raise UsageError(
+                f"raw pictures in {self.to} may differ in shape, which nobody would notice before"
+                " training: pass crop, or choose hdf5 or npy"
+            )
+
+    @property
+    def images(self) -> ImageChoice:
+        """What to make of pictures; raises UsageError if that makes no sense."""
+        names = (f.name for f in fields(ImageChoice))
+        return ImageChoice(**{name: getattr(self, name) for name in names})
 
     @property
     def num_workers(self) -> int:

@@ -21,6 +21,9 @@ from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError, SampleError, TooManyRejectsError, UsageError
 from shardkit.formats import get_format
 from shardkit.formats.hdf5 import MIN_CHUNK_BYTES
+from shardkit.images.choice import ImageChoice
+from shardkit.images.encode import require_encoder
+from shardkit.images.naming import RAW_FIELD
 from shardkit.index import REJECTED_NAME, DatasetInfo
 from shardkit.indexing.assemble import assemble_split
 from shardkit.indexing.part import PartHead, part_path, read_head
@@ -29,8 +32,12 @@ from shardkit.packing.engine import Engine, InProcess, Processes
 from shardkit.packing.job import Job, JobContext
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
+from shardkit.packing.transform import unequal_shapes
 from shardkit.progress import Progress
-from shardkit.storage import as_path, atomic_write, file_size, os_errors, parse_size
+from shardkit.storage import as_path, atomic_write, file_size, os_errors, parse_size, show_path
+
+WITHOUT_PICTURES = frozenset({"text", "jsonl", "arrays"})
+"""Kinds of input that have none."""
 
 
 @dataclass(frozen=True)
@@ -104,15 +111,28 @@ def pack(
         UsageError: the call or the destination is wrong; nothing was written.
         DataError: an input is bad, or the disk refused; the state is kept, call again to go on.
     """
-    try:
-        made = PackOptions(to=to, shard_bytes=parse_size(shard_size), **options)
-    except TypeError as error:
-        raise UsageError(f"pack: {error}") from error
+    made = parse_options(to, shard_size, options)
     started = time.perf_counter()
     src = as_path(source, "the source")
     opened = open_corpus(src, corpus, labels and Path(labels), text_field)
+    if opened.kind in WITHOUT_PICTURES:
+        refuse_choice(made.images, f"{show_path(src)} is taken for {opened.kind}")
     target = Path(dest) if dest else default_dest(src, made.to)
     return run_pack(src, opened, target, made, started)
+
+
+def parse_options(to: str, shard_size: str | int, options: dict[str, Any]) -> PackOptions:
+    """What the caller of ``pack`` gave. Raises UsageError."""
+    try:
+        return PackOptions(to=to, shard_bytes=parse_size(shard_size), **options)
+    except TypeError as error:
+        raise UsageError(f"pack: {error}") from error
+
+
+def refuse_choice(choice: ImageChoice, why: str) -> None:
+    """Raise UsageError if anything was chosen for pictures, where there are none."""
+    if choice:
+        raise UsageError(f"{why}, and has no pictures: leave out {choice}")
 
 
 def default_dest(source: Path, to: str) -> Path:
@@ -135,6 +155,8 @@ def run_pack(
     ``started`` is when the clock of the result began (``time.perf_counter``), and ``origin`` what
     the dataset says of where its samples came from, if not what the corpus says.
     """
+    if options.images:
+        require_encoder(options.images)
     with os_errors(f"packing into {dest}"), ExitStack() as stack:
         place = stack.enter_context(Destination(dest, source, options.overwrite))
         inputs = origin.inputs if origin else {}
@@ -176,6 +198,7 @@ def _context(place: Destination, options: PackOptions) -> JobContext:
         skip_bad=options.on_error == "skip",
         check_images=options.check_images,
         dali_index=options.dali_index,
+        images=options.images.to_json(),
     )
 
 
@@ -199,6 +222,7 @@ class _Jobs:
         self._progress = progress
         self._first_reject = ""
         self.listing = Listing(place.work)
+        self._raw: list[int] | None = None
         self.num_rejects = 0
         self.resumed: list[PartHead] = []
         self._jobs = list_jobs(corpus, self.listing, options, place.scratch)
@@ -242,11 +266,21 @@ class _Jobs:
         return head if sizes == head.file_bytes else None
 
     def _count(self, head: PartHead) -> None:
+        self._compare_raw(head)
         if head.rejects:
             path, reason = head.rejects[0]
             self._first_reject = self._first_reject or f"{path}: {reason}"
             self.num_rejects += len(head.rejects)
             self._refuse_many()
+
+    def _compare_raw(self, head: PartHead) -> None:
+        """Raw pictures must have one shape in all shards, too."""
+        shape = head.encodings.get(RAW_FIELD, {}).get("shape")
+        if not self._options.images.is_raw or shape is None:
+            return
+        self._raw = self._raw or shape
+        if shape != self._raw:
+            raise unequal_shapes(f"every picture of shard {head.stem}", shape, self._raw)
 
     def _refuse_many(self) -> None:
         total, most = self.listing.num_entries, self._options.max_rejects
@@ -264,7 +298,7 @@ def _assemble(
     options: PackOptions,
     origin: Origin | None,
 ) -> DatasetInfo:
-    origin = origin or _origin(corpus, heads, options)
+    origin = _origin(corpus, heads, options, origin)
     fields = sorted({name for head in heads for name in head.encodings})
     info = DatasetInfo(
         container=get_format(options.to).name,
@@ -281,13 +315,21 @@ def _assemble(
     return info
 
 
-def _origin(corpus: Corpus, heads: list[PartHead], options: PackOptions) -> Origin:
-    """Enough of the input for ``verify --against`` to list it again."""
-    kept = {name: value for name, value in corpus.spec().items() if name != "classes"}
+def _origin(
+    corpus: Corpus, heads: list[PartHead], options: PackOptions, before: Origin | None
+) -> Origin:
+    """Enough of the input for ``verify --against`` to list it again, and what became of it."""
+    if before is None:
+        kept = {name: value for name, value in corpus.spec().items() if name != "classes"}
+        before = Origin(kept)
+    kept = {**before.corpus}
     if options.limit is not None:
         kept["limit"] = options.limit
+    if options.images:
+        kept["images"] = [*kept.get("images", []), options.images.to_json()]
     rejects = [{"path": path, "reason": why} for head in heads for path, why in head.rejects]
-    return Origin(kept, "".join(json.dumps(reject) + "\n" for reject in rejects).encode())
+    own = "".join(json.dumps(reject) + "\n" for reject in rejects).encode()
+    return Origin(kept, before.rejected + own)
 
 
 def _result(

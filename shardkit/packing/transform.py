@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
 
-from shardkit.errors import UsageError
+from shardkit.encoding import parse_npy
+from shardkit.errors import SampleError, UsageError
+from shardkit.images.choice import ImageChoice
+from shardkit.images.encode import rewrite
+from shardkit.images.naming import RAW_FIELD, field_of, renamed
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.sample import SampleBatch, Value, unpack_paths
+from shardkit.sample import SampleBatch, Value, rename_field, unpack_paths
 
 
 def check_images(batch: SampleBatch) -> SampleBatch:
@@ -22,13 +27,22 @@ def check_images(batch: SampleBatch) -> SampleBatch:
         for i, value in enumerate(batch.columns[name]):
             if value is not None and (reason := _decode_error(value)):
                 reasons[i] = name, reason
-    return drop(batch, reasons) if reasons else batch
+    return drop(batch, reasons)
 
 
 def drop(batch: SampleBatch, reasons: dict[int, tuple[str, str]]) -> SampleBatch:
     """Without the samples at the given places, for which one field and its reason are given; the
     files those came from become rejects."""
-    kept = batch.take([i for i in range(len(batch)) if i not in reasons])
+    return _without(batch, batch, reasons)
+
+
+def _without(
+    batch: SampleBatch, made: SampleBatch, reasons: dict[int, tuple[str, str]]
+) -> SampleBatch:
+    """``made`` of ``batch``, sample by sample, but for those at the given places."""
+    if not reasons:
+        return made
+    kept = made.take([i for i in range(len(made)) if i not in reasons])
     kept.rejects = batch.rejects + [
         (_path(batch, i, name), reason) for i, (name, reason) in sorted(reasons.items())
     ]
@@ -58,3 +72,80 @@ def _decode_error(value: Value) -> str | None:
     except Exception as error:
         return f"does not decode: {type(error).__name__}: {error}"
     return None
+
+
+# --- pictures written anew ----------------------------------------------------------------
+
+
+def rewrite_images(batch: SampleBatch, choice: ImageChoice) -> SampleBatch:
+    """Make of each sample's picture what was chosen; those that do not decode go to ``rejects``.
+
+    A picture is a field that is named by its kind alone, such as ``jpg``: one called ``mask.png``
+    is left as it is. A sample with two of them is rejected, since one may be labels of the other's
+    pixels.
+
+    Raises:
+        UsageError: neither pillow-simd nor pillow is installed.
+    """
+    names = [name for name in batch.columns if name in IMAGE_FIELDS]
+    made: dict[str, list[Value | None]] = {}
+    reasons: dict[int, tuple[str, str]] = {}
+    paths = [*batch.paths]
+    for i in range(len(batch)):
+        held = [name for name in names if batch.columns[name][i] is not None]
+        try:
+            if len(held) > 1:
+                raise SampleError(two_pictures(held))
+            for name in held:
+                field, value, paths[i] = _rewritten(batch, i, name, choice)
+                made.setdefault(field, [None] * len(batch))[i] = value
+        except SampleError as error:
+            reasons[i] = held[0], str(error)
+    others = {name: values for name, values in batch.columns.items() if name not in names}
+    done = SampleBatch(batch.keys, paths, others | made, batch.rejects)
+    return _without(batch, done, reasons)
+
+
+def two_pictures(names: list[str]) -> str:
+    return (
+        f"its sample has two pictures, {' and '.join(names)}, and one may be labels of the other's"
+        " pixels; give that one a name of its own, as in x.mask.png, and it is left as it is"
+    )
+
+
+def _rewritten(
+    batch: SampleBatch, i: int, name: str, choice: ImageChoice
+) -> tuple[str, Value, bytes]:
+    """(field, value, encoded paths) of a sample whose picture is in field ``name``."""
+    value = batch.columns[name][i]
+    key, packed = batch.keys[i], batch.paths[i]
+    kind, value = rewrite(value, name, choice)  # type: ignore[arg-type]  # it is not None
+    field = field_of(kind)
+    if field == name:
+        return field, value, packed
+    if field in batch.columns and batch.columns[field][i] is not None:
+        raise SampleError(f"its sample has a field {field} already; rename that file")
+    fields = [*batch.fields(i)]
+    for one, path, _ in unpack_paths(key, packed, fields):
+        if one == name:
+            packed = rename_field(key, packed, fields, name, field, renamed(path, key, field))
+    return field, value, packed
+
+
+def require_one_shape(batch: SampleBatch) -> None:
+    """Raise SampleError unless all raw pictures have the shape of the first."""
+    first: tuple[int, ...] | None = None
+    for i, value in enumerate(batch.columns.get(RAW_FIELD, [])):
+        shape = first if value is None else parse_npy(value).shape
+        first = first or shape
+        if shape != first:
+            raise unequal_shapes(_path(batch, i, RAW_FIELD), shape or (), first or ())
+
+
+def unequal_shapes(where: str, shape: Sequence[int], other: Sequence[int]) -> SampleError:
+    """The error for raw pictures of two shapes (H, W, 3)."""
+    sizes = ["x".join(map(str, reversed(s[:2]))) for s in (shape, other)]
+    return SampleError(
+        f"{where} is {sizes[0]}, and pictures before it are {sizes[1]}: image_format raw stores one"
+        " shape; pass --crop N to make all of them NxN, and --overwrite"
+    )

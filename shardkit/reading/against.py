@@ -14,6 +14,9 @@ import numpy as np
 from shardkit.corpus import CORPORA, open_corpus
 from shardkit.corpus.base import Run
 from shardkit.errors import CorpusError, IndexFileError
+from shardkit.images.choice import describe
+from shardkit.images.naming import RAW_FIELD, renamed
+from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index import REJECTED_NAME, DatasetInfo, read_rejected
 from shardkit.progress import Progress
 from shardkit.sample import SampleBatch, Value, unpack_paths
@@ -26,9 +29,19 @@ Difference = tuple[str, str]
 File = tuple[bytes, int | None, Value]
 """(path, offset in it if it is a part, contents)."""
 
+PICTURE = "picture"
+"""Stands for the field of a picture that was written anew, whatever that was and is called."""
+
 
 class Originals:
     """The input that a dataset was packed from, to be read once more.
+
+    Where pictures were written anew while packing, all that is compared of them is that each sample
+    still has one. Class numbers are compared then, too, unless they came from a file of labels.
+
+    Attributes:
+        rewritten: how pictures were written anew, in words, if they were.
+        num_compared: samples so far.
 
     Raises:
         CorpusError: the dataset does not know its input, or this is of another kind.
@@ -44,6 +57,8 @@ class Originals:
         self._corpus = open_corpus(source, kind, text_field=info.corpus.get("text_field"))
         self._source = source
         self._is_part = "limit" in info.corpus
+        self.rewritten = [describe(choice) for choice in info.corpus.get("images", [])]
+        self._has_labels = self._corpus.classes == info.classes and "labels" not in info.corpus
         self._left_out = _rejected(folder)
         self._folder = folder
         self._info = info
@@ -76,7 +91,7 @@ class Originals:
 
     def _compare(self, split: str, batch: SampleBatch, i: int) -> Iterator[Difference]:
         key = batch.keys[i]
-        original = _files(key, batch.paths[i], batch.fields(i))
+        original = self._files(key, batch.paths[i], batch.fields(i))
         found = self._find(split, key, batch.paths[i])
         if found is None:
             named = {key.decode(errors="backslashreplace")}
@@ -88,9 +103,10 @@ class Originals:
         self._seen[name][row] = True
         self.num_compared += 1
         packed_batch = self._readers[name].samples(row, row + 1)
-        packed = _files(key, packed_batch.paths[0], packed_batch.fields(0))
+        packed = self._files(key, packed_batch.paths[0], packed_batch.fields(0))
         for field in sorted(original.keys() | packed.keys()):
-            if what := _difference(original.get(field), packed.get(field)):
+            differ = _picture_difference if field == PICTURE else _difference
+            if what := differ(key, original.get(field), packed.get(field)):
                 yield self._readers[name].where(row), f"its {field} {what}"
 
     def _find(self, split: str, key: bytes, paths: bytes) -> tuple[str, int] | None:
@@ -100,14 +116,32 @@ class Originals:
             row = index.find(key)
             # --val-fraction moves samples to another split than the input's own; one of an equal
             # name that was there before came from other files.
-            if row is not None and (name == split or _share_a_path(index.name(row)[1], paths)):
+            if row is None:
+                continue
+            if name == split or _share_a_path(index.name(row)[1], paths, bool(self.rewritten)):
                 return name, row
         return None
 
+    def _files(self, key: bytes, paths: bytes, fields: dict[str, Value]) -> dict[str, File]:
+        """The fields that came from files; of a label that came from a folder's name, see above."""
+        found = unpack_paths(key, paths, [*fields])
+        files = {name: (path, offset, fields[name]) for name, path, offset in found}
+        if not self.rewritten:
+            return files
+        if "cls" in fields and "cls" not in files and self._has_labels:
+            files["cls"] = b"", None, fields["cls"]
+        pictures = files.keys() & IMAGE_FIELDS or files.keys() & {RAW_FIELD}
+        for name in sorted(pictures):
+            files[PICTURE] = files.pop(name)[0], None, name.encode()
+        return files
 
-def _share_a_path(one: bytes, other: bytes) -> bool:
-    """Whether two samples of one key came from a common file."""
-    return not set(one.split(b"\0")).isdisjoint(other.split(b"\0"))
+
+def _share_a_path(packed: bytes, original: bytes, renames: bool) -> bool:
+    """Whether two samples of one key came from a common file, whatever its ending is now."""
+    if not renames:
+        return not set(packed.split(b"\0")).isdisjoint(original.split(b"\0"))
+    stems = tuple(path.rpartition(b".")[0] or path for path in original.split(b"\0"))
+    return any(path.startswith(stems) for path in packed.split(b"\0"))
 
 
 def _pieces(runs: Iterator[Run]) -> Iterator[Run]:
@@ -119,13 +153,7 @@ def _pieces(runs: Iterator[Run]) -> Iterator[Run]:
             start = stop
 
 
-def _files(key: bytes, paths: bytes, fields: dict[str, Value]) -> dict[str, File]:
-    """The fields that came from files; a label that came from a folder's name is none."""
-    found = unpack_paths(key, paths, [*fields])
-    return {name: (path, offset, fields[name]) for name, path, offset in found}
-
-
-def _difference(original: File | None, packed: File | None) -> str:
+def _difference(key: bytes, original: File | None, packed: File | None) -> str:
     if original is None:
         return "has no original"
     if packed is None:
@@ -133,6 +161,14 @@ def _difference(original: File | None, packed: File | None) -> str:
     if original[:2] != packed[:2]:
         return f"was packed from {show_path(packed[0])}, not {show_path(original[0])}"
     return "" if original[2] == packed[2] else "differs from the original"
+
+
+def _picture_difference(key: bytes, original: File | None, packed: File | None) -> str:
+    """As :func:`_difference`; contents are names of fields here."""
+    if original is None or packed is None:
+        return _difference(key, original, packed)
+    new = renamed(original[0], key, str(packed[2], "ascii"))
+    return "" if packed[0] == new else _difference(key, original, packed)
 
 
 def _rejected(folder: Path) -> set[str]:

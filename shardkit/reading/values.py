@@ -80,6 +80,9 @@ def _classes(reader: ShardReader, batch: Gather) -> Column:
 
 
 def _arrays(reader: ShardReader, batch: Gather, name: str) -> Column:
+    gathered = reader.fixed(batch, name)
+    if gathered is not None:
+        return gathered
     encodings = reader.encodings(batch.shards, name)
     stored = reader.stored(batch, name)
     arrays: list[np.ndarray[Any, Any] | None] = []

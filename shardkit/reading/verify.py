@@ -56,6 +56,7 @@ class VerifyResult:
         is_compared, num_compared: whether the originals were looked at, as they are if the
             dataset itself is whole, and how many samples were compared with them.
         has_checksums: False for tars made by others: only sizes were looked at.
+        notes: what else there is to know, a line each.
     """
 
     num_samples: int = 0
@@ -64,6 +65,7 @@ class VerifyResult:
     num_compared: int = 0
     has_checksums: bool = True
     problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -112,6 +114,11 @@ def verify(
             for where, what in originals.differences(bar):
                 result.problems.append(Problem(where, what))
         result.is_compared, result.num_compared = True, originals.num_compared
+        if originals.rewritten:
+            result.notes.append(
+                f"pictures were written anew ({', then '.join(originals.rewritten)}): keys, labels"
+                " and all other fields were compared, but not pixels"
+            )
     what = "looks like a part of this dataset and is not listed in it; remove or rename it"
     result.problems += [Problem(name, what) for name in found]
     return result

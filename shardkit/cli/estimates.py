@@ -1,0 +1,47 @@
+"""What an estimate looks like on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shardkit.cli.output import count
+from shardkit.storage import format_bytes
+
+if TYPE_CHECKING:
+    from shardkit.packing.estimate import Estimate, Estimates
+
+_HEAD = ("choice", "a sample", "in all", "decoded/s", "PSNR", "to make")
+
+
+def echo_estimates(found: Estimates) -> None:
+    """A table with one line a choice."""
+    workers = count(max(found.workers, 1), "worker")
+    bad = f", {found.num_bad:,} bad ones apart" if found.num_bad else ""
+    measured = f"{found.num_measured:,} of {count(found.num_samples, 'sample')}{bad}"
+    click.echo(f"measured on {measured}; decoded by one thread, made by {workers}")
+    rows = [_HEAD, *map(_cells, found.choices)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *rest in rows:
+        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+        click.echo("  ".join(["", first.ljust(widths[0]), *cells]))
+
+
+def _cells(one: Estimate) -> tuple[str, ...]:
+    return (
+        one.choice,
+        format_bytes(one.sample_bytes),
+        format_bytes(one.total_bytes),
+        f"{one.decodes_per_s:,.0f}",
+        "-" if one.psnr_db is None else f"{one.psnr_db:.1f} dB",
+        format_seconds(one.added_s) if one.added_s else "-",
+    )
+
+
+def format_seconds(seconds: float) -> str:
+    """``5400`` -> ``"1.5 h"``."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"

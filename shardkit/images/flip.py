@@ -1,0 +1,75 @@
+"""Mirroring some pictures of a batch, in place."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+Pixels = np.ndarray[Any, np.dtype[np.uint8]]
+
+PIECE_BYTES = 3 << 15
+"""Channels are swapped by so many bytes at a time, which stay in the processor's cache."""
+
+
+def flip_some(batch: Pixels, flips: np.ndarray[Any, np.dtype[np.bool_]]) -> Pixels:
+    """Mirror pictures left to right where ``flips`` says so.
+
+    NumPy has no fast copy of pixels of three bytes: ``batch[flips] = batch[flips][:, :, ::-1]``
+    takes 4.5 us for a picture of 32x32, and byte by byte, a channel at a time, it is 0.9 us. So all
+    bytes are turned round, eight at a time; that mirrors the pictures, but also puts the last line
+    first and blue before red. Lines are put in order as they are copied back, and channels by
+    masks, many pixels in one instruction: 0.6 us.
+
+    Args:
+        batch: (B, H, W, C) uint8, contiguous and writable; changed in place.
+        flips: (B,) bool.
+
+    Returns:
+        ``batch``.
+    """
+    if not batch.size:
+        return batch
+    rows = np.flatnonzero(flips)
+    lines = _lines(batch)
+    step = max(1, 4 * PIECE_BYTES // batch[0].nbytes)
+    for start in range(0, len(rows), step):
+        some = rows[start : start + step]
+        turned = _turned(batch.take(some, axis=0))
+        lines[some[::-1]] = _lines(turned)[:, ::-1]
+    return batch
+
+
+def _lines(pictures: Pixels) -> np.ndarray[Any, Any]:
+    """(B, H): each line of each picture as one element."""
+    size = pictures.shape[2] * pictures.shape[3]
+    return pictures.reshape(*pictures.shape[:2], size).view(f"V{size}")[..., 0]
+
+
+def _turned(pictures: Pixels) -> Pixels:
+    """All pixels of all pictures, in reverse order."""
+    if pictures.shape[3] != 3:
+        return np.ascontiguousarray(pictures[::-1, ::-1, ::-1])
+    flat = pictures.reshape(-1)
+    # Read from the end, as numbers of the other byte order, eight bytes are turned round at once.
+    is_whole = flat.size % 8 == 0
+    turned = flat.view(">u8")[::-1].astype("<u8").view(np.uint8) if is_whole else flat[::-1].copy()
+    for start in range(0, flat.size, PIECE_BYTES):
+        _swap_red_and_blue(turned[start : start + PIECE_BYTES])
+    return turned.reshape(pictures.shape)
+
+
+def _swap_red_and_blue(pixels: Pixels) -> None:
+    """In place; (N * 3,) bytes, at most :data:`PIECE_BYTES`."""
+    first, middle, last = _masks()[:, : len(pixels)]
+    to_first, to_last = pixels[2:] & first[:-2], pixels[:-2] & last[2:]
+    pixels &= middle
+    pixels[:-2] |= to_first
+    pixels[2:] |= to_last
+
+
+@lru_cache(maxsize=1)
+def _masks() -> Pixels:
+    """(3, PIECE_BYTES): 255 at the first, second or third byte of each pixel."""
+    return np.tile(np.eye(3, dtype=np.uint8) * 255, PIECE_BYTES // 3)

@@ -1,0 +1,519 @@
+"""Packing with choices for pictures: what is stored, found again, refused and said."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import CONTAINERS, Run, make_arrays, make_images, make_texts, picture, tree, write
+from PIL import Image, features
+
+import shardkit
+from shardkit.corpus import open_corpus
+from shardkit.errors import DataError, ResumeError, SampleError, UsageError
+from shardkit.images.choice import ImageChoice
+from shardkit.images.encode import rewrite
+from shardkit.images.naming import renamed
+from shardkit.images.sniff import image_field
+from shardkit.mapping import FileMaps
+from shardkit.packing import estimate as estimating
+from shardkit.packing.estimate import estimate
+from shardkit.packing.options import PackOptions
+from shardkit.sample import pack_paths, rename_field, unpack_paths
+
+OPTIONS: dict[str, Any] = {"workers": 0, "progress": False, "shard_size": "3kB"}
+
+CHOICES: list[dict[str, Any]] = [
+    {"resize": 8},
+    {"max_side": 9},
+    {"crop": 6},
+    {"image_format": "png"},
+    {"image_format": "jpeg", "quality": 30},
+    {"resize": 8, "crop": 6, "image_format": "raw"},
+    {"image_format": "raw", "crop": 16},
+]
+
+Pack = Callable[..., Path]
+
+
+def shape_of(value: Any) -> tuple[int, int]:
+    return Image.open(io.BytesIO(value)).size
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make_images(tmp_path / "source")
+
+
+@pytest.fixture
+def pack(source: Path, tmp_path: Path) -> Pack:
+    """Packs ``source`` into a folder of its own each time."""
+    made: list[Path] = []
+
+    def pack(**options: Any) -> Path:
+        dest = tmp_path / f"packed{len(made)}"
+        made.append(dest)
+        shardkit.pack(source, dest, **{"to": "npy", **OPTIONS, **options})
+        return dest
+
+    return pack
+
+
+# --- what is stored -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: str(ImageChoice(**choice)))
+def test_every_container_holds_what_was_chosen(
+    choice: dict[str, Any], container: str, source: Path, pack: Pack
+) -> None:
+    dataset = pack(to=container, **choice)
+    ds = shardkit.open(dataset, decode=False)
+    files = sorted(source.rglob("*.jpg"))
+    assert len(ds) == len(files) == 36
+    (field,) = set(ds.fields) - {"cls"}
+    expected = [rewrite(f.read_bytes(), "jpg", ImageChoice(**choice)) for f in files]
+    assert field == {"jpg": "jpg", "png": "png", "npy": "image.npy"}[expected[0][0]]
+    assert [*map(bytes, ds.read(range(36))[field])] == [bytes(value) for _, value in expected]
+    assert shardkit.verify(dataset, against=source).ok
+    assert ds.info.corpus["images"] == [ImageChoice(**choice).to_json()]
+
+
+def test_keep_is_what_it_was(pack: Pack) -> None:
+    """Not a byte differs for the options being there, and Pillow is not even imported."""
+    assert tree(pack()) == tree(pack(image_format="keep"))
+    assert "images" not in shardkit.info(pack()).corpus
+
+
+@pytest.mark.parametrize("image_format", ["keep", "raw"])
+def test_any_number_of_workers_makes_the_same(image_format: str, pack: Pack) -> None:
+    made = [
+        tree(pack(workers=workers, crop=9, image_format=image_format, shuffle=True))
+        for workers in (0, 1, 2)
+    ]
+    assert made[0] == made[1] == made[2]
+
+
+def test_raw_is_one_array(source: Path, pack: Pack) -> None:
+    files = sorted(source.rglob("*.jpg"))
+    pictures = np.stack([np.asarray(Image.open(f).convert("RGB")) for f in files])
+    rows = np.random.default_rng(0).integers(0, 36, 100)
+    for to in CONTAINERS:
+        crop = {} if to in ("npy", "hdf5") else {"crop": 16}
+        ds = shardkit.open(pack(to=to, image_format="raw", **crop))
+        assert len(ds.info.splits["train"].shards) > 3
+        for some in (rows, rows[:1], range(4)):
+            column = ds.read(some)["image.npy"]
+            np.testing.assert_array_equal(np.asarray(column), pictures[np.asarray(some, int)])
+        column = ds.read(rows)["image.npy"]
+        assert isinstance(column, np.ndarray) and column.dtype == np.uint8
+        assert column.flags.c_contiguous and column.flags.writeable
+        assert ds[3]["image.npy"].shape == (16, 16, 3)
+        (batch,) = {b["image.npy"].shape for b in shardkit.Loader(ds, 12)}
+        assert tuple(batch) == (12, 16, 16, 3)
+    other = shardkit.open(pack(to="hdf5", image_format="raw", compression=1))
+    np.testing.assert_array_equal(other.read(rows)["image.npy"], pictures[rows])
+
+
+def test_mixed_kinds_and_names(tmp_path: Path) -> None:
+    source = tmp_path / "mixed"
+    write(source / "a" / "x.PNG", picture(1, kind="PNG"))
+    write(source / "a" / "x.JPEG", picture(2))
+    write(source / "a" / "y.bmp", picture(3, kind="BMP"))
+    write(source / "a" / "odd.JPEG", picture(4, kind="PNG"))
+    write(source / "a" / "plain.jpeg", picture(5))
+    write(source / "a" / "big.jpe", picture(6, size=64))
+    shardkit.pack(source, tmp_path / "d", to="lmdb", resize=16, image_format="jpeg", **OPTIONS)
+    ds = shardkit.open(tmp_path / "d", decode=False)
+    assert ds.fields == ["cls", "jpg"] and ds.keys()[-2:] == ["a/x.PNG", "a/y"]
+    assert shardkit.verify(tmp_path / "d", against=source).ok
+    shardkit.unpack(tmp_path / "d", tmp_path / "back")
+    back = tree(tmp_path / "back")
+    assert sorted(back) == sorted(
+        ["a/x.PNG.jpg", "a/x.JPEG", "a/y.jpg", "a/odd.JPEG", "a/plain.jpeg", "a/big.jpe"]
+    )
+    assert {image_field(value[:32]) for value in back.values()} == {"jpg"}
+    assert back["a/plain.jpeg"] == picture(5)
+    assert shape_of(back["a/big.jpe"]) == (16, 16)
+
+
+def test_unpack_gives_the_tree_back(source: Path, pack: Pack, tmp_path: Path) -> None:
+    names = sorted(tree(source))
+    for number, (choice, ending) in enumerate(
+        [({"resize": 8}, ".jpg"), ({"image_format": "png"}, ".png")]
+    ):
+        back = tmp_path / f"back{number}"
+        shardkit.unpack(pack(**choice), back)
+        assert sorted(tree(back)) == [name.removesuffix(".jpg") + ending for name in names]
+    shardkit.unpack(pack(image_format="raw"), tmp_path / "arrays")
+    array = np.load(tmp_path / "arrays" / "class0" / "img.000.image.npy")
+    assert array.shape == (16, 16, 3)
+
+
+def test_pictures_beside_other_fields(tmp_path: Path) -> None:
+    source = tmp_path / "pairs"
+    for i in range(4):
+        write(source / f"{i}.png", picture(i, kind="PNG"))
+        write(source / f"{i}.txt", f"caption {i}")
+        write(source / f"{i}.mask.png", picture(i + 50, kind="PNG"))
+    write(source / "only.txt", "no picture")
+    shardkit.pack(source, tmp_path / "d", to="hdf5", crop=6, image_format="raw", **OPTIONS)
+    ds = shardkit.open(tmp_path / "d")
+    assert ds.fields == ["image.npy", "mask.png", "txt"]
+    assert bytes(ds[1]["mask.png"]) == picture(51, kind="PNG")
+    assert (ds[1]["image.npy"].shape, ds[1]["txt"]) == ((6, 6, 3), "caption 1")
+    assert ds[4].keys() == {"__key__", "txt"}
+    result = shardkit.verify(tmp_path / "d", against=source)
+    assert result.ok and result.num_compared == 5
+    shardkit.unpack(tmp_path / "d", tmp_path / "back")
+    assert sorted(tree(tmp_path / "back"))[:3] == ["0.image.npy", "0.mask.png", "0.txt"]
+
+
+def test_two_pictures_of_one_sample(tmp_path: Path) -> None:
+    source = tmp_path / "pairs"
+    write(source / "a.jpg", picture(1))
+    write(source / "a.png", picture(2, kind="PNG"))
+    write(source / "a.txt", "x")
+    with pytest.raises(SampleError, match=r"two pictures, jpg and png.*as in x.mask.png"):
+        shardkit.pack(source, tmp_path / "d", to="npy", corpus="paired", resize=8, **OPTIONS)
+
+
+# --- what does not decode -----------------------------------------------------------------
+
+
+def test_bad_pictures(source: Path, pack: Pack, tmp_path: Path) -> None:
+    bad = source / "class1" / "img.003.jpg"
+    bad.write_bytes(picture(9)[:200])
+    with pytest.raises(SampleError, match=r"class1/img.003.jpg: does not decode: .*on-error skip"):
+        pack(max_side=8)
+    assert len(shardkit.open(pack())) == 36  # without a choice nobody looks
+    for choice in ({"max_side": 8}, {"image_format": "raw"}):
+        dataset = pack(on_error="skip", max_rejects=0.1, **choice)
+        (line,) = (dataset / "rejected.jsonl").read_text().splitlines()
+        assert json.loads(line)["path"] == "class1/img.003.jpg"
+        assert "class1/img.003" not in [*shardkit.open(dataset).keys()]
+        assert len(shardkit.open(dataset)) == 35
+        assert shardkit.verify(dataset, against=source).ok
+
+
+@pytest.mark.parametrize("shard_size", ["3kB", "1MB"])
+def test_raw_of_unequal_shapes(shard_size: str, source: Path, pack: Pack) -> None:
+    (source / "class2" / "img.011.jpg").write_bytes(picture(1, size=20))
+    with pytest.raises(SampleError, match=r"is 20x20, and pictures before it are 16x16.*--crop N"):
+        pack(image_format="raw", shard_size=shard_size)
+    for to in ("lmdb", "webdataset"):
+        with pytest.raises(UsageError, match="pass crop, or choose hdf5 or npy"):
+            pack(to=to, image_format="raw")
+    assert shardkit.open(pack(image_format="raw", crop=18)).read([35])["image.npy"].shape[1] == 18
+
+
+def test_no_pictures(tmp_path: Path) -> None:
+    for number, make in enumerate((make_arrays, make_texts)):
+        source = make(tmp_path / f"s{number}")
+        with pytest.raises(UsageError, match=r"is taken for .* leave out --resize 8"):
+            shardkit.pack(source, tmp_path / "d", to="npy", resize=8, **OPTIONS)
+        with pytest.raises(UsageError, match="no pictures to estimate"):
+            estimate(source, to="npy")
+    shardkit.pack(make_texts(tmp_path / "t"), tmp_path / "texts", to="npy", **OPTIONS)
+    with pytest.raises(UsageError, match="holds txt, and has no pictures"):
+        shardkit.convert(tmp_path / "texts", tmp_path / "d", to="lmdb", crop=8)
+
+
+# --- resumed, converted, compared ---------------------------------------------------------
+
+
+def test_other_options_do_not_go_on(source: Path, tmp_path: Path) -> None:
+    write(source / "class2" / "zz.jpg", picture(1)[:100])
+    dest = tmp_path / "d"
+    with pytest.raises(SampleError):
+        shardkit.pack(source, dest, to="npy", max_side=8, **OPTIONS)
+    assert [*(dest / ".packing").glob("*.part")]
+    for options, change in (
+        ({"max_side": 9}, "max_side was 8, now 9"),
+        ({"max_side": 8, "quality": 80}, "quality was None, now 80"),
+    ):
+        with pytest.raises(ResumeError, match=change):
+            shardkit.pack(source, dest, to="npy", **OPTIONS, **options)
+    skips = {"on_error": "skip", "max_rejects": 0.5}
+    result = shardkit.pack(source, dest, to="npy", max_side=8, **OPTIONS, **skips)
+    assert result.resumed_shards > 0
+    whole = tmp_path / "whole"
+    shardkit.pack(source, whole, to="npy", max_side=8, **OPTIONS, **skips)
+    assert tree(dest) == tree(whole)
+
+
+def test_convert(source: Path, pack: Pack, tmp_path: Path) -> None:
+    whole, direct = pack(to="webdataset"), pack(to="npy", max_side=8)
+    shardkit.convert(whole, tmp_path / "small", to="npy", workers=1, max_side=8)
+    assert tree(tmp_path / "small") == tree(direct)
+    shardkit.convert(tmp_path / "small", tmp_path / "raw", to="hdf5", image_format="raw")
+    ds = shardkit.open(tmp_path / "raw")
+    assert ds.read([0, 9])["image.npy"].shape == (2, 8, 8, 3)
+    assert ds.info.corpus["images"] == [{"max_side": 8}, {"image_format": "raw"}]
+    shardkit.convert(tmp_path / "raw", tmp_path / "rows", to="lmdb")
+    shardkit.convert(tmp_path / "rows", tmp_path / "again", to="hdf5")
+    assert tree(tmp_path / "again") == tree(tmp_path / "raw")
+    assert shardkit.verify(tmp_path / "raw", against=source).ok
+
+
+def test_convert_skips_what_does_not_decode(source: Path, pack: Pack, tmp_path: Path) -> None:
+    write(source / "class0" / "none.jpg", "no picture")
+    (source / "class1" / "img.003.jpg").write_bytes(picture(9)[:200])
+    packed = pack(on_error="skip", max_rejects=0.1)
+    with pytest.raises(SampleError, match=r"class1/img.003.jpg: does not decode"):
+        shardkit.convert(packed, tmp_path / "d", to="lmdb", max_side=8)
+    skips = {"on_error": "skip", "max_rejects": 0.1}
+    result = shardkit.convert(packed, tmp_path / "d", to="lmdb", max_side=8, **skips)
+    assert (result.num_samples, result.num_rejects) == (35, 1)
+    lines = (tmp_path / "d" / "rejected.jsonl").read_text().splitlines()
+    paths = [json.loads(line)["path"] for line in lines]
+    assert paths == ["class0/none.jpg", "class1/img.003.jpg"]
+    assert shardkit.verify(tmp_path / "d", against=source).ok
+
+
+def test_against_others(source: Path, pack: Pack, tmp_path: Path) -> None:
+    dataset = pack(image_format="png")
+    result = shardkit.verify(dataset, against=source)
+    assert result.notes == [
+        "pictures were written anew (--image-format png): keys, labels and all other fields were"
+        " compared, but not pixels"
+    ]
+    write(source / "class1" / "new.jpg", picture(1))
+    (source / "class2" / "img.000.jpg").unlink()
+    told = [str(problem) for problem in shardkit.verify(dataset, against=source).problems]
+    assert told == [
+        "sample 'class1/new': is not in the dataset",
+        f"sample 'class2/img.000' (row 24, train-00006): has no original in {source}",
+    ]
+    assert shardkit.verify(pack(), against=source).notes == []
+
+
+def test_labels_against_folders(source: Path, pack: Pack, tmp_path: Path) -> None:
+    """Those of folders are compared; those of a file say nothing of folders."""
+    rows = [f"{path.relative_to(source)},class0\n" for path in sorted(source.rglob("*.jpg"))]
+    rows[-1], rows[-2] = (
+        rows[-1].replace(",class0", ",class1"),
+        rows[-2].replace(",class0", ",class2"),
+    )
+    labels = write(tmp_path / "labels.csv", "path,label\n" + "".join(rows))
+    dataset = pack(resize=8, labels=labels)
+    assert shardkit.verify(dataset, against=source).ok
+    index = dataset / "shardkit.json"
+    info = json.loads(index.read_text())
+    assert info["corpus"]["labels"] is True
+    swapped = tmp_path / "swapped"
+    shutil.copytree(source, swapped)
+    (swapped / "class0").rename(swapped / "tmp")
+    (swapped / "class1").rename(swapped / "class0")
+    (swapped / "tmp").rename(swapped / "class1")
+    assert shardkit.verify(pack(resize=8), against=swapped).ok  # one cannot tell: names are equal
+    (swapped / "class0").rename(swapped / "class00")
+    assert not shardkit.verify(pack(resize=8), against=swapped).ok
+
+
+def test_against_a_moved_split(source: Path, pack: Pack) -> None:
+    assert shardkit.verify(pack(image_format="png", val_fraction=0.3), against=source).ok
+
+
+# --- names --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "field", "expected"),
+    [
+        (b"a/b.png", b"a/b", "jpg", b"a/b.jpg"),
+        (b"a/b.JPEG", b"a/b", "jpg", b"a/b.JPEG"),
+        (b"a/b.Jpe", b"a/b", "jpg", b"a/b.Jpe"),
+        (b"a/b.png", b"a/b.png", "jpg", b"a/b.png.jpg"),
+        (b"train/b.c.gif", b"b.c", "png", b"train/b.c.png"),
+        (b"a/b.jpg", b"a/b", "image.npy", b"a/b.image.npy"),
+        (b"a.d/b", b"a.d/b", "jpg", b"a.d/b.jpg"),
+    ],
+)
+def test_renamed(path: bytes, key: bytes, field: str, expected: bytes) -> None:
+    assert renamed(path, key, field) == expected
+
+
+def test_rename_field() -> None:
+    paths = {"jpg": b"k.jpg", "json": b"other/k.json", "txt": b"k.txt"}
+    packed = pack_paths(b"k", [paths[name] for name in sorted(paths)])
+    done = rename_field(b"k", packed, [*paths, "cls"], "jpg", "png", b"k.png")
+    found = unpack_paths(b"k", done, ["png", "json", "txt", "cls"])
+    assert found == [
+        ("json", b"other/k.json", None),
+        ("png", b"k.png", None),
+        ("txt", b"k.txt", None),
+    ]
+    assert rename_field(b"k", b"", ["jpg"], "jpg", "png", b"k.png") == b""
+
+
+# --- one gather ---------------------------------------------------------------------------
+
+
+def test_take_is_refused_where_it_cannot_be(tmp_path: Path) -> None:
+    data = np.random.default_rng(0).integers(0, 256, (2, 1000), np.uint8)
+    for number in range(2):
+        write(tmp_path / str(number), data[number].tobytes())
+    maps = FileMaps(tmp_path, ["0", "1"], [1000, 1000], 9)
+    rng = np.random.default_rng(1)
+    numbers, steps = rng.integers(0, 2, 64), rng.integers(0, 90, 64)
+    starts = 7 + numbers * 3 + steps * 11  # each file begins elsewhere
+    found = maps.take(numbers, starts, 11)
+    expected = [data[n, s : s + 11] for n, s in zip(numbers, starts, strict=True)]
+    np.testing.assert_array_equal(found, np.stack(expected))
+    np.testing.assert_array_equal(
+        maps.take(numbers * 0, 7 + steps * 11, 11), [data[0, 7 + s * 11 :][:11] for s in steps]
+    )
+    assert maps.take(numbers, starts + (steps == steps[0]), 11) is None
+    assert maps.take(numbers[:3], starts[:3], 11) is None
+
+
+def test_gather_of_any_dtype_and_damage(tmp_path: Path) -> None:
+    """Arrays of two shapes, or not of this byte order, are read one by one, to the same effect."""
+    arrays = np.random.default_rng(0).integers(0, 9, (40, 3, 5))
+    for dtype in ("<f4", ">i2", "|b1", "<c8"):
+        source = tmp_path / dtype.strip("<>|")
+        for i, array in enumerate(arrays.astype(dtype)):
+            out = io.BytesIO()
+            np.save(out, array)
+            write(source / f"{i:02d}.npy", out.getvalue())
+        shardkit.pack(source, tmp_path / f"{source.name}.d", to="hdf5", **OPTIONS)
+        got = shardkit.open(tmp_path / f"{source.name}.d").read([7, 39, 7] * 9)["npy"]
+        assert isinstance(got, np.ndarray) and got.dtype == np.dtype(dtype).newbyteorder("=")
+        np.testing.assert_array_equal(got, arrays.astype(dtype)[[7, 39, 7] * 9])
+
+
+def test_a_place_outside_the_shard(pack: Pack) -> None:
+    dataset = pack(image_format="raw")
+    (rows,) = dataset.glob("*.rows")
+    table = np.load(rows)
+    table["image.npy.start"][5] = 2**40
+    with rows.open("r+b") as file:
+        file.seek(rows.stat().st_size - table.nbytes)
+        file.write(table.tobytes())
+    with pytest.raises(DataError, match="outside its shard"):
+        shardkit.open(dataset).read(range(20))
+
+
+# --- estimate -----------------------------------------------------------------------------
+
+
+def test_estimate(source: Path, tmp_path: Path) -> None:
+    before = tree(tmp_path)
+    found = estimate(source, to="npy", max_side=8, quality=50)
+    assert tree(tmp_path) == before
+    assert (found.num_samples, found.num_measured, found.num_bad) == (36, 36, 0)
+    labels = [one.choice for one in found.choices]
+    assert labels[:3] == ["keep", "--max-side 8 --quality 50", "--resize 256"]
+    assert ("--max-side 512 --image-format webp" in labels) == features.check("webp")
+    keep, own, usual = found.choices[:3]
+    size = sum(len(value) for value in tree(source).values())
+    assert keep.sample_bytes == pytest.approx(size / 36 + 1)  # and a digit of label
+    assert keep.total_bytes == size + 36
+    assert keep.psnr_db is None and keep.added_s == 0 and keep.decodes_per_s > 100
+    assert own.sample_bytes < keep.sample_bytes and own.added_s > 0
+    assert own.psnr_db is not None and 15 < own.psnr_db < 60
+    assert usual.psnr_db is None and usual.sample_bytes == keep.sample_bytes  # none is that large
+
+
+def test_estimate_draws_by_seed(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimating, "NUM_PICTURES", 5)
+    corpus = open_corpus(source)
+    draws = []
+    for seed in (0, 0, 1, 2):
+        options = PackOptions(to="npy", seed=seed)
+        runs, num = estimating.draw_entries(corpus, options, source)
+        draws.append([run.keys[0] for run in runs])
+        assert num == 36 and len(set(draws[-1])) == 5
+    assert draws[0] == draws[1] and len({*map(tuple, draws)}) == 3
+    classes = {key.partition(b"/")[0] for keys in draws for key in keys}
+    assert len(classes) == 3  # from all over the corpus
+    few = PackOptions(to="npy", limit=3)
+    runs, num = estimating.draw_entries(corpus, few, source)
+    assert num == 3 and {run.keys[0] for run in runs} == {b"class0/img.%03d" % i for i in range(3)}
+
+
+def test_estimate_of_bad_pictures(tmp_path: Path) -> None:
+    write(tmp_path / "s" / "a.jpg", picture(1)[:90])
+    with pytest.raises(SampleError, match=r"none of 1 samples drawn .* a: does not decode"):
+        estimate(tmp_path / "s", to="npy")
+    write(tmp_path / "s" / "b.jpg", picture(1))
+    write(tmp_path / "s" / "c.jpg", "none")
+    found = estimate(tmp_path / "s", to="npy", usual=False)
+    assert (found.num_measured, found.num_bad, len(found.choices)) == (1, 2, 1)
+
+
+# --- the command line ---------------------------------------------------------------------
+
+
+def test_cli_estimate(run: Run, tmp_path: Path) -> None:
+    got = run("pack", "pictures", "--to", "npy", "--estimate", "--resize", 8, "--workers", 3)
+    assert got.code == 0 and got.err == ""
+    head, columns, *rows = got.out.splitlines()
+    assert head == "measured on 36 of 36 samples; decoded by one thread, made by 3 workers"
+    assert " ".join(columns.split()) == "choice a sample in all decoded/s PSNR to make"
+    assert [row.split("  ")[1] for row in rows][:3] == ["keep", "--resize 8", "--resize 256"]
+    assert [*tmp_path.iterdir()] == [tmp_path / "pictures"]
+    found = json.loads(run("pack", "pictures", "--to", "npy", "--estimate", "--json").out)
+    assert [*found] == ["num_samples", "num_measured", "num_bad", "workers", "choices"]
+    assert found["choices"][0]["choice"] == "keep"
+
+
+def test_cli_pack(run: Run, tmp_path: Path) -> None:
+    options = ["--resize", 8, "--image-format", "png"]
+    lines = run("pack", "pictures", "small", "--to", "npy", *options).out.splitlines()
+    assert lines[0].startswith("measured on 36 of 36 samples")
+    assert [line.split("  ")[1] for line in lines[2:4]] == ["keep", " ".join(map(str, options))]
+    assert lines[4].startswith("packed 36 samples (images) into 1 shard of npy: ")
+    assert run("info", "small").out.splitlines()[1] == (
+        "  pictures written anew: --resize 8 --image-format png"
+    )
+    told = run("verify", "small", "--against", "pictures").out.splitlines()[1]
+    assert told.startswith("  pictures were written anew (--resize 8 --image-format png): keys, ")
+    assert json.loads(run("pack", "pictures", "j", "--to", "npy", "--crop", 4, "--json").out)
+    got = run("convert", "small", "--to", "lmdb", "--image-format", "raw", "--crop", 4)
+    assert got.code == 0
+    assert "image.npy: bytes" in run("info", "small-lmdb").out
+
+
+def test_cli_errors(run: Run, tmp_path: Path) -> None:
+    got = run("pack", "pictures", "--to", "npy", "--quality", 80)
+    assert got.code == 2 and "quality is for pictures that are written anew" in got.err
+    got = run("pack", "pictures", "--to", "npy", "--resize", 0)
+    assert got.err == "shardkit: error: resize is a number of pixels from 1 to 65535, got 0\n"
+    write(tmp_path / "bad" / "a.jpg", picture(1)[:90])
+    got = run("pack", "bad", "--to", "npy", "--resize", 8)
+    assert got.code == 1 and got.err.startswith("shardkit: error: a.jpg: does not decode: ")
+
+
+def test_only_those_who_choose_import_pillow(source: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys, shardkit; shardkit.pack(sys.argv[1], sys.argv[2], to='npy', workers=0,"
+        " **eval(sys.argv[3])); print(sorted({'PIL', 'torch'} & {*sys.modules}))"
+    )
+    for number, (options, expected) in enumerate([({}, "[]"), ({"resize": 8}, "['PIL']")]):
+        command = [sys.executable, "-c", code, source, tmp_path / str(number), repr(options)]
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
+        assert done.stdout == expected + "\n"
+    assert (
+        "torch"
+        not in subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "import sys, shardkit; shardkit.estimate(sys.argv[1], to='npy');"
+                " print(*sys.modules)",
+                str(source),
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+    )
