@@ -18,7 +18,7 @@ from PIL import Image, features
 
 import shardkit
 from shardkit.corpus import open_corpus
-from shardkit.errors import DataError, ResumeError, SampleError, UsageError
+from shardkit.errors import DataError, IndexFileError, ResumeError, SampleError, UsageError
 from shardkit.images.choice import ImageChoice
 from shardkit.images.encode import rewrite
 from shardkit.images.naming import renamed
@@ -320,6 +320,16 @@ def test_labels_against_folders(source: Path, pack: Pack, tmp_path: Path) -> Non
 
 def test_against_a_moved_split(source: Path, pack: Pack) -> None:
     assert shardkit.verify(pack(image_format="png", val_fraction=0.3), against=source).ok
+
+
+@pytest.mark.parametrize("forged", ["5", '["resize"]', "null", '{"resize": 8}'])
+def test_a_forged_record_of_choices(forged: str, pack: Pack) -> None:
+    index = pack(resize=8, shard_size="1MB") / "shardkit.json"
+    text = index.read_text()
+    start = text.index('"images": ') + len('"images": ')
+    index.write_text(text[:start] + forged + text[text.index("]", start) + 1 :])
+    with pytest.raises(IndexFileError, match="bad corpus"):
+        shardkit.info(index.parent)
 
 
 # --- names --------------------------------------------------------------------------------

@@ -10,8 +10,20 @@ from typing import Any
 
 from shardkit.images.augment import Eval, Train
 from shardkit.images.decode import backends, decode, header, is_pillow_simd
+from shardkit.images.flip import Flip
 
-__all__ = ["Eval", "Train", "backends", "decode", "eval", "header", "is_pillow_simd", "train"]
+__all__ = [
+    "Eval",
+    "Flip",
+    "Train",
+    "backends",
+    "decode",
+    "eval",
+    "flip",
+    "header",
+    "is_pillow_simd",
+    "train",
+]
 
 
 def train(size: int = 224, **options: Any) -> Train:
@@ -39,3 +51,15 @@ def eval(size: int = 224, **options: Any) -> Eval:
         UsageError: options that make no sense, or a backend that is not installed.
     """
     return Eval(size=size, **options)
+
+
+def flip(share: float = 0.5, **options: Any) -> Flip:
+    """Random mirroring of pictures that were packed as pixels (``--image-format raw``).
+
+    Args:
+        share: probability. options: ``field="image.npy"``.
+
+    Raises:
+        UsageError: no probability.
+    """
+    return Flip(share, **options)

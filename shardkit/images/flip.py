@@ -1,11 +1,17 @@
-"""Mirroring some pictures of a batch, in place."""
+"""Pixels that need no decoding: mirroring some pictures of a batch."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+
+from shardkit.errors import UsageError
+from shardkit.images.boxes import Keys, uniforms
+from shardkit.images.naming import RAW_FIELD
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -73,3 +79,38 @@ def _swap_red_and_blue(pixels: Pixels) -> None:
 def _masks() -> Pixels:
     """(3, PIECE_BYTES): 255 at the first, second or third byte of each pixel."""
     return np.tile(np.eye(3, dtype=np.uint8) * 255, PIECE_BYTES // 3)
+
+
+@dataclass(frozen=True)
+class Flip:
+    """For pictures that were packed as pixels (``--image-format raw``): each is mirrored with a
+    probability of ``share``, as its key says. The field becomes ``image``; others stay.
+
+    Raises (from :meth:`batch`):
+        UsageError: the field is missing, or not (B, H, W, C) uint8.
+    """
+
+    share: float = 0.5
+    field: str = RAW_FIELD
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise UsageError(f"share is a probability, got {self.share}")
+
+    def __call__(self, sample: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        """One sample; the key is the first 64 bits that ``rng`` gives."""
+        key = rng.integers(0, 2**64, size=1, dtype=np.uint64)
+        columns = {name: [value] for name, value in sample.items()}
+        columns[self.field] = np.stack(columns.get(self.field, []))
+        return {name: values[0] for name, values in self.batch(columns, key).items()}
+
+    def batch(self, columns: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
+        """A whole batch, of (B,) uint64 keys; its pixels are changed in place."""
+        pixels = columns.get(self.field)
+        if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 4:
+            raise UsageError(
+                f"flip wants pictures packed as pixels (--image-format raw) in field"
+                f" {self.field!r}, there is {', '.join(columns)}"
+            )
+        others = {name: values for name, values in columns.items() if name != self.field}
+        return others | {"image": flip_some(pixels, uniforms(keys, 1)[:, 0] < self.share)}

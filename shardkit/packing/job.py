@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class JobContext:
     compression: int | None
     skip_bad: bool
     check_images: bool
-    images: dict[str, Any]
+    images: dict[str, Any] = field(default_factory=dict)
     dali_index: bool = False
 
     @property
