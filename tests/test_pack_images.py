@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from conftest import CONTAINERS, Run, make_arrays, make_images, make_texts, picture, tree, write
 from PIL import Image, features
 
@@ -527,3 +528,26 @@ def test_only_those_who_choose_import_pillow(source: Path, tmp_path: Path) -> No
             check=True,
         ).stdout.split()
     )
+
+
+def test_pictures_packed_as_pixels_are_mirrored_by_key(tmp_path: Path) -> None:
+    make_images(tmp_path / "in", per_class=12)
+    options: dict[str, Any] = {"crop": 16, "image_format": "raw", "progress": False}
+    ds = shardkit.open(shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", **options).dest)
+    flip = shardkit.images.flip()
+    batch = next(iter(shardkit.Loader(ds, len(ds), transform=flip, workers=0, with_keys=True)))
+    again = next(iter(shardkit.Loader(ds, len(ds), transform=flip, workers=2)))
+    assert torch.equal(batch["image"], again["image"])
+    plain = torch.from_numpy(ds.read(range(len(ds)))["image.npy"])
+    mirrored = [bool((a == b.flip(1)).all()) for a, b in zip(batch["image"], plain, strict=True)]
+    same = [bool((a == b).all()) for a, b in zip(batch["image"], plain, strict=True)]
+    assert all(a != b for a, b in zip(mirrored, same, strict=True))
+    assert 0 < sum(mirrored) < len(ds)
+    always = next(iter(shardkit.Loader(ds, 4, transform=shardkit.images.flip(1.0), workers=0)))
+    assert torch.equal(always["image"], plain[:4].flip(2))
+    one = shardkit.images.flip(1.0)(ds[0], np.random.default_rng(0))
+    assert (one["image"] == ds[0]["image.npy"][:, ::-1]).all() and one["cls"] == ds[0]["cls"]
+    with pytest.raises(UsageError, match=r"packed as pixels .* there is cls"):
+        shardkit.images.flip().batch({"cls": [1]}, np.zeros(1, np.uint64))
+    with pytest.raises(UsageError, match="share is a probability, got 2"):
+        shardkit.images.flip(2)

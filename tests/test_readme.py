@@ -105,7 +105,7 @@ def check_quick_start(folder: Path, namespace: dict[str, object]) -> None:
     assert batch.shape == (8, 3, 48, 48) and str(batch.dtype) == "torch.float32"
     assert namespace["train"].state.count(" + ") <= 2  # type: ignore[attr-defined]
     assert namespace["pixels"].shape == (16, 16, 3)  # type: ignore[attr-defined]
-    assert namespace["flipped"].shape == (16, 32, 32, 3)  # type: ignore[attr-defined]
+    assert namespace["flipped"]["image"].shape == (16, 32, 32, 3)  # type: ignore[attr-defined]
 
 
 def test_make_targets_exist() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from shardkit.images.augment import Eval, Train
 from shardkit.images.decode import backends, decode, header, is_pillow_simd
-from shardkit.images.flip import Flip
+from shardkit.images.raw import Flip
 
 __all__ = [
     "Eval",

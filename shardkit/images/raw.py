@@ -100,7 +100,7 @@ class Flip:
     def __call__(self, sample: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         """One sample; the key is the first 64 bits that ``rng`` gives."""
         key = rng.integers(0, 2**64, size=1, dtype=np.uint64)
-        columns = {name: [value] for name, value in sample.items()}
+        columns: dict[str, Any] = {name: [value] for name, value in sample.items()}
         columns[self.field] = np.stack(columns.get(self.field, []))
         return {name: values[0] for name, values in self.batch(columns, key).items()}
 

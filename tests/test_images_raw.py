@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.images import flip
-from shardkit.images.flip import flip_some
+from shardkit.images import raw
+from shardkit.images.raw import flip_some
 
 SIDES = st.integers(1, 9)
 
@@ -27,7 +27,7 @@ def test_more_than_a_piece() -> None:
     """Pieces end inside pictures, and pictures are more than one step."""
     for shape in [(40, 64, 64, 3), (3, 301, 257, 3)]:
         batch = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-        assert batch.nbytes > 4 * flip.PIECE_BYTES
+        assert batch.nbytes > 4 * raw.PIECE_BYTES
         flips = np.arange(len(batch)) % 3 > 0
         expected = np.where(flips[:, None, None, None], batch[:, :, ::-1], batch)
         np.testing.assert_array_equal(flip_some(batch, flips), expected)
