@@ -19,9 +19,11 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "restarts": {"subsampling": 2, "restart_marker_blocks": 3},
     "coarse": {"subsampling": 2, "quality": 20},
     "optimised": {"subsampling": 1, "quality": 98, "optimize": True},
-    "440": {"transposed": True, "subsampling": 1},
+    "440": {"factors": (1, 2), "like": "422"},
+    "411": {"factors": (4, 1), "like": "420"},
+    "141": {"factors": (1, 4), "like": "420"},
 }
-"""Name -> how :func:`jpeg` writes it."""
+"""Name -> how :func:`jpeg` writes it: options of PIL's, or another layout with the same blocks."""
 
 
 def photo(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -35,26 +37,29 @@ def photo(width: int, height: int, seed: int = 0) -> Image.Image:
 
 def jpeg(width: int, height: int, layout: str = "420", seed: int = 0) -> bytes:
     options = dict(LAYOUTS[layout])
-    mode, is_transposed = options.pop("mode", "RGB"), options.pop("transposed", False)
-    if is_transposed:
-        return transposed(jpeg(height, width, "422", seed))
+    if "like" in options:
+        return relabelled(width, height, options["factors"], options["like"], seed)
     out = io.BytesIO()
+    mode = options.pop("mode", "RGB")
     photo(width, height, seed).convert(mode).save(out, "JPEG", **{"quality": 90, **options})
     return out.getvalue()
 
 
-def transposed(data: bytes) -> bytes:
-    """A 4:2:2 file as the 4:4:0 one with the same blocks, which PIL does not write.
+def relabelled(
+    width: int, height: int, factors: tuple[int, int], like: str, seed: int = 0
+) -> bytes:
+    """A JPEG with sampling factors that PIL does not write.
 
-    Only the frame header changes: its size and the sampling factors. The blocks then lie
-    elsewhere, as in no real photo, but the file is right.
+    It has the blocks of one that PIL does write, with as many blocks a unit, and as many units:
+    only size and factors in the frame header change. As a picture it is a jumble, but a valid one.
     """
+    across, down = {"422": (2, 1), "420": (2, 2)}[like]
+    columns, rows = -(-width // (8 * factors[0])), -(-height // (8 * factors[1]))
+    data = jpeg(8 * across * columns, 8 * down * rows, like, seed)
     at = data.index(b"\xff\xc0")
     frame = bytearray(data[at : at + 19])
-    frame[5:7], frame[7:9] = frame[7:9], frame[5:7]
-    if frame[11] != 0x21:
-        raise ValueError(f"4:2:2 expected, got sampling factors {frame[11]:#x}")
-    frame[11] = 0x12
+    frame[5:9] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    frame[11] = factors[0] << 4 | factors[1]
     return data[:at] + bytes(frame) + data[at + 19 :]
 
 

@@ -2,10 +2,10 @@
  *
  *     kernel_fuzz SECONDS SEED FILE...
  *
- * Each file is in turn changed at random (bytes flipped, numbers set to their limits, cut short, a
- * piece of another file spliced in), and cut out and resized at random. A batch is decoded twice, on
- * different numbers of threads: statuses and pixels must be the same, so none may come from memory
- * that was not written. Prints how many there were of each status. */
+ * Files are changed at random (bytes flipped, numbers set to their limits, cut short, a piece of
+ * another file spliced in), and cut out and resized at random. A batch is decoded twice, on one
+ * thread and on two: statuses and pixels must be the same, so none may come from memory never
+ * written. Prints how many there were of each status. */
 #define SHARDKIT_WITHOUT_PYTHON
 #include "../shardkit/images/kernel.c"
 

@@ -12,7 +12,7 @@
  * Pillow rounds twice, and the same pixels on every processor.
  *
  * Everything here reads hostile bytes. libjpeg says so through error_exit, which must not return:
- * it jumps back to decode_slot. All memory of a picture is libjpeg's own, so whatever happened,
+ * it jumps back to attempt(). All memory of a picture is libjpeg's own, so whatever happened,
  * jpeg_destroy_decompress frees it.
  */
 #include <math.h>
@@ -38,14 +38,16 @@ enum Status { OK = 0, ELSEWHERE = 1, BROKEN = 2, TOO_LARGE = 3, BAD_BOX = 4 };
 enum { MAX_SCANS = 100, MAX_THREADS = 256 };
 
 /* Columns beside the crop that are decoded for its sake: at its border the upsampling of colour
- * would take the outermost sample for its missing neighbour. */
+ * would take the outermost sample, of two columns, for its missing neighbour. */
 enum { MARGIN = 2 };
 
 /* By how many pixels a box may leave the picture: left + width is rarely exact. */
 #define ROUNDING 1e-6
 
-/* glibc picks the function for the processor it runs on; no other compiler flag is needed. */
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+/* glibc picks the function for the processor it runs on, by code that would run before a sanitizer
+ * is ready for it. No other compiler flag is needed. */
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("avx2", "default")))
 #else
 #define FOR_EACH_PROCESSOR
@@ -74,13 +76,16 @@ typedef struct {
     struct jpeg_error_mgr errors;
     struct jpeg_source_mgr source;
     struct jpeg_progress_mgr progress;
-    jmp_buf escape;
+    int status;
     int is_exhausted; /* the data ended before libjpeg had enough */
+    jmp_buf escape;
 } Decoder;
 
 static _Noreturn void fail(j_common_ptr jpeg, enum Status status)
 {
-    longjmp(((Decoder *)jpeg)->escape, status);
+    Decoder *decoder = (Decoder *)jpeg;
+    decoder->status = status;
+    longjmp(decoder->escape, 1);
 }
 
 static void on_error(j_common_ptr jpeg)
@@ -164,7 +169,7 @@ static void open_decoder(Decoder *decoder, const Slot *slot)
 /* --- the filter ------------------------------------------------------------------------------- */
 
 /* How `size` pixels come from those of a longer or shorter line. Output i is the sum over t < taps
- * of weights[i * stride + t] times source pixel first[i] + t; pixels from `high` on have weight 0. */
+ * of weights[i * stride + t] times source pixel first[i] + t; from `high` on they are 0. */
 typedef struct {
     int low, high; /* source pixels [low, high) are all that is needed */
     int taps, stride;
@@ -210,8 +215,8 @@ static void plan_axis(j_decompress_ptr jpeg, Axis *axis, double start, double ex
 }
 
 FOR_EACH_PROCESSOR
-static void add_rows(float *restrict line, int count, const unsigned char *restrict a, float weight_a,
-                     const unsigned char *restrict b, float weight_b, int is_first)
+static void add_rows(float *restrict line, int count, const unsigned char *restrict a,
+                     float weight_a, const unsigned char *restrict b, float weight_b, int is_first)
 {
     if (is_first)
         for (int i = 0; i < count; i++)
@@ -244,12 +249,14 @@ static void add_columns(float *restrict out, int size, const float *restrict lin
     }
 }
 
-/* Weights sum to 1 within a rounding: no result reaches 256. */
+/* Weights sum to 1 but for their own roundings: with thousands of them white could pass 255. */
 FOR_EACH_PROCESSOR
 static void round_off(unsigned char *restrict out, int count, const float *restrict from)
 {
-    for (int i = 0; i < count; i++)
-        out[i] = (unsigned char)(int)(from[i] + 0.5f);
+    for (int i = 0; i < count; i++) {
+        int level = (int)(from[i] + 0.5f); /* GCC compares floats one by one: they may trap */
+        out[i] = (unsigned char)(level < 255 ? level : 255);
+    }
 }
 
 /* --- one picture ------------------------------------------------------------------------------ */
@@ -263,8 +270,9 @@ static void check_header(j_decompress_ptr jpeg, const Slot *slot, const Batch *b
     if (jpeg->jpeg_color_space != JCS_GRAYSCALE && jpeg->jpeg_color_space != JCS_YCbCr &&
         jpeg->jpeg_color_space != JCS_RGB)
         fail((j_common_ptr)jpeg, ELSEWHERE);
-    if (!(box[0] >= 0 && box[1] >= 0 && box[2] > 0 && box[3] > 0 && box[0] + box[2] <= width + ROUNDING &&
-          box[1] + box[3] <= height + ROUNDING)) /* so that a NaN fails, too */
+    int is_inside = box[0] >= 0 && box[0] + box[2] <= width + ROUNDING && /* and no NaN */
+                    box[1] >= 0 && box[1] + box[3] <= height + ROUNDING;
+    if (!(is_inside && box[2] > 0 && box[3] > 0))
         fail((j_common_ptr)jpeg, BAD_BOX);
 }
 
@@ -342,17 +350,21 @@ static void decode(Decoder *decoder, const Slot *slot, const Batch *batch)
     paint(jpeg, slot, batch, &x, &y);
 }
 
-/* The one place errors come back to. No local changes after setjmp, so none is lost. */
+/* The one place errors come back to. It has no variables of its own, so none is lost. */
+static int attempt(Decoder *decoder, const Slot *slot, const Batch *batch)
+{
+    if (setjmp(decoder->escape))
+        return decoder->status;
+    open_decoder(decoder, slot);
+    decode(decoder, slot, batch);
+    return OK;
+}
+
 static int decode_slot(const Slot *slot, const Batch *batch)
 {
     Decoder decoder;
     memset(&decoder, 0, offsetof(Decoder, escape));
-    decoder.is_exhausted = 0;
-    int status = setjmp(decoder.escape);
-    if (status == OK) {
-        open_decoder(&decoder, slot);
-        decode(&decoder, slot, batch);
-    }
+    int status = attempt(&decoder, slot, batch);
     jpeg_destroy_decompress(&decoder.jpeg);
     if (status != OK)
         memset(slot->out, 0, 3 * (size_t)batch->height * batch->width);

@@ -108,8 +108,8 @@ def crop_resize(
 
     Each slot gets what ``Image.resize((width, height), BILINEAR, box)`` makes of the whole picture,
     within 1 of 255 where the crop is less than twice the slot's size. Larger crops are decoded at
-    1/2, 1/4 or 1/8, which is faster and differs a little more. Pixels do not depend on
-    ``threads``.
+    1/2, 1/4 or 1/8, which is faster and differs more: on ImageNet by up to 3 of 255 in the mean of
+    a picture, and 50 in a pixel. Pixels do not depend on ``threads``.
 
     Args:
         values: (B,) JPEG files, held for the call.
@@ -118,7 +118,7 @@ def crop_resize(
         flips: (B,) bool: mirror it from left to right.
         out: (B, height, width, 3) uint8 RGB, C-contiguous.
         threads: to use, the caller's among them.
-        max_pixels: refuse larger pictures.
+        max_pixels: refuse larger pictures. A progressive one takes 6 bytes a pixel meanwhile.
 
     Returns:
         (B,) int32, a :class:`Status` a slot. A slot that failed is black, and the others are not
