@@ -192,7 +192,9 @@ def test_two_pictures_of_one_sample(tmp_path: Path) -> None:
 def test_bad_pictures(source: Path, pack: Pack, tmp_path: Path) -> None:
     bad = source / "class1" / "img.003.jpg"
     bad.write_bytes(picture(9)[:200])
-    with pytest.raises(SampleError, match=r"class1/img.003.jpg: does not decode: .*on-error skip"):
+    with pytest.raises(
+        SampleError, match=r"class1/img.003.jpg: jpg does not decode: .*on-error skip"
+    ):
         pack(max_side=8)
     assert len(shardkit.open(pack())) == 36  # without a choice nobody looks
     for choice in ({"max_side": 8}, {"image_format": "raw"}):
@@ -268,7 +270,7 @@ def test_convert_skips_what_does_not_decode(source: Path, pack: Pack, tmp_path: 
     write(source / "class0" / "none.jpg", "no picture")
     (source / "class1" / "img.003.jpg").write_bytes(picture(9)[:200])
     packed = pack(on_error="skip", max_rejects=0.1)
-    with pytest.raises(SampleError, match=r"class1/img.003.jpg: does not decode"):
+    with pytest.raises(SampleError, match=r"class1/img.003.jpg: jpg does not decode"):
         shardkit.convert(packed, tmp_path / "d", to="lmdb", max_side=8)
     skips = {"on_error": "skip", "max_rejects": 0.1}
     result = shardkit.convert(packed, tmp_path / "d", to="lmdb", max_side=8, **skips)
@@ -453,7 +455,7 @@ def test_estimate_draws_by_seed(source: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_estimate_of_bad_pictures(tmp_path: Path) -> None:
     write(tmp_path / "s" / "a.jpg", picture(1)[:90])
-    with pytest.raises(SampleError, match=r"none of 1 samples drawn .* a: does not decode"):
+    with pytest.raises(SampleError, match=r"none of 1 samples drawn .* a: damaged JPEG"):
         estimate(tmp_path / "s", to="npy")
     write(tmp_path / "s" / "b.jpg", picture(1))
     write(tmp_path / "s" / "c.jpg", "none")
@@ -501,7 +503,7 @@ def test_cli_errors(run: Run, tmp_path: Path) -> None:
     assert got.err == "shardkit: error: resize is a number of pixels from 1 to 65535, got 0\n"
     write(tmp_path / "bad" / "a.jpg", picture(1)[:90])
     got = run("pack", "bad", "--to", "npy", "--resize", 8)
-    assert got.code == 1 and got.err.startswith("shardkit: error: a.jpg: does not decode: ")
+    assert got.code == 1 and got.err.startswith("shardkit: error: a.jpg: jpg does not decode: ")
 
 
 def test_only_those_who_choose_import_pillow(source: Path, tmp_path: Path) -> None:

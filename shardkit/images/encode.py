@@ -9,7 +9,6 @@ where decoding takes 2 ms. Optimised Huffman tables would save 2 % and double th
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from shardkit.encoding import npy_header
 from shardkit.errors import SampleError, UsageError
+from shardkit.images import pillow
 from shardkit.images.choice import KIND_OF, QUALITY, ImageChoice
 from shardkit.images.sizes import Target, target
 from shardkit.sample import Value
@@ -26,7 +26,9 @@ Image = Any
 """A ``PIL.Image.Image``: nothing here imports PIL before it is needed."""
 
 MAX_PIXELS = 178_956_970
-"""Larger pictures are refused: a file of some kilobytes may hold gigapixels. Pillow's own limit."""
+"""Larger pictures are refused: a file of some kilobytes may hold gigapixels. The limit at which
+Pillow refuses; making a large picture smaller is what one does before training, so it is twice that
+of :data:`shardkit.images.decode.MAX_PIXELS`."""
 
 REDUCING_GAP = 3.0
 """By how much a picture that shrinks a lot may be too large after averaging whole pixels; Pillow's
@@ -35,10 +37,6 @@ manual: "indistinguishable from fair resampling in most cases"."""
 DRAFT_GAP = 2
 """By how much a JPEG that is decoded at a fraction of its size is still too large: 39.05 dB instead
 of 39.06 in the measurement above, and 38.88 dB without."""
-
-_ORIENTATION = 0x0112
-_TRANSPOSED = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
-"""EXIF orientation -> what ``Image.transpose`` must do to show the picture upright."""
 
 _ICC_SPACE = slice(16, 20)
 _ICC_OF_MODE = {"L": b"GRAY", "LA": b"GRAY", "RGB": b"RGB ", "RGBA": b"RGB "}
@@ -93,7 +91,7 @@ def rewrite(value: Value, kind: str, choice: ImageChoice) -> tuple[str, Value]:
     Raises:
         SampleError: it does not decode, has over :data:`MAX_PIXELS`, or cannot be written so.
     """
-    with _opened(value) as image:
+    with _opened(value, kind) as image:
         wanted = wanted_kind(kind, choice)
         goal = target(image.size, choice.resize, choice.max_side, choice.crop)
         if _is_as_wanted(image, kind, wanted, goal, choice):
@@ -101,22 +99,11 @@ def rewrite(value: Value, kind: str, choice: ImageChoice) -> tuple[str, Value]:
         return wanted, _encode(image, wanted, goal, choice)
 
 
-def pixels_of(value: Value) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """(H, W, 3) uint8, RGB, not turned. Raises SampleError as :func:`rewrite` does."""
-    with _opened(value) as image:
-        return np.asarray(plain(image, keep_alpha=False, keep_grey=False))
-
-
 @contextmanager
-def _opened(value: Value) -> Iterator[Image]:
+def _opened(value: Value, kind: str) -> Iterator[Image]:
     """A picture of which the header is read; what goes wrong later, goes wrong as SampleError."""
-    from PIL import Image as Pil
-
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Pil.DecompressionBombWarning)  # ours comes below
-            opened = Pil.open(io.BytesIO(value))
-        with opened as image:
+        with pillow.open_image(value, kind) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise SampleError(
                     f"has {image.width}x{image.height} pixels, more than the {MAX_PIXELS:,} that"
@@ -156,7 +143,8 @@ def _encode(image: Image, kind: str, goal: Target, choice: ImageChoice) -> bytes
     elif kind == "webp":
         options = {"quality": choice.quality or QUALITY}
     profile = image.info.get("icc_profile")
-    pixels = _upright(_scaled(image, goal, kind), image)
+    # Turned after scaling, since then there are fewer pixels.
+    pixels = pillow.upright(_scaled(image, goal, kind), pillow.orientation(image))
     if kind == "npy":
         array = np.asarray(pixels)
         return npy_header(array.dtype.str, array.shape) + array.tobytes()
@@ -179,12 +167,10 @@ def _jpeg_options(image: Image, goal: Target, choice: ImageChoice) -> dict[str, 
 
 def _scaled(image: Image, goal: Target, kind: str) -> Image:
     """The part that is wanted, at its size, in a mode that the format can hold."""
-    from PIL import Image as Pil
-
     keep_alpha = kind in ("png", "webp")
     keep_grey = kind in ("jpg", "png")
     if goal.whole == image.size:
-        pixels = plain(image, keep_alpha, keep_grey)
+        pixels = _plain(image, keep_alpha, keep_grey)
         return pixels if goal.size == goal.whole else pixels.crop([*map(round, goal.box)])
     width, height = image.size
     # Only JPEG does anything here: it decodes at 1/2, 1/4 or 1/8 if that is still large enough.
@@ -193,21 +179,23 @@ def _scaled(image: Image, goal: Target, kind: str) -> Image:
     across, down = now[0] / width, now[1] / height
     left, top, right, bottom = goal.box
     box = (left * across, top * down, right * across, bottom * down)
-    pixels = plain(image, keep_alpha, keep_grey)
-    return pixels.resize(goal.size, Pil.Resampling.LANCZOS, box, REDUCING_GAP)
+    pixels = _plain(image, keep_alpha, keep_grey)
+    lanczos = pillow.image_module().Resampling.LANCZOS
+    return pixels.resize(goal.size, lanczos, box, REDUCING_GAP)
 
 
-def plain(image: Image, keep_alpha: bool, keep_grey: bool) -> Image:
+def _plain(image: Image, keep_alpha: bool, keep_grey: bool) -> Image:
     """Decode to 8 bits a channel: mode L, LA, RGB or RGBA, of which not all may be wanted."""
-    if image.mode.startswith("I") or image.mode == "F":
-        image = _eight_bits(image)
+    image.load()
+    image = pillow.eight_bits(image)
+    if image.mode == "F":  # floats have no range that all agree on: 0 to 255 is taken
+        image = image.convert("L")
     is_grey = image.mode in ("1", "L", "LA", "La") and keep_grey
     if keep_alpha and ("transparency" in image.info or image.mode in _WITH_ALPHA):
         mode = "LA" if is_grey and image.mode in ("LA", "La") else "RGBA"
     else:
         mode = "L" if is_grey else "RGB"
     if image.mode == mode:
-        image.load()
         return image
     if image.mode in ("La", "RGBa"):  # premultiplied: these convert to nothing but their own kind
         image = image.convert({"La": "LA", "RGBa": "RGBA"}[image.mode])
@@ -215,24 +203,3 @@ def plain(image: Image, keep_alpha: bool, keep_grey: bool) -> Image:
 
 
 _WITH_ALPHA = frozenset({"LA", "PA", "RGBA", "La", "RGBa"})
-
-
-def _eight_bits(image: Image) -> Image:
-    """The upper 8 of 16 bits; Pillow's own ``convert`` cuts off at 255 instead, in some versions.
-
-    Floats have no range that all agree on: 0 to 255 is taken.
-    """
-    from PIL import Image as Pil
-
-    levels = np.asarray(image)
-    if image.mode != "F":
-        levels = np.clip(levels, 0, 65_535) >> 8
-    return Pil.fromarray(np.clip(levels, 0, 255).astype(np.uint8))
-
-
-def _upright(pixels: Image, original: Image) -> Image:
-    """Turned as the original's EXIF says: after scaling, since then there are fewer pixels."""
-    from PIL import Image as Pil
-
-    turn = _TRANSPOSED.get(original.getexif().get(_ORIENTATION, 1))
-    return pixels if turn is None else pixels.transpose(Pil.Transpose(turn))

@@ -31,7 +31,8 @@ _PLUGINS = {
 }
 """What Pillow calls each field; HEIC it does not read."""
 
-_16_BIT = frozenset({"I;16", "I;16L", "I;16B", "I;16N"})
+_16_BIT = frozenset({"I", "I;16", "I;16L", "I;16B", "I;16N"})
+"""``I`` has 32 bits, and is what some versions make of files of 16."""
 
 
 @cache
@@ -103,13 +104,19 @@ def rgb(picture: Any, field: str) -> Any:
         picture.load()
         if picture.mode == "RGB":
             return picture
-        if picture.mode in _16_BIT or (picture.mode == "I" and field in ("png", "pgm")):
-            high = (np.asarray(picture).astype(np.uint32) >> 8).astype(np.uint8)
-            picture = image_module().fromarray(high)
+        picture = eight_bits(picture)
         picture.info.pop("transparency", None)  # convert would warn of it
         return picture.convert("RGB")
     except Exception as error:  # as above
         raise _bad(field, error) from error
+
+
+def eight_bits(picture: Any) -> Any:
+    """A picture of 16 bits a channel by the upper 8 of them; any other as it is."""
+    if picture.mode not in _16_BIT:
+        return picture
+    levels = np.clip(np.asarray(picture), 0, 65_535)
+    return image_module().fromarray((levels >> 8).astype(np.uint8))
 
 
 def crop(picture: Any, region: Region) -> Any:

@@ -18,7 +18,8 @@ from shardkit.corpus import Corpus, Run, open_corpus
 from shardkit.encoding import parse_npy
 from shardkit.errors import SampleError, UsageError
 from shardkit.images.choice import ImageChoice
-from shardkit.images.encode import can_write, pixels_of, require_encoder, rewrite
+from shardkit.images.decode import decode
+from shardkit.images.encode import MAX_PIXELS, can_write, require_encoder, rewrite
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import WITHOUT_PICTURES, parse_options
@@ -214,7 +215,10 @@ def measure(choice: ImageChoice, kind: str, value: Value, other_bytes: int) -> M
     started = time.perf_counter()
     made, stored = rewrite(value, kind, choice) if choice else (kind, value)
     written = time.perf_counter()
-    pixels = parse_npy(stored).copy() if made == "npy" else pixels_of(stored)
+    if made == "npy":
+        pixels = parse_npy(stored).copy()
+    else:
+        pixels = decode(stored, max_pixels=MAX_PIXELS)
     ended = time.perf_counter()
     square = 0.0
     if stored is not value and not choice.is_raw:

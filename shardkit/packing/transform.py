@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Sequence
 
 from shardkit.encoding import parse_npy
-from shardkit.errors import SampleError, UsageError
+from shardkit.errors import BadImageError, SampleError
 from shardkit.images.choice import ImageChoice
-from shardkit.images.encode import rewrite
+from shardkit.images.decode import decode
+from shardkit.images.encode import MAX_PIXELS, rewrite
 from shardkit.images.naming import RAW_FIELD, field_of, renamed
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.sample import SampleBatch, Value, rename_field, unpack_paths
@@ -60,17 +60,9 @@ def _path(batch: SampleBatch, i: int, name: str) -> str:
 
 def _decode_error(value: Value) -> str | None:
     try:
-        from PIL import Image
-    except ImportError as error:
-        raise UsageError(
-            "checking images needs a decoder: pip install 'shardkit[simd]' or 'shardkit[pillow]'"
-        ) from error
-    try:
-        with Image.open(io.BytesIO(value)) as image:
-            image.load()
-    # Decoders of damaged files raise nearly anything: struct.error, SyntaxError, zlib.error ...
-    except Exception as error:
-        return f"does not decode: {type(error).__name__}: {error}"
+        decode(value, max_pixels=MAX_PIXELS)
+    except BadImageError as error:
+        return str(error)
     return None
 
 
