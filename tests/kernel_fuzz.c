@@ -123,7 +123,8 @@ static void run_batch(const File *files, int count, long *seen)
                               out[run] + i * pixels};
         }
         Batch batch = {.slots = slots, .status = status[run], .count = BATCH,
-                       .height = height, .width = width, .max_pixels = MOST_PIXELS};
+                       .height = height, .width = width, .max_pixels = MOST_PIXELS,
+                       .is_cropped_first = width % 2};
         crop_resize(&batch, run ? 2 : 1);
     }
     for (int i = 0; i < BATCH; i++) {

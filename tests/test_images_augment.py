@@ -23,6 +23,7 @@ from test_images_decode import BACKENDS, every_backend
 from shardkit import images
 from shardkit.errors import BadImageError, UsageError
 from shardkit.images import augment, decoders
+from shardkit.images import kernel as compiled
 from shardkit.images.boxes import NUM_DRAWS, centre_boxes, flips, random_boxes, uniforms
 from shardkit.images.crop import shrink_for
 
@@ -528,6 +529,23 @@ def test_options_that_make_no_sense(make: Callable[[], object]) -> None:
         make()
 
 
+# --- the kernel ---------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not compiled.is_available(), reason=compiled.why_not())
+@pytest.mark.parametrize("make", [images.train, images.eval])
+@pytest.mark.parametrize("size", [SIZE, 9, 200])
+def test_the_compiled_kernel_differs_by_a_rounding(make: Any, size: int) -> None:
+    """At the edges of a crop, too, and where pictures are decoded at a half."""
+    pictures = PHOTOS + LARGE
+    keys = keys_of(len(pictures))
+    ours, theirs = (
+        make(size, backend=backend).batch({"jpg": pictures}, keys)["image"].astype(int)
+        for backend in ("kernel", "pillow")
+    )
+    assert np.abs(ours - theirs).max() <= 1
+
+
 # --- the kernel, by a fake ----------------------------------------------------------------
 
 
@@ -549,7 +567,17 @@ class Kernel:
         ]
         return np.array(sizes, np.int32).reshape(-1, 2), status
 
-    def crop_resize(self, values: Any, boxes: Any, flips: Any, out: Any, threads: int = 1) -> Any:
+    def crop_resize(
+        self,
+        values: Any,
+        boxes: Any,
+        flips: Any,
+        out: Any,
+        threads: int,
+        max_pixels: int,
+        is_cropped_first: bool,
+    ) -> Any:
+        assert is_cropped_first and max_pixels > 1000
         self.calls.append(threads)
         status = self.headers(values)[1]
         for i in np.flatnonzero(status == 0):

@@ -317,7 +317,7 @@ def test_the_compiled_part_checks_lengths_itself() -> None:
         (values, boxes, flips, out, status, 1 << 30, 1 << 30),
     ):
         with pytest.raises(ValueError, match="different lengths"):
-            compiled.crop_resize(*wrong, 1, 1e9)
+            compiled.crop_resize(*wrong, 1, 1e9, False)
     with pytest.raises(ValueError, match="different lengths"):
         compiled.headers(values, np.zeros((1, 2), np.int32), status)
 

@@ -191,7 +191,9 @@ def test_other_corpora_do_not_either(tmp_path: Path) -> None:
     source = make_pairs(tmp_path / "pairs")
     assert not imported("pack", source, tmp_path / "out", "--to", "npy") & HEAVY
     checked = ["--check-images", "--workers", 0]
-    assert imported("pack", source, tmp_path / "o", "--to", "npy", *checked) & HEAVY == {"simplejpeg"}
+    assert imported("pack", source, tmp_path / "o", "--to", "npy", *checked) & HEAVY == {
+        "simplejpeg"
+    }
 
 
 IMPORT_ALL = """

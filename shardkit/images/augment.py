@@ -154,7 +154,15 @@ class Transform:
             width, height = sizes[slot].tolist()
             raise too_large(width, height, self.max_pixels, slot)
         places, flips = self._places(sizes, keys)
-        status = kernel.crop_resize(values, places, flips, out, self.threads)
+        status = kernel.crop_resize(
+            values,
+            places,
+            flips,
+            out,
+            self.threads,
+            self.max_pixels,
+            is_cropped_first=not self._crop().sees_around,
+        )
         for slot in sorted({*heads, *np.flatnonzero(status).tolist()}):
             head = heads.get(slot) or self._header(values[slot], slot)
             if status[slot] > 1:

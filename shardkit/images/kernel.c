@@ -65,6 +65,7 @@ typedef struct {
     const Slot *slots;
     int32_t *status; /* (count,) */
     int count, height, width;
+    int is_cropped_first; /* pixels outside the box do not count, not even within the filter's reach */
     double max_pixels;
     atomic_int next;
 } Batch;
@@ -185,10 +186,13 @@ static void *allocate(j_decompress_ptr jpeg, size_t count, size_t size)
 }
 
 /* The part [start, start + extent) of `length` pixels becomes `size`. As in Pillow, a pixel beyond
- * the part counts if it is within the filter's reach. */
+ * the part counts if it is within the filter's reach, unless the picture is cropped first. */
 static void plan_axis(j_decompress_ptr jpeg, Axis *axis, double start, double extent, int length,
-                      int size, int is_reversed)
+                      int size, int is_reversed, int is_cropped_first)
 {
+    int least = is_cropped_first ? (int)floor(start + ROUNDING) : 0;
+    if (is_cropped_first && ceil(start + extent - ROUNDING) < length)
+        length = (int)ceil(start + extent - ROUNDING);
     double scale = extent / size, reach = scale < 1 ? 1 : scale;
     int stride = (int)ceil(2 * reach);
     *axis = (Axis){.low = length, .stride = stride};
@@ -197,7 +201,7 @@ static void plan_axis(j_decompress_ptr jpeg, Axis *axis, double start, double ex
     for (int i = 0; i < size; i++) {
         double centre = start + (i + 0.5) * scale, total = 0;
         int first = (int)floor(centre - reach - 0.5) + 1, end = (int)ceil(centre + reach - 0.5);
-        first = first < 0 ? 0 : first;
+        first = first < least ? least : first;
         end = end > length ? length : end;
         end = end > first + stride ? first + stride : end;
         int place = is_reversed ? size - 1 - i : i;
@@ -345,8 +349,9 @@ static void decode(Decoder *decoder, const Slot *slot, const Batch *batch)
         fail((j_common_ptr)jpeg, ELSEWHERE);
     const double *box = slot->box;
     plan_axis(jpeg, &x, box[0] * n / 8, box[2] * n / 8, jpeg->output_width, batch->width,
-              slot->is_flipped);
-    plan_axis(jpeg, &y, box[1] * n / 8, box[3] * n / 8, jpeg->output_height, batch->height, 0);
+              slot->is_flipped, batch->is_cropped_first);
+    plan_axis(jpeg, &y, box[1] * n / 8, box[3] * n / 8, jpeg->output_height, batch->height, 0,
+              batch->is_cropped_first);
     paint(jpeg, slot, batch, &x, &y);
 }
 
@@ -502,7 +507,7 @@ static void run(Py_buffer *views, const double *boxes, const char *flips, unsign
 }
 
 /* crop_resize(values, boxes (B, 4) float64, flips (B,) bool, out (B, height, width, 3) uint8,
- *             status (B,) int32 out, height, width, threads, max_pixels) */
+ *             status (B,) int32 out, height, width, threads, max_pixels, is_cropped_first) */
 static PyObject *py_crop_resize(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -510,8 +515,9 @@ static PyObject *py_crop_resize(PyObject *module, PyObject *args)
     Py_buffer boxes, flips, out, status, *views = NULL;
     Batch batch;
     int threads;
-    if (!PyArg_ParseTuple(args, "Oy*y*w*w*iiid", &values, &boxes, &flips, &out, &status,
-                          &batch.height, &batch.width, &threads, &batch.max_pixels))
+    if (!PyArg_ParseTuple(args, "Oy*y*w*w*iiidp", &values, &boxes, &flips, &out, &status,
+                          &batch.height, &batch.width, &threads, &batch.max_pixels,
+                          &batch.is_cropped_first))
         return NULL;
     batch.count = (int)flips.len;
     batch.status = status.buf;

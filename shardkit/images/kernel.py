@@ -103,6 +103,7 @@ def crop_resize(
     out: Array,
     threads: int = 1,
     max_pixels: int = MAX_PIXELS,
+    is_cropped_first: bool = False,
 ) -> Array:
     """Decode, crop, resize and flip a batch of JPEGs into ``out``.
 
@@ -118,6 +119,8 @@ def crop_resize(
         flips: (B,) bool: mirror it from left to right.
         out: (B, height, width, 3) uint8 RGB, C-contiguous.
         threads: to use, the caller's among them.
+        is_cropped_first: the filter does not see what lies around the box, as when a picture is
+            cropped and then resized; else it does, as when it is resized and then cropped.
         max_pixels: refuse larger pictures. A progressive one takes 6 bytes a pixel meanwhile.
 
     Returns:
@@ -138,7 +141,19 @@ def crop_resize(
     flips = _array("flips", flips, np.bool_, (count,))
     status = np.zeros(count, np.int32)
     height, width = out.shape[1:3]
-    _call("crop_resize", values, boxes, flips, out, status, height, width, threads, max_pixels)
+    _call(
+        "crop_resize",
+        values,
+        boxes,
+        flips,
+        out,
+        status,
+        height,
+        width,
+        threads,
+        max_pixels,
+        is_cropped_first,
+    )
     return status
 
 
