@@ -73,4 +73,5 @@ $(DALI_VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(DALI_VENV)
 	$(DALI_VENV)/bin/python -m pip install -qq --disable-pip-version-check '$(DALI)' \
 	  numpy lmdb h5py click tqdm xxhash pillow pytest pytest-randomly hypothesis
+	$(DALI_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -e .
 	@touch $@

@@ -88,7 +88,8 @@ def build(options: argparse.Namespace) -> tuple[Any, int]:
     if options.reader == "shardkit":
         return from_shardkit(feed, **common), len(feed)
     tars = sorted(options.dataset.glob("train-*.tar"))
-    if not all(tar.with_suffix(".idx").exists() for tar in tars):  # packed without --dali-index
+    # Packed without --dali-index; or in another format, which it refuses.
+    if not tars or not all(tar.with_suffix(".idx").exists() for tar in tars):
         shardkit.dali.write_index(options.dataset)
     return from_tars(feed, tars, **common), len(feed)
 

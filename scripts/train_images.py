@@ -64,6 +64,8 @@ def join_world(device: str | None) -> World:
         if size > 1:
             dist.init_process_group("gloo")
         return World(rank, size, torch.device("cpu"))
+    if not torch.cuda.is_available():
+        raise UsageError("torch sees no CUDA device here: leave out --device cuda")
     if local >= torch.cuda.device_count():
         raise SystemExit(f"rank {rank} has no GPU of its own: start fewer ranks, or --device cpu")
     here = torch.device("cuda", local)
@@ -198,7 +200,7 @@ def start(args: argparse.Namespace, world: World) -> None:
         "device": world.device,
         "device_transform": shardkit.normalize(),
     }
-    crop, whole = images.train(args.size), images.eval(args.size, resize=round(args.size / 0.875))
+    crop, whole = images.train(args.size), images.eval(args.size)
     loader = shardkit.Loader(dataset, shuffle="full", seed=args.seed, transform=crop, **common)
     val = None
     if "val" in dataset.info.splits:

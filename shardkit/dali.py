@@ -25,8 +25,8 @@ from shardkit.reading.order import Shuffle
 from shardkit.reading.permute import Positions
 from shardkit.reading.position import Position
 from shardkit.reading.source import Source, where_is
-from shardkit.reading.whole import whole
 from shardkit.sample import KEY
+from shardkit.whole import whole
 
 __all__ = ["ExternalSource", "source", "write_index"]
 

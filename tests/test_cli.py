@@ -461,10 +461,10 @@ ERRORS = {
     ("info", LONG): (1, f"opening {LONG}: File name too long ({LONG}/shardkit.json)"),
     ("infi",): (2, None),
     ("info", "pictures-npy", "--colour"): (2, None),
-    ("info",): (2, "give a DATASET, or --system; see shardkit info --help"),
+    ("info",): (2, "give either a DATASET or --system; see shardkit info --help"),
     ("info", "pictures-npy", "--system"): (
         2,
-        "give a DATASET, or --system; see shardkit info --help",
+        "give either a DATASET or --system; see shardkit info --help",
     ),
 }
 

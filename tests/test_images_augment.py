@@ -638,14 +638,17 @@ def test_the_limit_holds_for_the_kernel(kernel: Kernel) -> None:
 
 def test_a_kernel_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = SimpleNamespace(is_available=lambda: False, why_not=lambda: "no compiler")
-    monkeypatch.setattr(augment, "import_module", lambda name: fake)
+    monkeypatch.setattr(augment, "compiled", fake)
     with pytest.raises(UsageError, match=r"^backend 'kernel' is not available: no compiler$"):
         images.train(SIZE, backend="kernel")
     assert not images.train(SIZE).state.startswith("kernel")
 
-    def missing(name: str) -> Any:
-        raise ImportError(name)
 
-    monkeypatch.setattr(augment, "import_module", missing)
-    with pytest.raises(UsageError, match="not available: this installation has none"):
-        images.train(SIZE, backend="kernel")
+def test_eval_cuts_little_unless_told() -> None:
+    assert images.eval(224)._short_side == 256 and images.eval(32)._short_side == 37
+    with pytest.raises(UsageError, match="resize=31 leaves less than size=32"):
+        images.eval(32, resize=31)
+    for size in ("224", 224.5, (224, 160), True):
+        with pytest.raises(UsageError, match="size must be a whole number"):
+            images.eval(size)
+    assert images.eval(SIZE)({"jpg": PHOTOS[0]})["image"].shape == (SIZE, SIZE, 3)  # nothing random

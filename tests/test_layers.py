@@ -19,6 +19,7 @@ ROOT = Path(shardkit.__file__).parent
 
 LAYERS = [
     {"errors", "advise"},
+    {"whole"},
     {"sample", "storage"},
     {"encoding", "mapping"},
     {"index", "progress"},

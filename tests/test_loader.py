@@ -48,6 +48,11 @@ def crop_globally(sample: dict[str, Any]) -> dict[str, Any]:
     return {"image": np.ascontiguousarray(pixels), "noise": torch.rand(2)}
 
 
+def crop_both_ways(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """Given a generator of its own, it calls something that draws globally all the same."""
+    return {**crop(sample, rng), **crop_globally(sample)}
+
+
 class HalfBad:
     """Rank 0 of 2 with batches of 2 meets all of the bad rows: those of position 0 of 4."""
 
@@ -151,8 +156,12 @@ def test_transforms_that_draw_globally_are_seeded(dataset: shardkit.Dataset) -> 
     assert before == after
     assert run(dataset, 8, workers=2, worker_type="process", **options) == expected
     assert len({str(noise) for batch in expected for noise in batch["noise"]}) == 48
-    with pytest.raises(UsageError, match="a parameter named rng"):
-        Loader(dataset, 8, workers=2, worker_type="thread", transform=crop_globally)
+    for transform in (crop_globally, crop_both_ways):
+        with pytest.raises(UsageError, match="a parameter named rng"):
+            Loader(dataset, 8, workers=2, worker_type="thread", transform=transform)
+    options["transform"] = crop_both_ways
+    expected = run(dataset, 8, workers=0, **options)
+    assert run(dataset, 8, workers=2, worker_type="process", **options) == expected
 
 
 # --- resume -------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ SHOWN_CLASSES = 5
 def info(dataset: str | None, system: bool, as_json: bool) -> None:
     """Say what is in DATASET and how to open it."""
     if system == (dataset is not None):
-        raise click.UsageError("give a DATASET, or --system")
+        raise click.UsageError("give either a DATASET or --system")
     if dataset is None:
         _info_of_system(as_json)
         return

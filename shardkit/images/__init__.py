@@ -44,8 +44,9 @@ def eval(size: int = 224, **options: Any) -> Eval:
     """Centre crops for evaluation, as torchvision's Resize and CenterCrop.
 
     Args:
-        size: width and height of the result. options: ``resize=256``, for the short side, and
-            those of :class:`shardkit.images.augment.Transform`.
+        size: width and height of the result. options: ``resize=``, the short side before the
+            cut, by default 8/7 of ``size``, and those of
+            :class:`shardkit.images.augment.Transform`.
 
     Raises:
         UsageError: options that make no sense, or a backend that is not installed.

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from shardkit.errors import BadImageError, UsageError
 from shardkit.images import boxes, decoders, pillow
+from shardkit.images import kernel as compiled
 from shardkit.images.boxes import Keys, Sizes
 from shardkit.images.crop import Crop
 from shardkit.images.decode import MAX_PIXELS, Header, header, orientation, too_large, whole_image
 from shardkit.images.fields import pictures_of
 from shardkit.images.pillow import Pixels
 from shardkit.sample import Value
+from shardkit.whole import whole
 
 IMAGE = "image"
 """The field that holds the result."""
@@ -57,8 +58,7 @@ class Transform:
 
     def __post_init__(self) -> None:
         for name in ("size", "max_pixels", "threads"):
-            if (value := getattr(self, name)) < 1:
-                raise UsageError(f"{name} must be 1 or more, got {value}")
+            whole(name, getattr(self, name), 1)
         if not self.antialias and self.backend == KERNEL:
             raise UsageError("the kernel always antialiases: give another backend")
         # What is not installed is said now, not in the first batch.
@@ -241,18 +241,29 @@ class Eval(Transform):
     """The short side resized to ``resize``, and the centre cut: nothing is random.
 
     Attributes:
-        resize: at least ``size``.
+        resize: at least ``size``; None is 8/7 of it, as 256 is of 224.
     """
 
-    resize: int = 256
+    resize: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.resize < self.size:
+        if self._short_side < self.size:
             raise UsageError(f"resize={self.resize} leaves less than size={self.size}")
 
+    @property
+    def _short_side(self) -> int:
+        return round(self.size * 8 / 7) if self.resize is None else whole("resize", self.resize, 1)
+
+    def __call__(
+        self, sample: Mapping[str, Any], rng: np.random.Generator | None = None
+    ) -> dict[str, Any]:
+        """One sample: its picture becomes ``image``, (S, S, 3) uint8; other fields stay."""
+        return super().__call__(sample, rng or np.random.default_rng(0))
+
     def _places(self, sizes: Sizes, keys: Keys) -> tuple[Boxes, Flips]:
-        return boxes.centre_boxes(sizes, self.resize, self.size), np.zeros(len(sizes), np.bool_)
+        resized = boxes.centre_boxes(sizes, self._short_side, self.size)
+        return resized, np.zeros(len(sizes), np.bool_)
 
     def _crop(self) -> Crop:
         return Crop(sees_around=True, antialias=self.antialias)
@@ -260,8 +271,4 @@ class Eval(Transform):
 
 def kernel_or_why_not() -> tuple[Any, str]:
     """The compiled kernel, or None and why it is not there."""
-    try:
-        kernel = import_module("shardkit.images.kernel")
-    except ImportError:
-        return None, "this installation has none"
-    return (kernel, "") if kernel.is_available() else (None, kernel.why_not())
+    return (compiled, "") if compiled.is_available() else (None, compiled.why_not())

@@ -194,7 +194,8 @@ _INSTALL = {
 def decoder(name: str) -> JpegDecoder:
     """The decoder of a name. Raises UsageError where there is none, or it is not installed."""
     if name not in DECODERS:
-        raise UsageError(f"backend must be one of {', '.join(DECODERS)}, got {name!r}")
+        known = ", ".join(["kernel, for transforms", *DECODERS])
+        raise UsageError(f"backend must be one of {known}, got {name!r}")
     try:
         return DECODERS[name]()
     except ImportError as error:

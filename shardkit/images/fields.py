@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardkit.errors import BadImageError, UsageError
+from shardkit.images.naming import RAW_FIELD
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.sample import Value
 
@@ -27,7 +28,10 @@ def pictures_of(
     names = [name for name in columns if name in IMAGE_FIELDS] if field is None else [field]
     if not names or names[0] not in columns:
         wanted = "no picture" if field is None else f"no field {field!r}"
-        raise UsageError(f"there is {wanted} among the fields {', '.join(columns)}: give field=")
+        hint = "give field="
+        if RAW_FIELD in columns:
+            hint = f"{RAW_FIELD} holds pixels, for which there is shardkit.images.flip()"
+        raise UsageError(f"there is {wanted} among the fields {', '.join(columns)}: {hint}")
     if len(names) == 1:
         values = list(columns[names[0]])
     else:
@@ -38,8 +42,9 @@ def pictures_of(
             raise BadImageError(f"the sample has no {' or '.join(names)}", slot)
         if not isinstance(value, bytes | memoryview | bytearray):
             raise UsageError(
-                f"pictures must be the bytes of files, got {type(value).__name__}: open the dataset"
-                " without decode='pil'"
+                f"pictures must be the bytes of files, got {type(value).__name__} in"
+                f" {' or '.join(names)}: give another field=, or open the dataset without"
+                " decode='pil'"
             )
     return values, names
 

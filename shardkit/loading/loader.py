@@ -19,7 +19,7 @@ from shardkit.reading.maker import BatchMaker, Made, OnError, Request
 from shardkit.reading.order import Shuffle
 from shardkit.reading.source import Source
 from shardkit.reading.transform import Transform, refuse_in_threads
-from shardkit.reading.whole import whole
+from shardkit.whole import whole
 
 
 @dataclass
@@ -150,6 +150,11 @@ class Loader:
         self._run_now: object = None
         self.stats = LoaderStats()
         self._maker.refuse_no_batch()
+
+    def __repr__(self) -> str:
+        maker = self._maker
+        where = f"rank {maker.rank} of {maker.world_size}"
+        return f"<Loader: {len(self)} batches of {maker.batch_size} of {self.dataset!r}, {where}>"
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank; fewer are left after a resume."""

@@ -22,7 +22,7 @@ from shardkit.images.decode import decode
 from shardkit.images.encode import MAX_PIXELS, can_write, require_encoder, rewrite
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pack import WITHOUT_PICTURES, parse_options
+from shardkit.packing.pack import WITHOUT_PICTURES, parse_options, refuse_choice
 from shardkit.packing.plan import draw, take
 from shardkit.packing.transform import two_pictures
 from shardkit.sample import Value
@@ -105,6 +105,7 @@ def estimate(
     require_encoder(made.images)
     opened = open_corpus(source, corpus, labels, text_field)
     if opened.kind in WITHOUT_PICTURES:
+        refuse_choice(made.images, f"{show_path(source)} is taken for {opened.kind}")
         raise UsageError(f"{show_path(source)} is taken for {opened.kind}: no pictures to estimate")
     wanted = [KEEP, made.images, *(filter(can_write, USUAL) if usual else [])]
     choices = [*dict.fromkeys(wanted)]
@@ -165,6 +166,7 @@ class Measured(NamedTuple):
     decode_s: float
     square: float
     """Mean square of what compression changes, in levels of 0 to 255."""
+    is_rewritten: float = 0.0
 
 
 Picture = tuple[str, str, Value, int] | str
@@ -186,12 +188,24 @@ def _measure(
             if not measured:  # libraries are loaded before the clock runs
                 for choice in choices:
                     measure(choice, kind, value, other_bytes)
-            measured.append([measure(one, kind, value, other_bytes) for one in choices])
+            measured.append(_measure_each(choices, kind, value, other_bytes))
         except SampleError as error:
             bad.append(f"{key}: {error}")
         if len(measured) >= MIN_PICTURES and time.perf_counter() > until:
             break
     return measured, bad
+
+
+def _measure_each(
+    choices: Sequence[ImageChoice], kind: str, value: Value, other_bytes: int
+) -> list[Measured]:
+    """What is left as it is decodes as fast as what is kept: not measured twice, it is shown so."""
+    kept = measure(KEEP, kind, value, other_bytes)
+    found = []
+    for choice in choices:
+        one = measure(choice, kind, value, other_bytes) if choice else kept
+        found.append(one if one.is_rewritten else kept._replace(rewrite_s=one.rewrite_s))
+    return found
 
 
 def _pictures(corpus: Corpus, drawn: Sequence[Run], scratch: Path) -> Iterator[Picture]:
@@ -221,11 +235,14 @@ def measure(choice: ImageChoice, kind: str, value: Value, other_bytes: int) -> M
         pixels = decode(stored, max_pixels=MAX_PIXELS)
     ended = time.perf_counter()
     square = 0.0
-    if stored is not value and not choice.is_raw:
+    if stored is not value and made in ("jpg", "webp"):
         uncompressed = replace(choice, image_format="raw", quality=None)
         exact = parse_npy(rewrite(value, kind, uncompressed)[1])
         square = float(((pixels.astype(np.float32) - exact) ** 2).mean())
-    return Measured(len(stored) + other_bytes, written - started, ended - written, square)
+    num_bytes = len(stored) + other_bytes
+    return Measured(
+        num_bytes, written - started, ended - written, square, float(stored is not value)
+    )
 
 
 def _estimate(choice: ImageChoice, mean: Measured, num_samples: int, workers: int) -> Estimate:

@@ -22,8 +22,8 @@ from shardkit.reading.run import Run, keep
 from shardkit.reading.samples import columns_of, samples_of
 from shardkit.reading.source import Source, check_source, fingerprint_of, order_of, where_is
 from shardkit.reading.transform import Draws, Randomised, Transform, randomised
-from shardkit.reading.whole import whole
 from shardkit.sample import KEY
+from shardkit.whole import whole
 
 OnError = Literal["fail", "skip"]
 

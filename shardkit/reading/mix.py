@@ -15,7 +15,7 @@ from shardkit.reading.order import Shuffle
 from shardkit.reading.permute import Positions, derive, permute
 from shardkit.reading.source import Source, check_source, fingerprint_of, order_of, where_is
 from shardkit.reading.values import Column
-from shardkit.reading.whole import whole
+from shardkit.whole import whole
 
 PERIOD = 4096
 """Positions after which the pattern of datasets repeats; weights are rounded to 1/PERIOD."""

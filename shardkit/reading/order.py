@@ -10,7 +10,7 @@ import numpy as np
 
 from shardkit.errors import UsageError
 from shardkit.reading.permute import MAX_ROWS, Positions, derive, permute, unpermute
-from shardkit.reading.whole import whole
+from shardkit.whole import whole
 
 Shuffle = Literal["full", "block"] | None
 

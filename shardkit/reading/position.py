@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardkit.errors import UsageError
-from shardkit.reading.whole import whole
+from shardkit.whole import whole
 
 VERSION = 1
 MAX_EPOCHS = 2**62
@@ -78,6 +78,12 @@ class Position:
             )
         if "worker" in state and not self._is_of_worker:
             raise UsageError("the state is of a Stream's worker, which a Loader cannot go on from")
+        if state.get("fingerprint") != self._run["fingerprint"]:
+            raise UsageError(
+                "the state is of another dataset, whose samples are not these (as those of pictures"
+                f" packed smaller): its fingerprint is {state.get('fingerprint')!r}, here it is"
+                f" {self._run['fingerprint']!r}"
+            )
         for name, ours in self._run.items():
             if state.get(name) != ours:
                 raise UsageError(

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from shardkit.errors import UsageError
-from shardkit.reading.whole import whole
+from shardkit.whole import whole
 
 
 def rank_and_world_size(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:

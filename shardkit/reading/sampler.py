@@ -10,7 +10,7 @@ import numpy as np
 from shardkit.reading.batches import BatchPlan, Last
 from shardkit.reading.order import BLOCK_ROWS, WINDOW_BLOCKS, Order, Shuffle, check_shuffle
 from shardkit.reading.ranks import rank_and_world_size
-from shardkit.reading.whole import whole
+from shardkit.whole import whole
 
 CHUNK_BATCHES = 64
 

@@ -16,7 +16,7 @@ from shardkit.reading.maker import BatchMaker, OnError, Request
 from shardkit.reading.order import Shuffle
 from shardkit.reading.source import Source
 from shardkit.reading.transform import Transform
-from shardkit.reading.whole import whole
+from shardkit.whole import whole
 
 MAX_WORKERS = 1024
 

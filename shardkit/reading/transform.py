@@ -92,13 +92,12 @@ class Randomised:
         return self.transform.batch(columns, draws.keys(positions))  # type: ignore[attr-defined]
 
     def __call__(self, sample: Sample, draws: Draws, position: int) -> Any:
-        if self._takes_rng:
-            return self.transform(sample, rng=draws.at(position))
+        own = {"rng": draws.at(position)} if self._takes_rng else {}
         if self.is_global:
             with global_generators():
                 _seed_globals(int(draws.keys(np.array([position]))[0]))
-                return self.transform(sample)
-        return self.transform(sample)
+                return self.transform(sample, **own)
+        return self.transform(sample, **own)
 
 
 PROBES = 3
@@ -122,10 +121,11 @@ def draws_globally(transform: Transform, samples: list[Sample]) -> bool:
 
     What it raises is left for the batch in which it matters.
     """
+    has_rng = takes_rng(transform)
     with global_generators() as before:
         for sample in samples:
             try:
-                transform(sample)
+                transform(sample, **({"rng": np.random.default_rng(0)} if has_rng else {}))
             except Exception:  # noqa: BLE001  it is raised again where the batch is made
                 pass
         return _differ(before, _global_states())
@@ -133,9 +133,9 @@ def draws_globally(transform: Transform, samples: list[Sample]) -> bool:
 
 def randomised(transform: Transform, source: Source) -> Randomised:
     """A transform, and how it draws."""
-    is_known = takes_rng(transform) or hasattr(transform, "batch")
-    is_global = not is_known and draws_globally(transform, first_samples(source))
-    return Randomised(transform, is_global)
+    if hasattr(transform, "batch"):
+        return Randomised(transform, is_global=False)
+    return Randomised(transform, draws_globally(transform, first_samples(source)))
 
 
 def refuse_in_threads(transform: Randomised | None) -> None:
@@ -143,8 +143,8 @@ def refuse_in_threads(transform: Randomised | None) -> None:
     if transform is not None and transform.is_global:
         raise UsageError(
             "the transform draws from the global random generators, which threads share with the"
-            " training loop: give it a parameter named rng (a numpy Generator) and draw from that,"
-            " or use worker_type='process'"
+            " training loop: give it a parameter named rng (a numpy Generator) and draw from that"
+            " alone, or use worker_type='process'"
         )
 
 
