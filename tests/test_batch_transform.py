@@ -112,3 +112,23 @@ def test_resuming_with_another_decoder_warns(dataset: shardkit.Dataset) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Loader(dataset, 4, transform=Keyed("kernel 1")).load_state_dict(saved)
+
+
+def test_a_slot_that_is_none_does_not_hide_the_error(dataset: shardkit.Dataset) -> None:
+    transform = Keyed()
+
+    def batch(columns: dict[str, Any], keys: Any) -> dict[str, Any]:
+        error = ValueError("the real one")
+        error.slot = 99  # type: ignore[attr-defined]
+        raise error
+
+    transform.batch = batch  # type: ignore[method-assign]
+    with pytest.raises(SampleError, match=r"one of the 3 with it: .*the real one"):
+        next(iter(Loader(dataset, 4, workers=0, transform=transform)))
+
+
+def test_a_batch_of_another_length_is_refused(dataset: shardkit.Dataset) -> None:
+    transform = Keyed()
+    transform.batch = lambda columns, keys: {"key": keys[:3]}  # type: ignore[method-assign]
+    with pytest.raises(UsageError, match=r"made 3 values of field 'key' for 4 samples"):
+        next(iter(Loader(dataset, 4, workers=0, transform=transform)))

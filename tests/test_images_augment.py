@@ -443,17 +443,19 @@ def test_the_field_is_found_or_named() -> None:
     [
         ({"cls": [1]}, None, "there is no picture among the fields cls: give field="),
         ({"cls": [1]}, "jpg", "there is no field 'jpg' among the fields cls"),
-        (
-            {"jpg": [b""], "png": [b""]},
-            None,
-            "a sample has several pictures, jpg, png: give field=",
-        ),
         ({"jpg": [Image.new("RGB", (2, 2))]}, None, "without decode='pil'"),
     ],
 )
 def test_what_are_no_pictures(columns: Any, field: str | None, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         images.train(SIZE, field=field).batch(columns, keys_of(1))
+
+
+def test_two_pictures_in_one_sample_are_a_bad_sample() -> None:
+    columns = {"jpg": [PHOTOS[0], PHOTOS[1]], "png": [None, b""]}
+    with pytest.raises(BadImageError, match="several pictures, jpg, png: give field=") as caught:
+        images.train(SIZE).batch(columns, keys_of(2))
+    assert caught.value.slot == 1
 
 
 BAD = {
@@ -546,6 +548,46 @@ def test_the_compiled_kernel_differs_by_a_rounding(make: Any, size: int) -> None
     assert np.abs(ours - theirs).max() <= 1
 
 
+@pytest.mark.skipif(not compiled.is_available(), reason=compiled.why_not())
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_compiled_kernel_leaves_turned_pictures(orientation: int) -> None:
+    data, keys = jpeg(100, 60, exif=exif(orientation)), keys_of(40)
+    pictures = {"jpg": [data] * len(keys)}
+    for make in (images.train, images.eval):
+        ours = make(32, exif=True).batch(pictures, keys)["image"].astype(int)
+        theirs = make(32, exif=True, backend="pillow").batch(pictures, keys)["image"]
+        assert np.abs(ours - theirs).max() <= 1
+
+
+def accepts(backend: str | None, data: bytes) -> bool:
+    """Whether all crops of a picture are made, or else none of them."""
+    made = set()
+    for key in range(8):
+        try:
+            images.train(24, backend=backend).batch({"jpg": [data]}, keys_of(9)[key : key + 1])
+        except BadImageError:
+            made.add(False)
+        else:
+            made.add(True)
+    assert len(made) == 1, "good or bad by the place of its crop"
+    return made.pop()
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+@pytest.mark.parametrize("what", ["cut 1", "cut 2", "cut 9", "cut 200", "stray", "jfif 2", "more"])
+def test_the_same_pictures_are_refused_with_and_without_the_kernel(what: str) -> None:
+    data = jpeg(80, 60)
+    tables = data.index(b"\xff\xdb")
+    kind, _, number = what.partition(" ")
+    damaged = {
+        "cut": lambda: data[: -int(number)],
+        "stray": lambda: data[:tables] + bytes(3) + data[tables:],
+        "jfif": lambda: data[:11] + b"\x02" + data[12:],
+        "more": lambda: data + b"more",
+    }[kind]()
+    assert len({accepts(backend, damaged) for backend in (None, "simplejpeg", "pillow")}) == 1
+
+
 # --- the kernel, by a fake ----------------------------------------------------------------
 
 
@@ -560,7 +602,7 @@ class Kernel:
         return True
 
     def headers(self, values: Any) -> Any:
-        status = np.array([self.status.get(bytes(v), 0) for v in values], np.int32)
+        status = np.array([self.status.get(bytes(v), 0) == 1 for v in values], np.int32)
         sizes = [
             (0, 0) if s else Image.open(io.BytesIO(v)).size
             for s, v in zip(status, values, strict=True)
@@ -579,7 +621,7 @@ class Kernel:
     ) -> Any:
         assert is_cropped_first and max_pixels > 1000
         self.calls.append(threads)
-        status = self.headers(values)[1]
+        status = np.array([self.status.get(bytes(v), 0) if v else 1 for v in values])
         for i in np.flatnonzero(status == 0):
             out[i] = plain_train(values[i], boxes[i].tolist(), flips[i], out.shape[1])
             out[i, 0, 0] = 77  # so that the test knows whose work it is
@@ -620,9 +662,9 @@ def test_the_kernel_turns_nothing(kernel: Kernel) -> None:
     np.testing.assert_array_equal(out[1], plain[1])
 
 
-@pytest.mark.parametrize(("data", "message"), [(PHOTOS[3], "message 2"), (b"hello", "no picture")])
+@pytest.mark.parametrize(("data", "message"), [(PHOTOS[3], "message 3"), (b"hello", "no picture")])
 def test_a_picture_that_the_kernel_refuses(kernel: Kernel, data: bytes, message: str) -> None:
-    kernel.status = {data: 2}
+    kernel.status = {data: 1 if data == b"hello" else 3}
     with pytest.raises(BadImageError, match=message) as caught:
         images.train(SIZE).batch({"jpg": [PHOTOS[0], PHOTOS[1], data]}, keys_of(3))
     assert caught.value.slot == 2

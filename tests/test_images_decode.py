@@ -198,7 +198,7 @@ def test_damage_within_is_accepted_as_by_pillow(backend: str) -> None:
 def test_the_error_is_a_short_line() -> None:
     with pytest.raises(BadImageError) as caught:
         decode(jpeg()[:-9])
-    assert str(caught.value) == "jpg does not decode: Premature end of JPEG file"
+    assert str(caught.value).startswith("jpg does not decode: OSError: image file is truncated")
     assert caught.value.slot == 0
 
 
@@ -262,7 +262,8 @@ def test_fill_bytes_before_a_marker() -> None:
     [
         (b"\xff\xd8\xff\xd9", "ends before its first scan"),
         (b"\xff\xd8\xff\xda\0\x0c\3" + bytes(9), "a scan without a frame"),
-        (b"\xff\xd8\xff\xe0\0\x02zzzz", "no marker at byte 6"),
+        (b"\xff\xd8\xff\xe0\0\x02zzzz", "ends before its first scan"),
+        (b"\xff\xd8" + bytes(70_000), "no marker before byte 65539"),
         (resized_frame(jpeg(), 0, 5), "0 x 5 pixels"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -6,6 +6,7 @@ import functools
 import gc
 import io
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -51,6 +52,13 @@ def crop_globally(sample: dict[str, Any]) -> dict[str, Any]:
 def crop_both_ways(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     """Given a generator of its own, it calls something that draws globally all the same."""
     return {**crop(sample, rng), **crop_globally(sample)}
+
+
+def hang_at_the_end(sample: dict[str, Any]) -> dict[str, Any]:
+    """The third class comes after the first batches, in the order of packing."""
+    if sample["cls"] >= 2:
+        time.sleep(1000)
+    return {"cls": sample["cls"]}
 
 
 class HalfBad:
@@ -665,6 +673,17 @@ def dies(sample: dict[str, Any]) -> dict[str, Any]:
     if sample["cls"] == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return {"cls": sample["cls"]}
+
+
+def test_workers_that_hang_are_ended_at_once(dataset: shardkit.Dataset) -> None:
+    batches = iter(
+        Loader(dataset, 8, workers=2, worker_type="process", transform=hang_at_the_end, seed=1)
+    )
+    next(batches)
+    started = time.monotonic()
+    batches.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - started < 5
+    assert multiprocessing.active_children() == []
 
 
 def test_a_worker_that_is_killed_is_said(dataset: shardkit.Dataset) -> None:

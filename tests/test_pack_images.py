@@ -553,3 +553,17 @@ def test_pictures_packed_as_pixels_are_mirrored_by_key(tmp_path: Path) -> None:
         shardkit.images.flip().batch({"cls": [1]}, np.zeros(1, np.uint64))
     with pytest.raises(UsageError, match="share is a probability, got 2"):
         shardkit.images.flip(2)
+
+
+def test_new_names_that_are_taken_are_refused(container: str, tmp_path: Path) -> None:
+    for name in ("d.bmp", "d.png", "d.bmp.png"):
+        kind = "BMP" if name.endswith("bmp") else "PNG"
+        path = tmp_path / "in" / "train" / "c" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((40, 40, 3), len(name), np.uint8)).save(path, kind)
+    with pytest.raises(DataError, match=r"c/d\.bmp would be restored as .*c/d\.bmp\.png, which"):
+        shardkit.pack(
+            tmp_path / "in", tmp_path / "out", to=container, resize=20, workers=0, progress=False
+        )
+    with pytest.raises(UsageError):
+        shardkit.open(tmp_path / "out")

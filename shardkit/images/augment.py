@@ -140,7 +140,7 @@ class Transform:
         decoder: decoders.JpegDecoder,
         kernel: Any,
     ) -> None:
-        """What the kernel leaves is done as without it."""
+        """What the kernel leaves, or calls broken, is done, or refused, as without it."""
         sizes, status = kernel.headers(values)
         heads: dict[int, Header] = {}
         for slot in range(len(values)) if self.exif else np.flatnonzero(status).tolist():
@@ -155,7 +155,7 @@ class Transform:
             raise too_large(width, height, self.max_pixels, slot)
         places, flips = self._places(sizes, keys)
         status = kernel.crop_resize(
-            values,
+            [b"" if slot in heads else value for slot, value in enumerate(values)],
             places,
             flips,
             out,
@@ -163,10 +163,10 @@ class Transform:
             self.max_pixels,
             is_cropped_first=not self._crop().sees_around,
         )
-        for slot in sorted({*heads, *np.flatnonzero(status).tolist()}):
-            head = heads.get(slot) or self._header(values[slot], slot)
-            if status[slot] > 1:
+        for slot in np.flatnonzero(status).tolist():
+            if status[slot] not in (compiled.Status.ELSEWHERE, compiled.Status.BROKEN):
                 raise BadImageError(kernel.message(int(status[slot])), slot)
+            head = heads.get(slot) or self._header(values[slot], slot)
             box, flip = tuple(places[slot].tolist()), bool(flips[slot])
             self._fill_one(out, slot, values[slot], head, box, flip, decoder)
 
@@ -218,12 +218,12 @@ class Train(Transform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise UsageError(f"scale must be a range between 0 and 1, got {self.scale}")
-        if not 0 < self.ratio[0] <= self.ratio[1] < np.inf:
-            raise UsageError(f"ratio must be a range above 0, got {self.ratio}")
-        if not 0 <= self.flip <= 1:
-            raise UsageError(f"flip is a probability, got {self.flip}")
+        if not _is_range(self.scale, 1):
+            raise UsageError(f"scale must be a range between 0 and 1, got {self.scale!r}")
+        if not _is_range(self.ratio, 1e9):
+            raise UsageError(f"ratio must be a range above 0, got {self.ratio!r}")
+        if not isinstance(self.flip, int | float) or not 0 <= self.flip <= 1:
+            raise UsageError(f"flip is a probability, got {self.flip!r}")
 
     def _places(self, sizes: Sizes, keys: Keys) -> tuple[Boxes, Flips]:
         draws = boxes.uniforms(keys, boxes.NUM_DRAWS)
@@ -272,3 +272,11 @@ class Eval(Transform):
 def kernel_or_why_not() -> tuple[Any, str]:
     """The compiled kernel, or None and why it is not there."""
     return (compiled, "") if compiled.is_available() else (None, compiled.why_not())
+
+
+def _is_range(value: Any, most: float) -> bool:
+    try:
+        low, high = value
+        return bool(0 < low <= high <= most)
+    except (TypeError, ValueError):
+        return False

@@ -1,8 +1,9 @@
 """What turns a JPEG into pixels: simplejpeg, OpenCV, Pillow. Other files are Pillow's alone.
 
-All three sit on libjpeg-turbo and give the same pixels to the bit. They also refuse the same: files
-that are cut off. Damage within (the wrong bits, a few bytes too many), which libjpeg warns of and
-gets past, is accepted, as Pillow does: ImageNet has such files.
+All three sit on libjpeg-turbo and give the same pixels of a sound file to the bit. What Pillow
+refuses, files that are cut off, simplejpeg refuses, too, and nothing else: damage within (the wrong
+bits, a few bytes too many), which libjpeg warns of and gets past, is accepted. OpenCV accepts some
+more.
 """
 
 from __future__ import annotations
@@ -68,9 +69,18 @@ class SimpleJpeg:
         self._local = threading.local()
 
     def pixels(self, data: Value, header: JpegHeader) -> Pixels:
-        return self._checked(data, (header.height, header.width), colorspace="RGB")
+        try:
+            return self._checked(data, (header.height, header.width), colorspace="RGB")
+        except ValueError:
+            return Pillow().pixels(data, header)
 
     def window(self, data: Value, header: JpegHeader, shrink: int, region: Region) -> Window:
+        try:
+            return self._window(data, header, shrink, region)
+        except ValueError:
+            return Pillow().window(data, header, shrink, region)
+
+    def _window(self, data: Value, header: JpegHeader, shrink: int, region: Region) -> Window:
         left, top, right, bottom = region
         data, height = first_rows(data, header, bottom * shrink)
         is_cut = height < header.height
@@ -90,16 +100,9 @@ class SimpleJpeg:
         return Window(image, "BGR")
 
     def _checked(self, data: Value, size: tuple[int, int], **options: Any) -> Pixels:
-        """Decode to a picture of this height and width."""
-        try:
-            try:
-                out = self._decode(data, **options)
-            except ValueError as error:
-                if not str(error).startswith("Corrupt JPEG data"):
-                    raise
-                out = self._decode(data, **options | {"strict": False})
-        except (ValueError, MemoryError) as error:
-            raise BadImageError(f"jpg does not decode: {error}") from error
+        """Decode to a picture of this height and width. Raises ValueError for what is damaged, and
+        more: ImageNet has files that Pillow takes, so it is asked."""
+        out = self._decode(data, **options)
         if out.shape[:2] != size:
             raise BadImageError(f"damaged JPEG: {out.shape[:2]} pixels, its header says {size}")
         return out

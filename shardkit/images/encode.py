@@ -19,6 +19,7 @@ from shardkit.encoding import npy_header
 from shardkit.errors import SampleError, UsageError
 from shardkit.images import pillow
 from shardkit.images.choice import KIND_OF, QUALITY, ImageChoice
+from shardkit.images.jpeg import read_header
 from shardkit.images.sizes import Target, target
 from shardkit.sample import Value
 
@@ -29,6 +30,9 @@ MAX_PIXELS = 178_956_970
 """Larger pictures are refused: a file of some kilobytes may hold gigapixels. The limit at which
 Pillow refuses; making a large picture smaller is what one does before training, so it is twice that
 of :data:`shardkit.images.decode.MAX_PIXELS`."""
+
+JPEG_SIDE = 65_500
+"""libjpeg's limit (pixels)."""
 
 REDUCING_GAP = 3.0
 """By how much a picture that shrinks a lot may be too large after averaging whole pixels; Pillow's
@@ -96,7 +100,8 @@ def rewrite(value: Value, kind: str, choice: ImageChoice) -> tuple[str, Value]:
         goal = target(image.size, choice.resize, choice.max_side, choice.crop)
         if _is_as_wanted(image, kind, wanted, goal, choice):
             return kind, value
-        return wanted, _encode(image, wanted, goal, choice)
+        turn = read_header(value).orientation if kind == "jpg" else None
+        return wanted, _encode(image, turn, wanted, goal, choice)
 
 
 @contextmanager
@@ -136,15 +141,20 @@ def _is_progressive(image: Image) -> bool:
     return bool(image.info.get("progressive"))
 
 
-def _encode(image: Image, kind: str, goal: Target, choice: ImageChoice) -> bytes:
+def _encode(image: Image, turn: int | None, kind: str, goal: Target, choice: ImageChoice) -> bytes:
+    if kind == "jpg" and max(goal.size) > JPEG_SIDE:
+        raise SampleError(
+            f"{goal.size[0]} x {goal.size[1]} pixels: a JPEG has at most {JPEG_SIDE:,}"
+        )
     options: dict[str, Any] = {}
     if kind == "jpg":
         options = _jpeg_options(image, goal, choice)
     elif kind == "webp":
         options = {"quality": choice.quality or QUALITY}
     profile = image.info.get("icc_profile")
-    # Turned after scaling, since then there are fewer pixels.
-    pixels = pillow.upright(_scaled(image, goal, kind), pillow.orientation(image))
+    # Turned after scaling: then there are fewer pixels, and TIFFs have turned themselves.
+    pixels = _scaled(image, goal, kind)
+    pixels = pillow.upright(pixels, pillow.orientation(image) if turn is None else turn)
     if kind == "npy":
         array = np.asarray(pixels)
         return npy_header(array.dtype.str, array.shape) + array.tobytes()

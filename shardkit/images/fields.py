@@ -22,8 +22,8 @@ def pictures_of(
             a folder of several kinds gives several, and each sample has one of them.
 
     Raises:
-        BadImageError: a sample has no picture; ``slot`` says which. UsageError: no such field, or
-            a sample has two pictures.
+        BadImageError: a sample has no picture, or several; ``slot`` says which. UsageError: no
+            such field.
     """
     names = [name for name in columns if name in IMAGE_FIELDS] if field is None else [field]
     if not names or names[0] not in columns:
@@ -36,7 +36,7 @@ def pictures_of(
         values = list(columns[names[0]])
     else:
         samples = zip(*(columns[name] for name in names), strict=True)
-        values = [_only(names, sample) for sample in samples]
+        values = [_only(names, sample, slot) for slot, sample in enumerate(samples)]
     for slot, value in enumerate(values):
         if value is None:
             raise BadImageError(f"the sample has no {' or '.join(names)}", slot)
@@ -49,8 +49,10 @@ def pictures_of(
     return values, names
 
 
-def _only(names: list[str], values: tuple[Any, ...]) -> Any:
+def _only(names: list[str], values: tuple[Any, ...], slot: int) -> Any:
     present = [name for name, value in zip(names, values, strict=True) if value is not None]
     if len(present) > 1:
-        raise UsageError(f"a sample has several pictures, {', '.join(present)}: give field=")
+        raise BadImageError(
+            f"the sample has several pictures, {', '.join(present)}: give field=", slot
+        )
     return values[names.index(present[0])] if present else None

@@ -12,6 +12,9 @@ from shardkit.sample import Value
 
 EOI = b"\xff\xd9"
 
+MAX_STRAY_BYTES = 65_536
+"""Between markers, of a file's header."""
+
 _NOT_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
 """Markers C0 to CF begin a frame, but for these: Huffman tables, reserved, arithmetic tables."""
 
@@ -51,13 +54,15 @@ def read_header(data: Value) -> JpegHeader:
         BadImageError: it is no JPEG, or cut off before its first scan.
     """
     at, size, orientation = 2, len(data), 1
-    frame = kind = 0
+    frame = kind = stray = 0
     while at + 4 <= size:
-        if data[at] != 0xFF:
-            raise BadImageError(f"damaged JPEG: no marker at byte {at}")
         marker = data[at + 1]
-        if marker == 0xFF:  # fill bytes may stand before a marker
+        # Fill bytes may stand before a marker; others should not, but libjpeg passes over them.
+        if data[at] != 0xFF or marker in (0x00, 0xFF):
             at += 1
+            stray += 1
+            if stray > MAX_STRAY_BYTES:
+                raise BadImageError(f"damaged JPEG: no marker before byte {at}")
             continue
         if marker == 0x01 or 0xD0 <= marker <= 0xD8:  # these stand alone, without a length
             at += 2

@@ -334,6 +334,10 @@ static void decode(Decoder *decoder, const Slot *slot, const Batch *batch)
 {
     j_decompress_ptr jpeg = &decoder->jpeg;
     Axis x, y;
+    /* Decoders that read all of it refuse what is cut off: not seeing the end is no reason to take
+     * it, or a file would be good or bad by the place of its crop. */
+    if (slot->size < 4 || slot->data[slot->size - 2] != 0xFF || slot->data[slot->size - 1] != JPEG_EOI)
+        fail((j_common_ptr)jpeg, ELSEWHERE);
     jpeg_read_header(jpeg, TRUE);
     check_header(jpeg, slot, batch);
     int n = eighths(slot->box, batch->height, batch->width);

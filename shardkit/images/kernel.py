@@ -125,10 +125,11 @@ def crop_resize(
 
     Returns:
         (B,) int32, a :class:`Status` a slot. A slot that failed is black, and the others are not
-        affected. ``BROKEN``: libjpeg refuses the file, or it ends before the last row that the crop
-        needs; what lies behind that row is not looked at, so a file damaged only there passes.
-        ``ELSEWHERE`` also where libjpeg warns of damage that decoders disagree about: the caller's
-        own decoder shall judge it, as if there were no kernel. EXIF orientation is not applied.
+        affected. ``BROKEN``: libjpeg refuses the file; what lies behind the last row that the crop
+        needs is not looked at, so a file damaged only there passes. ``ELSEWHERE`` also where a file
+        does not end as it should, or libjpeg warns of damage that decoders disagree about: the
+        caller's own decoder shall judge it, as if there were no kernel. EXIF orientation is not
+        applied.
 
     Raises:
         UsageError: arguments of the wrong shape or type, or the kernel is not there.
@@ -137,7 +138,7 @@ def crop_resize(
     _check_slots(out, count)
     if not 1 <= threads <= MAX_THREADS:
         raise UsageError(f"threads must be 1 to {MAX_THREADS}, got {threads}")
-    boxes = _array("boxes", boxes, np.float64, (count, 4))
+    boxes = _array("boxes", boxes, np.float64, (count, 4)).copy()  # nobody changes it meanwhile
     flips = _array("flips", flips, np.bool_, (count,))
     status = np.zeros(count, np.int32)
     height, width = out.shape[1:3]

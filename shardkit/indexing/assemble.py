@@ -23,7 +23,7 @@ from shardkit.index import (
     rows_header,
 )
 from shardkit.indexing.part import Matrix, Part, PartHead, part_path, read_part
-from shardkit.storage import atomic_write
+from shardkit.storage import atomic_write, show_path
 
 SORT_ROWS = 2_000_000
 """Rows sorted at a time for the find file: 32 MB."""
@@ -49,12 +49,20 @@ class _Hashed:
 
 
 def assemble_split(
-    dest: Path, work: Path, name: str, heads: list[PartHead], info: DatasetInfo, unique_keys: bool
+    dest: Path,
+    work: Path,
+    name: str,
+    heads: list[PartHead],
+    info: DatasetInfo,
+    *,
+    unique_keys: bool,
+    new_paths: bool = False,
 ) -> SplitInfo:
     """Write ``{split}.rows``, ``.names``, ``.sums`` and ``.find`` from the parts.
 
     Raises:
-        DataError: two samples have one key (only if ``unique_keys``).
+        DataError: two samples have one key (only if ``unique_keys``), or one file's name (only
+            looked at if ``new_paths``: some were written anew).
     """
     num_rows = sum(head.num_rows for head in heads)
     fingerprint = xxhash.xxh3_128()
@@ -76,6 +84,9 @@ def assemble_split(
     files[f"{name}.find"] = (0, 0)
     index = RowIndex(dest, info, split)
     write("find", _find_chunks(index, unique_keys))
+    if new_paths:
+        split = SplitInfo(name, num_rows, fingerprint.hexdigest(), layouts, shards, files)
+        check_free_paths(RowIndex(dest, info, split))
     return split
 
 
@@ -83,6 +94,24 @@ def check_unique_keys(index: RowIndex) -> None:
     """Raise DataError if two samples of the split have one key."""
     for _ in _find_chunks(index, unique_keys=True):
         pass
+
+
+def check_free_paths(index: RowIndex) -> None:
+    """Raise DataError if a file that got a new ending got another file's name.
+
+    New names are key and ending, and keys are unique; so only a file whose whole name is its key
+    can be in the way.
+    """
+    for row in range(len(index.table)):
+        key, paths = index.name(row)
+        path = key + paths[1:] if paths[:1] == b"+" else paths[1:]
+        path = path[max(path.rfind(key), 0) :]  # less the folder of the split
+        if paths[:1] in (b"+", b"=") and path != key and index.find(path) is not None:
+            one, other = (show_path(each) for each in (key, path))
+            raise DataError(
+                f"split {index.split.name}: the picture of {one} would be restored as {other},"
+                " which another file is called; rename one of them"
+            )
 
 
 def _row_chunks(

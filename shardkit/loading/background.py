@@ -13,7 +13,7 @@ T = TypeVar("T")
 POLL_S = 0.1
 """How often a thread that waits for room looks whether it should end."""
 
-PATIENCE_S = 10.0
+PATIENCE_S = 0.5
 """How long an iteration that should end may take to give its next item, before it is told to."""
 
 _END: Any = object()

@@ -70,7 +70,7 @@ def _in_processes(
     """Received in a thread: each tensor of a batch comes by a handshake over a socket, which
     would cost the loop 1 ms."""
     processes = _Processes(maker, requests, workers, ahead)
-    return in_background(processes, 1, give_up=processes.shut_down)
+    return in_background(processes, 1, give_up=processes.kill)
 
 
 class _Processes:
@@ -121,6 +121,23 @@ class _Processes:
         """End the workers now. Dropping the iterator would, but the traceback of an error holds
         it, and a worker forked before that is collected complains as it drops its copy."""
         getattr(self._batches, "_shutdown_workers", lambda: None)()
+
+    def kill(self) -> None:
+        """End the workers whatever they are doing, and wake the thread that waits for a batch.
+
+        Nobody wants what they still make. Torch would wait 5 s for each, and so long does it take
+        to see that one is gone.
+        """
+        if self._batches is None:
+            return
+        from torch.utils.data._utils import signal_handling
+
+        # Or the handler that other loaders install would take this for an accident.
+        signal_handling._remove_worker_pids(id(self._batches))  # type: ignore[attr-defined]
+        self._batches._worker_pids_set = False
+        for worker in self._batches._workers:
+            worker.kill()
+        self._batches._worker_result_queue.put((None, None))  # a batch that nobody asked for
 
 
 @dataclass(frozen=True)

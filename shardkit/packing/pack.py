@@ -308,7 +308,15 @@ def _assemble(
     )
     for name in dict.fromkeys(head.split for head in heads):
         own = [head for head in heads if head.split == name]
-        split = assemble_split(place.stage, place.work, name, own, info, unique_keys=True)
+        split = assemble_split(
+            place.stage,
+            place.work,
+            name,
+            own,
+            info,
+            unique_keys=True,
+            new_paths=bool(options.images),
+        )
         info.splits[name] = split
     if origin.rejected:
         atomic_write(place.stage / REJECTED_NAME, [origin.rejected])

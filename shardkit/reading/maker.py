@@ -253,7 +253,14 @@ class BatchMaker:
         self, columns: dict[str, Any], rows: Positions, positions: Positions, draws: Draws
     ) -> dict[str, Any]:
         with self._named(*rows.tolist()):
-            return _fields(self.transform.batch(columns, draws, positions))  # type: ignore[union-attr]
+            out = _fields(self.transform.batch(columns, draws, positions))  # type: ignore[union-attr]
+        for name, values in out.items():
+            if len(values) != len(rows):
+                raise UsageError(
+                    f"the transform's batch() made {len(values)} values of field {name!r} for"
+                    f" {len(rows)} samples"
+                )
+        return out
 
     @contextmanager
     def _named(self, *rows: int) -> Iterator[None]:
@@ -264,7 +271,8 @@ class BatchMaker:
             raise
         except Exception as error:
             slot = getattr(error, "slot", None)
-            where = self._one_of(rows if slot is None else [rows[slot]])
+            is_known = isinstance(slot, int) and 0 <= slot < len(rows)
+            where = self._one_of([rows[slot]] if is_known else rows)  # type: ignore[index]
             raise SampleError(
                 f"{where}: the transform failed: {type(error).__name__}: {error}"
             ) from error
