@@ -198,6 +198,9 @@ def _outputs(dataset: Source, fields: Sequence[str] | None) -> tuple[tuple[str, 
     unknown = {name for names in outputs for name in names} - {*(known or ()), KEY, VALID}
     if known is not None and unknown:
         raise UsageError(f"no field {min(unknown)!r} here, only {', '.join(known)}")
+    for names in outputs:
+        if len(names) > 1 and {KEY, VALID} & {*names}:
+            raise UsageError(f"fields: {KEY} and {VALID} stand alone, got {';'.join(names)!r}")
     if (KEY,) in outputs and not hasattr(dataset, "keys"):
         raise UsageError(f"{KEY}: a {type(dataset).__name__} has no keys(rows)")
     return outputs

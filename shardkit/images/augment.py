@@ -17,8 +17,9 @@ from shardkit.images import boxes, decoders, pillow
 from shardkit.images import kernel as compiled
 from shardkit.images.boxes import Keys, Sizes
 from shardkit.images.crop import Crop
-from shardkit.images.decode import MAX_PIXELS, Header, header, orientation, too_large, whole_image
+from shardkit.images.decode import Header, header, orientation, too_large, whole_image
 from shardkit.images.fields import pictures_of
+from shardkit.images.limits import MAX_PIXELS
 from shardkit.images.pillow import Pixels
 from shardkit.sample import Value
 from shardkit.whole import whole

@@ -10,13 +10,10 @@ import numpy as np
 from shardkit.errors import BadImageError
 from shardkit.images import decoders, pillow
 from shardkit.images.jpeg import JpegHeader, read_header
+from shardkit.images.limits import MAX_PIXELS
 from shardkit.images.pillow import Pixels
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.sample import Value
-
-MAX_PIXELS = 89_478_485
-"""Larger pictures are refused before they are decoded: a file of 100 KB can hold one that fills
-the memory. The number is Pillow's: a quarter of a GB in 24 bits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,16 +20,12 @@ from shardkit.errors import SampleError, UsageError
 from shardkit.images import pillow
 from shardkit.images.choice import KIND_OF, QUALITY, ImageChoice
 from shardkit.images.jpeg import read_header
+from shardkit.images.limits import MAX_PIXELS
 from shardkit.images.sizes import Target, target
 from shardkit.sample import Value
 
 Image = Any
 """A ``PIL.Image.Image``: nothing here imports PIL before it is needed."""
-
-MAX_PIXELS = 178_956_970
-"""Larger pictures are refused: a file of some kilobytes may hold gigapixels. The limit at which
-Pillow refuses; making a large picture smaller is what one does before training, so it is twice that
-of :data:`shardkit.images.decode.MAX_PIXELS`."""
 
 JPEG_SIDE = 65_500
 """libjpeg's limit (pixels)."""

@@ -18,10 +18,8 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import UsageError
+from shardkit.images.limits import MAX_PIXELS
 from shardkit.sample import Value
-
-MAX_PIXELS = 89_478_485
-"""Larger pictures are refused: Pillow's own limit, at which it warns."""
 
 MAX_SIDE = 65_500
 """Of a slot, in pixels: libjpeg's limit for a picture."""

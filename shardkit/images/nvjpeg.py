@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardkit.errors import BadImageError, UsageError
-from shardkit.images.decode import MAX_PIXELS, decode, header
+from shardkit.images.decode import decode, header
+from shardkit.images.limits import MAX_PIXELS
 from shardkit.sample import Value
 
 

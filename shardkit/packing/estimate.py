@@ -19,7 +19,7 @@ from shardkit.encoding import parse_npy
 from shardkit.errors import SampleError, UsageError
 from shardkit.images.choice import ImageChoice
 from shardkit.images.decode import decode
-from shardkit.images.encode import MAX_PIXELS, can_write, require_encoder, rewrite
+from shardkit.images.encode import can_write, require_encoder, rewrite
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import WITHOUT_PICTURES, parse_options, refuse_choice
@@ -232,7 +232,7 @@ def measure(choice: ImageChoice, kind: str, value: Value, other_bytes: int) -> M
     if made == "npy":
         pixels = parse_npy(stored).copy()
     else:
-        pixels = decode(stored, max_pixels=MAX_PIXELS)
+        pixels = decode(stored)
     ended = time.perf_counter()
     square = 0.0
     if stored is not value and made in ("jpg", "webp"):

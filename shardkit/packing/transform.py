@@ -9,7 +9,7 @@ from shardkit.encoding import parse_npy
 from shardkit.errors import BadImageError, SampleError
 from shardkit.images.choice import ImageChoice
 from shardkit.images.decode import decode
-from shardkit.images.encode import MAX_PIXELS, rewrite
+from shardkit.images.encode import rewrite
 from shardkit.images.naming import RAW_FIELD, field_of, renamed
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.sample import SampleBatch, Value, rename_field, unpack_paths
@@ -60,7 +60,7 @@ def _path(batch: SampleBatch, i: int, name: str) -> str:
 
 def _decode_error(value: Value) -> str | None:
     try:
-        decode(value, max_pixels=MAX_PIXELS)
+        decode(value)
     except BadImageError as error:
         return str(error)
     return None
