@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 from PIL import Image
 
+import shardkit
 from shardkit.cli import main
 
 # Examples differ in size, and machines in speed: faulthandler_timeout catches what hangs.
@@ -54,6 +55,14 @@ def make_images(root: Path, per_class: int = 12, classes: int = 3) -> Path:
         for i in range(per_class):
             write(root / f"class{c}" / f"img.{i:03d}.jpg", picture(c * 100 + i))
     return root
+
+
+def pack_all(root: Path) -> dict[str, Path]:
+    """One corpus of 55 pictures, in all formats."""
+    source = make_images(root / "source", per_class=11, classes=5)
+    for to in CONTAINERS:
+        shardkit.pack(source, root / to, to=to, shard_size="8kB", progress=False)
+    return {to: root / to for to in CONTAINERS}
 
 
 def make_pairs(root: Path) -> Path:

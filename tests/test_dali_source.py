@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CONTAINERS, make_arrays, make_images, make_pairs, picture, write
+from conftest import CONTAINERS, make_arrays, make_images, make_pairs, pack_all, picture, write
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,11 +34,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One corpus of 55 pictures, in all formats."""
-    root = tmp_path_factory.mktemp("dali")
-    made = make_images(root / "source", per_class=11, classes=5)
-    for container in CONTAINERS:
-        shardkit.pack(made, root / container, to=container, shard_size="8kB", progress=False)
-    return {container: root / container for container in CONTAINERS}
+    return pack_all(tmp_path_factory.mktemp("dali"))
 
 
 @pytest.fixture

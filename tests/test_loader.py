@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import CONTAINERS, make_arrays, make_images, make_pairs
+from conftest import CONTAINERS, make_arrays, make_images, make_pairs, pack_all
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -76,11 +76,7 @@ class HalfBad:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One corpus of 55 pictures, in all formats."""
-    root = tmp_path_factory.mktemp("loader")
-    source = make_images(root / "source", per_class=11, classes=5)
-    for container in CONTAINERS:
-        shardkit.pack(source, root / container, to=container, shard_size="8kB", progress=False)
-    return {container: root / container for container in CONTAINERS}
+    return pack_all(tmp_path_factory.mktemp("loader"))
 
 
 @pytest.fixture

@@ -75,13 +75,13 @@ def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **op
     Interrupted, even by kill -9, the same command goes on where it was; the result is the same to
     the byte, whatever the number of workers.
     """
-    from shardkit.packing.pack import default_dest
+    from shardkit.packing.pack import choose_dest
     from shardkit.packing.pack import pack as run
 
     if only_estimate:
         _estimate(source, as_json, options)
         return
-    target = Path(dest) if dest else default_dest(Path(source), options["to"])
+    target = choose_dest(Path(source), dest, options["to"])
     if chosen(options) and not as_json and (options["overwrite"] or not target.exists()):
         try:
             _estimate(source, as_json, {**options, "usual": False, "max_s": ESTIMATE_S})

@@ -20,12 +20,10 @@ from shardkit.images.crop import Crop
 from shardkit.images.decode import Header, header, orientation, too_large, whole_image
 from shardkit.images.fields import pictures_of
 from shardkit.images.limits import MAX_PIXELS
+from shardkit.images.naming import IMAGE
 from shardkit.images.pillow import Pixels
 from shardkit.sample import Value
 from shardkit.whole import whole
-
-IMAGE = "image"
-"""The field that holds the result."""
 
 KERNEL = "kernel"
 
@@ -79,8 +77,7 @@ class Transform:
 
         The key is the first 64 bits that ``rng`` gives. Raises as :meth:`batch`.
         """
-        key = rng.integers(0, 2**64, size=1, dtype=np.uint64)
-        out = self.batch({name: [value] for name, value in sample.items()}, key)
+        out = self.batch({name: [value] for name, value in sample.items()}, boxes.draw_key(rng))
         return {name: values[0] for name, values in out.items()}
 
     def batch(self, columns: Mapping[str, Sequence[Any]], keys: Keys) -> dict[str, Any]:

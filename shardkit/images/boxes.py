@@ -37,6 +37,11 @@ def uniforms(keys: Keys, num: int) -> Floats:
     return np.ldexp((bits >> np.uint64(11)).astype(np.float64), -53)
 
 
+def draw_key(rng: np.random.Generator) -> Keys:
+    """(1,) uint64: the key of a sample that comes with a generator instead."""
+    return rng.integers(0, 2**64, size=1, dtype=np.uint64)
+
+
 def random_boxes(
     sizes: Sizes, draws: Floats, scale: tuple[float, float], ratio: tuple[float, float]
 ) -> Ints:

@@ -72,13 +72,13 @@ class SimpleJpeg:
         try:
             return self._checked(data, (header.height, header.width), colorspace="RGB")
         except ValueError:
-            return Pillow().pixels(data, header)
+            return decoder("pillow").pixels(data, header)
 
     def window(self, data: Value, header: JpegHeader, shrink: int, region: Region) -> Window:
         try:
             return self._window(data, header, shrink, region)
         except ValueError:
-            return Pillow().window(data, header, shrink, region)
+            return decoder("pillow").window(data, header, shrink, region)
 
     def _window(self, data: Value, header: JpegHeader, shrink: int, region: Region) -> Window:
         left, top, right, bottom = region

@@ -38,6 +38,8 @@ DRAFT_GAP = 2
 """By how much a JPEG that is decoded at a fraction of its size is still too large: 39.05 dB instead
 of 39.06 in the measurement above, and 38.88 dB without."""
 
+_WITH_ALPHA = frozenset({"LA", "PA", "RGBA", "La", "RGBa"})
+
 _ICC_SPACE = slice(16, 20)
 _ICC_OF_MODE = {"L": b"GRAY", "LA": b"GRAY", "RGB": b"RGB ", "RGBA": b"RGB "}
 
@@ -206,6 +208,3 @@ def _plain(image: Image, keep_alpha: bool, keep_grey: bool) -> Image:
     if image.mode in ("La", "RGBa"):  # premultiplied: these convert to nothing but their own kind
         image = image.convert({"La": "LA", "RGBa": "RGBA"}[image.mode])
     return image.convert(mode)
-
-
-_WITH_ALPHA = frozenset({"LA", "PA", "RGBA", "La", "RGBa"})

@@ -5,6 +5,9 @@ from __future__ import annotations
 RAW_FIELD = "image.npy"
 """Where pictures go that are stored as arrays."""
 
+IMAGE = "image"
+"""Where a training sample's pixels are."""
+
 _KIND_OF_ENDING = dict.fromkeys((b"jpeg", b"jpe", b"jfif"), b"jpg")
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import UsageError
-from shardkit.images.boxes import Keys, uniforms
-from shardkit.images.naming import RAW_FIELD
+from shardkit.images.boxes import Keys, draw_key, uniforms
+from shardkit.images.naming import IMAGE, RAW_FIELD
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -99,10 +99,9 @@ class Flip:
 
     def __call__(self, sample: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         """One sample; the key is the first 64 bits that ``rng`` gives."""
-        key = rng.integers(0, 2**64, size=1, dtype=np.uint64)
         columns: dict[str, Any] = {name: [value] for name, value in sample.items()}
         columns[self.field] = np.stack(columns.get(self.field, []))
-        return {name: values[0] for name, values in self.batch(columns, key).items()}
+        return {name: values[0] for name, values in self.batch(columns, draw_key(rng)).items()}
 
     def batch(self, columns: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
         """A whole batch, of (B,) uint64 keys; its pixels are changed in place."""
@@ -113,4 +112,4 @@ class Flip:
                 f" {self.field!r}, there is {', '.join(columns)}"
             )
         others = {name: values for name, values in columns.items() if name != self.field}
-        return others | {"image": flip_some(pixels, uniforms(keys, 1)[:, 0] < self.share)}
+        return others | {IMAGE: flip_some(pixels, uniforms(keys, 1)[:, 0] < self.share)}

@@ -85,8 +85,7 @@ def assemble_split(
     index = RowIndex(dest, info, split)
     write("find", _find_chunks(index, unique_keys))
     if new_paths:
-        split = SplitInfo(name, num_rows, fingerprint.hexdigest(), layouts, shards, files)
-        check_free_paths(RowIndex(dest, info, split))
+        check_free_paths(index)
     return split
 
 

@@ -14,7 +14,7 @@ from shardkit.index import RowIndex, read_rejected
 from shardkit.indexing.assemble import check_unique_keys
 from shardkit.indexing.locate import Located, locate
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pack import Origin, PackResult, default_dest, refuse_choice, run_pack
+from shardkit.packing.pack import Origin, PackResult, choose_dest, refuse_choice, run_pack
 from shardkit.storage import os_errors, show_path
 
 OPTIONS = (
@@ -65,9 +65,8 @@ def convert(
     if IMAGE_FIELDS.isdisjoint(place.info.fields):
         refuse_choice(made.images, f"{show_path(source)} holds {', '.join(place.info.fields)}")
     corpus = DatasetCorpus(place.folder, place.info)
-    target = Path(dest) if dest else default_dest(source, made.to)
     origin = Origin(place.info.corpus, read_rejected(place.folder), tars)
-    return run_pack(source, corpus, target, made, started, origin)
+    return run_pack(source, corpus, choose_dest(source, dest, to), made, started, origin)
 
 
 def _tar_stamps(place: Located) -> dict[str, list[int]]:

@@ -166,7 +166,6 @@ class Measured(NamedTuple):
     decode_s: float
     square: float
     """Mean square of what compression changes, in levels of 0 to 255."""
-    is_rewritten: float = 0.0
 
 
 Picture = tuple[str, str, Value, int] | str
@@ -188,24 +187,13 @@ def _measure(
             if not measured:  # libraries are loaded before the clock runs
                 for choice in choices:
                     measure(choice, kind, value, other_bytes)
-            measured.append(_measure_each(choices, kind, value, other_bytes))
+            kept = measure(KEEP, kind, value, other_bytes)
+            measured.append([measure(one, kind, value, other_bytes, kept) for one in choices])
         except SampleError as error:
             bad.append(f"{key}: {error}")
         if len(measured) >= MIN_PICTURES and time.perf_counter() > until:
             break
     return measured, bad
-
-
-def _measure_each(
-    choices: Sequence[ImageChoice], kind: str, value: Value, other_bytes: int
-) -> list[Measured]:
-    """What is left as it is decodes as fast as what is kept: not measured twice, it is shown so."""
-    kept = measure(KEEP, kind, value, other_bytes)
-    found = []
-    for choice in choices:
-        one = measure(choice, kind, value, other_bytes) if choice else kept
-        found.append(one if one.is_rewritten else kept._replace(rewrite_s=one.rewrite_s))
-    return found
 
 
 def _pictures(corpus: Corpus, drawn: Sequence[Run], scratch: Path) -> Iterator[Picture]:
@@ -224,25 +212,27 @@ def _pictures(corpus: Corpus, drawn: Sequence[Run], scratch: Path) -> Iterator[P
                 yield key, held[0], value, sum(map(len, fields.values()))
 
 
-def measure(choice: ImageChoice, kind: str, value: Value, other_bytes: int) -> Measured:
-    """Do to a picture what was chosen, and decode it. Raises SampleError if it does not decode."""
+def measure(
+    choice: ImageChoice, kind: str, value: Value, other_bytes: int, kept: Measured | None = None
+) -> Measured:
+    """Do to a picture what was chosen, and decode it. Raises SampleError if it does not decode.
+
+    ``kept``: what it took as it is. If nothing is done to it, it is not decoded again: the same
+    bytes would seem to differ by chance.
+    """
     started = time.perf_counter()
     made, stored = rewrite(value, kind, choice) if choice else (kind, value)
     written = time.perf_counter()
-    if made == "npy":
-        pixels = parse_npy(stored).copy()
-    else:
-        pixels = decode(stored)
+    if kept is not None and stored is value:
+        return kept._replace(rewrite_s=written - started)
+    pixels = parse_npy(stored).copy() if made == "npy" else decode(stored)
     ended = time.perf_counter()
     square = 0.0
     if stored is not value and made in ("jpg", "webp"):
         uncompressed = replace(choice, image_format="raw", quality=None)
         exact = parse_npy(rewrite(value, kind, uncompressed)[1])
         square = float(((pixels.astype(np.float32) - exact) ** 2).mean())
-    num_bytes = len(stored) + other_bytes
-    return Measured(
-        num_bytes, written - started, ended - written, square, float(stored is not value)
-    )
+    return Measured(len(stored) + other_bytes, written - started, ended - written, square)
 
 
 def _estimate(choice: ImageChoice, mean: Measured, num_samples: int, workers: int) -> Estimate:

@@ -117,8 +117,7 @@ def pack(
     opened = open_corpus(src, corpus, labels and Path(labels), text_field)
     if opened.kind in WITHOUT_PICTURES:
         refuse_choice(made.images, f"{show_path(src)} is taken for {opened.kind}")
-    target = Path(dest) if dest else default_dest(src, made.to)
-    return run_pack(src, opened, target, made, started)
+    return run_pack(src, opened, choose_dest(src, dest, to), made, started)
 
 
 def parse_options(to: str, shard_size: str | int, options: dict[str, Any]) -> PackOptions:
@@ -135,11 +134,13 @@ def refuse_choice(choice: ImageChoice, why: str) -> None:
         raise UsageError(f"{why}, and has no pictures: leave out {choice}")
 
 
-def default_dest(source: Path, to: str) -> Path:
-    """``imagenet/`` to lmdb -> ``imagenet-lmdb`` in the current folder."""
+def choose_dest(source: Path, dest: str | Path | None, to: str) -> Path:
+    """``dest``, or for none, ``imagenet/`` to lmdb -> ``imagenet-lmdb`` in the current folder."""
+    if dest:
+        return Path(dest)
     resolved = source.resolve()
     name = resolved.name if resolved.is_dir() else resolved.name.partition(".")[0]
-    return Path(f"{name or 'dataset'}-{to}")
+    return Path(f"{name or 'dataset'}-{get_format(to).name}")
 
 
 def run_pack(

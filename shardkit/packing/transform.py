@@ -27,19 +27,14 @@ def check_images(batch: SampleBatch) -> SampleBatch:
         for i, value in enumerate(batch.columns[name]):
             if value is not None and (reason := _decode_error(value)):
                 reasons[i] = name, reason
-    return drop(batch, reasons)
-
-
-def drop(batch: SampleBatch, reasons: dict[int, tuple[str, str]]) -> SampleBatch:
-    """Without the samples at the given places, for which one field and its reason are given; the
-    files those came from become rejects."""
     return _without(batch, batch, reasons)
 
 
 def _without(
     batch: SampleBatch, made: SampleBatch, reasons: dict[int, tuple[str, str]]
 ) -> SampleBatch:
-    """``made`` of ``batch``, sample by sample, but for those at the given places."""
+    """``made`` of ``batch``, sample by sample, but for those at the given places, for which one
+    field and its reason are given: the files those came from become rejects."""
     if not reasons:
         return made
     kept = made.take([i for i in range(len(made)) if i not in reasons])

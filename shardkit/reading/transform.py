@@ -17,6 +17,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,12 @@ class Draws:
 
     def __init__(self, seed: int, epoch: int) -> None:
         self._key = derive(seed, epoch, _DRAWS)
-        self._bits = np.random.Philox(key=[0, 0])
-        self._generator = np.random.Generator(self._bits)
-        self._state = self._bits.state
+
+    @cached_property
+    def _philox(self) -> tuple[Any, Any, np.random.Generator]:
+        """Made where one is asked for: whole batches draw from keys."""
+        bits = np.random.Philox(key=[0, 0])
+        return bits, bits.state, np.random.Generator(bits)
 
     def at(self, position: int) -> np.random.Generator:
         """The generator of one position, at its beginning; valid until the next call.
@@ -47,9 +51,10 @@ class Draws:
         Philox 4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) under
         the 128-bit key (seed and epoch, position).
         """
-        self._state["state"]["key"][:] = (self._key, position)
-        self._bits.state = self._state
-        return self._generator
+        bits, state, generator = self._philox
+        state["state"]["key"][:] = (self._key, position)
+        bits.state = state
+        return generator
 
     def keys(self, positions: Positions) -> Numbers:
         """(B,) uint64 for (B,) positions: 64 bits each, to draw from or to seed generators with."""
