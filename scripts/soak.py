@@ -69,18 +69,23 @@ class Held:
         )
 
 
+LOOKING = threading.Lock()
+"""A look opens files under /proc: two at once would each count the other's."""
+
+
 def look(started: float) -> Held:
     own = os.getpid()
-    children = list(descendants(own))
-    return Held(
-        at_s=time.perf_counter() - started,
-        rss=rollup(own, "Rss"),
-        pss=sum(rollup(pid, "Pss") for pid in (own, *children)),
-        own=sum(rollup(pid, "Pss_Anon", "Pss_Shmem") for pid in (own, *children)),
-        threads=len(os.listdir("/proc/self/task")),
-        files=len(os.listdir("/proc/self/fd")),
-        children=len(children),
-    )
+    with LOOKING:
+        children = list(descendants(own))
+        return Held(
+            at_s=time.perf_counter() - started,
+            rss=rollup(own, "Rss"),
+            pss=sum(rollup(pid, "Pss") for pid in (own, *children)),
+            own=sum(rollup(pid, "Pss_Anon", "Pss_Shmem") for pid in (own, *children)),
+            threads=len(os.listdir("/proc/self/task")),
+            files=len(os.listdir("/proc/self/fd")),
+            children=len(children),
+        )
 
 
 def rollup(pid: int, *names: str) -> int:
