@@ -22,6 +22,10 @@ from shardkit.sample import Value
 INT_FIELDS = frozenset({"cls"})
 """Fields whose canonical value is a decimal integer."""
 
+TOKENS = "tokens"
+"""The field of a document's tokens: a ``.npy`` of one axis, always stored ``ragged``, so that a
+shard of one document, or of equal ones, has the same columns as any other."""
+
 MAX_DIMS = 31
 """Axes of an array stored typed: HDF5 has 32, and one goes to the rows."""
 
@@ -227,6 +231,8 @@ def choose_encoding(name: str, values: Sequence[Value | None]) -> Encoding:
         and all(_is_canonical_int(v) for v in set(map(bytes, present)))
     ):
         return Encoding("int")
+    if name == TOKENS and present:
+        return _tokens_encoding(present) or BYTES
     if name.rpartition(".")[2] == "npy" and present:
         return _array_encoding(present) or BYTES
     return BYTES
@@ -239,6 +245,13 @@ def _is_canonical_int(value: bytes) -> bool:
         if len(value) <= 20
         else False
     )
+
+
+def _tokens_encoding(values: Sequence[Value]) -> Encoding | None:
+    found = _array_encoding(values)
+    if found is None or len(found.shape) != 1:
+        return None
+    return Encoding("ragged", found.dtype, (-1,))
 
 
 def _array_encoding(values: Sequence[Value]) -> Encoding | None:

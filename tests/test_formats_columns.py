@@ -106,6 +106,16 @@ def test_ragged_offsets_count_elements_of_the_first_axis() -> None:
     )
 
 
+def test_tokens_are_ragged_whatever_their_lengths() -> None:
+    for docs in ([3], [2, 2], [0], [1, 0, 4]):
+        values = [npy(np.arange(n, dtype="<u2")) for n in docs]
+        joined = np.concatenate([np.arange(n, dtype="<u2") for n in docs])
+        ends = np.cumsum([0, *docs]).astype(np.uint64)
+        assert same(arrays_of("tokens", values), {"tokens": joined, "tokens.offsets": ends})
+    assert lay_out("tokens", [npy(np.zeros((2, 2), "<u2"))]).extents.encoding is BYTES
+    assert lay_out("tokens", [b"1 2 3"]).extents.encoding is BYTES
+
+
 def test_extents_count_from_the_column() -> None:
     found = lay_out("npy", [npy(np.zeros(3, "<i2")), None, npy(np.zeros(1, "<i2"))]).extents
     assert found.encoding == Encoding("ragged", "<i2", (-1,))

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shardkit.encoding import Encoding, parse_npy
+from shardkit.encoding import TOKENS, Encoding, parse_npy
 from shardkit.errors import DataError, FormatError, ShardkitError, UsageError
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index import NO_INT
@@ -25,8 +25,9 @@ def read_column(reader: ShardReader, batch: Gather, name: str, decode: Decode) -
 
     Returns, for ``decode`` other than False: ``cls`` as (B,) int64; ``txt`` as list of str;
     ``json`` as list of objects; ``npy`` as one array (B, ...) where all have one shape and dtype,
-    else a list of arrays; pictures as PIL images (``decode="pil"``); everything else, and all with
-    ``decode=False``, as list of bytes-like canonical values. Absent values are None, in a list.
+    else a list of arrays; ``tokens`` as a list of arrays; pictures as PIL images
+    (``decode="pil"``); everything else, and all with ``decode=False``, as list of bytes-like
+    canonical values. Absent values are None, in a list.
 
     Raises:
         DataError: a value cannot be decoded; names the sample.
@@ -36,6 +37,8 @@ def read_column(reader: ShardReader, batch: Gather, name: str, decode: Decode) -
     kind = name.rpartition(".")[2]
     if name == "cls":
         return _classes(reader, batch)
+    if name == TOKENS:
+        return _each_array(reader, batch, name)
     if kind == "npy":
         return _arrays(reader, batch, name)
     values = reader.canonical(batch, name)
@@ -83,6 +86,14 @@ def _arrays(reader: ShardReader, batch: Gather, name: str) -> Column:
     gathered = reader.fixed(batch, name)
     if gathered is not None:
         return gathered
+    arrays = _each_array(reader, batch, name)
+    kinds = {None if a is None else (a.dtype, a.shape) for a in arrays}
+    if len(kinds) == 1 and None not in kinds:
+        return np.stack(arrays)  # type: ignore[arg-type]
+    return arrays
+
+
+def _each_array(reader: ShardReader, batch: Gather, name: str) -> list[np.ndarray[Any, Any] | None]:
     encodings = reader.encodings(batch.shards, name)
     stored = reader.stored(batch, name)
     arrays: list[np.ndarray[Any, Any] | None] = []
@@ -93,9 +104,6 @@ def _arrays(reader: ShardReader, batch: Gather, name: str) -> Column:
             raise FormatError(
                 f"{reader.where(int(batch.rows[i]))}, field {name}: {error}"
             ) from error
-    kinds = {None if a is None else (a.dtype, a.shape) for a in arrays}
-    if len(kinds) == 1 and None not in kinds:
-        return np.stack(arrays)  # type: ignore[arg-type]
     return arrays
 
 
