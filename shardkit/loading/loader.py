@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from shardkit.errors import UsageError
+from shardkit.loading.auto import choose
 from shardkit.loading.prefetch import CudaPrefetcher, has_cuda
+from shardkit.loading.settings import Settings
 from shardkit.loading.skips import SkipCount
 from shardkit.loading.tensors import map_tensors, pinned
 from shardkit.loading.workers import WorkerType, make_batches
@@ -19,7 +21,6 @@ from shardkit.reading.maker import BatchMaker, Made, OnError, Request
 from shardkit.reading.order import Shuffle
 from shardkit.reading.source import Source
 from shardkit.reading.transform import Transform, refuse_in_threads
-from shardkit.whole import whole
 
 
 @dataclass
@@ -63,9 +64,11 @@ class Loader:
             gets a numpy Generator keyed by (seed, epoch, position); one with a method
             ``batch(columns, keys)`` gets a whole batch. See :mod:`shardkit.reading.transform`.
         workers: threads or processes that make batches; 0 makes them in the loop's own thread.
-        worker_type: ``"thread"``: no copies between processes; right where the work lets go of
-            the GIL (reading, decoding). ``"process"``: where it is Python code.
-        prefetch: batches each worker makes ahead.
+            ``"auto"``: what ``shardkit tune`` found for this work on this machine, else a rule,
+            see :mod:`shardkit.loading.auto`; ``loader.settings`` says which.
+        worker_type: ``"thread"``, the default: no copies between processes; right where the work
+            lets go of the GIL (reading, decoding). ``"process"``: where it is Python code.
+        prefetch: batches each worker makes ahead, by default 2.
         pin_memory: yield batches in pinned memory, where there is CUDA. For copies of your own:
             ``device`` needs no such thing.
         device: yield batches on this device, through a :class:`CudaPrefetcher`.
@@ -94,9 +97,9 @@ class Loader:
         shuffle: Shuffle | bool = None,
         seed: int = 0,
         transform: Transform | None = None,
-        workers: int = 2,
-        worker_type: WorkerType = "thread",
-        prefetch: int = 2,
+        workers: int | Literal["auto"] = 2,
+        worker_type: WorkerType | None = None,
+        prefetch: int | None = None,
         pin_memory: bool = False,
         device: Any = None,
         device_transform: Callable[[Batch], Batch] | None = None,
@@ -110,11 +113,6 @@ class Loader:
         readahead: int = 4,
         **order_options: int,
     ) -> None:
-        if worker_type not in ("process", "thread"):
-            raise UsageError(f"worker_type must be 'process' or 'thread', got {worker_type!r}")
-        self._workers = whole("workers", workers)
-        self._worker_type = worker_type
-        self._prefetch = whole("prefetch", prefetch, 1)
         self._pin_memory = pin_memory and has_cuda()
         self.dataset = dataset
         self._maker = BatchMaker.checked(
@@ -134,7 +132,8 @@ class Loader:
             readahead=readahead,
             order=order_options,
         )
-        if workers and worker_type == "thread":
+        self.settings: Settings = choose(self._maker, workers, worker_type, prefetch)
+        if self.settings.workers and self.settings.worker_type == "thread":
             refuse_in_threads(self._maker.transform)
         self._prefetcher = None
         if device is not None:
@@ -154,7 +153,8 @@ class Loader:
     def __repr__(self) -> str:
         maker = self._maker
         where = f"rank {maker.rank} of {maker.world_size}"
-        return f"<Loader: {len(self)} batches of {maker.batch_size} of {self.dataset!r}, {where}>"
+        batches = f"{len(self)} batches of {maker.batch_size} of {self.dataset!r}"
+        return f"<Loader: {batches}, {where}, {self.settings} ({self.settings.why})>"
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank; fewer are left after a resume."""
@@ -224,7 +224,8 @@ class Loader:
     def _made(self, epoch: int, start: int) -> Generator[Made, None, None]:
         num_batches = len(self._maker.plan(epoch, start))
         requests = (Request(epoch, start, number) for number in range(num_batches))
-        made = make_batches(self._maker, requests, self._worker_type, self._workers, self._prefetch)
+        how = self.settings
+        made = make_batches(self._maker, requests, how.worker_type, how.workers, how.prefetch)
         if self._skips is not None:
             self._skips.begin()
         if self._prefetcher is not None:
