@@ -115,7 +115,7 @@ class Loader:
     ) -> None:
         self._pin_memory = pin_memory and has_cuda()
         self.dataset = dataset
-        self._maker = BatchMaker.checked(
+        self.maker = BatchMaker.checked(
             "Loader",
             dataset,
             batch_size,
@@ -132,9 +132,9 @@ class Loader:
             readahead=readahead,
             order=order_options,
         )
-        self.settings: Settings = choose(self._maker, workers, worker_type, prefetch)
+        self.settings: Settings = choose(self.maker, workers, worker_type, prefetch)
         if self.settings.workers and self.settings.worker_type == "thread":
-            refuse_in_threads(self._maker.transform)
+            refuse_in_threads(self.maker.transform)
         self._prefetcher = None
         if device is not None:
             to_device = _on_batch(device_transform)
@@ -143,22 +143,22 @@ class Loader:
             raise UsageError("device_transform runs on a device: give device=, too")
         self._skips = None
         if on_error == "skip":
-            self._skips = SkipCount(self._maker.world_size, self._maker.max_skips)
-        self._position = self._maker.position()
+            self._skips = SkipCount(self.maker.world_size, self.maker.max_skips)
+        self._position = self.maker.position()
         self._is_started = False
         self._run_now: object = None
         self.stats = LoaderStats()
-        self._maker.refuse_no_batch()
+        self.maker.refuse_no_batch()
 
     def __repr__(self) -> str:
-        maker = self._maker
+        maker = self.maker
         where = f"rank {maker.rank} of {maker.world_size}"
         batches = f"{len(self)} batches of {maker.batch_size} of {self.dataset!r}"
         return f"<Loader: {batches}, {where}, {self.settings} ({self.settings.why})>"
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank; fewer are left after a resume."""
-        return len(self._maker.plan(self.epoch))
+        return len(self.maker.plan(self.epoch))
 
     # --- where it is ----------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Loader:
         Raises:
             UsageError: the state is of another dataset, seed or shuffle.
         """
-        self._position.load_state_dict(state, self._maker.num_positions)
+        self._position.load_state_dict(state, self.maker.num_positions)
         self._is_started = False
         self._run_now = None
 
@@ -222,10 +222,10 @@ class Loader:
         return one
 
     def _made(self, epoch: int, start: int) -> Generator[Made, None, None]:
-        num_batches = len(self._maker.plan(epoch, start))
+        num_batches = len(self.maker.plan(epoch, start))
         requests = (Request(epoch, start, number) for number in range(num_batches))
         how = self.settings
-        made = make_batches(self._maker, requests, how.worker_type, how.workers, how.prefetch)
+        made = make_batches(self.maker, requests, how.worker_type, how.workers, how.prefetch)
         if self._skips is not None:
             self._skips.begin()
         if self._prefetcher is not None:

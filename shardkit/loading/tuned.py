@@ -85,7 +85,7 @@ def in_words(transform: Callable[..., Any]) -> str:
 
 
 def _key(described: dict[str, Any]) -> str:
-    return xxhash.xxh3_64_hexdigest(json.dumps(described, sort_keys=True))
+    return xxhash.xxh3_64_hexdigest(json.dumps(described, sort_keys=True).encode())
 
 
 # --- the file -----------------------------------------------------------------------------
