@@ -30,6 +30,8 @@ _HOME = {
     "Loader": "shardkit.loading.loader",
     "CudaPrefetcher": "shardkit.loading.prefetch",
     "normalize": "shardkit.loading.normalize",
+    "tune": "shardkit.measure.tune",
+    "Tuning": "shardkit.measure.tune",
     "ShardkitError": "shardkit.errors",
 }
 
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from shardkit.loading.loader import Loader as Loader
     from shardkit.loading.normalize import normalize as normalize
     from shardkit.loading.prefetch import CudaPrefetcher as CudaPrefetcher
+    from shardkit.measure.tune import Tuning as Tuning
+    from shardkit.measure.tune import tune as tune
     from shardkit.packing.convert import convert as convert
     from shardkit.packing.estimate import estimate as estimate
     from shardkit.packing.pack import PackResult as PackResult

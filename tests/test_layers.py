@@ -66,6 +66,8 @@ PUBLIC = [
     "Loader",
     "CudaPrefetcher",
     "normalize",
+    "tune",
+    "Tuning",
     "ShardkitError",
 ]
 
@@ -172,7 +174,7 @@ def imported(*args: object) -> set[str]:
 
 
 def test_help_is_light() -> None:
-    for args in ([], ["pack"], ["convert"], ["unpack"], ["verify"], ["info"]):
+    for args in ([], ["pack"], ["convert"], ["unpack"], ["verify"], ["info"], ["tune"]):
         assert not imported(*args, "--help") & HEAVY
 
 

@@ -150,9 +150,7 @@ def _left(group: Path) -> int | None:
     ):
         most = _number(_text(group / limit))
         if most:
-            stat = dict(
-                line.split(" ", 1) for line in _text(group / "memory.stat").splitlines()
-            )
+            stat = dict(line.split(" ", 1) for line in _text(group / "memory.stat").splitlines())
             taken = (_number(_text(group / used)) or 0) - (_number(stat.get(cache, "")) or 0)
             return max(0, most - max(0, taken))
     return None

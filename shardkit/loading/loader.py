@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from shardkit.errors import UsageError
 from shardkit.loading.auto import choose
+from shardkit.loading.headroom import of_environment
 from shardkit.loading.prefetch import CudaPrefetcher, has_cuda
 from shardkit.loading.settings import Settings
 from shardkit.loading.skips import SkipCount
@@ -144,6 +145,7 @@ class Loader:
         self._skips = None
         if on_error == "skip":
             self._skips = SkipCount(self.maker.world_size, self.maker.max_skips)
+        self._headroom = of_environment(self.maker.batch_size)
         self._position = self.maker.position()
         self._is_started = False
         self._run_now: object = None
@@ -229,8 +231,12 @@ class Loader:
         if self._skips is not None:
             self._skips.begin()
         if self._prefetcher is not None:
-            return self._prefetcher.run(made)
-        return _all_pinned(made) if self._pin_memory else made
+            made = self._prefetcher.run(made)
+        elif self._pin_memory:
+            made = _all_pinned(made)
+        if self._headroom is not None:
+            made = self._headroom.between(made, self.maker.plan(epoch, start))
+        return made
 
 
 def _all_pinned(batches: Generator[Made, None, None]) -> Generator[Made, None, None]:

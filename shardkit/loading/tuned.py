@@ -81,7 +81,7 @@ def in_words(transform: Callable[..., Any]) -> str:
             transform = replace(transform, backend=None)
         return repr(transform)
     named = transform if hasattr(transform, "__qualname__") else type(transform)
-    return f"{named.__module__}.{named.__qualname__}"  # type: ignore[union-attr]
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _key(described: dict[str, Any]) -> str:

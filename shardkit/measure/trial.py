@@ -6,11 +6,12 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from shardkit.loading.loader import Loader
 from shardkit.measure.tune_space import Footprint
 from shardkit.reading.collate import Batch
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -39,7 +40,7 @@ def watch(loader: Loader, seconds: float, least: int, is_once: bool = False) -> 
 def _watch_one(loader: Loader, deadline: float, least: int) -> Epoch:
     arrivals: list[float] = []
     began = time.perf_counter()
-    with closing(_batches(loader)) as batches:
+    with batches_of(loader) as batches:
         for _ in batches:
             now = time.perf_counter()
             arrivals.append(now - began)
@@ -48,8 +49,9 @@ def _watch_one(loader: Loader, deadline: float, least: int) -> Epoch:
     return Epoch(arrivals, time.perf_counter() - began)
 
 
-def _batches(loader: Loader) -> Generator[Batch, None, None]:
-    return iter(loader)  # type: ignore[return-value]  which closing ends the workers of
+def batches_of(loader: Loader) -> closing[Generator[Batch, None, None]]:
+    """An epoch, whose workers end with the block."""
+    return closing(cast("Generator[Batch, None, None]", iter(loader)))
 
 
 def batches_per_s(epochs: Sequence[Epoch], num_batches: int, waiting: int) -> float:
@@ -85,33 +87,35 @@ def loads_per_s(loader: Loader, seconds: float, is_once: bool = False) -> float:
 
 @dataclass(frozen=True)
 class Feed:
-    """A loop whose every step takes ``step_s``.
+    """A loop that does something with each batch.
 
     Attributes:
-        steps: that were run. wait_share: of the loop's time, spent waiting for batches after the
-            first; from 0 to 1.
+        steps: that were run. wait: the share of the loop's time spent waiting for batches, but
+            for the first of each epoch; starting: for those. From 0 to 1.
     """
 
-    step_s: float
     steps: int
-    wait_share: float
+    wait: float
+    starting: float
 
 
 def feed(loader: Loader, step_s: float, seconds: float) -> Feed:
     """Run a loop that sleeps ``step_s`` a batch, as a step on a GPU leaves the processor free."""
-    steps, began, waited = 0, 0.0, 0.0
-    deadline = time.perf_counter() + seconds
-    while time.perf_counter() < deadline or not steps:
-        with closing(_batches(loader)) as batches:
+    steps, starting, stats = 0, 0.0, loader.stats
+    began = time.perf_counter()
+    deadline = began + seconds
+    while time.perf_counter() < deadline:
+        epoch_began = stats.wait_s
+        with batches_of(loader) as batches:
             for number, _ in enumerate(batches):
-                if not steps and not number:
-                    began, waited = time.perf_counter(), loader.stats.wait_s
+                if number == 0:
+                    starting += stats.wait_s - epoch_began
                 time.sleep(step_s)
                 steps += 1
                 if time.perf_counter() >= deadline:
                     break
     taken = time.perf_counter() - began
-    return Feed(step_s, steps, (loader.stats.wait_s - waited) / taken)
+    return Feed(steps, (stats.wait_s - starting) / taken, starting / taken)
 
 
 def footprint(batch: Batch) -> Footprint:

@@ -12,7 +12,8 @@ from shardkit.loading.settings import DEFAULT_PREFETCH, Settings
 from shardkit.loading.workers import WorkerType
 from shardkit.storage import format_bytes
 
-PREFETCHES = (1, DEFAULT_PREFETCH, 4)
+PREFETCHES = (DEFAULT_PREFETCH, 4, 8)
+"""One batch ahead is as fast in a trial, but leaves nothing to make up for a slow read with."""
 
 WINDOWS = (4, 16, 64, 256)
 """Of block order, in blocks. A wider one mixes better."""
@@ -107,6 +108,24 @@ def spread(base: Candidate, types: Iterable[WorkerType], cpus: int) -> list[Cand
     ]
 
 
+def that_fit(
+    candidates: Iterable[Candidate], batch: Footprint, found: Allowance, ranks: int = 1
+) -> tuple[list[Candidate], dict[str, str]]:
+    """Those that the machine has room for, one batch ahead if need be; and why not the others."""
+    fit: list[Candidate] = []
+    reasons = {}
+    for one in candidates:
+        tries = [one, one.using(prefetch=1)] if one.settings.prefetch == DEFAULT_PREFETCH else [one]
+        for each in tries:
+            reason = why_not(each, batch, found, ranks)
+            if not reason:
+                fit.append(each)
+                break
+        else:
+            reasons[str(one)] = reason
+    return fit, reasons
+
+
 def why_not(one: Candidate, batch: Footprint, found: Allowance, ranks: int = 1) -> str:
     """Why the machine has no room for it, in words with figures; empty if it has.
 
@@ -123,17 +142,13 @@ def why_not(one: Candidate, batch: Footprint, found: Allowance, ranks: int = 1) 
         )
     if not is_process:
         return ""
-    if found.shm_bytes is None:
-        return ""
     in_shm = ranks * waiting * batch.batch_bytes
-    if in_shm > SHM_SHARE * found.shm_bytes:
+    if found.shm_bytes is not None and in_shm > SHM_SHARE * found.shm_bytes:
         return (
             f"its batches would take {format_bytes(in_shm)} of the"
             f" {format_bytes(found.shm_bytes)} free in /dev/shm"
         )
     files = waiting * batch.batch_tensors + SPARE_FILES
     if found.open_files is not None and files > found.open_files:
-        return (
-            f"it would open {files} files of the {found.open_files} that `ulimit -n` leaves"
-        )
+        return f"it would open {files} files of the {found.open_files} that `ulimit -n` leaves"
     return ""

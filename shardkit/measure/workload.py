@@ -4,7 +4,6 @@ settings."""
 from __future__ import annotations
 
 import copy
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from shardkit.images.decoders import installed
 from shardkit.loading.loader import Loader
 from shardkit.measure.pagecache import Cache, cache_state, evict
 from shardkit.measure.timing import Work
-from shardkit.measure.trial import footprint, loads_per_s
+from shardkit.measure.trial import batches_of, footprint, loads_per_s
 from shardkit.measure.tune_space import WINDOWS, Candidate, Footprint
 from shardkit.reading.source import Source
 
@@ -59,7 +58,7 @@ class Workload:
 
     def first_batch(self, one: Candidate) -> Footprint:
         """Make one. Raises what a loader raises."""
-        with closing(iter(self.loader(one))) as batches:  # type: ignore[type-var]
+        with batches_of(self.loader(one)) as batches:
             return footprint(next(batches))
 
     @property
@@ -68,7 +67,9 @@ class Workload:
         path = getattr(self.source, "path", None)
         if not isinstance(path, Path):
             return []
-        return sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+        return (
+            sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+        )
 
     @property
     def backends(self) -> list[str | None]:
