@@ -30,6 +30,7 @@ _HOME = {
     "Loader": "shardkit.loading.loader",
     "CudaPrefetcher": "shardkit.loading.prefetch",
     "normalize": "shardkit.loading.normalize",
+    "bench": "shardkit.measure.bench",
     "ShardkitError": "shardkit.errors",
 }
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from shardkit.loading.loader import Loader as Loader
     from shardkit.loading.normalize import normalize as normalize
     from shardkit.loading.prefetch import CudaPrefetcher as CudaPrefetcher
+    from shardkit.measure.bench import bench as bench
     from shardkit.packing.convert import convert as convert
     from shardkit.packing.estimate import estimate as estimate
     from shardkit.packing.pack import PackResult as PackResult

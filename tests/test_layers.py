@@ -66,6 +66,7 @@ PUBLIC = [
     "Loader",
     "CudaPrefetcher",
     "normalize",
+    "bench",
     "ShardkitError",
 ]
 
@@ -172,7 +173,7 @@ def imported(*args: object) -> set[str]:
 
 
 def test_help_is_light() -> None:
-    for args in ([], ["pack"], ["convert"], ["unpack"], ["verify"], ["info"]):
+    for args in ([], ["pack"], ["convert"], ["unpack"], ["verify"], ["info"], ["bench"]):
         assert not imported(*args, "--help") & HEAVY
 
 

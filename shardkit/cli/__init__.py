@@ -10,6 +10,7 @@ import sys
 import click
 
 from shardkit import __version__
+from shardkit.cli.bench import bench
 from shardkit.cli.convert import convert
 from shardkit.cli.info import info
 from shardkit.cli.output import Interrupted
@@ -31,7 +32,7 @@ def group() -> None:
     """
 
 
-for command in (pack, convert, unpack, verify, info):
+for command in (pack, convert, unpack, verify, info, bench):
     group.add_command(command)
 
 
