@@ -30,6 +30,7 @@ _HOME = {
     "Loader": "shardkit.loading.loader",
     "CudaPrefetcher": "shardkit.loading.prefetch",
     "normalize": "shardkit.loading.normalize",
+    "bench": "shardkit.measure.bench",
     "tune": "shardkit.measure.tune",
     "Tuning": "shardkit.measure.tune",
     "ShardkitError": "shardkit.errors",
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from shardkit.loading.loader import Loader as Loader
     from shardkit.loading.normalize import normalize as normalize
     from shardkit.loading.prefetch import CudaPrefetcher as CudaPrefetcher
+    from shardkit.measure.bench import bench as bench
     from shardkit.measure.tune import Tuning as Tuning
     from shardkit.measure.tune import tune as tune
     from shardkit.packing.convert import convert as convert

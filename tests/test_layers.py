@@ -66,6 +66,7 @@ PUBLIC = [
     "Loader",
     "CudaPrefetcher",
     "normalize",
+    "bench",
     "tune",
     "Tuning",
     "ShardkitError",
@@ -174,7 +175,7 @@ def imported(*args: object) -> set[str]:
 
 
 def test_help_is_light() -> None:
-    for args in ([], ["pack"], ["convert"], ["unpack"], ["verify"], ["info"], ["tune"]):
+    for args in ([], ["pack"], ["convert"], ["unpack"], ["verify"], ["info"], ["bench"], ["tune"]):
         assert not imported(*args, "--help") & HEAVY
 
 

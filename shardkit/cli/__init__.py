@@ -10,6 +10,7 @@ import sys
 import click
 
 from shardkit import __version__
+from shardkit.cli.bench import bench
 from shardkit.cli.convert import convert
 from shardkit.cli.info import info
 from shardkit.cli.output import Interrupted
@@ -32,7 +33,7 @@ def group() -> None:
     """
 
 
-for command in (pack, convert, unpack, verify, info, tune):
+for command in (pack, convert, unpack, verify, info, bench, tune):
     group.add_command(command)
 
 
