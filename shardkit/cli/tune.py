@@ -12,7 +12,7 @@ from shardkit.storage import show_path
 
 if TYPE_CHECKING:
     from shardkit.measure.headroom import Headroom
-    from shardkit.measure.tune import Step, Tuning
+    from shardkit.measure.tune import Step, Trial, Tuning
 
 
 @click.command()
@@ -102,18 +102,18 @@ def _echo_trials(dataset: str, found: Tuning) -> None:
         f"{show_path(dataset)}: batches of {found.batch_size}, read {where},"
         f" on {found.machine['cpu']}, {cores}"
     )
-    rows = [("tried", "samples/s", "low", "high", "rounds")]
-    rows += [
-        (each.settings, *(f"{n:,.0f}" for n in (each.samples_per_s, each.low, each.high)),
-         str(each.rounds))
-        for each in found.trials
-    ]  # fmt: skip
+    rows = [("tried", "samples/s", "low", "high", "rounds"), *map(_cells, found.trials)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *rest in rows:
         cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
         click.echo("  ".join(["", first.ljust(widths[0]), *cells]))
     for line in found.left_out:
         click.echo(f"  not tried: {line}")
+
+
+def _cells(one: Trial) -> tuple[str, ...]:
+    rates = (f"{rate:,.0f}" for rate in (one.samples_per_s, one.low, one.high))
+    return (one.settings, *rates, str(one.rounds))
 
 
 def _echo_choice(found: Tuning, opening: str) -> None:
@@ -135,9 +135,8 @@ def _echo_headroom(room: Headroom) -> None:
 
 def _echo_step(step: Step) -> None:
     verdict = "is fed" if step.is_fed else "is NOT fed"
-    starting = f", and {step.starting:.1%} for the first batches of epochs"
     click.echo(
         f"  a step of {step.step_ms:.3g} ms {verdict}: batches come {step.margin:.2g} times as fast"
-        f" as needed; such a loop should wait {step.predicted_wait:.1%} of its time, and waited"
-        f" {step.wait:.1%}{starting if step.starting >= 0.001 else ''}"
+        f" as needed\n  such a loop should wait {step.predicted_wait:.1%} of its time for batches;"
+        f" it waited {step.wait:.1%}, and {step.starting:.1%} for the first of each epoch"
     )

@@ -60,22 +60,22 @@ class Headroom:
         with closing(made):
             for number in range(len(plan)):
                 asked = time.perf_counter()
-                if self._is_replay and len(self._kept) == NUM_KEPT:
-                    made.close()  # which ends its workers
-                    one: Made | None = self._replayed(number, plan)
-                elif (one := next(made, None)) is None:
-                    return
-                else:
-                    self._kept += [one] if self._is_replay else []
+                one = self._one(made, number, plan)
                 given = time.perf_counter()
                 yield one
                 del one
                 self._note(given - asked, time.perf_counter() - given)
             self._write()
 
-    def _replayed(self, number: int, plan: BatchPlan) -> Made:
-        one = self._kept[number % NUM_KEPT]
-        return replace(one, end=plan.end(number), skipped=[], seconds=(0.0, 0.0, 0.0))
+    def _one(self, made: Generator[Made, None, None], number: int, plan: BatchPlan) -> Made:
+        if len(self._kept) == NUM_KEPT:
+            made.close()  # which ends its workers
+            one = self._kept[number % NUM_KEPT]
+            return replace(one, end=plan.end(number), skipped=[], seconds=(0.0, 0.0, 0.0))
+        one = next(made)
+        if self._is_replay:
+            self._kept.append(one)
+        return one
 
     def _note(self, wait_s: float, step_s: float) -> None:
         if len(self._steps) == MOST_STEPS:

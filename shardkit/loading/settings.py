@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardkit.errors import UsageError
@@ -27,7 +27,7 @@ class Settings:
     workers: int
     worker_type: WorkerType = "thread"
     prefetch: int = DEFAULT_PREFETCH
-    why: str = "given"
+    why: str = field(default="given", compare=False)
 
     def __post_init__(self) -> None:
         whole("workers", self.workers)

@@ -1,4 +1,4 @@
-"""What ``shardkit tune --read`` does with a dataset: its source, its transform, and both in words."""
+"""What ``shardkit tune --read`` does with a dataset: its source and its transform."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardkit.encoding import TOKENS
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.measure.work import Decode, refuse_without_pictures
 from shardkit.readers import open as open_dataset
-from shardkit.reading.source import Source
+from shardkit.reading.source import Source, check_source
 from shardkit.storage import show_path
 
 Read = Literal["raw", "decode", "train", "tokens"]
@@ -52,7 +52,7 @@ def reading(
         from shardkit.reading.tokens import TokenDataset
 
         line = f"ds = shardkit.TokenDataset({place}{of_split}, seq_len={seq_len})"
-        return Reading(TokenDataset(path, split, seq_len=seq_len), {}, line)
+        return Reading(check_source(TokenDataset(path, split, seq_len=seq_len)), {}, line)
     refuse_without_pictures(read, show_path(path), dataset.fields)
     transforms = {"train": lambda: images.train(size), "decode": Decode}
     options = {"transform": transforms[read]()} if read in transforms else {}

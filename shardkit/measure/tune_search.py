@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+FIRST_ROUNDS = 2
+
 ROUNDS = 3
 """Between two halvings."""
 
@@ -27,7 +29,7 @@ NEAR = 0.03
 """Two whose rates differ by less are the same: more cannot be told apart in a minute here."""
 
 DROP = 0.75
-"""What reached less of the best's rate in the first round is left out at once."""
+"""What reached less of the best's rate in the first rounds is left out at once."""
 
 
 class Priced(Protocol):
@@ -62,7 +64,7 @@ class Race(Generic[C]):
     def best(self, candidates: Sequence[C]) -> C | None:
         """Of these, the cheapest of those that are as fast as the fastest; None if none can run."""
         timed: dict[C, list[float]] = {one: [] for one in candidates}
-        self._run(timed, 1)
+        self._run(timed, FIRST_ROUNDS)
         self._leave(timed, len(timed), DROP)
         while len(timed) > LAST and not self.is_over():
             self._run(timed, ROUNDS)
