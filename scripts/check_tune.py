@@ -17,14 +17,13 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from bench_feed import SIZE
 from bench_run import Bench, run_sections
 
 from shardkit import images
 from shardkit.loading.allowance import allowance
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
-from shardkit.measure.timing import Row, interleave
+from shardkit.measure.timing import Case, Row, interleave
 from shardkit.measure.tune import tune
 from shardkit.measure.tune_search import scores
 from shardkit.measure.tune_space import PREFETCHES, Candidate, worker_counts
@@ -34,6 +33,7 @@ from shardkit.reading.source import Source, check_source
 from shardkit.reading.tokens import TokenDataset
 
 BATCH = 64
+SIZE = 224
 SEQ_LEN = 2048
 TARGET = 0.95
 TUNE_S, TRIAL_S = 40.0, 0.3
@@ -71,12 +71,14 @@ def tokens(bench: Bench) -> list[Row]:
 
 def check(bench: Bench, source: Source, options: dict[str, Any]) -> list[Row]:
     """Tune, time the grid, and time the choice and the grid's best in turn."""
-    work = Workload(source, BATCH, {"shuffle": "full", **options})
+    work = Workload(source, 8 if bench.is_quick else BATCH, {"shuffle": "full", **options})
     seconds, trial_s, grid_rounds = (1.0, 0.01, 1) if bench.is_quick else (TUNE_S, TRIAL_S, 3)
-    found = tune(source, BATCH, seconds=seconds, save=False, **work.options)
+    found = tune(source, work.batch_size, seconds=seconds, save=False, **work.options)
     chosen = Candidate(found.settings, found.backend, found.window_blocks)
     best = best_of_grid(work, trial_s, grid_rounds)
-    compared = {str(one): partial(work.timed, one, 2 * trial_s) for one in [chosen, *best]}
+    compared: dict[str, Case] = {
+        str(one): partial(work.timed, one, 2 * trial_s) for one in [chosen, *best]
+    }
     result = bench.time(compared)
     rows = [result.row(str(chosen), str(one)) for one in best if one != chosen]
     if not rows:
