@@ -12,7 +12,8 @@ from shardkit.storage import show_path
 
 if TYPE_CHECKING:
     from shardkit.measure.headroom import Headroom
-    from shardkit.measure.tune import Step, Trial, Tuning
+    from shardkit.measure.step import Step
+    from shardkit.measure.tune import Trial, Tuning
 
 
 @click.command()

@@ -16,7 +16,7 @@ from shardkit.loading.auto import local_ranks
 from shardkit.loading.settings import Settings
 from shardkit.measure.machine import machine
 from shardkit.measure.paste import python_line
-from shardkit.measure.trial import Feed, feed
+from shardkit.measure.step import Step, try_step
 from shardkit.measure.tune_space import Candidate
 from shardkit.measure.tuner import Tuner
 from shardkit.measure.workload import Workload
@@ -29,9 +29,6 @@ SEARCH_SHARE = 0.85
 """Of the time, where a loop with a step is to be run, too."""
 
 ENOUGH_ROUNDS = 4
-
-LEAST_STEPS = 20
-"""Of a loop with a step."""
 
 FOUND = ("workers", "worker_type", "prefetch", "device", "device_transform", "pin_memory")
 """Options of a Loader that are found, or have no part in it."""
@@ -46,27 +43,6 @@ class Trial:
     samples_per_s: float
     low: float
     high: float
-
-
-@dataclass(frozen=True)
-class Step:
-    """Whether a loop of such a step is fed.
-
-    Attributes:
-        margin: how many times as fast as needed batches come. predicted_wait: share of the loop's
-            time spent waiting, by the rate. wait: as measured. starting: the share spent waiting
-            for the first batch of each epoch, as measured. All shares are from 0 to 1.
-    """
-
-    step_ms: float
-    margin: float
-    predicted_wait: float
-    wait: float
-    starting: float
-
-    @property
-    def is_fed(self) -> bool:
-        return self.margin >= 1
 
 
 @dataclass(frozen=True)
@@ -113,6 +89,8 @@ def tune(
     """Try settings of a :class:`shardkit.Loader` and choose: the fastest, or of those that are as
     fast within 3 % the one with fewer workers, threads before processes, less made ahead.
 
+    What is fast is a loop that does nothing else; with ``step_ms``, one whose steps take so long:
+    then whatever makes it wait for less than 1 % of its time, with something to spare, is as good.
     Processes that torchrun started on this machine (LOCAL_WORLD_SIZE) share its cores.
 
     Args:
@@ -134,30 +112,37 @@ def tune(
         if name in options:
             raise UsageError(f"tune takes no option {name!r}: it finds workers, for any device")
     source = open_dataset(dataset) if isinstance(dataset, str | Path) else check_source(dataset)
-    found, ranks = allowance(), local_ranks()
     work = Workload(source, whole("batch_size", batch_size, 1), options)
+    found, ranks, tell = allowance(), local_ranks(), tell or _tell_nobody
     work = replace(work, is_cold=_is_cold(work, found, cold))
     search_s = seconds if step_ms is None else SEARCH_SHARE * seconds
-    tell = tell or _tell_nobody
-    tuner = Tuner(work, search_s, found, ranks, tell)
+    step_s, step = (step_ms or 0.0) / 1e3, None
+    tuner = Tuner(work, search_s, found, ranks, step_s, tell)
     with warnings.catch_warnings():
         # Torch finds more processes than cores "excessive"; whether they are is what we ask.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         best = tuner.run()
-        rate = median(tuner.rates[best])
-        step = None
-        if step_ms is not None:
+        if step_s:
             tell(f"a loop of {step_ms:g} ms")
-            step = try_step(work, best, rate, step_ms, seconds - search_s)
+            step = try_step(work, best, median(tuner.rates[best]), step_s, seconds - search_s)
+    about = tuned.about(work.loader(best).maker, found, ranks) if save else None
+    return _tuning(work, tuner, best, step, about)
+
+
+def _tuning(
+    work: Workload,
+    tuner: Tuner,
+    best: Candidate,
+    step: Step | None,
+    about: dict[str, Any] | None,
+) -> Tuning:
+    """In words; the settings are kept if it is known what they are about."""
     settings = replace(best.settings, why="tuned on this machine")
-    notes = _notes(tuner.rates[best])
-    saved = None
-    if save:
-        about = tuned.about(work.loader(best).maker, found, ranks)
-        saved = _saved(about, settings, rate, notes)
+    rates = tuner.rates[best]
+    notes = _notes(rates)
     return Tuning(
         settings=settings,
-        samples_per_s=rate,
+        samples_per_s=median(rates),
         batch_size=work.batch_size,
         line=python_line(work.batch_size, work.given(best)),
         trials=_trials(tuner.rates),
@@ -167,7 +152,7 @@ def tune(
         backend=best.backend,
         window_blocks=best.window_blocks,
         step=step,
-        saved=saved,
+        saved=None if about is None else _saved(about, settings, median(rates), notes),
         notes=notes,
     )
 
@@ -182,17 +167,6 @@ def _is_cold(work: Workload, found: Allowance, wished: bool | None) -> bool:
         kind = type(work.source).__name__
         raise UsageError(f"cold: a {kind} does not say which files it reads")
     return num_bytes > found.memory_bytes if wished is None else wished
-
-
-def try_step(
-    work: Workload, best: Candidate, samples_per_s: float, step_ms: float, seconds: float
-) -> Step:
-    """What a loop of such a step has of these settings: reckoned, and run."""
-    step_s, load_s = step_ms / 1e3, work.batch_size / samples_per_s
-    seconds = max(seconds, LEAST_STEPS * max(step_s, load_s))
-    got: Feed = feed(work.loader(best), step_s, seconds)
-    margin = step_s / load_s
-    return Step(step_ms, margin, max(0.0, 1 - margin), got.wait, got.starting)
 
 
 def _trials(rates: Mapping[Candidate, Sequence[float]]) -> list[Trial]:

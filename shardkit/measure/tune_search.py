@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 FIRST_ROUNDS = 2
@@ -19,14 +19,17 @@ FIRST_ROUNDS = 2
 ROUNDS = 3
 """Between two halvings."""
 
-FINAL_ROUNDS = 4
-"""More of them for the last few."""
+FINAL_ROUNDS = 7
+"""For the last few."""
 
 LAST = 3
 """So many are not halved any more."""
 
 NEAR = 0.03
 """Two whose rates differ by less are the same: more cannot be told apart in a minute here."""
+
+NEAR_A_STEP = 0.01
+"""The same where a step is given: a loop that is fed is as fast as can be, whatever the noise."""
 
 DROP = 0.75
 """What reached less of the best's rate in the first rounds is left out at once."""
@@ -53,13 +56,13 @@ class Race(Generic[C]):
     """Finds the best of some candidates.
 
     Attributes:
-        timer: see :data:`Timer`. is_over: whether the time is spent: the candidates that are left
-            get one round then. rates: all that was timed, in all races.
+        timer: see :data:`Timer`. near: how much slower than the fastest is as fast. is_over:
+            whether the time is spent: whoever is ahead then has won.
     """
 
     timer: Timer[C]
+    near: float = NEAR
     is_over: Callable[[], bool] = lambda: False
-    rates: dict[C, list[float]] = field(default_factory=dict)
 
     def best(self, candidates: Sequence[C]) -> C | None:
         """Of these, the cheapest of those that are as fast as the fastest; None if none can run."""
@@ -69,10 +72,10 @@ class Race(Generic[C]):
         while len(timed) > LAST and not self.is_over():
             self._run(timed, ROUNDS)
             self._leave(timed, max(LAST, math.ceil(len(timed) / 2)))
-        for _ in range(FINAL_ROUNDS + ROUNDS):
+        for _ in range(FINAL_ROUNDS):
             if len(timed) > 1 and not self.is_over():
                 self._run(timed, 1)
-        return choose(timed) if timed else None
+        return choose(timed, self.near) if timed else None
 
     def _run(self, timed: dict[C, list[float]], rounds: int) -> None:
         got = self.timer(list(timed), rounds)
@@ -81,11 +84,10 @@ class Race(Generic[C]):
                 del timed[one]
                 continue
             timed[one] += got[one]
-            self.rates.setdefault(one, []).extend(got[one])
 
     def _leave(self, timed: dict[C, list[float]], most: int, least: float = 0.0) -> None:
         standing = scores(timed)
-        ranked = sorted(timed, key=lambda one: standing[one], reverse=True)
+        ranked = sorted(timed, key=lambda one: (-standing[one], one.cost))
         for place, one in enumerate(ranked):
             if place >= most or standing[one] < least * standing[ranked[0]]:
                 del timed[one]
@@ -105,8 +107,5 @@ def choose(rates: Rates[C], near: float = NEAR) -> C:
     """The cheapest of those that are within ``near`` of the fastest, in paired ratios."""
     standing = scores(rates)
     fastest = max(standing.values())
-    return min((one for one in rates if standing[one] >= (1 - near) * fastest), key=_cost)
-
-
-def _cost(one: Priced) -> tuple[int, ...]:
-    return one.cost
+    alike = [one for one in rates if standing[one] >= (1 - near) * fastest]
+    return min(alike, key=lambda one: one.cost)

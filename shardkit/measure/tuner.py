@@ -11,8 +11,9 @@ from shardkit.errors import StorageError, UsageError
 from shardkit.loading.allowance import Allowance
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
+from shardkit.measure.step import loops_per_s
 from shardkit.measure.timing import Work, interleave
-from shardkit.measure.tune_search import Race
+from shardkit.measure.tune_search import NEAR, NEAR_A_STEP, Race
 from shardkit.measure.tune_space import PREFETCHES, Candidate, between, spread, that_fit
 from shardkit.measure.workload import Workload
 
@@ -36,17 +37,20 @@ class Tuner:
         seconds: float,
         found: Allowance,
         ranks: int,
+        step_s: float,
         tell: Callable[[str], None],
     ) -> None:
         self._work = work
         self._seconds = seconds
         self._found = found
         self._ranks = ranks
+        self._step_s = step_s
         self._tell = tell
         self._slice_s = max(SHORTEST_TRIAL_S, seconds / TRIALS)
-        self._race = Race(self._time, is_over=lambda: time.perf_counter() > self._ends)
+        near = NEAR_A_STEP if step_s else NEAR
+        self._race = Race(self._time, near, is_over=lambda: time.perf_counter() > self._ends)
         self._started = self._ends = time.perf_counter()
-        self.rates: dict[Candidate, list[float]] = self._race.rates
+        self.rates: dict[Candidate, list[float]] = {}
         self.left_out: dict[str, str] = {}
 
     def run(self) -> Candidate:
@@ -107,11 +111,18 @@ class Tuner:
         """In turn; without those that failed, as where a worker process found no memory."""
         cases = {str(one): partial(self._try, one) for one in candidates}
         result = interleave(cases, rounds, warmup=0)
-        return {
-            one: result[str(one)].rates("samples")
-            for one in candidates
-            if str(one) not in self.left_out
-        }
+        judged = {}
+        for one in candidates:
+            if str(one) not in self.left_out:
+                rates = result[str(one)].rates("samples")
+                self.rates.setdefault(one, []).extend(rates)
+                judged[one] = [self._judge(one, rate) for rate in rates]
+        return judged
+
+    def _judge(self, one: Candidate, samples_per_s: float) -> float:
+        """Steps a second."""
+        load_s = self._work.batch_size / samples_per_s
+        return loops_per_s(load_s, self._step_s, one.settings.workers)
 
     def _try(self, one: Candidate) -> Work:
         self._tell(str(one))
