@@ -100,14 +100,13 @@ def _groups(root: Path) -> Iterator[Path]:
     """
     mounts = list(_mounts(root))
     for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
+        _, controllers, path = line.split(":", 2) if line.count(":") > 1 else ("", "none", "/")
         for options, top, mounted_at in mounts:
-            if not options.issuperset(controllers.split(",")):
-                continue
-            folder = root / mounted_at.lstrip("/")
-            below = Path(os.path.relpath(path, top))
-            inside = folder if ".." in below.parts else folder / below
-            yield from (up for up in [inside, *inside.parents] if up.is_relative_to(folder))
+            if options.issuperset(controllers.split(",")):
+                folder = root / mounted_at.lstrip("/")
+                below = Path(os.path.relpath(path or "/", top or "/"))
+                inside = folder if ".." in below.parts else folder / below
+                yield from (up for up in [inside, *inside.parents] if up.is_relative_to(folder))
 
 
 def _mounts(root: Path) -> Iterator[tuple[set[str], str, str]]:
@@ -115,9 +114,9 @@ def _mounts(root: Path) -> Iterator[tuple[set[str], str, str]]:
     the tree that is mounted, and where: see proc_pid_mountinfo(5)."""
     for line in _text(root / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
-        fields, (kind, *_, options) = before.split(" "), after.split(" ")
-        if kind in ("cgroup", "cgroup2"):
-            yield {""} if kind == "cgroup2" else set(options.split(",")), fields[3], fields[4]
+        fields, (kind, *rest) = before.split(" "), after.split(" ")
+        if kind in ("cgroup", "cgroup2") and len(fields) > 4 and rest:
+            yield {""} if kind == "cgroup2" else set(rest[-1].split(",")), fields[3], fields[4]
 
 
 def _quota(group: Path) -> float | None:
@@ -133,12 +132,9 @@ def _memory(root: Path, groups: list[Path]) -> int:
     """Free on the machine, or less if a group may not have it all. A group's file cache is free:
     the kernel gives it up."""
     free = [_left(group) for group in groups]
-    meminfo = dict(
-        line.split(":", 1) for line in _text(root / "proc/meminfo").splitlines() if ":" in line
-    )
-    on_machine = meminfo.get("MemAvailable", "").split()
-    if on_machine:
-        free.append((_number(on_machine[0]) or 0) * 1024)
+    available = _table(root / "proc/meminfo").get("MemAvailable:")
+    if available is not None:
+        free.append(1024 * available)
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([number for number in free if number is not None], default=total)
 
@@ -150,21 +146,30 @@ def _left(group: Path) -> int | None:
     ):
         most = _number(_text(group / limit))
         if most:
-            stat = dict(line.split(" ", 1) for line in _text(group / "memory.stat").splitlines())
-            taken = (_number(_text(group / used)) or 0) - (_number(stat.get(cache, "")) or 0)
+            taken = (_number(_text(group / used)) or 0) - _table(group / "memory.stat").get(
+                cache, 0
+            )
             return max(0, most - max(0, taken))
     return None
 
 
+def _table(path: Path) -> dict[str, int]:
+    """Lines of a word and a number."""
+    words = (line.split() for line in _text(path).splitlines())
+    return {some[0]: _number(some[1]) or 0 for some in words if len(some) > 1}
+
+
 def _number(text: str) -> int | None:
     """A positive number; None for ``max``, -1 and nothing."""
-    return int(text) if text.strip().isdigit() and int(text) > 0 else None
+    text = text.strip()
+    is_number = text.isascii() and text.isdigit() and len(text) < 20
+    return int(text) or None if is_number else None
 
 
 def _text(path: Path) -> str:
     try:
         return path.read_text(errors="replace").strip()
-    except OSError:
+    except (OSError, ValueError):  # a name with a zero in it, from a line of nonsense
         return ""
 
 
