@@ -86,10 +86,15 @@ class Race(Generic[C]):
             timed[one] += got[one]
 
     def _leave(self, timed: dict[C, list[float]], most: int, least: float = 0.0) -> None:
+        """The cheapest of those that are as fast as the fastest stay, then the fastest."""
         standing = scores(timed)
-        ranked = sorted(timed, key=lambda one: (-standing[one], one.cost))
+        alike = set(_alike(standing, self.near))
+        ranked = sorted(
+            timed, key=lambda one: (one not in alike, one.cost if one in alike else -standing[one])
+        )
+        fastest = max(standing.values(), default=0.0)
         for place, one in enumerate(ranked):
-            if place >= most or standing[one] < least * standing[ranked[0]]:
+            if place >= most or standing[one] < least * fastest:
                 del timed[one]
 
 
@@ -105,7 +110,9 @@ def scores(rates: Rates[C]) -> dict[C, float]:
 
 def choose(rates: Rates[C], near: float = NEAR) -> C:
     """The cheapest of those that are within ``near`` of the fastest, in paired ratios."""
-    standing = scores(rates)
-    fastest = max(standing.values())
-    alike = [one for one in rates if standing[one] >= (1 - near) * fastest]
-    return min(alike, key=lambda one: one.cost)
+    return min(_alike(scores(rates), near), key=lambda one: one.cost)
+
+
+def _alike(standing: Mapping[C, float], near: float) -> list[C]:
+    fastest = max(standing.values(), default=0.0)
+    return [one for one, score in standing.items() if score >= (1 - near) * fastest]
