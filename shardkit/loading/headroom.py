@@ -100,7 +100,7 @@ def of_environment(batch_size: int) -> Headroom | None:
     if not text:
         return None
     kind, _, folder = text.partition(":")
-    if kind not in ("replay", "watch") or not Path(folder).is_dir():
+    if kind not in ("replay", "watch") or not os.path.isdir(folder):
         raise UsageError(f"{ENVIRONMENT} must be replay:FOLDER or watch:FOLDER, got {text!r}")
     return Headroom(Path(folder), kind == "replay", batch_size)
 

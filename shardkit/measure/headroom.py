@@ -26,6 +26,8 @@ STEPS = 200
 PATIENCE_S = 600.0
 """For the first batch: imports, compilation."""
 
+PATIENCE_TO_END_S = 5.0
+
 POLL_S = 0.1
 
 
@@ -114,7 +116,7 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, seconds: float) -> Non
             return
 
 
-def _end(process: subprocess.Popen[bytes], patience_s: float = 5.0) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """With all processes that it started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
@@ -122,7 +124,7 @@ def _end(process: subprocess.Popen[bytes], patience_s: float = 5.0) -> None:
         except ProcessLookupError:
             break
         try:
-            process.wait(patience_s)
+            process.wait(PATIENCE_TO_END_S)
         except subprocess.TimeoutExpired:
             pass
     process.wait()

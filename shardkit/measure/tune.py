@@ -139,7 +139,7 @@ def _tuning(
     """In words; the settings are kept if it is known what they are about."""
     settings = replace(best.settings, why="tuned on this machine")
     rates = tuner.rates[best]
-    notes = _notes(rates)
+    notes = _notes(best, rates, 1e3 * work.batch_size / median(rates), step)
     return Tuning(
         settings=settings,
         samples_per_s=median(rates),
@@ -177,10 +177,16 @@ def _trials(rates: Mapping[Candidate, Sequence[float]]) -> list[Trial]:
     return sorted(trials, key=lambda trial: trial.samples_per_s, reverse=True)
 
 
-def _notes(rates: Sequence[float]) -> list[str]:
-    if len(rates) >= ENOUGH_ROUNDS:
-        return []
-    return [f"the choice had {len(rates)} rounds only: more seconds would make it surer"]
+def _notes(best: Candidate, rates: Sequence[float], load_ms: float, step: Step | None) -> list[str]:
+    notes = []
+    if len(rates) < ENOUGH_ROUNDS:
+        notes.append(f"the choice had {len(rates)} rounds only: more seconds would make it surer")
+    if step is None and not best.settings.workers:
+        notes.append(
+            f"the loop itself loads, {load_ms:.2g} ms a batch: give the step's time, too, if its"
+            " loading should be hidden behind a GPU's work"
+        )
+    return notes
 
 
 def _saved(about: dict[str, Any], settings: Settings, rate: float, notes: list[str]) -> str | None:
