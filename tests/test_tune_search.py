@@ -176,4 +176,4 @@ def test_a_step_is_fed_by_the_cheapest_that_has_something_to_spare() -> None:
         assert found is not None
         return found.settings.workers
 
-    assert [best(ms) for ms in (10, 20, 25, 50, 100, 10_000)] == [4, 4, 3, 2, 1, 0]
+    assert [best(ms) for ms in (10, 20, 25, 50, 100, 10_000)] == [4, 4, 3, 2, 1, 1]

@@ -54,9 +54,11 @@ class Candidate:
     @property
     def cost(self) -> tuple[int, ...]:
         """Of two that are equally fast, the one that costs less: fewer workers, threads before
-        processes, less made ahead, nothing to be given by hand; but a wider window."""
+        processes, less made ahead, nothing to be given by hand; but a wider window. No worker at
+        all comes last: nothing is hidden behind the training step then."""
         how = self.settings
         return (
+            not how.workers,
             how.workers,
             how.worker_type == "process",
             how.prefetch,
