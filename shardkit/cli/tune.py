@@ -64,10 +64,11 @@ def tune(dataset: str, as_json: bool, no_save: bool, **options: Any) -> None:
     with interrupted("nothing was kept"):
         if options["headroom"] is not None:
             room = headroom(options["headroom"], options["seconds"] / 2, tell=_tell)
-            step_ms, batch_size = room.free_ms, batch_size or room.batch_size
+            step_ms = room.free_ms
+            batch_size = room.batch_size if batch_size is None else batch_size
         found = run(
             what.source,
-            batch_size or 64,
+            64 if batch_size is None else batch_size,
             seconds=options["seconds"],
             step_ms=step_ms,
             cold=options["cold"] or None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardkit.measure.trial import feed
+from shardkit.measure.trial import feed, num_ahead
 from shardkit.measure.tune_space import Candidate
 from shardkit.measure.workload import Workload
 
@@ -13,6 +13,7 @@ SPARE = 1.5
 matter."""
 
 LEAST_STEPS = 20
+"""And some for each batch that may have been made before the loop begins."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def try_step(
     """Reckon what a loop of such a step has of these settings, and run one."""
     load_s = work.batch_size / samples_per_s
     waits = wait_s(load_s, step_s, best.settings.workers)
-    got = feed(work.loader(best), step_s, max(seconds, LEAST_STEPS * (step_s + waits)))
+    least = LEAST_STEPS + 5 * num_ahead(best.settings)
+    got = feed(work.loader(best), step_s, max(seconds, least * (step_s + waits)))
     share = waits / (step_s + waits)
     return Step(1e3 * step_s, step_s / load_s, share, got.wait, got.starting)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from shardkit.loading.loader import Loader
+from shardkit.loading.settings import Settings
 from shardkit.measure.tune_space import Footprint
 from shardkit.reading.collate import Batch
 
@@ -54,35 +55,44 @@ def batches_of(loader: Loader) -> closing[Generator[Batch, None, None]]:
     return closing(cast("Generator[Batch, None, None]", iter(loader)))
 
 
-def batches_per_s(epochs: Sequence[Epoch], num_batches: int, waiting: int) -> float:
+def num_ahead(how: Settings) -> int:
+    """Batches that may lie ready when the first is taken: processes make some while others are
+    still being started."""
+    is_process = how.worker_type == "process"
+    return how.workers * how.prefetch if is_process else 0
+
+
+def batches_per_s(epochs: Sequence[Epoch], num_batches: int, how: Settings) -> float:
     """The rate of a whole epoch of ``num_batches``, the start of its workers in it.
 
-    Where whole epochs were seen, theirs; else the time to the first batch and the pace after it.
-    The first ``waiting`` arrivals are no measure of pace: they were made side by side.
+    Where whole epochs were seen, theirs; else the time to the first batches and the pace after,
+    those that may have lain ready left out. N workers that begin together deliver N batches at a
+    time: the pace is that from the last of some N to the last of some later N.
     """
     whole = [epoch.end_s for epoch in epochs if epoch.end_s is not None]
     if whole:
         return num_batches * len(whole) / max(sum(whole), _SHORTEST_S)
-    epoch = epochs[0]
-    first = min(waiting, len(epoch.arrivals) - 2)
-    pace = (epoch.arrivals[-1] - epoch.arrivals[first]) / (len(epoch.arrivals) - 1 - first)
-    in_all = epoch.arrivals[0] + pace * (num_batches - 1)
+    arrivals, step = epochs[0].arrivals, max(1, how.workers)
+    first = num_ahead(how) + step - 1
+    num = (len(arrivals) - 1 - first) // step * step
+    pace = (arrivals[first + num] - arrivals[first]) / num
+    in_all = arrivals[first] + pace * (num_batches - 1 - first)
     return num_batches / max(in_all, _SHORTEST_S)
 
 
 _SHORTEST_S = 1e-9
 
 
-def least_batches(workers: int) -> int:
-    """That make a pace: those made side by side, twice, and some more."""
-    return 2 * workers + 3
+def least_batches(how: Settings) -> int:
+    """That make a pace: those that lay ready, and three times those that come together."""
+    return num_ahead(how) + 3 * max(1, how.workers)
 
 
 def loads_per_s(loader: Loader, seconds: float, is_once: bool = False) -> float:
     """Batches a second over whole epochs, measured for about so many seconds."""
-    workers = loader.settings.workers
-    epochs = watch(loader, seconds, least_batches(workers), is_once)
-    return batches_per_s(epochs, len(loader), workers)
+    how = loader.settings
+    epochs = watch(loader, seconds, least_batches(how), is_once)
+    return batches_per_s(epochs, len(loader), how)
 
 
 @dataclass(frozen=True)
