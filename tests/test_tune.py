@@ -257,15 +257,15 @@ def test_processes_are_left_out_where_nothing_travels(
 def test_there_is_no_room(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of 32 bytes."""
     simulate(lambda one: side_by_side(one) * (one.settings.worker_type == "thread" or 0.25))
-    set_machine(monkeypatch, replace(FOUND, shm_bytes=100))
+    set_machine(monkeypatch, replace(FOUND, shm_bytes=125))
     found = tuned(Numbers())
     assert found.settings == Settings(1, "process", 2)
     assert [text for text in found.left_out if "free in /dev/shm" in text] == [
-        f"{num} processes, prefetch 2: its batches would take {size} B of the 100 B free in"
+        f"{num} processes, prefetch 2: its batches would take {size} B of the 125 B free in"
         " /dev/shm"
         for num, size in ((2, 192), (3, 288))
     ] + [
-        f"1 process, prefetch {num}: its batches would take {size} B of the 100 B free in /dev/shm"
+        f"1 process, prefetch {num}: its batches would take {size} B of the 125 B free in /dev/shm"
         for num, size in ((4, 160), (8, 288))
     ]
 
