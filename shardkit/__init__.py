@@ -31,6 +31,7 @@ _HOME = {
     "CudaPrefetcher": "shardkit.loading.prefetch",
     "normalize": "shardkit.loading.normalize",
     "bench": "shardkit.measure.bench",
+    "stage": "shardkit.measure.stage",
     "ShardkitError": "shardkit.errors",
 }
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from shardkit.loading.normalize import normalize as normalize
     from shardkit.loading.prefetch import CudaPrefetcher as CudaPrefetcher
     from shardkit.measure.bench import bench as bench
+    from shardkit.measure.stage import stage as stage
     from shardkit.packing.convert import convert as convert
     from shardkit.packing.estimate import estimate as estimate
     from shardkit.packing.pack import PackResult as PackResult

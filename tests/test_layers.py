@@ -67,6 +67,7 @@ PUBLIC = [
     "CudaPrefetcher",
     "normalize",
     "bench",
+    "stage",
     "ShardkitError",
 ]
 
@@ -173,7 +174,7 @@ def imported(*args: object) -> set[str]:
 
 
 def test_help_is_light() -> None:
-    for args in ([], ["pack"], ["convert"], ["unpack"], ["verify"], ["info"], ["bench"]):
+    for args in ([], ["pack"], ["convert"], ["unpack"], ["verify"], ["info"], ["bench"], ["stage"]):
         assert not imported(*args, "--help") & HEAVY
 
 

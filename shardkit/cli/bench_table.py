@@ -20,7 +20,7 @@ def echo_report(report: dict[str, Any]) -> None:
         f" {options['batch_size']}, {options['rounds']} rounds"
     )
     _echo_table([_HEAD, *map(_cells, report["rows"]), *map(_limit_cells, report["limits"])])
-    for line in in_words(report):
+    for line in (*in_words(report), *report["notes"]):
         click.echo(line)
 
 
@@ -42,7 +42,7 @@ def _echo_table(rows: list[tuple[str, ...]]) -> None:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     rate, ratio = row["samples_per_s"], row["ratio"]
     return (
-        row["target"],
+        row["target"] if row["where"] is None else f"{row['target']} on {row['where']}",
         str(row["workers"]),
         f"{rate['median']:,.0f}",
         f"{rate['low']:,.0f}-{rate['high']:,.0f}",
