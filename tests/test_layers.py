@@ -57,6 +57,7 @@ PUBLIC = [
     "info",
     "open",
     "Dataset",
+    "TokenDataset",
     "mix",
     "Order",
     "BatchSampler",
