@@ -20,10 +20,11 @@ from shardkit.measure.places import copies, packed_samples
 from shardkit.measure.same import align, check_same
 from shardkit.measure.target import PackedTarget, Target, is_packed, name_apart
 from shardkit.measure.timing import interleave
+from shardkit.measure.token_target import TokenTarget
 from shardkit.measure.work import refuse_without_pictures
 from shardkit.reading.order import Order
 from shardkit.reading.permute import Positions
-from shardkit.storage import as_path
+from shardkit.storage import as_path, show_path
 
 PASS_S = 1.0
 """Warm, at most so many seconds of different samples of the slowest target are read: what is
@@ -93,6 +94,10 @@ def _say_nothing(line: str) -> None:
 
 def open_target(path: Path, options: BenchOptions) -> Target:
     """What is at a path. Raises UsageError for what cannot be read so."""
+    if options.read == "tokens":
+        if path.is_dir() and not is_packed(path):
+            raise UsageError(f"{show_path(path)} is a plain folder, which holds no tokens")
+        return TokenTarget(path)
     return PackedTarget(path) if is_packed(path) else FolderTarget(path)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.measure.bench_options import BenchOptions
+from shardkit.measure.bench_words import label
 from shardkit.measure.device import is_in_memory
 from shardkit.measure.limits import Limits
 from shardkit.measure.loading import Loading
@@ -30,6 +31,13 @@ MOST_WARM = 0.01
 LEAST_COLD = 0.9
 """Shares of the samples' bytes that may come from the device for warm, and must for cold. Cold less
 than 1, since what one sample shares a page with may have been measured before it."""
+
+
+NOT_COLD = {
+    "unknown": "some stayed in the page cache, or did not come from the device: mapped by"
+    " another process, another user's, or on a file system that cannot tell",
+    "warm": "in memory, whatever is dropped",
+}
 
 
 @dataclass(frozen=True)
@@ -159,20 +167,11 @@ def _notes(run: BenchRun, rows: Sequence[dict[str, Any]]) -> list[str]:
     if not run.options.cold:
         return []
     notes = [
-        "cold: before each case its files were written out and dropped from the page cache"
-        " (posix_fadvise); whatever caches the drive or a virtual machine's host has were left"
+        "cold: files were written out and dropped from the page cache (posix_fadvise) before each"
+        " case; what a drive or a virtual machine's host caches was left"
     ]
-    states = {
-        "unknown": "were still cached, or not read from the device: held by another process,"
-        " another user's, or on a file system that cannot drop them",
-        "warm": "is in memory, and never cold",
-    }
-    for state, what in states.items():
-        names = dict.fromkeys(_label(row) for row in rows if row["cache"] == state)
+    for state, why in NOT_COLD.items():
+        names = ", ".join(dict.fromkeys(label(row) for row in rows if row["cache"] == state))
         if names:
-            notes.append(f"not cold: {', '.join(names)} {what}")
+            notes.append(f"not cold: {names}: {why}")
     return notes
-
-
-def _label(row: dict[str, Any]) -> str:
-    return row["target"] if row["where"] is None else f"{row['target']} on {row['where']}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,9 +15,9 @@ import numpy as np
 from shardkit.images.fields import pictures_of
 from shardkit.measure.bench_options import BenchOptions
 from shardkit.measure.device import is_in_memory
-from shardkit.measure.machine import cold_read, memory_copy
+from shardkit.measure.machine import memory_copy
 from shardkit.measure.pace import Pace
-from shardkit.measure.pagecache import Cache
+from shardkit.measure.pagecache import cache_state, evict
 from shardkit.measure.target import Read, Target
 from shardkit.measure.timing import Case, Work
 from shardkit.measure.work import transform_of
@@ -49,7 +51,9 @@ class Limits:
                 self.cases[_decoder(workers)] = decoding(
                     options.read, pictures, options.batch_size, max(workers, 1)
                 )
-        for target, own in zip(targets, rows, strict=True):
+        # Of files of 100 KB some time goes into opening them: shards say more of the medium.
+        pairs = sorted(zip(targets, rows, strict=True), key=lambda pair: pair[0].format == "folder")
+        for target, own in pairs:
             name = self._of_storage(target)
             if name in self.cases or (has_work and name == COPY):
                 continue
@@ -129,14 +133,57 @@ def held_pictures(target: Target, rows: Positions, sizes: Positions) -> list[byt
 def in_order(files: Sequence[Path], num_samples: int, num_bytes: int) -> Case:
     """Files read from end to end, one after another, each dropped from the page cache before.
 
-    ``num_samples`` and ``num_bytes`` are those of the samples in them.
+    What comes next is announced to the kernel: without, files of 100 KB come 1.7 times slower than
+    in a shuffled epoch of a dataset, and a limit should be one. ``num_samples`` and ``num_bytes``
+    are those of the samples in them.
     """
-    reads = [cold_read(path) for path in files if path.stat().st_size]
 
     def case() -> Work:
-        works = [read() for read in reads]
-        seconds = sum(work.seconds or 0.0 for work in works)
-        cache: Cache = "cold" if all(work.cache == "cold" for work in works) else "unknown"
-        return Work(num_samples, num_bytes, seconds, cache)
+        cache = cache_state(evict(files))
+        started = time.perf_counter()
+        read_ahead(files)
+        seconds = time.perf_counter() - started
+        return Work(num_samples, num_bytes, seconds, cache if cache == "cold" else "unknown")
 
     return case
+
+
+PIECE = 256 << 10
+"""More at once is not announced: Linux shortens it to what the device takes in one go."""
+
+AHEAD = 64
+"""Pieces: 16 MB."""
+
+
+def read_ahead(files: Sequence[Path]) -> int:
+    """Read files from end to end, each piece announced :data:`AHEAD` pieces before; the bytes."""
+    buffer, num_bytes = bytearray(PIECE), 0
+    waiting: deque[tuple[int, int]] = deque()
+    opened: deque[int] = deque()
+    try:
+        for path in files:
+            opened.append(os.open(path, os.O_RDONLY))
+            for start in range(0, os.fstat(opened[-1]).st_size, PIECE):
+                _announce(opened[-1], start)
+                waiting.append((opened[-1], start))
+                if len(waiting) > AHEAD:
+                    num_bytes += _read(waiting, opened, buffer)
+        while waiting:
+            num_bytes += _read(waiting, opened, buffer)
+    finally:
+        for fd in opened:
+            os.close(fd)
+    return num_bytes
+
+
+def _announce(fd: int, start: int) -> None:
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, start, PIECE, os.POSIX_FADV_WILLNEED)
+
+
+def _read(waiting: deque[tuple[int, int]], opened: deque[int], buffer: bytearray) -> int:
+    """Read the next piece, after closing the files before it."""
+    fd, start = waiting.popleft()
+    while opened[0] != fd:
+        os.close(opened.popleft())
+    return os.preadv(fd, [buffer], start)

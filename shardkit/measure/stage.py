@@ -152,6 +152,15 @@ def refuse_little_space(folder: Path, needed: int) -> None:
         )
 
 
+def copy_files(files: Sequence[Path], folder: Path) -> list[Path]:
+    """Copy files, of names of their own, into a new folder. Raises DestinationError for too little
+    space, StorageError where the system refuses."""
+    refuse_little_space(folder.parent, sum(path.stat().st_size for path in files))
+    with os_errors(f"copying to {show_path(folder)}"):
+        folder.mkdir()
+        return [Path(shutil.copyfile(path, folder / path.name)) for path in files]
+
+
 def _available_memory() -> int:
     text = Path("/proc/meminfo").read_text()
     found = re.search(r"^MemAvailable: +(\d+) kB$", text, re.MULTILINE)

@@ -48,6 +48,11 @@ class Target(Protocol):
         """Samples ``rows``, (N,) int64, as rows 0 to N - 1. Nothing of them is in memory yet, nor
         is a file kept open when the source is gone."""
 
+    @property
+    def sample_bytes(self) -> int | None:
+        """Of each sample as it is stored, where its values, as they are read, do not say."""
+        return None
+
     def keys(self, rows: Positions) -> list[str] | None:
         """Of these rows; None where samples have no keys."""
 
@@ -115,7 +120,7 @@ class PackedTarget(Target):
         shards = (name for shard in split.shards for name in shard.file_bytes)
         return [place.folder / name for name in (INDEX_NAME, *split.files, *shards)]
 
-    def copied(self, rows: Positions, folder: Path, where: str) -> Target:
+    def copied(self, rows: Positions, folder: Path, where: str) -> PackedTarget:
         """The whole dataset."""
         there = copy.copy(self)
         stage(self.path, folder, progress=False)
