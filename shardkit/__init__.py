@@ -32,6 +32,7 @@ _HOME = {
     "CudaPrefetcher": "shardkit.loading.prefetch",
     "normalize": "shardkit.loading.normalize",
     "bench": "shardkit.measure.bench",
+    "stage": "shardkit.measure.stage",
     "tune": "shardkit.measure.tune",
     "Tuning": "shardkit.measure.tune",
     "ShardkitError": "shardkit.errors",
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from shardkit.loading.normalize import normalize as normalize
     from shardkit.loading.prefetch import CudaPrefetcher as CudaPrefetcher
     from shardkit.measure.bench import bench as bench
+    from shardkit.measure.stage import stage as stage
     from shardkit.measure.tune import Tuning as Tuning
     from shardkit.measure.tune import tune as tune
     from shardkit.packing.convert import convert as convert

@@ -68,6 +68,7 @@ PUBLIC = [
     "CudaPrefetcher",
     "normalize",
     "bench",
+    "stage",
     "tune",
     "Tuning",
     "ShardkitError",
@@ -176,7 +177,17 @@ def imported(*args: object) -> set[str]:
 
 
 def test_help_is_light() -> None:
-    for args in ([], ["pack"], ["convert"], ["unpack"], ["verify"], ["info"], ["bench"], ["tune"]):
+    for args in (
+        [],
+        ["pack"],
+        ["convert"],
+        ["unpack"],
+        ["verify"],
+        ["info"],
+        ["bench"],
+        ["stage"],
+        ["tune"],
+    ):
         assert not imported(*args, "--help") & HEAVY
 
 

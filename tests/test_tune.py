@@ -263,7 +263,7 @@ def test_there_is_no_room(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -
     assert [text for text in found.left_out if "free in /dev/shm" in text] == [
         f"{num} processes, prefetch 2: its batches would take {size} B of the 125 B free in"
         " /dev/shm"
-        for num, size in ((2, 192), (3, 288))
+        for num, size in ((2, 128), (3, 192))
     ] + [
         f"1 process, prefetch {num}: its batches would take {size} B of the 125 B free in /dev/shm"
         for num, size in ((4, 160), (8, 288))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,14 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
 )
 @click.option("--batch-size", type=int, default=64, show_default=True)
 @click.option("--cold", is_flag=True, help="Drop files from the page cache before each case.")
-@click.option("--rounds", type=int, default=11, show_default=True, help="In each, all in turn.")
+@click.option("--rounds", type=int, default=12, show_default=True, help="In each, all in turn.")
+@click.option("--raw", type=click.Path(), help="A plain folder, measured before the targets.")
+@click.option(
+    "--formats",
+    metavar="all|NAMES",
+    help="Pack a sample of the one TARGET, a folder, into each of these, and measure them, too.",
+)
+@click.option("--also", type=click.Path(), metavar="FOLDER", help="Measure a copy there, too.")
 @click.option("--limit", type=int, metavar="N", help="Measure N samples only, drawn by --seed.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the report; - is stdout.")
@@ -52,8 +61,9 @@ def bench(targets: tuple[str, ...], json_file: str | None, **options: Any) -> No
     """
     from shardkit.measure.bench import bench as run
 
-    with interrupted("nothing was written"):
-        report = run(*targets, **options)
+    with interrupted("temporary files are removed"):
+        report = run(*targets, say=lambda line: click.echo(line, err=True), **options)
+    report["command"] = shlex.join(["shardkit", *sys.argv[1:]])
     text = json.dumps(report, indent=1)
     if json_file == "-":
         click.echo(text)

@@ -1,46 +1,77 @@
-"""The report of a bench: plain values, and what they say in words."""
+"""The report of a bench, as plain values."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from shardkit.measure.bench_options import BenchOptions
+from shardkit.measure.bench_words import label
+from shardkit.measure.device import is_in_memory
+from shardkit.measure.limits import Limits
 from shardkit.measure.loading import Loading
-from shardkit.measure.machine import machine
+from shardkit.measure.machine import commit, machine
+from shardkit.measure.pagecache import Cache
 from shardkit.measure.same import Samples
 from shardkit.measure.target import Target
-from shardkit.measure.timing import Case, Measurement, Result
+from shardkit.measure.timing import Measurement, Result
 from shardkit.measure.verdict import spread, verdict
+from shardkit.storage import format_bytes
 
 VERSION = 1
 
+BINS = 40
+"""Of the histogram of batches."""
 
-def make_report(
-    targets: Sequence[Target],
-    cases: Mapping[tuple[str, int], Loading],
-    limits: Mapping[str, Case],
-    result: Result,
-    samples: Samples,
-    options: Any,
-) -> dict[str, Any]:
-    first = targets[0].name
+MOST_WARM = 0.01
+LEAST_COLD = 0.9
+"""Shares of the samples' bytes that may come from the device for warm, and must for cold. Cold less
+than 1, since what one sample shares a page with may have been measured before it."""
+
+
+NOT_COLD = {
+    "unknown": "some stayed in the page cache, or did not come from the device: mapped by"
+    " another process, another user's, or on a file system that cannot tell",
+    "warm": "in memory, whatever is dropped",
+}
+
+
+@dataclass(frozen=True)
+class BenchRun:
+    """All that was measured."""
+
+    targets: list[Target]
+    cases: dict[str, Loading]
+    limits: Limits
+    result: Result
+    samples: Samples
+    options: BenchOptions
+
+
+def make_report(run: BenchRun) -> dict[str, Any]:
+    rows = [_row(run, name) for name in run.cases]
     return {
         "version": VERSION,
         "machine": machine(),
-        "commit": None,
+        "commit": commit(),
         "command": "",
-        "options": asdict(options),
-        "checked": f"{len(targets)} targets returned the same {len(samples.sizes):,} samples",
-        "limits": [_limit(name, result[name]) for name in limits],
-        "rows": [
-            _row(case, result[f"{name}/{workers}"], result, f"{first}/{workers}", options, limits)
-            for (name, workers), case in cases.items()
-        ],
+        "options": asdict(run.options),
+        "checked": _checked(run),
+        "limits": [_limit(name, run.result[name]) for name in run.limits.cases],
+        "rows": rows,
+        "notes": _notes(run, rows),
     }
+
+
+def _checked(run: BenchRun) -> str:
+    num, sizes = len(run.targets), run.samples.sizes
+    what = f"{len(sizes):,} samples of {', '.join(run.samples.fields)}"
+    size = format_bytes(int(sizes.sum()))
+    return f"{num} targets returned the same {what}, {size}" if num > 1 else f"{what}, {size}"
 
 
 def _limit(name: str, measured: Measurement) -> dict[str, Any]:
@@ -51,62 +82,96 @@ def _limit(name: str, measured: Measurement) -> dict[str, Any]:
     }
 
 
-def _row(
-    case: Loading,
-    own: Measurement,
-    result: Result,
-    reference: str,
-    options: Any,
-    limits: Mapping[str, Case],
-) -> dict[str, Any]:
-    target = case.target
-    rates = own.rates("samples")
-    is_reference = own.name == reference
-    ratios = spread([a / b for a, b in zip(rates, result[reference].rates("samples"), strict=True)])
+def _row(run: BenchRun, name: str) -> dict[str, Any]:
+    case, own, options = run.cases[name], run.result[name], run.options
     rounds = case.rounds[-len(own.works) :]
-    limit = next(iter(limits), None)
+    device_bytes = _median([one.device_bytes for one in rounds])
     return {
-        "target": target.name,
-        "format": target.format,
-        "path": str(target.path),
-        "where": target.where,
+        "target": case.target.name,
+        "format": case.target.format,
+        "path": str(case.target.path),
+        "where": case.target.where,
         "read": options.read,
         "workers": case.workers,
         "worker_type": options.worker_type,
         "batch_size": options.batch_size,
-        "cache": own.cache,
+        "cache": _cache(case, own, device_bytes),
         "rounds": len(own.works),
         "samples": own.works[0].samples,
-        "samples_per_s": spread(rates).to_json(),
+        "samples_per_s": spread(own.rates("samples")).to_json(),
         "bytes_per_s": spread(own.rates("bytes")).to_json(),
-        "ratio": None if is_reference else ratios.to_json(),
-        "verdict": "reference" if is_reference else verdict(ratios),
-        "limit": limit,
-        "of_limit": limit and result.ratio(own.name, limit),
+        **_compared(run, name),
+        **_limited(run, name),
         **batch_times(np.concatenate([one.batch_s for one in rounds])),
         "seconds": {
-            name: statistics.median(one.seconds[i] for one in rounds)
-            for i, name in enumerate(("read", "transform", "collate", "wait"))
+            part: statistics.median(one.seconds[i] for one in rounds)
+            for i, part in enumerate(("read", "transform", "collate", "wait"))
         },
-        "device_bytes": _device_bytes([one.device_bytes for one in rounds]),
-        "dataset_bytes": 0,
+        "device_bytes": device_bytes,
+        "dataset_bytes": case.dataset_bytes,
     }
 
 
-def _device_bytes(read: Sequence[int | None]) -> int | None:
+def _compared(run: BenchRun, name: str) -> dict[str, Any]:
+    """With the first target at the same number of workers, round by round."""
+    case = run.cases[name]
+    reference = next(n for n, c in run.cases.items() if c.workers == case.workers)
+    if name == reference:
+        return {"ratio": None, "verdict": "reference"}
+    rates = (run.result[one].rates("samples") for one in (name, reference))
+    ratio = spread([own / theirs for own, theirs in zip(*rates, strict=True)])
+    return {"ratio": ratio.to_json(), "verdict": verdict(ratio)}
+
+
+def _limited(run: BenchRun, name: str) -> dict[str, Any]:
+    """The limit that lies nearest, and the share of it that is reached."""
+    case = run.cases[name]
+    shares = {
+        limit: run.result.ratio(name, limit) for limit in run.limits.of(case.target, case.workers)
+    }
+    nearest = max(shares, key=lambda limit: shares[limit], default=None)
+    return {"limit": nearest, "of_limit": None if nearest is None else shares[nearest]}
+
+
+def _cache(case: Loading, own: Measurement, device_bytes: int | None) -> Cache:
+    """Cold only if the page cache says so, and the device's counter, where there is one."""
+    if is_in_memory(case.target.path):
+        return "warm"
+    if own.cache == "cold":
+        expected = min(case.sample_bytes, case.dataset_bytes)
+        is_read = device_bytes is None or device_bytes >= LEAST_COLD * expected
+        return "cold" if is_read else "unknown"
+    if case.is_cold or device_bytes is None:
+        return "unknown"
+    return "warm" if device_bytes <= MOST_WARM * own.works[0].bytes else "unknown"
+
+
+def _median(read: Sequence[int | None]) -> int | None:
     known = [num for num in read if num is not None]
     return int(statistics.median(known)) if known else None
 
 
-BINS = 40
-
-
 def batch_times(seconds: Any) -> dict[str, Any]:
-    """Percentiles and a histogram of how long batches took, in ms."""
+    """Percentiles and a histogram of how long batches took, in ms; its last bin has all above."""
     ms = np.asarray(seconds) * 1e3
     p5, p50, p95, p99 = np.percentile(ms, [5, 50, 95, 99]).tolist()
-    counts, edges = np.histogram(ms, bins=BINS, range=(0.0, max(p99 * 1.25, 1e-3)))
+    top = max(p99 * 1.25, 1e-3)
+    counts, edges = np.histogram(np.minimum(ms, top), bins=BINS, range=(0.0, top))
     return {
         "batch_ms": {"p5": p5, "p50": p50, "p95": p95, "p99": p99, "max": float(ms.max())},
         "batch_histogram": {"edges_ms": edges.tolist(), "counts": counts.tolist()},
     }
+
+
+def _notes(run: BenchRun, rows: Sequence[dict[str, Any]]) -> list[str]:
+    if not run.options.cold:
+        return []
+    notes = [
+        "cold: files were written out and dropped from the page cache (posix_fadvise) before each"
+        " case; what a drive or a virtual machine's host caches was left"
+    ]
+    for state, why in NOT_COLD.items():
+        names = ", ".join(dict.fromkeys(label(row) for row in rows if row["cache"] == state))
+        if names:
+            notes.append(f"not cold: {names}: {why}")
+    return notes

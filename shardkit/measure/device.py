@@ -63,10 +63,10 @@ def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
     return found
 
 
-def filesystem(path: Path) -> str:
-    """The type of the file system that holds a path, ``""`` where the platform does not tell."""
+def is_in_memory(path: Path) -> bool:
+    """Whether files there are nowhere but in memory, so that none is ever cold."""
     mount = _mount(path)
-    return "" if mount is None else mount.kind
+    return mount is not None and mount.kind in IN_MEMORY
 
 
 def _mount(path: Path) -> Mount | None:

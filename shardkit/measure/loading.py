@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import dataclass
-from math import ceil
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from shardkit.loading.loader import Loader
-from shardkit.measure.device import Counter, counter
+from shardkit.measure.bench_options import BenchOptions
+from shardkit.measure.device import counter
+from shardkit.measure.pace import LEAST_S, Pace
 from shardkit.measure.pagecache import Cache, cache_state, evict
 from shardkit.measure.target import Chosen, Target
 from shardkit.measure.timing import Work
 from shardkit.measure.work import transform_of
+from shardkit.reading.batches import Last
 from shardkit.reading.permute import Positions
 from shardkit.reading.source import Source
 from shardkit.storage import os_errors
-
-LEAST_S = 0.3
-"""Warm, the samples are read again and again until a case takes about so long."""
-
-LEAST_BATCHES = 6
-"""Of each worker, so that little of a case is its first and last batch."""
 
 
 @dataclass(frozen=True)
@@ -41,90 +37,117 @@ class Round:
 
     batch_s: np.ndarray[Any, np.dtype[np.float64]]
     seconds: tuple[float, float, float, float]
-    device_bytes: int | None
+    device_bytes: int | None = None
 
 
 class Loading:
-    """A case. Each call is one pass through a Loader; the first call finds out how long to make
-    those that follow.
+    """A case. Each call is one pass through a Loader.
 
     Attributes:
-        rounds: one a call.
+        rounds: one a call. is_cold: whether files are dropped from the page cache before.
     """
 
     def __init__(
-        self, target: Target, rows: Positions, sizes: Positions, workers: int, options: Any
+        self,
+        target: Target,
+        rows: Positions,
+        sizes: Positions,
+        workers: int,
+        options: BenchOptions,
+        least_s: float = LEAST_S,
     ) -> None:
         self.target = target
         self.workers = workers
         self.rounds: list[Round] = []
+        self.is_cold = options.cold
         self._rows = rows
         self._sizes = sizes
         self._options = options
-        self._files: list[Path] = target.files(rows) if options.cold else []
-        self._counter: Counter | None = counter(target.path)
-        # Opened once where it stays warm, as in a long epoch: a reader asks at first whether what
-        # it reads comes from the disk.
-        self._source: Source | None = None
-        self._num_batches = LEAST_BATCHES * max(workers, 1)
+        self._counter = counter(target.path)
+        self._kept: Source | None = None
+        self._pace = Pace(workers, least_s)
 
     def __call__(self) -> Work:
-        options = self._options
-        cache: Cache = "unknown"
-        order = np.arange(len(self._rows))
-        if options.cold:
-            cache = self._dropped()
-        else:
-            order = np.resize(order, self._num_batches * options.batch_size)
+        cache: Cache = self._drop() if self.is_cold else "unknown"
         before = self._counter() if self._counter else 0
-        work = self._pass(order, cache)
+        work = self._cold_pass() if self.is_cold else self._warm_pass()
         read = self._counter() - before if self._counter else None
-        batch_s, seconds = self._last
-        self.rounds.append(Round(batch_s, seconds, read))
-        self._grow(work)
+        self.rounds[-1] = replace(self.rounds[-1], device_bytes=read)
+        return replace(work, cache=cache)
+
+    @cached_property
+    def dataset_bytes(self) -> int:
+        """Of all files that are read from; of the samples alone, where some are left out."""
+        if len(self._rows) < len(self.target):
+            return int(self._sizes.sum())
+        return sum(path.stat().st_size for path in self.target.files(self._rows))
+
+    @property
+    def sample_bytes(self) -> int:
+        """Of the different samples that a round reads."""
+        return int(self._sizes.sum())
+
+    def _drop(self) -> Cache:
+        """Drop all files from the page cache; whether they have gone."""
+        gc.collect()  # a page that is still mapped cannot be dropped
+        with os_errors(f"dropping {self.target.name} from the page cache"):
+            return cache_state(evict(self.target.files(self._rows)))
+
+    def _cold_pass(self) -> Work:
+        """Every sample once, from files that are opened anew."""
+        order = np.arange(len(self._rows))
+        return self._pass(self.target.open(self._rows), order, "pad")
+
+    def _warm_pass(self) -> Work:
+        """Whole batches, the samples again and again.
+
+        From a source that is opened once, as in a long epoch: a reader looks in its first batches
+        whether it reads from a disk.
+        """
+        if self._kept is None:
+            self._kept = self.target.open(self._rows)
+        num = self._pace.num
+        order = np.resize(np.arange(len(self._rows)), num * self._options.batch_size)
+        work = self._pass(self._kept, order, "drop")
+        self._pace.took(work.seconds or 0.0)
         return work
 
-    def _dropped(self) -> Cache:
-        """Drop all files from the page cache; whether they have gone."""
-        self._source = None
-        gc.collect()  # a mapped page cannot be dropped
-        with os_errors(f"dropping {self.target.name} from the page cache"):
-            state = cache_state(evict(self._files))
-        return state if state == "cold" else "unknown"
+    def _pass(self, source: Source, order: Positions, last: Last) -> Work:
+        """One epoch of these samples, in an order that is the same for every target.
 
-    def _pass(self, order: Positions, cache: Cache) -> Work:
-        """Read the samples in this order, shuffled once more, the same for every target."""
-        if self._source is None:
-            self._source = self.target.open(self._rows)
+        Where processes are started, which a long epoch does not feel, the clock runs from the
+        first batch on, which does not count.
+        """
+        loader = self._loader(Chosen(source, order), last)
+        times = [time.perf_counter()]
+        for _ in loader:
+            times.append(time.perf_counter())
+        stats = loader.stats
+        spent = (stats.read_s, stats.transform_s, stats.collate_s, stats.wait_s)
+        skipped = 1 if self._starts_processes and len(times) > 2 else 0
+        share = 1 - skipped * self._options.batch_size / len(order)
+        self.rounds.append(Round(np.diff(times[skipped:]), spent))
+        return Work(
+            round(share * len(order)),
+            round(share * int(self._sizes[order].sum())),
+            times[-1] - times[skipped],
+        )
+
+    @property
+    def _starts_processes(self) -> bool:
+        return self.workers > 0 and self._options.worker_type == "process"
+
+    def _loader(self, source: Source, last: Last) -> Loader:
         options = self._options
-        loader = Loader(
-            Chosen(self._source, order),
+        return Loader(
+            source,
             options.batch_size,
             shuffle="full",
             seed=options.seed,
             transform=transform_of(options.read),
             workers=self.workers,
             worker_type=options.worker_type,
-            last="pad",
+            last=last,
             rank=0,
             world_size=1,
         )
-        times = [time.perf_counter()]
-        for _ in loader:
-            times.append(time.perf_counter())
-        stats = loader.stats
-        self._last = (
-            np.diff(times),
-            (stats.read_s, stats.transform_s, stats.collate_s, stats.wait_s),
-        )
-        num_bytes = int(self._sizes[order].sum())
-        return Work(len(order), num_bytes, times[-1] - times[0], cache)
-
-    def _grow(self, work: Work) -> None:
-        """After the first call: as many batches as take :data:`LEAST_S`."""
-        if len(self.rounds) > 1:
-            return
-        batch_s = (work.seconds or 0.0) / self._num_batches
-        steps = max(self.workers, 1)
-        wanted = max(LEAST_S / max(batch_s, 1e-6), LEAST_BATCHES * steps)
-        self._num_batches = ceil(wanted / steps) * steps

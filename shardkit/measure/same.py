@@ -68,7 +68,7 @@ def check_same(targets: Sequence[Target], rows: Sequence[Positions]) -> Samples:
         piece = np.arange(start, min(start + PIECE, len(sizes)))
         first = _columns(sources[0].read(piece))
         fields = sorted(first)
-        sizes[piece] = _sizes(first, len(piece))
+        sizes[piece] = targets[0].sample_bytes or _sizes(first, len(piece))
         for target, source in zip(targets[1:], sources[1:], strict=True):
             difference = find_difference(first, _columns(source.read(piece)))
             if difference is not None:

@@ -14,7 +14,7 @@ from shardkit.errors import DataError
 from shardkit.index import INDEX_NAME, WORK_NAME
 from shardkit.indexing.foreign import is_tar_source
 from shardkit.indexing.locate import locate
-from shardkit.packing.settle import dataset_files
+from shardkit.measure.stage import stage
 from shardkit.reading.dataset import Dataset
 from shardkit.reading.permute import Positions
 from shardkit.reading.source import Source
@@ -28,7 +28,7 @@ class Target(Protocol):
     """A place that samples are read from, in one way.
 
     Attributes:
-        name: in the table. format: ``lmdb``, ``folder`` ... path: as given.
+        name: of its own, but for copies. format: ``lmdb``, ``folder`` ... path: as given.
         where: the other medium that it was copied to, or None.
     """
 
@@ -37,11 +37,21 @@ class Target(Protocol):
     path: Path
     where: str | None
 
+    @property
+    def label(self) -> str:
+        """The name, and where the copy lies."""
+        return self.name if self.where is None else f"{self.name} on {self.where}"
+
     def __len__(self) -> int: ...
 
     def open(self, rows: Positions) -> Source:
         """Samples ``rows``, (N,) int64, as rows 0 to N - 1. Nothing of them is in memory yet, nor
         is a file kept open when the source is gone."""
+
+    @property
+    def sample_bytes(self) -> int | None:
+        """Of each sample as it is stored, where its values, as they are read, do not say."""
+        return None
 
     def keys(self, rows: Positions) -> list[str] | None:
         """Of these rows; None where samples have no keys."""
@@ -51,6 +61,9 @@ class Target(Protocol):
 
     def files(self, rows: Positions) -> list[Path]:
         """All files that these rows, and what is needed to find them, are read from."""
+
+    def copied(self, rows: Positions, folder: Path, where: str) -> Target:
+        """A copy of these rows, or of all, in an empty folder."""
 
 
 class Chosen:
@@ -77,22 +90,19 @@ class Chosen:
         return f"row {actual}" if where is None else str(where(actual))
 
 
-class PackedTarget:
+class PackedTarget(Target):
     """A dataset of ours in any format, or tars made by others."""
 
-    def __init__(self, path: Path, name: str = "", where: str | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.where = where
-        dataset = Dataset(path)
-        # A page that is mapped cannot be dropped from the cache: only this copy, which has not
-        # opened its files, is kept.
-        self._unopened = copy.copy(dataset)
-        self.format = dataset.info.container
-        self.name = name or self.format
-        self._length = len(dataset)
+        self.where: str | None = None
+        # A page that is mapped cannot be dropped from the cache: what is kept is a copy, which has
+        # not opened its files.
+        self._unopened = copy.copy(Dataset(path))
+        self.name = self.format = self._unopened.info.container
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._unopened)
 
     def open(self, rows: Positions) -> Source:
         return Chosen(copy.copy(self._unopened), rows)
@@ -106,17 +116,43 @@ class PackedTarget:
 
     def files(self, rows: Positions) -> list[Path]:
         place = locate(self.path)
-        names = [INDEX_NAME, *dataset_files(place.info)]
-        return [path for name in names if (path := place.folder / name).is_file()]
+        split = place.info.splits[self._unopened.split]
+        shards = (name for shard in split.shards for name in shard.file_bytes)
+        return [place.folder / name for name in (INDEX_NAME, *split.files, *shards)]
+
+    def copied(self, rows: Positions, folder: Path, where: str) -> PackedTarget:
+        """The whole dataset."""
+        there = copy.copy(self)
+        stage(self.path, folder, progress=False)
+        there.path, there.where = folder, where
+        there._unopened = copy.copy(Dataset(folder, self._unopened.split))
+        return there
 
 
 def _find(name: str, find: Any, key: str) -> int:
     try:
         return int(find(key))
     except KeyError as error:
-        raise DataError(
-            f"{name} has no sample {show_path(key)}, which is to be measured"
-        ) from error
+        raise missing(name, key) from error
+
+
+def missing(name: str, key: str) -> DataError:
+    """The error for a sample that a target lacks."""
+    return DataError(f"{name} has no sample {show_path(key)}, which is to be measured")
+
+
+def name_apart(targets: Sequence[Target]) -> None:
+    """Give each a name of its own: the format, or where several have one, what the paths end in,
+    or the whole paths."""
+    for labels in (
+        [target.path.resolve().name for target in targets],
+        [str(target.path) for target in targets],
+        [f"{target.path} ({number})" for number, target in enumerate(targets, 1)],
+    ):
+        names = [target.name for target in targets]
+        for target, label in zip(targets, labels, strict=True):
+            if names.count(target.name) > 1:
+                target.name = show_path(label)
 
 
 def is_packed(path: Path) -> bool:

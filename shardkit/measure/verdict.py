@@ -1,7 +1,8 @@
 """What paired ratios say: an interval for their median, and a verdict in one word. Pure.
 
 The interval is the one of the sign test: between two of the sorted values, so that it holds
-whatever the distribution, and one wild round on either side does not move it from 9 rounds on.
+whatever the distribution, and a wild round on either side does not move it from 9 rounds on, nor
+do two from 12.
 Source: Conover, "Practical Nonparametric Statistics", section 3.2, intervals for quantiles.
 """
 
