@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,11 +27,15 @@ if TYPE_CHECKING:
     " training, or sequences of tokens.  [default: what the dataset is for]",
 )
 @click.option("--split", help="Which, if there are several.  [default: train]")
-@click.option("--batch-size", type=int, help="[default: 64, or the script's]")
+@click.option("--batch-size", type=int, help="Samples a batch.  [default: 64, or the script's]")
 @click.option("--size", type=int, default=224, show_default=True, help="Of a crop, in pixels.")
 @click.option("--seq-len", type=int, default=2048, show_default=True, help="Tokens of a sequence.")
 @click.option(
-    "--shuffle", type=click.Choice(["full", "block", "none"]), default="full", show_default=True
+    "--shuffle",
+    type=click.Choice(["full", "block", "none"]),
+    default="full",
+    show_default=True,
+    help="Order of the samples; of block order the windows are tuned, too.",
 )
 @click.option("--step-ms", type=float, help="Is it fast enough for a step of so many ms?")
 @click.option(
@@ -61,7 +67,7 @@ def tune(dataset: str, as_json: bool, no_save: bool, **options: Any) -> None:
         raise UsageError("give either --step-ms or --headroom, which measures it")
     what = reading(dataset, options["read"], options["split"], options["size"], options["seq_len"])
     batch_size, step_ms, room = options["batch_size"], options["step_ms"], None
-    with interrupted("nothing was kept"):
+    with interrupted("nothing was kept"), _cleared():
         if options["headroom"] is not None:
             room = headroom(options["headroom"], options["seconds"] / 2, tell=_tell)
             step_ms = room.free_ms
@@ -77,7 +83,6 @@ def tune(dataset: str, as_json: bool, no_save: bool, **options: Any) -> None:
             shuffle=None if options["shuffle"] == "none" else options["shuffle"],
             **what.options,
         )
-    _tell("")
     if as_json:
         echo_json({**vars(found), "headroom": room})
         return
@@ -97,12 +102,20 @@ def _tell(words: str) -> None:
         click.echo(f"\r\033[K{words and f'trying {words}'}", nl=False, err=True)
 
 
+@contextmanager
+def _cleared() -> Iterator[None]:
+    try:
+        yield
+    finally:
+        _tell("")
+
+
 def _echo_trials(dataset: str, found: Tuning) -> None:
-    where = {"warm": "from memory", "cold": "from the disk"}[found.cache]
+    places = {"warm": "memory", "cold": "the disk", "unknown": "memory and the disk"}
     cores = count(found.machine["cores"], "core")
     click.echo(
-        f"{show_path(dataset)}: batches of {found.batch_size}, read {where},"
-        f" on {found.machine['cpu']}, {cores}"
+        f"{show_path(dataset)}: batches of {found.batch_size}, read from {places[found.cache]},"
+        f" on {found.machine['cpus']} of {cores}, {found.machine['cpu']}"
     )
     rows = [("tried", "samples/s", "low", "high", "rounds"), *map(_cells, found.trials)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -54,7 +54,10 @@ class Tuning:
             installed. window_blocks: of ``shuffle="block"``, else None.
         samples_per_s: with these settings. line: of Python, to paste.
         trials: everything that was tried, the fastest first. left_out: what was not, and why.
-        cache: whether the data came from memory, ``warm``, or from the disk, ``cold``.
+        cache: whether the data came from memory, ``warm``, from the disk, ``cold``, or from both,
+            ``unknown``.
+        machine: see :func:`shardkit.measure.machine.machine`, and ``cpus``, the cores that may be
+            used by each process that feeds here.
         step: that was asked about.
         saved: the file that ``workers="auto"`` reads; None if there is none, and ``notes`` says
             why.
@@ -140,6 +143,8 @@ def _tuning(
     settings = replace(best.settings, why="tuned on this machine")
     rates = tuner.rates[best]
     notes = _notes(best, rates, 1e3 * work.batch_size / median(rates), step)
+    if work.is_cold and tuner.caches != {"cold"}:
+        notes.append("not all files could be dropped from memory: some of it was read from there")
     return Tuning(
         settings=settings,
         samples_per_s=median(rates),
@@ -147,8 +152,8 @@ def _tuning(
         line=python_line(work.batch_size, work.given(best)),
         trials=_trials(tuner.rates),
         left_out=[f"{name}: {reason}" for name, reason in tuner.left_out.items()],
-        cache="cold" if work.is_cold else "warm",
-        machine=machine(),
+        cache=tuner.caches.pop() if len(tuner.caches) == 1 else "unknown",
+        machine={**machine(), "cpus": tuner.cpus},
         backend=best.backend,
         window_blocks=best.window_blocks,
         step=step,

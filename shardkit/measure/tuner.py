@@ -11,6 +11,7 @@ from shardkit.errors import StorageError, UsageError
 from shardkit.loading.allowance import Allowance
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
+from shardkit.measure.pagecache import Cache
 from shardkit.measure.step import loops_per_s
 from shardkit.measure.timing import Work, interleave
 from shardkit.measure.tune_search import NEAR, NEAR_A_STEP, Race
@@ -28,7 +29,7 @@ class Tuner:
 
     Attributes:
         rates: samples a second of each round of each candidate that was timed. left_out: what
-            was not, and why.
+            was not, and why. caches: states of the page cache that were met.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Tuner:
         self._started = self._ends = time.perf_counter()
         self.rates: dict[Candidate, list[float]] = {}
         self.left_out: dict[str, str] = {}
+        self.caches: set[Cache] = set()
 
     def run(self) -> Candidate:
         """What decodes first, since it changes the work; then workers; then how far ahead.
@@ -63,11 +65,10 @@ class Tuner:
         base = Candidate(Settings(0))
         self._batch = self._work.first_batch(base)
         types = self._types(base)
-        cpus = max(1, self._found.cpus // self._ranks)
-        best = self._begin(base, types, cpus)
+        best = self._begin(base, types)
         self._work.timed(best, 2 * self._slice_s)  # warms up what is read, and the processor
         best = self._best([replace(best, backend=name) for name in self._work.backends], 0.2)
-        best = self._best(spread(best, types, cpus), 0.7)
+        best = self._best(spread(best, types, self.cpus), 0.7)
         counts = {one.settings.workers for one in self.rates}
         nearby = between(best.settings.workers, counts)
         best = self._best([best, *(best.using(workers=num) for num in nearby)], 0.8)
@@ -75,6 +76,11 @@ class Tuner:
             depths = {best.settings.prefetch, *PREFETCHES}
             best = self._best([best.using(prefetch=num) for num in sorted(depths)], 0.9)
         return self._best([replace(best, window_blocks=num) for num in self._work.windows], 1.0)
+
+    @property
+    def cpus(self) -> int:
+        """Cores for one of the processes that feed on this machine."""
+        return max(1, self._found.cpus // self._ranks)
 
     def _types(self, base: Candidate) -> list[WorkerType]:
         """Kinds of workers that this dataset and transform can be given to."""
@@ -89,9 +95,9 @@ class Tuner:
                 types.append(kind)
         return types
 
-    def _begin(self, base: Candidate, types: Sequence[WorkerType], cpus: int) -> Candidate:
+    def _begin(self, base: Candidate, types: Sequence[WorkerType]) -> Candidate:
         """As many workers as cores, if there is room for them."""
-        wished = [base.using(workers=cpus, worker_type=kind) for kind in types]
+        wished = [base.using(workers=self.cpus, worker_type=kind) for kind in types]
         fit, _ = that_fit(wished, self._batch, self._found, self._ranks)
         return fit[0] if fit else base
 
@@ -115,6 +121,7 @@ class Tuner:
         for one in candidates:
             if str(one) not in self.left_out:
                 rates = result[str(one)].rates("samples")
+                self.caches.add(result[str(one)].cache)
                 self.rates.setdefault(one, []).extend(rates)
                 judged[one] = [self._judge(one, rate) for rate in rates]
         return judged
