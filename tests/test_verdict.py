@@ -80,11 +80,11 @@ def test_words(found: Spread, word: str) -> None:
     assert verdict(found) == word
 
 
-def test_two_wild_rounds_change_nothing() -> None:
+def test_five_wild_rounds_change_nothing() -> None:
     steady = [1.30 + i / 1000 for i in range(ROUNDS)]
-    for wild in ([0.01, 0.02], [0.01, 100.0], [100.0, 200.0]):
-        assert verdict(spread([*steady[2:], *wild])) == "faster"
-        assert verdict(spread([*([1.0] * (ROUNDS - 2)), *wild])) == "no difference"
+    for wild in ([0.01] * 5, [100.0] * 5, [0.01] * 2 + [100.0] * 3):
+        assert verdict(spread([*steady[5:], *wild])) == "faster"
+        assert verdict(spread([*([1.0] * (ROUNDS - 5)), *wild])) == "no difference"
 
 
 # --- on noisy machines --------------------------------------------------------------------
@@ -105,12 +105,12 @@ def test_two_copies_of_one_thing_do_not_differ(noise: float) -> None:
     """The interval alone would find a difference in 3.9 % of runs, however small."""
     rng = np.random.default_rng(1)
     same = noisy(rng, noise) / noisy(rng, noise)
-    assert share(same, "faster", "slower") < (0.02 if noise <= 0.05 else 0.04)
+    assert share(same, "faster", "slower") < (0.02 if noise <= 0.05 else 0.05)
     inside = np.mean([(s := spread(run.tolist())).low <= 1 <= s.high for run in same])
     assert inside > 0.95
 
 
-@pytest.mark.parametrize(("noise", "found"), [(0.01, 0.93), (0.05, 0.93), (0.1, 0.88)])
+@pytest.mark.parametrize(("noise", "found"), [(0.01, 0.99), (0.05, 0.99), (0.1, 0.98), (0.2, 0.7)])
 def test_what_is_slower_by_1_3_is_found(noise: float, found: float) -> None:
     """Though every twelfth time is of a machine that somebody else uses."""
     rng = np.random.default_rng(2)
@@ -120,6 +120,6 @@ def test_what_is_slower_by_1_3_is_found(noise: float, found: float) -> None:
 def test_fewer_rounds_find_less() -> None:
     rng = np.random.default_rng(3)
     runs = noisy(rng, 0.1) / (1.3 * noisy(rng, 0.1))
-    found = [share(runs[:, :rounds], "slower") for rounds in (5, 6, 9, 12)]
+    found = [share(runs[:, :rounds], "slower") for rounds in (5, 6, 9, 12, 20)]
     assert found[0] == 0
     assert all(a < b for a, b in pairwise(found))

@@ -42,7 +42,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
 )
 @click.option("--batch-size", type=int, default=64, show_default=True)
 @click.option("--cold", is_flag=True, help="Drop files from the page cache before each case.")
-@click.option("--rounds", type=int, default=12, show_default=True, help="In each, all in turn.")
+@click.option("--rounds", type=int, help="In each, all in turn.  [default: 20, or 12 cold]")
 @click.option("--raw", type=click.Path(), help="A plain folder, measured before the targets.")
 @click.option(
     "--formats",

@@ -30,6 +30,9 @@ PASS_S = 1.0
 """Warm, at most so many seconds of different samples of the slowest target are read: what is
 enough to know a rate, of a dataset that may not fit into memory."""
 
+WARM_UP = 2
+"""Rounds before those that count: in the first, cases find out how long to make the second."""
+
 PROBED = 256
 """Samples read of each target to see how fast it is."""
 
@@ -136,5 +139,5 @@ def _measure(
     }
     limits = Limits(targets, rows, samples.sizes, options)
     say(f"measuring {len(cases)} cases in {options.rounds} rounds")
-    result = interleave(limits.cases | dict(cases), options.rounds, warmup=1)
+    result = interleave(limits.cases | dict(cases), options.rounds or 1, warmup=WARM_UP)
     return make_report(BenchRun([*targets], cases, limits, result, samples, options))

@@ -59,7 +59,7 @@ def make_report(run: BenchRun) -> dict[str, Any]:
         "machine": machine(),
         "commit": commit(),
         "command": "",
-        "options": asdict(run.options),
+        "options": {**asdict(run.options), "workers": list(run.options.workers)},
         "checked": _checked(run),
         "limits": [_limit(name, run.result[name]) for name in run.limits.cases],
         "rows": rows,
@@ -97,7 +97,7 @@ def _row(run: BenchRun, name: str) -> dict[str, Any]:
         "batch_size": options.batch_size,
         "cache": _cache(case, own, device_bytes),
         "rounds": len(own.works),
-        "samples": own.works[0].samples,
+        "samples": round(statistics.median(work.samples for work in own.works)),
         "samples_per_s": spread(own.rates("samples")).to_json(),
         "bytes_per_s": spread(own.rates("bytes")).to_json(),
         **_compared(run, name),
@@ -143,7 +143,9 @@ def _cache(case: Loading, own: Measurement, device_bytes: int | None) -> Cache:
         return "cold" if is_read else "unknown"
     if case.is_cold or device_bytes is None:
         return "unknown"
-    return "warm" if device_bytes <= MOST_WARM * own.works[0].bytes else "unknown"
+    return (
+        "warm" if device_bytes <= MOST_WARM * min(work.bytes for work in own.works) else "unknown"
+    )
 
 
 def _median(read: Sequence[int | None]) -> int | None:

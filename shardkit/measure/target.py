@@ -138,7 +138,7 @@ def _find(name: str, find: Any, key: str) -> int:
 
 def missing(name: str, key: str) -> DataError:
     """The error for a sample that a target lacks."""
-    return DataError(f"{name} has no sample {show_path(key)}, which is to be measured")
+    return DataError(f"{name} has no sample {key!r}, which is to be measured")
 
 
 def name_apart(targets: Sequence[Target]) -> None:
