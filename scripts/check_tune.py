@@ -72,7 +72,7 @@ def tokens(bench: Bench) -> list[Row]:
 def check(bench: Bench, source: Source, options: dict[str, Any]) -> list[Row]:
     """Tune, time the grid, and time the choice and the grid's best in turn."""
     work = Workload(source, 8 if bench.is_quick else BATCH, {"shuffle": "full", **options})
-    seconds, trial_s, grid_rounds = (1.0, 0.01, 1) if bench.is_quick else (TUNE_S, TRIAL_S, 3)
+    seconds, trial_s, grid_rounds = (1.0, 0.01, 1) if bench.is_quick else (TUNE_S, TRIAL_S, 2)
     found = tune(source, work.batch_size, seconds=seconds, save=False, **work.options)
     chosen = Candidate(found.settings, found.backend, found.window_blocks)
     best = best_of_grid(work, trial_s, grid_rounds)
