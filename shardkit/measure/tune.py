@@ -142,7 +142,14 @@ def _tuning(
     """In words; the settings are kept if it is known what they are about."""
     settings = replace(best.settings, why="tuned on this machine")
     rates = tuner.rates[best]
-    notes = _notes(best, rates, 1e3 * work.batch_size / median(rates), step)
+    notes = []
+    if tuner.is_short and len(rates) < ENOUGH_ROUNDS:
+        notes.append(f"the choice had {len(rates)} rounds only: more seconds would make it surer")
+    if step is None and not best.settings.workers:
+        notes.append(
+            f"the loop itself loads, {1e3 * work.batch_size / median(rates):.2g} ms a batch: give"
+            " the step's time, too, if its loading should be hidden behind a GPU's work"
+        )
     if work.is_cold and tuner.caches != {"cold"}:
         notes.append("not all files could be dropped from memory: some of it was read from there")
     return Tuning(
@@ -180,18 +187,6 @@ def _trials(rates: Mapping[Candidate, Sequence[float]]) -> list[Trial]:
         for one, found in rates.items()
     ]
     return sorted(trials, key=lambda trial: trial.samples_per_s, reverse=True)
-
-
-def _notes(best: Candidate, rates: Sequence[float], load_ms: float, step: Step | None) -> list[str]:
-    notes = []
-    if len(rates) < ENOUGH_ROUNDS:
-        notes.append(f"the choice had {len(rates)} rounds only: more seconds would make it surer")
-    if step is None and not best.settings.workers:
-        notes.append(
-            f"the loop itself loads, {load_ms:.2g} ms a batch: give the step's time, too, if its"
-            " loading should be hidden behind a GPU's work"
-        )
-    return notes
 
 
 def _saved(about: dict[str, Any], settings: Settings, rate: float, notes: list[str]) -> str | None:

@@ -30,6 +30,7 @@ class Tuner:
     Attributes:
         rates: samples a second of each round of each candidate that was timed. left_out: what
             was not, and why. caches: states of the page cache that were met.
+            is_short: whether a race was ended by its time.
     """
 
     def __init__(
@@ -49,11 +50,12 @@ class Tuner:
         self._tell = tell
         self._slice_s = max(SHORTEST_TRIAL_S, seconds / TRIALS)
         near = NEAR_A_STEP if step_s else NEAR
-        self._race = Race(self._time, near, is_over=lambda: time.perf_counter() > self._ends)
+        self._race = Race(self._time, near, is_over=self._is_over)
         self._started = self._ends = time.perf_counter()
         self.rates: dict[Candidate, list[float]] = {}
         self.left_out: dict[str, str] = {}
         self.caches: set[Cache] = set()
+        self.is_short = False
 
     def run(self) -> Candidate:
         """What decodes first, since it changes the work; then workers; then how far ahead.
@@ -76,6 +78,12 @@ class Tuner:
             depths = {best.settings.prefetch, *PREFETCHES}
             best = self._best([best.using(prefetch=num) for num in sorted(depths)], 0.9)
         return self._best([replace(best, window_blocks=num) for num in self._work.windows], 1.0)
+
+    def _is_over(self) -> bool:
+        """Asked only while there is more to time."""
+        is_over = time.perf_counter() > self._ends
+        self.is_short |= is_over
+        return is_over
 
     @property
     def cpus(self) -> int:
