@@ -18,7 +18,7 @@ class Pictures(StreamingDataset):
 
     def __getitem__(self, index: Any) -> tuple[Any, int]:
         file, label = super().__getitem__(index)
-        return (random_crop(file) if self.work == "crop" else file), label
+        return (random_crop(file) if self.work == "crop" else bytes(file)), label
 
 
 def sample(entry: tuple[str, int]) -> tuple[bytes, int]:

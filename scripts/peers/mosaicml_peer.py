@@ -1,15 +1,29 @@
-"""MosaicML Streaming: MDS shards of 64 MB, StreamingDataset from local disk, torch's DataLoader."""
+"""MosaicML Streaming: MDS shards of 64 MB, StreamingDataset on the local disk, torch's DataLoader."""
 
 from __future__ import annotations
 
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
 from pathlib import Path
 from typing import Any
 
 from crop import random_crop
 from serve import BATCH, WORKERS, Epoch, files_of, read, serve
-from streaming import MDSWriter, StreamingDataset
-from streaming.base.util import clean_stale_shared_memory
 from torch.utils.data import DataLoader
+
+try:
+    import torchvision  # noqa: F401
+except RuntimeError:
+    # One built for CUDA fails beside a torch that is not. Streaming imports two names of it, for
+    # classes that are not used here.
+    for module in ("", ".datasets", ".transforms", ".transforms.functional"):
+        name = "torchvision" + module
+        sys.modules[name] = module_from_spec(ModuleSpec(name, None))
+    sys.modules["torchvision.datasets"].__dict__["VisionDataset"] = object
+    sys.modules["torchvision.transforms.functional"].__dict__["to_tensor"] = None
+
+from streaming import MDSWriter, StreamingDataset
 
 
 class Pictures(StreamingDataset):
@@ -28,12 +42,9 @@ def prepare(folder: Path, store: Path, work: str) -> None:
 
 
 def load(folder: Path, store: Path, work: str) -> Epoch:
-    clean_stale_shared_memory()
     dataset = Pictures(local=str(store / "mds"), shuffle=True, batch_size=BATCH)
     dataset.work = work
-    loader = DataLoader(
-        dataset, batch_size=BATCH, num_workers=WORKERS, persistent_workers=True
-    )
+    loader = DataLoader(dataset, BATCH, num_workers=WORKERS, persistent_workers=True)
     return loader.__iter__
 
 
