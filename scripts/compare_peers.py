@@ -4,7 +4,7 @@ that its documentation recommends, in an environment of its own that is made her
     python scripts/compare_peers.py --jpegs my-pictures
     python scripts/compare_peers.py --jpegs my-pictures --only shardkit dali --cold
 
-Two works, each a shuffled epoch in batches of 64 with 2 workers: ``crop`` (decode and random-resized
+Two works, each a shuffled epoch in batches of 64 with 2 workers: ``crop`` (decode, random-resized
 crop to 224, uint8) and ``raw`` (files and labels). Peers live on between their epochs, which run in
 turn. Before anything is timed, each is shown to return every label, and every file or crop.
 
@@ -80,7 +80,13 @@ def main() -> None:
     args.workdir.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(args.workdir / "stores", ignore_errors=True)
     corpus = large_corpus(args.workdir, replace(FULL, num_large=args.count), args.jpegs)
-    report: dict[str, Any] = {"machine": machine(), "files": args.count, "works": {}}
+    report: dict[str, Any] = {
+        "machine": machine(),
+        "files": args.count,
+        "rounds": args.rounds,
+        "is_cold": args.cold,
+        "works": {},
+    }
     print(describe(report["machine"]), flush=True)
     pythons, failed = find_pythons(args)
     settings = Race(corpus.folder.resolve(), args.workdir, args.rounds, args.cold, args.timeout)
@@ -91,7 +97,7 @@ def main() -> None:
     print(f"{args.count} files, {args.rounds} rounds in turn; rates are medians, ratios within a")
     print("round. How each was used:\n")
     for name in args.only:
-        print(f"- {name}: {PEERS[name].settings}")
+        print(f"- {name}: {PEERS[name].settings}{with_versions(name, report)}")
     if args.json:
         args.json.write_text(json.dumps(report, indent=1))
 
@@ -137,21 +143,26 @@ def rows_of(
     return rows
 
 
+def with_versions(name: str, report: Mapping[str, Any]) -> str:
+    """Of all that it uses, if it ran."""
+    rows = [row for rows in report["works"].values() for row in rows if row["peer"] == name]
+    found: Mapping[str, str] = next((row["versions"] for row in rows if "versions" in row), {})
+    return "".join(f"; {package} {version}" for package, version in found.items())
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """As Markdown, which reads well in a terminal, too."""
-    head = ("peer", "version", "images/s", "low to high", "of shardkit", "cache")
+    head = ("peer", "version", "images/s", "low to high", "of shardkit", "page cache")
     lines = [head, ("---", "---", "---:", "---:", "---:", "---"), *map(cells, rows)]
-    # A reason is longer than any number: it may stick out.
-    widths = [max(len(line[i]) for line in lines if line[1] or i == 0) for i in range(len(head))]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
     return "\n".join(
-        f"| {' | '.join(cell.ljust(w) for cell, w in zip(line, widths, strict=True))} |"
-        for line in lines
+        f"| {' | '.join(map(str.ljust, line, widths))} | {line[-1]} |" for line in lines
     )
 
 
 def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     if row["why_not"]:
-        return (row["peer"], "", row["why_not"].replace("|", "\\|"), "", "", "")
+        return (row["peer"], "-", "-", "-", "-", row["why_not"].replace("|", "\\|"))
     rate, (version, *_) = row["samples_per_s"], row["versions"].values()
     return (
         row["peer"],
@@ -173,7 +184,9 @@ def parse_arguments() -> argparse.Namespace:
     add("--rounds", type=int, default=5, help="timed rounds, after an untimed one (%(default)s)")
     add("--cold", action="store_true", help="page cache dropped, and a new process, for each epoch")
     add("--here", action="store_true", help="run all peers in this Python; install nothing")
-    add("--timeout", type=float, default=600, help="seconds a peer may take to answer (%(default)g)")
+    add(
+        "--timeout", type=float, default=600, help="seconds a peer may take to answer (%(default)g)"
+    )
     add("--workdir", type=Path, default=Path("bench-peers"), help="(%(default)s)")
     add("--json", type=Path, help="write the rows to this file, too")
     return parser.parse_args()

@@ -1,6 +1,6 @@
 """FFCV: one file of its own; pictures as in its ImageNet recipe, but all of them JPEG.
 
-It writes every picture anew, 500 pixels at most and at quality 90. (The recipe keeps half of them as
+It writes every picture anew, 500 pixels at most, at quality 90. (The recipe keeps half of them as
 pixels, in a file some five times as large.) Raw files come as rows of one array, padded.
 """
 

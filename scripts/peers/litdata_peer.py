@@ -42,7 +42,8 @@ def load(folder: Path, store: Path, work: str) -> Epoch:
     loader = StreamingDataLoader(
         dataset, batch_size=BATCH, num_workers=WORKERS, persistent_workers=True
     )
-    return loader.__iter__
+    epoch: Epoch = loader.__iter__
+    return epoch
 
 
 if __name__ == "__main__":

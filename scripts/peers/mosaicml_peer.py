@@ -1,4 +1,4 @@
-"""MosaicML Streaming: MDS shards of 64 MB, StreamingDataset on the local disk, torch's DataLoader."""
+"""MosaicML Streaming: MDS shards of 64 MB on the local disk, torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def prepare(folder: Path, store: Path, work: str) -> None:
 def load(folder: Path, store: Path, work: str) -> Epoch:
     dataset = Pictures(local=str(store / "mds"), shuffle=True, batch_size=BATCH)
     dataset.work = work
-    loader = DataLoader(dataset, BATCH, num_workers=WORKERS, persistent_workers=True)
+    loader: DataLoader[Any] = DataLoader(
+        dataset, BATCH, num_workers=WORKERS, persistent_workers=True
+    )
     return loader.__iter__
 
 

@@ -6,7 +6,7 @@ A peer gives two functions:
     load(folder, store, work)       -> a function; each call reads one shuffled epoch, and yields
                                     batches: (images or files, labels)
 
-``work`` is ``"crop"`` (uint8 (B, 224, 224, 3)) or ``"raw"`` (B files, bytes-like). Needs numpy alone.
+``work`` is ``"crop"`` (uint8 (B, 224, 224, 3)) or ``"raw"`` (B files, bytes-like). Needs numpy.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ def load(folder: Path, store: Path, work: str) -> Epoch:
     loader = webdataset.WebLoader(
         dataset, batch_size=None, num_workers=WORKERS, persistent_workers=True
     )
-    return loader.__iter__
+    epoch: Epoch = loader.__iter__
+    return epoch
 
 
 serve(["webdataset", "torch", "pillow"], prepare, load)
