@@ -91,10 +91,6 @@ class PeerProcess:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def restart(self) -> None:
-        self.stop()
-        self.process = self._start()
-
     def stop(self) -> None:
         """End the peer and its workers, in any state."""
         for pipe in (self.process.stdin, self.process.stdout):

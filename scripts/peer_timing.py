@@ -48,8 +48,7 @@ class Ready:
         return self._read(cache_state(resident_fraction(self.files)), num_epochs)
 
     def cold_epoch(self) -> Work:
-        """In a new process: pages that the last one has mapped could not be dropped."""
-        self.process.restart()
+        """Loaded anew: pages that a loader has mapped could not be dropped."""
         self.process.ask("load")
         return self._read(cache_state(evict(self.files)))
 

@@ -11,6 +11,7 @@ A peer gives two functions:
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -48,6 +49,8 @@ def serve(packages: Sequence[str], prepare: Prepare, load: Load) -> None:
             case "prepare":
                 prepare(folder, store, work)
             case "load":
+                epoch = tuple  # what was loaded before goes first: its workers, maps and buffers
+                gc.collect()
                 epoch = load(folder, store, work)
                 answer = versions(packages)
             case "check":

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch  # noqa: F401  imported when it is first needed, else: by the first epoch
 from serve import BATCH, SIZE, WORKERS, Epoch, serve
 
 import shardkit
