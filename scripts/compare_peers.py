@@ -7,7 +7,7 @@ that its documentation recommends, in an environment of its own that is made her
 Two works, each a shuffled epoch in batches of 64 with 2 workers: ``crop`` (decode, random-resized
 crop to 224, uint8) and ``raw`` (files and labels). Peers live on between their epochs, which run in
 turn. Before anything is timed, each is shown to return every label, and every file or crop. Cold
-epochs begin with starting workers, and FFCV's with compiling (0.3 s), as any first epoch does.
+epochs begin with starting workers, and FFCV's with compiling (0.3 to 1 s), as a first does.
 
 The environments take 1 to 2 GB each, if torch comes without CUDA: where pip does not do so by
 itself, set PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
