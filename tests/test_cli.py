@@ -302,6 +302,7 @@ COMMANDS = {
     "unpack": shardkit.unpack,
     "verify": shardkit.verify,
     "info": shardkit.info,
+    "show": shardkit.show,
 }
 
 

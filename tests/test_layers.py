@@ -55,6 +55,7 @@ PUBLIC = [
     "unpack",
     "verify",
     "info",
+    "show",
     "open",
     "Dataset",
     "mix",
@@ -172,7 +173,7 @@ def imported(*args: object) -> set[str]:
 
 
 def test_help_is_light() -> None:
-    for args in ([], ["pack"], ["convert"], ["unpack"], ["verify"], ["info"]):
+    for args in ([], ["pack"], ["convert"], ["unpack"], ["verify"], ["info"], ["show"]):
         assert not imported(*args, "--help") & HEAVY
 
 
