@@ -339,4 +339,4 @@ def test_a_checkpoint_of_another_model_is_refused(
     with pytest.raises(SystemExit) as stopped:
         train(script, capsys, dataset, "--width", 16, "--checkpoint", path, "--resume")
     assert stopped.value.code == 2
-    assert "holds another model: use its --width" in capsys.readouterr().err
+    assert "holds another model: use the options it was made with" in capsys.readouterr().err
