@@ -79,7 +79,7 @@ def test_commands_and_code_run_in_order(folder: Path) -> None:
                 done = subprocess.run(command, capture_output=True, text=True, env=ENV)
                 assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
                 ran.append(words[1])
-    quick_start = ["pack", "info", "info", "verify", "convert", "unpack"]
+    quick_start = ["pack", "info", "info", "show", "verify", "convert", "unpack"]
     assert ran == [*quick_start, *6 * ["python"], "pack", "pack", "convert", "python", "pack"]
     check_quick_start(folder, namespace)
 

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,10 @@ from token_data import documents, pack_tokens
 import shardkit
 from shardkit.cli.show import _visible
 from shardkit.images import sheet
+from shardkit.index import dump_info, read_info
 from shardkit.reading import look
+from shardkit.tokens.bytelevel import byte_of
+from shardkit.tokens.load import load_tokenizer
 
 
 def pack(source: Path, dest: Path, to: str = "npy") -> Path:
@@ -101,8 +105,9 @@ def test_arrays_begin_with_their_numbers(run: Run, tmp_path: Path, container: st
         "what": "complex128",
         "num_bytes": 16,
         "text": None,
-        "numbers": ["(2.5+1j)"],
         "is_cut": False,
+        "numbers": ["(2.5+1j)"],
+        "num_numbers": 1,
     }
 
 
@@ -122,6 +127,67 @@ def test_tokens_without_a_tokenizer(run: Run, tmp_path: Path, container: str) ->
         "its tokens stay numbers: it does not say which tokenizer made them\n",
         "",
     )
+
+
+def with_tokenizer(dataset: Path) -> Path:
+    """The same, said to be of a tokenizer whose ids are bytes, 256 the end."""
+    vocabulary = {chr(code): byte for code, byte in byte_of().items()}
+    model = {"type": "BPE", "vocab": vocabulary, "merges": []}
+    end = {"id": 256, "content": "<|endoftext|>", "special": True}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    parts = {"model": model, "added_tokens": [end | flags], "pre_tokenizer": level}
+    data = json.dumps({"version": "1.0", **parts, "decoder": level}).encode()
+    write(dataset / "tokenizer.json", data)
+    spec = load_tokenizer(dataset / "tokenizer.json").spec
+    info = read_info(dataset)
+    info.corpus["tokens"] = spec.to_json()
+    (dataset / "shardkit.json").write_bytes(dump_info(info))
+    return dataset
+
+
+def test_tokens_as_text(run: Run, tmp_path: Path, container: str) -> None:
+    texts = ["short \x1b[2J é\n", "", "日" * 300]
+    docs = [np.array([*text.encode(), 256], np.uint16) for text in texts]
+    docs.append(np.array([0xE9, 10, 10], np.uint16))
+    dataset = with_tokenizer(pack_tokens(tmp_path, docs, container))
+    assert run("show", container, "--num", 9) == Ran(
+        0,
+        f"{container}, train: 4 of 4 samples\n"
+        "row 0: 000000\n"
+        "  tokens: tokens, 15 of uint16, SIZE\n"
+        "    115 104 111 114 116 32 27 91 50 74 32 195 ...\n"
+        "    | short \\x1b[2J é\n"
+        "    | <|endoftext|>\n"
+        "row 1: 000001\n"
+        "  tokens: tokens, 1 of uint16, SIZE\n"
+        "    256\n"
+        "    | <|endoftext|>\n"
+        "row 2: 000002\n"
+        "  tokens: tokens, 901 of uint16, SIZE\n"
+        "    230 151 165 230 151 165 230 151 165 230 151 165 ...\n"
+        f"    | {'日' * 166}\\xe6\\x97\n"
+        "    ...\n"
+        "row 3: 000003\n"
+        "  tokens: tokens, 3 of uint16, SIZE\n"
+        "    233 10 10\n"
+        "    | \\xe9\n"
+        "    |\n",
+        "",
+    )
+    (dataset / "tokenizer.json").write_bytes(b"{}")
+    got = run("show", container, "--rows", 1)
+    assert got.code == 0
+    *_, numbers, note = got.out.splitlines()
+    assert numbers == "    256"
+    assert note.startswith("its tokens stay numbers: ")
+
+
+def test_an_id_that_no_tokenizer_has(run: Run, tmp_path: Path) -> None:
+    with_tokenizer(pack_tokens(tmp_path, [np.array([65, 300], np.uint16)]))
+    got = run("show", "npy")
+    assert got.code == 1
+    assert got.out.endswith("  tokens: BROKEN, id 300 is not in the tokenizer's vocabulary, SIZE\n")
 
 
 def test_long_texts_are_cut(run: Run, tmp_path: Path) -> None:
@@ -250,14 +316,15 @@ def test_a_cut_text_ends_at_a_character(tail: bytes, size: int) -> None:
 
 
 def test_a_broken_field_hides_no_other(run: Run, tmp_path: Path) -> None:
-    write(tmp_path / "pairs" / "a.jpg", picture(1))
-    write(tmp_path / "pairs" / "a.npy", b"\x93NUMPY\x01\x00")
-    write(tmp_path / "pairs" / "a.png", b"no picture")
-    write(tmp_path / "pairs" / "a.txt", "a")
-    pack(tmp_path / "pairs", tmp_path / "packed")
-    assert run("show", "packed") == Ran(
+    values = {"jpg": picture(1), "npy": b"\x93NUMPY\x01\0", "png": b"no picture", "txt": b"a"}
+    with tarfile.open(tmp_path / "theirs.tar", "w") as tar:
+        for field, value in values.items():
+            member = tarfile.TarInfo(f"a.{field}")
+            member.size = len(value)
+            tar.addfile(member, io.BytesIO(value))
+    assert run("show", "theirs.tar") == Ran(
         1,
-        "packed, train: 1 of 1 sample\n"
+        "theirs.tar, train: 1 of 1 sample\n"
         "row 0: a\n"
         "  jpg: picture, jpg 16 x 16, SIZE\n"
         "  npy: BROKEN, not a .npy value: it does not begin with \\x93NUMPY, SIZE\n"
@@ -317,7 +384,7 @@ def test_large_and_raw_pictures(run: Run, tmp_path: Path) -> None:
         "raw, train: 1 of 36 samples\n"
         "row 1: class0/img.001\n"
         "  cls: 0 class0\n"
-        "  image.npy: picture, uint8 16 x 16 x 3, SIZE\n"
+        "  image.npy: picture, 16 x 16 pixels, SIZE\n"
         "their pictures: raw.png\n",
         "",
     )

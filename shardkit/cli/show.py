@@ -81,7 +81,8 @@ def _echo_field(field: ShownField) -> None:
         parts = parts[1:2]
     click.echo(f"  {field.name}: {', '.join(filter(None, parts))}")
     if field.numbers:
-        click.echo(f"    {' '.join(map(str, field.numbers))} ...")
+        more = " ..." if len(field.numbers) < (field.num_numbers or 0) else ""
+        click.echo(f"    {' '.join(map(str, field.numbers))}{more}")
     if field.text is not None:
         _echo_text(field.text, field.is_cut)
 

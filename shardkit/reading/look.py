@@ -42,8 +42,8 @@ class ShownField:
     Attributes:
         kind: how it was read; ``broken``, where ``what`` says why it was not. what: it, in a few
             words. num_bytes: size of the value itself, or of the numbers in it. text: how it
-            begins, undecodable bytes as ``\\xff``. numbers: how its numbers begin.
-        is_cut: whether ``text`` is not all of it.
+            begins, undecodable bytes as ``\\xff``. is_cut: whether that is not all of it.
+        numbers: how its numbers begin. num_numbers: how many there are.
     """
 
     name: str
@@ -51,8 +51,9 @@ class ShownField:
     what: str
     num_bytes: int
     text: str | None = None
-    numbers: list[Any] | None = None
     is_cut: bool = False
+    numbers: list[Any] | None = None
+    num_numbers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -112,20 +113,22 @@ class Looker:
         return Look(ShownField(name, "class", what, len(value)))
 
     def _array(self, name: str, array: Array) -> Look:
-        numbers = array.flat[:NUM_NUMBERS].tolist()
-        if name == TOKENS and array.ndim == 1 and array.dtype.kind == "u":
-            what = f"{len(array):,} of {array.dtype}"
-            text = None if self._tokenizer is None else self._decoded(array[:NUM_TOKENS])
-            cut = len(array) > NUM_TOKENS
-            return Look(ShownField(name, "tokens", what, array.nbytes, text, numbers, cut))
-        is_picture = name == RAW_FIELD and array.dtype == np.uint8 and array.shape[2:] == (3,)
-        what = f"{array.dtype} {' x '.join(map(str, array.shape))}".strip()
-        if is_picture:
+        if name == RAW_FIELD and array.dtype == np.uint8 and array.shape[2:] == (3,):
             small = sheet.thumbnail_of_pixels(array) if self._thumbnails else None
+            what = f"{array.shape[1]} x {array.shape[0]} pixels"
             return Look(ShownField(name, "picture", what, array.nbytes), True, small)
+        numbers = array.flat[:NUM_NUMBERS].tolist()
         if array.dtype.kind == "c":  # no JSON has complex numbers
             numbers = [str(number) for number in numbers]
-        return Look(ShownField(name, "array", what, array.nbytes, None, numbers))
+        kind: Kind = "tokens" if name == TOKENS and array.dtype.kind == "u" else "array"
+        what = f"{array.dtype} {' x '.join(map(str, array.shape))}".strip()
+        text, is_cut = None, False
+        if kind == "tokens":
+            what = f"{array.size:,} of {array.dtype}"
+        if kind == "tokens" and self._tokenizer is not None:
+            text, is_cut = self._decoded(array[:NUM_TOKENS]), len(array) > NUM_TOKENS
+        field = ShownField(name, kind, what, array.nbytes, text, is_cut, numbers, array.size)
+        return Look(field)
 
     def _decoded(self, ids: Array) -> str:
         return bytes(self._tokenizer.decode(ids)).decode("utf-8", "backslashreplace")
@@ -156,10 +159,10 @@ def _text(name: str, value: Value) -> Look:
     head, is_cut = bytes(value[:TEXT_BYTES]), len(value) > TEXT_BYTES
     if _ending(name) not in _TEXTS and not _is_text(head, is_cut):
         what = f"begins {head[:16].hex(' ')}"
-        return Look(ShownField(name, "bytes", what, len(value), None, None, is_cut))
+        return Look(ShownField(name, "bytes", what, len(value), None, is_cut))
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     text = decoder.decode(head, final=not is_cut)
-    return Look(ShownField(name, "text", "", len(value), text, None, is_cut))
+    return Look(ShownField(name, "text", "", len(value), text, is_cut))
 
 
 def _is_text(head: bytes, is_cut: bool) -> bool:
