@@ -22,6 +22,7 @@ _HOME = {
     "show": "shardkit.reading.show",
     "open": "shardkit.readers",
     "Dataset": "shardkit.reading.dataset",
+    "TokenDataset": "shardkit.reading.tokens",
     "mix": "shardkit.reading.mix",
     "Order": "shardkit.reading.order",
     "BatchSampler": "shardkit.reading.sampler",
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from shardkit.reading.show import show as show
     from shardkit.reading.source import Source as Source
     from shardkit.reading.stream import Stream as Stream
+    from shardkit.reading.tokens import TokenDataset as TokenDataset
     from shardkit.reading.unpack import unpack as unpack
     from shardkit.reading.verify import verify as verify
 

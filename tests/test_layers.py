@@ -58,6 +58,7 @@ PUBLIC = [
     "show",
     "open",
     "Dataset",
+    "TokenDataset",
     "mix",
     "Order",
     "BatchSampler",

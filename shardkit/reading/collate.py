@@ -21,7 +21,8 @@ def collate(columns: dict[str, Any], as_buffer: Sequence[str] = ()) -> Batch:
     Arrays, tensors and numbers of one shape and dtype become one tensor (B, ...); ragged ones a
     list of tensors; bytes a list of ``bytes``, or, for the fields in ``as_buffer``, one (N,)
     uint8 tensor with their (B + 1,) int64 ``{field}.offsets``; everything else, and fields that
-    some sample lacks, stay lists.
+    some sample lacks, stay lists. Arrays that are views of one buffer stay so, if it holds no more
+    than they do.
 
     Raises:
         UsageError: a field in ``as_buffer`` is not there, or holds no bytes.
@@ -30,12 +31,47 @@ def collate(columns: dict[str, Any], as_buffer: Sequence[str] = ()) -> Batch:
     if missing:
         raise UsageError(f"as_buffer: no field {missing[0]!r} here, only {', '.join(columns)}")
     batch: Batch = {}
+    views = _views(columns)
     for name, values in columns.items():
         if name in as_buffer:
             batch[name], batch[name + OFFSETS] = _one_buffer(name, values)
         else:
-            batch[name] = _column(values)
+            batch[name] = views[name] if name in views else _column(values)
     return batch
+
+
+def _views(columns: dict[str, Any]) -> Batch:
+    """Tensors of those columns that are views of one array, side by side."""
+    found: dict[int, list[str]] = {}
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray) and isinstance(values.base, np.ndarray):
+            found.setdefault(id(values.base), []).append(name)
+    views: Batch = {}
+    for names in found.values():
+        if len(names) > 1:
+            views |= _views_of_one({name: columns[name] for name in names})
+    return views
+
+
+def _views_of_one(columns: dict[str, np.ndarray[Any, Any]]) -> Batch:
+    import torch
+
+    base: Any = next(iter(columns.values())).base
+    is_whole = base.nbytes <= sum(values.nbytes for values in columns.values())
+    if not is_whole or _own(base) is not base or not _is_numeric(base):
+        return {}
+    whole, start, step = torch.from_numpy(base), _address(base), base.itemsize
+    views = {}
+    for name, values in columns.items():
+        offset, rest = divmod(_address(values) - start, step)
+        if values.dtype == base.dtype and not rest and min(values.strides) >= 0:
+            strides = [stride // step for stride in values.strides]
+            views[name] = whole.as_strided(values.shape, strides, offset)
+    return views
+
+
+def _address(values: np.ndarray[Any, Any]) -> int:
+    return int(values.__array_interface__["data"][0])
 
 
 def _column(values: Any) -> Any:

@@ -20,7 +20,14 @@ from shardkit.reading.position import Position
 from shardkit.reading.ranks import rank_and_world_size
 from shardkit.reading.run import Run, keep
 from shardkit.reading.samples import columns_of, samples_of
-from shardkit.reading.source import Source, check_source, fingerprint_of, order_of, where_is
+from shardkit.reading.source import (
+    Source,
+    check_source,
+    fingerprint_of,
+    finish,
+    order_of,
+    where_is,
+)
 from shardkit.reading.transform import Draws, Randomised, Transform, randomised
 from shardkit.sample import KEY
 from shardkit.whole import whole
@@ -195,7 +202,7 @@ class BatchMaker:
             rows, skipped = self._good_rows(run.order, positions, draws)
             columns, seconds = self._columns(rows, positions, draws)
         started = time.perf_counter()
-        batch = collate(columns, self.as_buffer)
+        batch = finish(self.source, collate(columns, self.as_buffer))
         if self.with_keys:
             batch[KEY] = self.source.keys(rows)  # type: ignore[attr-defined]
         if self.last == "pad":

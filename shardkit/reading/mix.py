@@ -13,7 +13,15 @@ import xxhash
 from shardkit.errors import UsageError
 from shardkit.reading.order import Shuffle
 from shardkit.reading.permute import Positions, derive, permute
-from shardkit.reading.source import Source, check_source, fingerprint_of, order_of, where_is
+from shardkit.reading.source import (
+    Source,
+    check_source,
+    fingerprint_of,
+    finish,
+    num_rows_of,
+    order_of,
+    where_is,
+)
 from shardkit.reading.values import Column
 from shardkit.whole import whole
 
@@ -146,11 +154,15 @@ class Mix:
         self.datasets = datasets
         self.pattern = pattern
         self._parts: list[Any] = list(datasets.values())
-        self._starts = np.concatenate([[0], np.cumsum([len(part) for part in self._parts])])
+        self._starts = np.concatenate([[0], np.cumsum([num_rows_of(part) for part in self._parts])])
         self.length = _length(pattern, [num_positions(part) for part in self._parts], length)
 
     def __len__(self) -> int:
-        """Rows of all datasets together; an epoch has ``length`` positions."""
+        """Samples of all datasets together; an epoch has ``length`` positions."""
+        return sum(len(part) for part in self._parts)
+
+    @property
+    def num_rows(self) -> int:
         return int(self._starts[-1])
 
     def __repr__(self) -> str:
@@ -190,6 +202,11 @@ class Mix:
             advise: Any = getattr(self._parts[number], "advise", None)
             if advise is not None:
                 advise(inside[which == number])
+
+    def finish(self, batch: dict[str, Any]) -> dict[str, Any]:
+        for part in self._parts:
+            batch = finish(part, batch)
+        return batch
 
     def keys(self, rows: Positions) -> list[str]:
         names = list(self.datasets)

@@ -41,9 +41,9 @@ class Run:
         return np.split(self.order.rows(np.concatenate(positions)), len(positions))
 
 
-def keep(kept: dict[Any, Any], key: object, value: object) -> None:
+def keep(kept: dict[Any, Any], key: object, value: object, most: int = _KEPT) -> None:
     """Add it, and forget the oldest beyond a few."""
     kept[key] = value
-    while len(kept) > _KEPT:
+    while len(kept) > most:
         # In single steps: another thread may be doing the same.
         kept.pop(next(iter(tuple(kept))), None)
