@@ -102,8 +102,8 @@ def evaluate(run: Run, val: shardkit.Loader) -> float:
 
 
 def start(args: argparse.Namespace, world: World) -> None:
-    info = shardkit.info(args.dataset)
-    vocab_size = args.vocab_size or info.corpus.get("tokens", {}).get("vocab_size")
+    vocab_size, has_val = about(args.dataset)
+    vocab_size = args.vocab_size or vocab_size
     if vocab_size is None:
         raise UsageError(f"{args.dataset} does not say how many tokens there are: --vocab-size")
     common: dict[str, Any] = {
@@ -116,14 +116,24 @@ def start(args: argparse.Namespace, world: World) -> None:
     dataset = shardkit.TokenDataset(args.dataset, **windows)
     loader = shardkit.Loader(dataset, shuffle="full", seed=args.seed, **common)
     val = None
-    if "val" in info.splits:
-        held_out = shardkit.TokenDataset(args.dataset, split="val", **windows)
+    if args.val or has_val:
+        split = None if args.val else "val"
+        held_out = shardkit.TokenDataset(args.val or args.dataset, split, **windows)
         val = shardkit.Loader(held_out, last="pad", **common)
     run = make_run(args, world, loader, vocab_size)
     if not run.is_done:
         empty = torch.zeros(1, args.seq_len, dtype=torch.int64, device=world.device)
         train(run, run.wrapped(empty), val)
         run.save()
+
+
+def about(dataset: Path) -> tuple[int | None, bool]:
+    """How many tokens there are, and whether there is a split val. The files of nanoGPT and
+    Megatron, which TokenDataset opens, too, say neither."""
+    if not dataset.is_dir():
+        return None, False
+    info = shardkit.info(dataset)
+    return (info.corpus.get("tokens") or {}).get("vocab_size"), "val" in info.splits
 
 
 def make_run(
@@ -149,7 +159,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("dataset", type=Path, help="a packed token dataset; a split val is evaluated on")
+    add("dataset", type=Path, help="a packed token dataset")
+    add("--val", type=Path, help="evaluate on this; by default on the dataset's split val, if any")
     add("--seq-len", type=int, default=1024, help="tokens of a sequence")
     add("--boundaries", choices=("ignore", "mask", "fit"), default="ignore")
     add("--vocab-size", type=int, help="if the dataset does not say")
