@@ -136,14 +136,14 @@ def test_text_is_learnt(
     """Better than a byte can be told from the one before it, by who knows all such pairs."""
     texts = [path.read_bytes() for path in sorted((ROOT / "shardkit" / "reading").glob("*.py"))]
     packed = pack_texts(tmp_path, {"train": texts[:-5], "val": texts[-5:]})
-    options = ["--seq-len", 64, "--width", 64, "--heads", 4, "--lr", 0.004, "--epochs", 1]
-    out = train(script, capsys, packed, *options, "--global-batch-size", 16)
+    options = ["--seq-len", 64, "--width", 64, "--heads", 4, "--lr", 0.003, "--epochs", 3]
+    out = train(script, capsys, packed, *options)
     loss = [*losses(out).values()]
     assert loss[0] == pytest.approx(math.log(256), rel=0.05)
     ids = np.frombuffer(b"".join(texts), np.uint8).astype(np.int64)
     of_pairs = entropy(np.bincount(ids[:-1] * 256 + ids[1:])) - entropy(np.bincount(ids))
     assert np.mean(loss[-10:]) < of_pairs < 0.5 * math.log(256)
-    assert val_losses(out)["0"] < of_pairs
+    assert val_losses(out)["2"] < of_pairs
 
 
 @pytest.mark.parametrize(

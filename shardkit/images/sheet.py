@@ -91,8 +91,8 @@ def _paste(sheet: Any, tile: Tile, left: int, top: int) -> None:
         draw.rectangle((left, top, left + SIDE - 1, top + SIDE - 1), outline=_BROKEN)
         draw.text((left + 4, top + 4), "broken", fill=_BROKEN)
     else:
-        spare = [(SIDE - side) // 2 for side in tile.thumbnail.size]
-        sheet.paste(tile.thumbnail, (left + spare[0], top + spare[1]))
+        width, height = tile.thumbnail.size
+        sheet.paste(tile.thumbnail, (left + (SIDE - width) // 2, top + SIDE - height))
     for i, line in enumerate((tile.title, tile.note)):
         draw.text((left, top + SIDE + 2 + i * _LINE), _fit(draw, line), fill=_INK)
 
