@@ -27,7 +27,7 @@ class Documents:
     """
 
     def __init__(self, lengths: Callable[[int, int], Places], num_documents: int) -> None:
-        self._lengths = lengths
+        self.lengths = lengths
         self.num_documents = num_documents
         firsts = range(0, num_documents, BLOCK_DOCUMENTS)
         counts = [int(self._of_block(first).sum()) for first in firsts]
@@ -39,7 +39,7 @@ class Documents:
         return int(self._starts[-1])
 
     def _of_block(self, first: int) -> Places:
-        return self._lengths(first, min(first + BLOCK_DOCUMENTS, self.num_documents))
+        return self.lengths(first, min(first + BLOCK_DOCUMENTS, self.num_documents))
 
     def ends(self, block: int) -> Places:
         """(n,) int64: the token after each document of a block."""
@@ -50,23 +50,24 @@ class Documents:
         return found
 
     def start(self, document: int) -> int:
-        """The first token of a document."""
+        """The number of a document's first token."""
         block, within = divmod(document, BLOCK_DOCUMENTS)
         return int(self.ends(block)[within - 1] if within else self._starts[block])
 
-    def within(self, start: int, stop: int) -> tuple[Places, Places]:
-        """The documents that have tokens in [start, stop): (n,) their numbers, and (n,) the first
-        token after each, at most ``stop``. Those without tokens are left out."""
-        block = int(np.searchsorted(self._starts, start, side="right")) - 1
-        documents, ends = [], []
-        while start < stop:
-            here = self.ends(block)
-            low = int(np.searchsorted(here, start, side="right"))
-            high = int(np.searchsorted(here, stop, side="left")) + 1
-            cut = np.minimum(here[low:high], stop)
-            has_any = np.diff(cut, prepend=start) > 0
-            documents.append(np.flatnonzero(has_any) + (low + block * BLOCK_DOCUMENTS))
-            ends.append(cut[has_any])
-            start = int(self._starts[block + 1])
+    def within(self, start: int, stop: int) -> tuple[int, Places]:
+        """The documents of tokens [start, stop), of which there are some: the number of the first,
+        and for each from that one on the token after its last, at most ``stop``. Those without
+        tokens in between are among them."""
+        block = first = int(self._starts.searchsorted(start, side="right")) - 1
+        low = int(self.ends(block).searchsorted(start, side="right"))
+        found = [self._ends_before(block, stop)[low:]]
+        while self._starts[block + 1] < stop:
             block += 1
-        return np.concatenate(documents), np.concatenate(ends)
+            found.append(self._ends_before(block, stop))
+        ends = np.concatenate(found) if len(found) > 1 else found[0]
+        return first * BLOCK_DOCUMENTS + low, np.minimum(ends, stop)
+
+    def _ends_before(self, block: int, stop: int) -> Places:
+        """Of a block's documents, up to the one that reaches ``stop``."""
+        ends = self.ends(block)
+        return ends[: int(ends.searchsorted(stop)) + 1]

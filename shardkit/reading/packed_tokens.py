@@ -56,11 +56,24 @@ def _first_dtype(reader: ShardReader) -> np.dtype[Any]:
 
 
 class _Packed:
-    """What both kinds have in common."""
+    """What both kinds have in common.
 
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
+    Args:
+        header_bytes: of a stored document, before its tokens.
+    """
+
+    def __init__(self, dataset: Dataset, dtype: np.dtype[Any], header_bytes: int) -> None:
+        self.dtype = dtype
         self.fingerprint = dataset.fingerprint
+        self._dataset = dataset
+        self._header_bytes = header_bytes
+
+    @cached_property
+    def documents(self) -> Documents:
+        return Documents(self._lengths, len(self._dataset))
+
+    def where(self, token: int) -> str:
+        return self._dataset.where(self.documents.within(token, token + 1)[0])
 
     @property
     def _reader(self) -> ShardReader:
@@ -71,19 +84,39 @@ class _Packed:
         column = self._reader.index.column[f"{TOKENS}.start"]
         return self._reader.index.table[first:last, column : column + 2]
 
-    def key(self, document: int) -> str:
-        return self._dataset.keys([document])[0]
+    def _lengths(self, first: int, last: int) -> Places:
+        """Of documents, in tokens. Raises IndexFileError for what no file can hold."""
+        sizes = self._places(first, last)[:, 1]
+        data = np.where(sizes < 0, 0, sizes - self._header_bytes)
+        bad = (data < 0) | (data % self.dtype.itemsize != 0)
+        bad |= data > self._reader.maps(TOKENS).sizes.max(initial=0)
+        if bad.any():
+            raise self._damaged(first + int(bad.argmax()))
+        return data // self.dtype.itemsize
+
+    def _damaged(self, document: int) -> IndexFileError:
+        return IndexFileError(
+            f"{self._dataset.where(document)}: the row index does not say where its tokens lie;"
+            " `shardkit verify` tells more"
+        )
 
 
 class ColumnTokens(_Packed, Pieces):
     """In a column format: the tokens of a shard are one range of one file."""
 
     def __init__(self, dataset: Dataset, dtype: np.dtype[Any]) -> None:
-        _Packed.__init__(self, dataset)
+        _Packed.__init__(self, dataset, dtype, header_bytes=0)
         num_shards = len(dataset.info.splits[dataset.split].shards)
         self._ranges = [self._range(shard) for shard in range(num_shards)]
         counts = [(end - start) // dtype.itemsize for start, end in self._ranges]
         Pieces.__init__(self, dtype, np.cumsum([0, *counts], dtype=np.int64))
+
+    @cached_property
+    def documents(self) -> Documents:
+        found = Documents(self._lengths, len(self._dataset))
+        if found.num_tokens != self.num_tokens:
+            raise self._damaged(0)
+        return found
 
     def _rows(self, shard: int) -> tuple[int, int]:
         first, last = self._reader.index.row_starts[shard : shard + 2].tolist()
@@ -98,77 +131,59 @@ class ColumnTokens(_Packed, Pieces):
         end, size = self._places(first, last)[-1].tolist()
         end += max(size, 0)
         if not 0 <= start <= end <= self._reader.maps(TOKENS).sizes[shard]:
-            raise self._damaged(shard)
+            raise self._damaged(first)
         return start, end
 
     def open_piece(self, number: int) -> Tokens:
+        """Raises IndexFileError if its documents do not lie end to end."""
         start, end = self._ranges[number]
-        places = self._places(*self._rows(number))
-        sizes = np.maximum(places[:, 1], 0)
-        ends = np.cumsum(sizes) + start
-        is_laid = np.array_equal(places[:, 0], ends - sizes) and (not len(ends) or ends[-1] == end)
-        if not is_laid or (sizes % self.dtype.itemsize).any():
-            raise self._damaged(number)
+        first, last = self._rows(number)
+        if first == last:
+            return np.empty(0, self.dtype)
+        places = self._places(first, last)
+        sizes = self._lengths(first, last) * self.dtype.itemsize
+        starts = sizes.cumsum() - sizes + start
+        is_there = places[:, 0] == starts
+        if not is_there.all() or starts[-1] + sizes[-1] != end:
+            raise self._damaged(first + int(is_there.argmin()))
         return np.frombuffer(self._reader.maps(TOKENS)[number][start:end], self.dtype)
-
-    def _damaged(self, shard: int) -> IndexFileError:
-        stem = self._dataset.info.splits[self._dataset.split].stem(shard)
-        return IndexFileError(
-            f"{self._dataset!r}: the row index does not lay the tokens of {stem} end to end;"
-            " `shardkit verify` tells more"
-        )
-
-    @cached_property
-    def documents(self) -> Documents:
-        return Documents(self._lengths, len(self._dataset))
-
-    def _lengths(self, first: int, last: int) -> Places:
-        return np.maximum(self._places(first, last)[:, 1], 0) // self.dtype.itemsize
 
 
 class RowTokens(_Packed):
     """In a row format: a ``.npy`` file for each document."""
 
     def __init__(self, dataset: Dataset, dtype: np.dtype[Any]) -> None:
-        super().__init__(dataset)
-        self.dtype = dtype
-        self.documents = Documents(self._lengths, len(dataset))
+        super().__init__(dataset, dtype, HEADER_BYTES)
         self.num_tokens = self.documents.num_tokens
-
-    def _lengths(self, first: int, last: int) -> Places:
-        sizes = self._places(first, last)[:, 1]
-        data = np.where(sizes < 0, 0, sizes - HEADER_BYTES)
-        bad = (data < 0) | (data % self.dtype.itemsize != 0)
-        if bad.any():
-            raise self._no_tokens(first + int(bad.argmax()))
-        return data // self.dtype.itemsize
+        if self.num_tokens * dtype.itemsize > self._reader.maps(TOKENS).sizes.sum():
+            raise self._damaged(0)
 
     def copy(self, start: int, out: Tokens) -> None:
-        first = at = start
-        numbers, ends = self.documents.within(start, start + len(out))
+        first, ends = self.documents.within(start, start + len(out))
+        numbers = np.arange(first, first + len(ends))
         values = self._reader.stored(self._reader.gather(numbers), TOKENS)
-        skip = start - self.documents.start(int(numbers[0]))
+        at, skip = start, start - self.documents.start(first)
         for number, value, end in zip(numbers.tolist(), values, ends.tolist(), strict=True):
-            tokens = self._tokens(number, value)
-            out[at - first : end - first] = tokens[skip : skip + end - at]
+            if value is not None and end > at:
+                tokens = self._tokens(number, value)[skip:]
+                out[at - start : end - start] = tokens[: end - at]
             at, skip = end, 0
 
-    def _tokens(self, document: int, value: memoryview | None) -> Tokens:
+    def _tokens(self, document: int, value: memoryview) -> Tokens:
         """Raises FormatError unless it is the ``.npy`` that the index lets expect."""
-        data = b"" if value is None else value[HEADER_BYTES:]
-        header = npy_header(self.dtype.str, (len(data) // self.dtype.itemsize,))
-        if value is None or value[:HEADER_BYTES] != header:
-            raise self._no_tokens(document)
-        return np.frombuffer(data, self.dtype)
-
-    def _no_tokens(self, document: int) -> FormatError:
-        where = self._dataset.where(document)
-        return FormatError(f"{where}: its tokens are no .npy of one axis of {self.dtype}")
+        tokens = np.frombuffer(value[HEADER_BYTES:], self.dtype)
+        if value[:HEADER_BYTES] != npy_header(self.dtype.str, tokens.shape):
+            raise FormatError(
+                f"{self._dataset.where(document)}: its tokens are no .npy of one axis of"
+                f" {self.dtype}; `shardkit verify` tells more"
+            )
+        return tokens
 
     def windows(self, starts: Places, size: int) -> Tokens:
         return copied(self.copy, starts, np.empty((len(starts), size), self.dtype))
 
     def announce(self, starts: Places, sizes: Places) -> None:
         ranges = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-        numbers = np.concatenate([self.documents.within(*both)[0] for both in ranges])
+        found = [self.documents.within(start, stop) for start, stop in ranges]
+        numbers = np.concatenate([np.arange(first, first + len(ends)) for first, ends in found])
         self._reader.announce(self._reader.gather(numbers), [TOKENS])

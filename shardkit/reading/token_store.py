@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shardkit.advise import will_need
+from shardkit.errors import DataError
 from shardkit.mapping import Places
 from shardkit.reading.documents import Documents
 from shardkit.reading.run import keep
@@ -49,8 +50,8 @@ class TokenStore(Protocol):
         """Tell the kernel that tokens [start, start + size) of each are read soon."""
         ...
 
-    def key(self, document: int) -> str:
-        """What a document is called."""
+    def where(self, token: int) -> str:
+        """The document of a token, in words."""
         ...
 
 
@@ -114,6 +115,17 @@ def _taken(piece: Tokens, starts: Places, size: int) -> Tokens:
     tokens, where a slice for each takes 18."""
     every = (len(piece) - size + 1, size)
     return np.ndarray(every, piece.dtype, piece, 0, piece.strides * 2)[starts]
+
+
+def as_dtype(tokens: Tokens, dtype: np.dtype[Any]) -> Tokens:
+    """A copy as signed integers. Raises DataError for an id that is too large for them."""
+    too_large = np.iinfo(dtype).max + 1
+    if tokens.itemsize >= dtype.itemsize and tokens.size and int(tokens.max()) >= too_large:
+        raise DataError(
+            f"token id {tokens.max()} is too large for {dtype}: no vocabulary has it, the data is"
+            " damaged"
+        )
+    return tokens.astype(dtype)
 
 
 def copied(copy: Callable[[int, Tokens], None], starts: Places, out: Tokens) -> Tokens:
