@@ -23,7 +23,7 @@ LAYERS = [
     {"sample", "storage"},
     {"encoding", "mapping"},
     {"index", "progress"},
-    {"images"},
+    {"images", "tokens"},
     {"formats"},
     {"shards"},
     {"indexing"},
