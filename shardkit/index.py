@@ -237,7 +237,7 @@ def _parse(raw: dict[str, Any]) -> DatasetInfo:
 
 
 def _check_tokens(tokens: Any) -> None:
-    """What opening a dataset relies on; :class:`shardkit.tokens.spec.TokenizerSpec` has the rest."""
+    """What opening relies on; :class:`shardkit.tokens.spec.TokenizerSpec` checks the rest."""
     _check(isinstance(tokens, dict), "tokens")
     name = tokens["file"]
     _check(name is None or (isinstance(name, str) and name in TOKENIZER_FILES), "tokenizer file")

@@ -38,7 +38,7 @@ _OPTIONS = (
         type=click.Choice(["reject", "replace"]),
         default="reject",
         show_default=True,
-        help="Text to tokenize that is not UTF-8: a bad input, or U+FFFD in place of what is wrong.",
+        help="What to do with text that is not UTF-8: a bad input, or U+FFFD in its place.",
     ),
 )
 

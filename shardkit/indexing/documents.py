@@ -17,8 +17,8 @@ Lengths = np.ndarray[Any, np.dtype[np.int64]]
 def document_lengths(index: RowIndex, dtype: str) -> Lengths:
     """(num_rows,) int64: ids of each document, BOS and EOS included; -1 where there is none.
 
-    ``dtype`` is that of the ids. Where they lie as ``.npy`` values (lmdb, webdataset), each is taken
-    to have the header that ``numpy.save`` writes, as every value has that shardkit made.
+    ``dtype`` is that of the ids. Where they lie as ``.npy`` values (lmdb, webdataset), each is
+    taken to have the header that ``numpy.save`` writes, as every value has that shardkit made.
     """
     sizes = index.table[:, index.column[f"{TOKENS}.size"]]
     header = len(npy_header(dtype, (0,)))

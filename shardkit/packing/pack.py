@@ -18,12 +18,12 @@ from typing import Any
 
 from shardkit.corpus import open_corpus
 from shardkit.corpus.base import Corpus
+from shardkit.encoding import TOKENS
 from shardkit.errors import CorpusError, SampleError, TooManyRejectsError, UsageError
 from shardkit.formats import FORMATS, get_format
 from shardkit.formats.hdf5 import MIN_CHUNK_BYTES
 from shardkit.images.choice import ImageChoice
 from shardkit.images.encode import require_encoder
-from shardkit.encoding import TOKENS
 from shardkit.images.naming import RAW_FIELD
 from shardkit.index import REJECTED_NAME, DatasetInfo
 from shardkit.indexing.assemble import assemble_split

@@ -142,7 +142,9 @@ def _train(place: Destination, corpus: Corpus, options: PackOptions) -> tuple[To
     split = "train" if "train" in splits else splits[0]
 
     def runs() -> Iterator[Run]:
-        return take((run for run in corpus.runs(place.scratch) if run.split == split), options.limit)
+        return take(
+            (run for run in corpus.runs(place.scratch) if run.split == split), options.limit
+        )
 
     num_bytes = sum(sum(run.sizes) for run in runs())
     share = min(TRAINING_BYTES / max(num_bytes, 1), 1.0)

@@ -117,9 +117,9 @@ class Originals:
 
     def _text_difference(self, key: bytes, original: File | None, packed: File | None) -> str:
         """As :func:`_difference`; what was packed is the document's ids."""
-        if original is not None and packed is not None and self._texts is not None:
-            if self._texts.is_text(original[2], packed[2]):
-                packed = (*packed[:2], original[2])
+        texts = self._texts
+        if texts and original and packed and texts.is_text(original[2], packed[2]):
+            packed = (*packed[:2], original[2])
         return _difference(key, original, packed)
 
     def _find(self, split: str, key: bytes, paths: bytes) -> tuple[str, int] | None:

@@ -93,6 +93,8 @@ class Texts:
     def _own(self, value: Value) -> Ids:
         """A document's ids without BOS and EOS."""
         ids = parse_npy(value)
-        start = self.spec.bos is not None and len(ids) > 0 and ids[0] == self.spec.bos
-        stop = len(ids) - (self.spec.eos is not None and len(ids) > start and ids[-1] == self.spec.eos)
-        return ids[int(start) : int(stop)]
+        if self.spec.bos is not None and len(ids) and ids[0] == self.spec.bos:
+            ids = ids[1:]
+        if self.spec.eos is not None and len(ids) and ids[-1] == self.spec.eos:
+            ids = ids[:-1]
+        return ids

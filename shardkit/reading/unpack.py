@@ -94,8 +94,10 @@ def _write_rows(
     for i, (key, packed) in enumerate(zip(samples.keys, samples.paths, strict=True)):
         values = samples.fields(i)
         for field, path, offset in unpack_paths(key, packed, [*values]):
-            is_text = texts is not None and field == TOKENS
-            writer.write(path, offset, texts.pieces(values[field]) if is_text else [values[field]])
+            if texts is not None and field == TOKENS:
+                writer.write(path, offset, texts.pieces(values[field]))
+            else:
+                writer.write(path, offset, [values[field]])
 
 
 class _Writer:

@@ -19,7 +19,7 @@ def tokenizer_problem(folder: Path, spec: TokenizerSpec) -> tuple[str, str] | No
     if spec.file is None:
         return None
     try:
-        data = read_file(folder / spec.file, spec.bytes + 1)
+        data = read_file(folder / spec.file, spec.num_bytes + 1)
     except DataError as error:
         is_gone = isinstance(error, FileNotFoundError)
         return spec.file, f"{'is missing' if is_gone else error}; ids cannot be decoded"
