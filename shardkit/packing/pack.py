@@ -25,9 +25,9 @@ from shardkit.formats.hdf5 import MIN_CHUNK_BYTES
 from shardkit.images.choice import ImageChoice
 from shardkit.images.encode import require_encoder
 from shardkit.images.naming import RAW_FIELD
-from shardkit.index import REJECTED_NAME, DatasetInfo
+from shardkit.index import REJECTED_NAME, DatasetInfo, RowIndex
 from shardkit.indexing.assemble import assemble_split
-from shardkit.indexing.documents import num_tokens
+from shardkit.indexing.count_tokens import num_tokens
 from shardkit.indexing.part import PartHead, part_path, read_head
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine, InProcess, Processes
@@ -400,12 +400,21 @@ def _result(
         num_rejects=jobs.num_rejects,
         input_bytes=jobs.listing.num_bytes,
         dataset_bytes=sum(sum(head.file_bytes.values()) for head in heads)
-        + sum(num_bytes for split in splits for num_bytes, _ in split.files.values()),
+        + sum(num_bytes for split in splits for num_bytes, _ in split.files.values())
+        + info.corpus.get("tokens", {}).get("bytes", 0),
         resumed_shards=len(jobs.resumed),
         seconds=seconds,
-        num_tokens=sum(num_tokens(place.stage, info, split) for split in splits),
+        num_tokens=_num_tokens(place, info),
         ignored=dict(corpus.ignored),
     )
+
+
+def _num_tokens(place: Destination, info: DatasetInfo) -> int:
+    tokens = info.corpus.get("tokens")
+    if tokens is None:
+        return 0
+    indexes = (RowIndex(place.stage, info, split) for split in info.splits.values())
+    return sum(num_tokens(index, tokens["dtype"]) for index in indexes)
 
 
 def _notes(options: PackOptions, heads: list[PartHead]) -> list[str]:
