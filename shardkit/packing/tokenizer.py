@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from shardkit.packing.journal import read_record, write_record
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import draw, take
 from shardkit.packing.tokenize import LARGE_BYTES, TEXT, slices
-from shardkit.storage import atomic_write, format_bytes, show_path
+from shardkit.storage import atomic_write, show_path
 from shardkit.tokens.load import from_stored, load_tokenizer
 from shardkit.tokens.prove import choose_engine
 from shardkit.tokens.spec import TokenizerSpec
@@ -31,7 +32,9 @@ from shardkit.tokens.tokenizer import Tokenizer
 from shardkit.tokens.train import train
 
 PROOF_BYTES = 2 << 20
-"""Text on which the fast engine must agree before it is taken."""
+PROOF_INPUT_BYTES = 64 << 20
+"""Text on which the fast engine must agree before it is taken, and what is read for it at most
+where there are pictures beside it."""
 
 TRAINING_BYTES = 100 << 20
 """Text a tokenizer is trained on at most; of more, entries are drawn."""
@@ -97,7 +100,8 @@ def settle_tokenizer(
     if loaded is None:
         loaded, note = _train(place, corpus, options)
         notes.append(note)
-    sample = _texts(corpus.runs(place.scratch), corpus, place.scratch, PROOF_BYTES)
+    head = _head(corpus.runs(place.scratch), PROOF_INPUT_BYTES)
+    sample = _texts(head, corpus, place.scratch, PROOF_BYTES)
     tokenizer, note = choose_engine(loaded, sample)
     spec = replace(tokenizer.spec, invalid_utf8=options.invalid_utf8)
     atomic_write(place.stage / str(spec.file), [tokenizer.file])
@@ -137,7 +141,6 @@ def _reopen(stage: Path, chosen: str) -> Tokenizer:
 
 def _train(place: Destination, corpus: Corpus, options: PackOptions) -> tuple[Tokenizer, str]:
     """A tokenizer of the text of ``train``, or of the only split, and a line about it."""
-    size = options.train_tokenizer or 0
     splits = corpus.splits()
     split = "train" if "train" in splits else splits[0]
 
@@ -146,15 +149,18 @@ def _train(place: Destination, corpus: Corpus, options: PackOptions) -> tuple[To
             (run for run in corpus.runs(place.scratch) if run.split == split), options.limit
         )
 
-    num_bytes = sum(sum(run.sizes) for run in runs())
-    share = min(TRAINING_BYTES / max(num_bytes, 1), 1.0)
-    drawn = (part for run in runs() if len(part := _drawn(run, share, options.seed)))
+    # Beside pictures, sizes say nothing of text.
+    sizes = (min(size, LARGE_BYTES) for run in runs() for size in run.sizes)
+    share = 1.0 if corpus.kind == "paired" else min(TRAINING_BYTES / max(sum(sizes), 1), 1.0)
+    drawn = (_drawn(run, share, options.seed) for run in runs())
+    texts = _texts(drawn, corpus, place.scratch, TRAINING_BYTES)
+    first = next(texts, None)
+    if first is None:
+        raise CorpusError(f"split {split} has no text to train a tokenizer on")
     path = place.work / TRAINED_NAME
-    atomic_write(path, [train(_texts(drawn, corpus, place.scratch, TRAINING_BYTES), size)])
+    atomic_write(path, [train(chain([first], texts), options.train_tokenizer or 0)])
     tokenizer = load_tokenizer(path, eos=options.eos, bos=options.bos)
-    of = format_bytes(min(num_bytes, TRAINING_BYTES))
-    entries = tokenizer.spec.vocab_size
-    return tokenizer, f"trained a tokenizer of {entries:,} entries on {of} of text"
+    return tokenizer, f"trained a tokenizer of {tokenizer.spec.vocab_size:,} entries on {split}"
 
 
 def _drawn(run: Run, share: float, seed: int) -> Run:
@@ -174,17 +180,26 @@ def _drawn(run: Run, share: float, seed: int) -> Run:
     )
 
 
+def _head(runs: Iterable[Run], num_bytes: int) -> Iterator[Run]:
+    """The first entries, so many input bytes of them."""
+    for piece in chain.from_iterable(slices(run, LARGE_BYTES) for run in runs):
+        if num_bytes > 0:
+            yield piece
+        num_bytes -= sum(piece.sizes)
+        if num_bytes <= 0:
+            return
+
+
 def _texts(runs: Iterable[Run], corpus: Corpus, scratch: Path, at_most: int) -> Iterator[str]:
     """The text of entries, one after another, until there are so many bytes; of a large document
     the first :data:`LARGE_BYTES`."""
     left = at_most
-    for run in runs:
-        for piece in slices(run, LARGE_BYTES):
-            for value in corpus.read(piece, scratch).columns.get(TEXT, []):
-                if value is None or not left:
-                    continue
-                data = value[: min(left, LARGE_BYTES)]
-                left -= len(data)
-                yield str(data, "utf-8", "replace")
-            if not left:
-                return
+    for piece in chain.from_iterable(slices(run, LARGE_BYTES) for run in runs):
+        for value in corpus.read(piece, scratch).columns.get(TEXT, []):
+            if value is None or not left:
+                continue
+            data = value[: min(left, LARGE_BYTES)]
+            left -= len(data)
+            yield str(data, "utf-8", "replace")
+        if not left:
+            return
