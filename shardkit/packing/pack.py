@@ -36,7 +36,7 @@ from shardkit.packing.transform import unequal_shapes
 from shardkit.progress import Progress
 from shardkit.storage import as_path, atomic_write, file_size, os_errors, parse_size, show_path
 
-WITHOUT_PICTURES = frozenset({"text", "jsonl", "arrays"})
+WITHOUT_PICTURES = frozenset({"text", "jsonl", "arrays", "parquet", "hf"})
 """Kinds of input that have none."""
 
 
@@ -98,12 +98,14 @@ def pack(
     the byte. It does not depend on the number of workers.
 
     Args:
-        source: a folder (or one .jsonl file) of images, image-text pairs, text or arrays.
+        source: a folder of images, image-text pairs, text or arrays; .jsonl or .parquet files, or
+            one; a folder that Hugging Face datasets saved.
         dest: folder to make; default: the source's name and format, in the current folder.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``.
         corpus: kind of input, where it should not be detected.
         labels: csv or json of path -> label, where folders do not say.
-        text_field: pack this field of each .jsonl line as ``txt``, not the whole line.
+        text_field: pack this field of each .jsonl line as ``txt``, not the whole line; the column
+            of tables that is their text.
         shard_size: input bytes a shard, as ``"256MB"`` or a number.
         options: the fields of :class:`shardkit.packing.options.PackOptions`.
 
