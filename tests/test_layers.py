@@ -23,7 +23,7 @@ LAYERS = [
     {"sample", "storage"},
     {"encoding", "mapping"},
     {"index", "progress"},
-    {"images"},
+    {"images", "tokens"},
     {"formats"},
     {"shards"},
     {"indexing"},
@@ -39,7 +39,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 HEAVY = {
     *("torch", "webdataset", "h5py", "lmdb", "PIL", "tqdm", "zstandard", "pandas", "pyarrow"),
-    *("torchvision", "simplejpeg", "cv2"),
+    *("torchvision", "simplejpeg", "cv2", "tokenizers", "tiktoken", "transformers"),
 }
 
 PUBLIC = [

@@ -1,0 +1,51 @@
+"""The byte-level alphabet: one printable character for each of the 256 bytes (GPT-2, 2019)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from shardkit.tokens.definition import added_tokens, parts, vocabulary
+
+
+@cache
+def byte_of() -> dict[int, int]:
+    """Code point -> byte, for ``str.translate`` to Latin-1.
+
+    Printable bytes of Latin-1 stand for themselves, the others for 256, 257, ... in order: the
+    table ``bytes_to_unicode`` of OpenAI's GPT-2.
+    """
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return {byte: byte for byte in printable} | {256 + i: byte for i, byte in enumerate(others)}
+
+
+def token_bytes(token: str) -> bytes:
+    """The bytes a token of the vocabulary stands for.
+
+    One with a character outside the alphabet stands for its text, as in the library.
+    """
+    table = byte_of()
+    try:
+        return bytes([table[ord(c)] for c in token])
+    except KeyError:
+        return token.encode(errors="replace")
+
+
+def is_byte_level(raw: dict[str, Any]) -> bool:
+    """Whether the ids of a ``tokenizer.json`` stand for bytes, each by itself."""
+    model, decoder = raw["model"], parts(raw, "decoder", "decoders")
+    return (
+        model.get("type") == "BPE"
+        and not model.get("continuing_subword_prefix")
+        and not model.get("end_of_word_suffix")
+        and [step.get("type") for step in decoder] == ["ByteLevel"]
+    )
+
+
+def byte_table(raw: dict[str, Any]) -> dict[int, bytes]:
+    """Id -> bytes of a byte-level ``tokenizer.json``; added tokens stand for their text."""
+    table = {i: token_bytes(token) for token, i in vocabulary(raw).items()}
+    for token in added_tokens(raw):
+        table[token["id"]] = token["content"].encode(errors="replace")
+    return table
