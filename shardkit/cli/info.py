@@ -41,6 +41,8 @@ def info(dataset: str | None, system: bool, as_json: bool) -> None:
     click.echo(f"{show_path(dataset)}: {found.container}, packed from {show_path(kind)}")
     if made := [describe(choice) for choice in found.corpus.get("images", [])]:
         click.echo(f"  pictures written anew: {show_path(', then '.join(made))}")
+    if kind == "nanogpt" and found.corpus.get("tokens", {}).get("eos") is None:
+        click.echo("  samples are pieces of 1,048,576 tokens: where documents end is not known")
     if found.classes:
         names = ", ".join(map(show_path, found.classes[:SHOWN_CLASSES]))
         more = ", ..." if len(found.classes) > SHOWN_CLASSES else ""

@@ -73,10 +73,14 @@ def open_corpus(
 
 def from_spec(source: Path, spec: dict[str, Any]) -> Corpus:
     """The corpus whose ``spec()`` this is, made without looking at the input; for reading runs."""
-    if spec["kind"] == "dataset":  # what `convert` packs from; not a kind to choose
+    if spec["kind"] == "dataset":  # this and the next: what `convert` packs from
         from shardkit.corpus.dataset import DatasetCorpus
         from shardkit.indexing.locate import locate
 
         place = locate(source)
         return DatasetCorpus(place.folder, place.info)
+    if spec["kind"] == "tokens":
+        from shardkit.corpus.tokens import TokenFileCorpus
+
+        return TokenFileCorpus.from_spec(source, spec)
     return CORPORA[spec["kind"]].from_spec(source, spec)

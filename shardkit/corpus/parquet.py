@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -75,7 +76,7 @@ class _ParquetTable:
             raise
         meta = self._file.metadata
         self._rows = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
-        self.starts = [sum(self._rows[:i]) for i in range(len(self._rows))]
+        self.starts = [*accumulate(self._rows, initial=0)][:-1]
 
     def sizes(self, column: str) -> list[tuple[int, int]]:
         return [(rows, self._num_bytes(i, column)) for i, rows in enumerate(self._rows)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from shardkit.corpus.base import Run
-from shardkit.corpus.files import HUGE_BYTES, stamp_of
+from shardkit.corpus.files import HUGE_BYTES, Reason, stamp_of
 from shardkit.corpus.folders import Root, nothing_found
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.sample import SampleBatch, Value, pack_paths
@@ -100,19 +100,29 @@ class TableCorpus:
             reason = os.fsdecode(run.locators[0].removeprefix(_REJECT))
             return SampleBatch(rejects=[(os.fsdecode(name), reason)])
         batch, values = SampleBatch(), []
-        with os_errors(f"reading {show_path(self.source / run.base)}"):
-            for locator, key in zip(run.locators, run.keys, strict=True):
-                try:
-                    values.append(self._rows_of(run).value(int(locator)))
-                except (SampleError, FormatError) as error:
-                    where = f"{os.fsdecode(name)} at row {int(locator)}"
-                    batch.rejects.append((where, str(error)))
-                    continue
-                batch.keys.append(key)
-                path = b"%s/%s.txt" % (name, key.rpartition(b"/")[2])
-                batch.paths.append(pack_paths(key, [path]))
+        for key, value in zip(run.keys, self._values(run), strict=True):
+            number = key.rpartition(b"/")[2]
+            if isinstance(value, Reason):
+                batch.rejects.append((f"{os.fsdecode(name)} at row {int(number)}", value))
+                continue
+            values.append(value)
+            batch.keys.append(key)
+            batch.paths.append(pack_paths(key, [b"%s/%s.txt" % (name, number)]))
         batch.columns = {"txt": [*values]} if values else {}
         return batch
+
+    def _values(self, run: Run) -> Iterator[Value | Reason]:
+        with os_errors(f"reading {show_path(self.source / run.base)}"):
+            try:
+                reader = self._rows_of(run)
+            except (SampleError, FormatError) as error:
+                yield from [str(error)] * len(run)
+                return
+            for locator in run.locators:
+                try:
+                    yield reader.value(int(locator))
+                except (SampleError, FormatError) as error:
+                    yield str(error)
 
     def _first_choice(self) -> str | None:
         """The column that the first undamaged file speaks for; None if there is no such file."""
