@@ -19,7 +19,7 @@ from itertools import compress
 from pathlib import Path
 
 from shardkit.corpus.names import extension, join
-from shardkit.errors import StorageError
+from shardkit.errors import FormatError, StorageError
 from shardkit.storage import show_path
 
 Reason = str
@@ -33,6 +33,9 @@ GONE = frozenset({errno.ENOENT, errno.ELOOP})
 
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors that say something of this process, not of the file that was opened."""
+
+HUGE_BYTES = 64 << 20
+"""Values from this size on are mapped, not read: what they came from must not change meanwhile."""
 
 HIDDEN = "hidden"
 """Where names that begin with a dot are counted; no extension is called so."""
@@ -310,3 +313,16 @@ def gone(name: bytes | str, fd: int | None = None) -> Reason:
     except OSError:
         return "vanished since it was listed"
     return f"a symbolic link to {show_path(target)}, which leads nowhere; remove it"
+
+
+def stamp_of(path: Path) -> int:
+    """When a file changed last. Raises FormatError, which does not name it, if it is none."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
+        raise FormatError(gone(os.fspath(path))) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise FormatError("is no regular file; remove it")
+    return status.st_mtime_ns

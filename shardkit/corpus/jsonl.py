@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from shardkit.corpus.base import Run
-from shardkit.corpus.files import GONE, Folder, gone, walk
+from shardkit.corpus.files import Folder, stamp_of, walk
 from shardkit.corpus.folders import Root, find_roots, nothing_found
 from shardkit.corpus.lines import (
     Pieces,
@@ -120,7 +119,7 @@ class JsonlCorpus:
         prefix = os.fsencode(root.key_base(plain_name(self._name(base))))
         with os_errors(f"listing the lines of {show_path(path)}"):
             try:
-                stamp = _stamp(path)
+                stamp = stamp_of(path)
                 plain = self._plain(base, stamp, scratch)
             except FormatError as error:
                 yield _reject_of(root.split, base, prefix, str(error))
@@ -192,19 +191,6 @@ def jsonl_names(folder: Folder, ignored: dict[str, int]) -> list[str]:
                 " would be restored as one file; remove or rename one"
             )
     return names
-
-
-def _stamp(path: Path) -> int:
-    """When a file changed last. Raises FormatError, which does not name it, if it is none."""
-    try:
-        status = path.stat()
-    except OSError as error:
-        if error.errno not in GONE:
-            raise
-        raise FormatError(gone(os.fspath(path))) from error
-    if not stat.S_ISREG(status.st_mode):
-        raise FormatError("is no regular file; remove it")
-    return status.st_mtime_ns
 
 
 def _reject_of(split: str, base: str, prefix: bytes, reason: str) -> Run:
