@@ -106,8 +106,11 @@ class ColumnTokens(_Packed, Pieces):
 
     def __init__(self, dataset: Dataset, dtype: np.dtype[Any]) -> None:
         _Packed.__init__(self, dataset, dtype, header_bytes=0)
-        num_shards = len(dataset.info.splits[dataset.split].shards)
-        self._ranges = [self._range(shard) for shard in range(num_shards)]
+        split = dataset.info.splits[dataset.split]
+        self._ranges = [
+            self._range(number) if TOKENS in split.layouts[shard.layout] else (0, 0)
+            for number, shard in enumerate(split.shards)
+        ]
         counts = [(end - start) // dtype.itemsize for start, end in self._ranges]
         Pieces.__init__(self, dtype, np.cumsum([0, *counts], dtype=np.int64))
 
@@ -138,7 +141,7 @@ class ColumnTokens(_Packed, Pieces):
         """Raises IndexFileError if its documents do not lie end to end."""
         start, end = self._ranges[number]
         first, last = self._rows(number)
-        if first == last:
+        if start == end:
             return np.empty(0, self.dtype)
         places = self._places(first, last)
         sizes = self._lengths(first, last) * self.dtype.itemsize

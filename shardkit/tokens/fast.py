@@ -24,6 +24,10 @@ MAX_ADDED = 32
 """Added tokens that are searched in each text; each costs some 0.3 % of the time."""
 
 
+_FORMS = ("NFC", "NFKC")
+"""Normal forms of Unicode: what is done to a text that has the form already is nothing."""
+
+
 def import_tiktoken() -> Any:
     """The module. Raises UsageError where it is not installed."""
     try:
@@ -40,13 +44,18 @@ def why_not(raw: dict[str, Any]) -> str | None:
         return "it is no byte-level BPE"
     if model.get("dropout"):
         return "it has dropout"
-    if any(step.get("type") != "NFC" for step in parts(raw, "normalizer", "normalizers")):
-        return "it normalizes text"
+    if any(step.get("type") not in _FORMS for step in normalizers(raw)):
+        return "it changes text before it is cut"
     if pattern_of(raw) is None:
         return "it does not cut text by one regular expression"
     if len(plain_added(raw)) > MAX_ADDED:
         return f"it has over {MAX_ADDED} added tokens that are not special"
     return None
+
+
+def normalizers(raw: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is done to text before it is cut."""
+    return parts(raw, "normalizer", "normalizers")
 
 
 def plain_added(raw: dict[str, Any]) -> list[str]:
@@ -118,13 +127,13 @@ def _encoder(pattern: str, ranks: dict[bytes, int]) -> Callable[[str], Ids]:
 def odd_texts(raw: dict[str, Any]) -> Callable[[str], bool] | None:
     """Which texts hold what only ``tokenizers`` does as the file says; None if there are none."""
     added = plain_added(raw)
-    is_nfc = bool(parts(raw, "normalizer", "normalizers"))
-    if not added and not is_nfc:
+    forms = [step["type"] for step in normalizers(raw)]
+    if not added and not forms:
         return None
 
     def is_odd(text: str) -> bool:
-        return any(token in text for token in added) or (
-            is_nfc and not unicodedata.is_normalized("NFC", text)
+        return any(token in text for token in added) or not all(
+            unicodedata.is_normalized(form, text) for form in forms
         )
 
     return is_odd
