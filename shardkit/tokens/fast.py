@@ -66,8 +66,13 @@ def plain_added(raw: dict[str, Any]) -> list[str]:
 
 def ranked(raw: dict[str, Any]) -> Ranked | str:
     """:func:`rank_tokens`, with the library's own merging to ask."""
-    merges = merges_of(raw["model"])
-    model = import_tokenizers().models.BPE(vocabulary(raw), merges)
+    vocab, merges = vocabulary(raw), merges_of(raw["model"])
+    try:
+        model = import_tokenizers().models.BPE(vocab, merges)
+    except BaseException as error:
+        if not is_refusal(error):
+            raise
+        raise FormatError(f"tokenizer.json is refused by tokenizers: {str(error)[:120]}") from error
     return rank_tokens(raw, lambda token: len(model.tokenize(token)))
 
 

@@ -49,8 +49,8 @@ def differing_class(pattern: str) -> str | None:
     Looks at 111,000 characters, all whose class was ever in doubt; some 30 ms a class.
     """
     text = settled_apart()
-    names: set[str] = set(_CLASS.findall(pattern))
-    for name in sorted(names):
+    names: list[str] = _CLASS.findall(pattern)
+    for name in sorted({name.replace(name[1], name[1].lower(), 1) for name in names}):
         if _members_oniguruma(name, text) != _members_rust(name, text):
             return name
     return None

@@ -18,9 +18,6 @@ from shardkit.tokens.tokenizer import Tokenizer
 PROOF_CHARS = 2_000_000
 """Text of the corpus that both engines encode; half a second."""
 
-MAX_SPECIAL = 64
-"""Special tokens whose text is tried; Llama 3 has 256, most of them reserved."""
-
 
 def choose_engine(tokenizer: Tokenizer, texts: Iterable[str]) -> tuple[Tokenizer, str]:
     """The tokenizer on the fastest engine that is proved to give its ids, and a line that says so.
@@ -60,7 +57,7 @@ def _why_not(tokenizer: Tokenizer) -> str | None:
 
 def _awkward(tokenizer: Tokenizer) -> list[str]:
     added = [token["content"] for token in added_tokens(parse_definition(tokenizer.file))]
-    return awkward_texts(added[:MAX_SPECIAL])
+    return awkward_texts(added)
 
 
 def _beginning(texts: Iterable[str], num_chars: int) -> Iterator[str]:
