@@ -139,7 +139,9 @@ def llama2() -> dict[str, Any]:
         {"type": "Strip", "content": " ", "start": 1, "stop": 0},
     ]
     raw |= {"decoder": {"type": "Sequence", "decoders": back}}
-    raw["added_tokens"] = [added(t, i, special=True) for i, t in enumerate(["<unk>", "<s>", "</s>"])]
+    raw["added_tokens"] = [
+        added(t, i, special=True) for i, t in enumerate(["<unk>", "<s>", "</s>"])
+    ]
     return raw
 
 

@@ -43,6 +43,8 @@ def info(dataset: str | None, system: bool, as_json: bool) -> None:
         click.echo(f"  pictures written anew: {show_path(', then '.join(made))}")
     if tokens := found.corpus.get("tokens"):
         click.echo(f"  tokens of {_tokenizer(tokens)}")
+    if kind == "nanogpt" and found.corpus.get("tokens", {}).get("eos") is None:
+        click.echo("  samples are pieces of 1,048,576 tokens: where documents end is not known")
     if found.classes:
         names = ", ".join(map(show_path, found.classes[:SHOWN_CLASSES]))
         more = ", ..." if len(found.classes) > SHOWN_CLASSES else ""

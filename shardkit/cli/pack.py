@@ -15,7 +15,7 @@ from shardkit.cli.tokens import token_options
 from shardkit.errors import SampleError
 from shardkit.storage import show_path
 
-KINDS = ["images", "paired", "text", "jsonl", "arrays"]
+KINDS = ["images", "paired", "text", "jsonl", "arrays", "parquet", "hf"]
 CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
 
 ESTIMATE_S = 5.0
@@ -30,7 +30,7 @@ ESTIMATE_S = 5.0
 )
 @click.option("--corpus", type=click.Choice(KINDS), help="Kind of input.  [default: detected]")
 @click.option("--labels", type=click.Path(), help="csv or json of path -> label.")
-@click.option("--text-field", metavar="NAME", help="Pack this field of each .jsonl line as text.")
+@click.option("--text-field", metavar="NAME", help="Field of .jsonl lines, or column, to pack.")
 @click.option(
     "--workers", type=int, help="Processes that pack; 0 packs in this one.  [default: one a core]"
 )
@@ -75,9 +75,10 @@ ESTIMATE_S = 5.0
 def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **options: Any) -> None:
     """Pack the small files in SOURCE into shards in DEST.
 
-    SOURCE is a folder of images (class folders or flat), of image-text pairs, of text, of .jsonl
-    or of arrays. With a tokenizer, text is stored as ids, in npy unless --to says otherwise. DEST
-    defaults to SOURCE's name and the format, in the current folder.
+    SOURCE is a folder of images (class folders or flat), of image-text pairs, of text, of .jsonl,
+    of .parquet or of arrays, or one that Hugging Face datasets saved. With a tokenizer, text is
+    stored as ids, in npy unless --to says otherwise. DEST defaults to SOURCE's name and the format,
+    in the current folder.
 
     Interrupted, even by kill -9, the same command goes on where it was; the result is the same to
     the byte, whatever the number of workers.

@@ -10,11 +10,13 @@ from typing import Any
 import xxhash
 
 from shardkit.corpus.dataset import DatasetCorpus
+from shardkit.corpus.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index import RowIndex, read_rejected
 from shardkit.indexing.assemble import check_unique_keys
 from shardkit.indexing.locate import Located, locate
+from shardkit.packing.convert_tokens import convert_token_file
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import Origin, PackResult, choose_dest, refuse_choice, run_pack
 from shardkit.storage import os_errors, show_path
@@ -39,17 +41,26 @@ OPTIONS = (
 
 
 def convert(
-    dataset: str | Path, dest: str | Path | None = None, *, to: str, **options: Any
+    dataset: str | Path,
+    dest: str | Path | None = None,
+    *,
+    to: str,
+    eos: int | None = None,
+    **options: Any,
 ) -> PackResult:
-    """Write a dataset, or WebDataset tars made by others, in another container format.
+    """Write a dataset, or WebDataset tars made by others, in another container format; or token ids
+    of nanoGPT or Megatron as a dataset of tokens.
 
     Lossless: keys, original paths, every byte of every value and the cut into shards are kept, so
     converting there and back gives identical files. Unless pictures are to be made smaller, or
     written in another format.
 
     Args:
-        dataset: its folder. dest: folder to make; default: the name and format, here.
+        dataset: its folder, or a file of ids. dest: folder to make; default: the name and format,
+            here.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``.
+        eos: of files of ids: the id that ends documents. nanoGPT's are cut into documents by it,
+            else into pieces of :data:`shardkit.corpus.tokens.PIECE_TOKENS`.
         options: those of :class:`shardkit.packing.options.PackOptions` in :data:`OPTIONS`.
 
     Raises:
@@ -61,6 +72,10 @@ def convert(
     started = time.perf_counter()
     source = Path(dataset)
     made = PackOptions(to=to, **options)
+    if is_token_file(source):
+        return convert_token_file(source, choose_dest(source, dest, to), made, eos, started)
+    if eos is not None:
+        raise UsageError(f"eos is for files of token ids; {show_path(source)} is none")
     place = locate(source)
     stamps = _tar_stamps(place)
     if stamps:  # a dataset of ours has no repeated keys

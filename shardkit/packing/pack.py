@@ -50,7 +50,7 @@ TOKENS_SHARD_SIZE = "32MB"
 """Tokenizing takes a hundred times as long as copying, so a worker's share of it is smaller: some 3
 seconds, so that few workers are idle at the end, and little is done again after a kill."""
 
-WITHOUT_PICTURES = frozenset({"text", "jsonl", "arrays"})
+WITHOUT_PICTURES = frozenset({"text", "jsonl", "arrays", "parquet", "hf"})
 """Kinds of input that have none."""
 
 
@@ -116,13 +116,15 @@ def pack(
     the byte. It does not depend on the number of workers.
 
     Args:
-        source: a folder (or one .jsonl file) of images, image-text pairs, text or arrays.
+        source: a folder of images, image-text pairs, text or arrays; .jsonl or .parquet files, or
+            one; a folder that Hugging Face datasets saved.
         dest: folder to make; default: the source's name and format, in the current folder.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``; may be left out for tokens, which go
             to npy then.
         corpus: kind of input, where it should not be detected.
         labels: csv or json of path -> label, where folders do not say.
-        text_field: pack this field of each .jsonl line as ``txt``, not the whole line.
+        text_field: pack this field of each .jsonl line as ``txt``, not the whole line; the column
+            of tables that is their text.
         shard_size: input bytes a shard, as ``"256MB"`` or a number; default: 256 MB, or 32 MB of
             text to tokenize.
         options: the fields of :class:`shardkit.packing.options.PackOptions`.
