@@ -21,6 +21,12 @@ PIECE_BYTES = 4 << 20
 MAX_DEPTH = 900
 """Of arrays and objects in one another; ``json.loads`` gives up at about 1,000."""
 
+SHOWN_CHARS = 300
+"""Of keys, for a message that says which there are."""
+
+MAX_KEY_BYTES = 4096
+"""A longer key is shown as it is written."""
+
 _NUMBER = rb"-?(?:0|[1-9][0-9]*+)(?P<float>(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+)"
 _VALUE = re.compile(
     rb"[ \t\n\r]*+(?:(?P<str>\")|(?P<dict>\{)|(?P<list>\[)|(?P<bool>true|false)"
@@ -120,9 +126,10 @@ def _scan_object(text: memoryview, at: int, name: str | None, found: Scanned) ->
     while True:
         key, at = _key(text, at)
         value, at = _skip(text, at)
-        if shown < 300:
-            keys[_decoded(text, key, 300)] = None
-            shown += key.end - key.start + 1
+        if shown < SHOWN_CHARS:
+            found_key = _decoded(text, key, MAX_KEY_BYTES)
+            keys[found_key] = None
+            shown += len(found_key) + 1
         if name is not None and _decoded(text, key, 12 * len(name)) == name:
             found.value = value
         at, byte = _next(text, at)

@@ -112,6 +112,8 @@ class TableCorpus:
         return batch
 
     def _values(self, run: Run) -> Iterator[Value | Reason]:
+        if not run.locators:
+            return
         with os_errors(f"reading {show_path(self.source / run.base)}"):
             try:
                 reader = self._rows_of(run)
