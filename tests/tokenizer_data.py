@@ -118,7 +118,7 @@ def unigram() -> dict[str, Any]:
 def llama2() -> dict[str, Any]:
     """Llama 2's: no pieces at all, a space before every text, bytes for what is not known."""
     raw = bpe(byte_fallback=True, fuse_unk=True, unk_token="<unk>")
-    letters = sorted({c for c in prose() if c.isalnum()}) + ["▁"]
+    letters = [*sorted({c for c in prose() if c.isalnum()}), "▁"]
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters]
     merges = []
     for left, right in raw["model"]["merges"]:
