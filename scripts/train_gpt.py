@@ -47,8 +47,8 @@ def train_step(run: Run, net: nn.Module, batch: Batch) -> Tensor:
     for group in run.optimizer.param_groups:
         group["lr"] = run.learning_rate
     loss, count = loss_of(run, net, batch)
-    # Ranks may have different numbers of labels. DDP divides by the number of ranks.
-    loss = loss * run.world.size / run.world.sum(count)
+    # Ranks may have different numbers of labels, even none. DDP divides by the number of ranks.
+    loss = loss * run.world.size / run.world.sum(count).clamp(min=1)
     run.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
     run.scaler.unscale_(run.optimizer)
     nn.utils.clip_grad_norm_(net.parameters(), 1.0)
@@ -112,7 +112,11 @@ def start(args: argparse.Namespace, world: World) -> None:
         "worker_type": args.worker_type,
         "device": world.device,
     }
-    windows: dict[str, Any] = {"seq_len": args.seq_len, "boundaries": args.boundaries}
+    windows: dict[str, Any] = {
+        "seq_len": args.seq_len,
+        "boundaries": args.boundaries,
+        "eos": args.eos,
+    }
     dataset = shardkit.TokenDataset(args.dataset, **windows)
     loader = shardkit.Loader(dataset, shuffle="full", seed=args.seed, **common)
     val = None
@@ -164,6 +168,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--seq-len", type=int, default=1024, help="tokens of a sequence")
     add("--boundaries", choices=("ignore", "mask", "fit"), default="ignore")
     add("--vocab-size", type=int, help="if the dataset does not say")
+    add("--eos", type=int, metavar="ID", help="what ends a document, in a file of nanoGPT's")
     add("--epochs", type=int, default=1)
     add("--global-batch-size", type=int, default=64, help="sequences of all ranks together")
     add("--lr", type=float, default=6e-4)

@@ -266,6 +266,10 @@ def test_files_of_nanogpt(
     options = ["--val", tmp_path / "val.bin", "--epochs", 1]
     out = train(script, capsys, tmp_path / "train.bin", *options)
     assert val_losses(out)["0"] < losses(out)[1]
+    documents = ["--boundaries", "mask", "--eos", ord("\n")]
+    assert losses(train(script, capsys, tmp_path / "train.bin", *options, *documents)) != losses(
+        out
+    )
     with pytest.raises(SystemExit) as stopped:
         script.main([str(word) for word in (tmp_path / "train.bin", *without_vocab_size())])
     assert stopped.value.code == 2
