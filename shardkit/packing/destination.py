@@ -155,6 +155,12 @@ class Destination:
                 " use the same, or pass --overwrite to start afresh"
             )
 
+    def forget_shards(self) -> None:
+        """Forget all that was done, but not of what and how."""
+        clear_work(self.dest, {LOCK_NAME, _OPTIONS})
+        self.stage.mkdir()
+        self.scratch.mkdir()
+
     def finish(self, info: DatasetInfo, packed: dict[str, Any], result: dict[str, Any]) -> None:
         """Everything new is in the stage: put it in its place, then remove the work folder."""
         replaces = self._overwrite or (self.dest / INDEX_NAME).exists()

@@ -10,7 +10,7 @@ from shardkit.tokens.definition import added_tokens, parts, vocabulary
 
 @cache
 def byte_of() -> dict[int, int]:
-    """Code point -> byte, for ``str.translate`` to Latin-1.
+    """Code point -> byte.
 
     Printable bytes of Latin-1 stand for themselves, the others for 256, 257, ... in order: the
     table ``bytes_to_unicode`` of OpenAI's GPT-2.
@@ -20,16 +20,13 @@ def byte_of() -> dict[int, int]:
     return {byte: byte for byte in printable} | {256 + i: byte for i, byte in enumerate(others)}
 
 
-def token_bytes(token: str) -> bytes:
-    """The bytes a token of the vocabulary stands for.
-
-    One with a character outside the alphabet stands for its text, as in the library.
-    """
+def alphabet_bytes(token: str) -> bytes | None:
+    """The bytes a token of the vocabulary stands for; None if it is not of the alphabet."""
     table = byte_of()
     try:
         return bytes([table[ord(c)] for c in token])
     except KeyError:
-        return token.encode(errors="replace")
+        return None
 
 
 def is_byte_level(raw: dict[str, Any]) -> bool:
@@ -44,8 +41,14 @@ def is_byte_level(raw: dict[str, Any]) -> bool:
 
 
 def byte_table(raw: dict[str, Any]) -> dict[int, bytes]:
-    """Id -> bytes of a byte-level ``tokenizer.json``; added tokens stand for their text."""
-    table = {i: token_bytes(token) for token, i in vocabulary(raw).items()}
-    for token in added_tokens(raw):
-        table[token["id"]] = token["content"].encode(errors="replace")
+    """Id -> bytes of a byte-level ``tokenizer.json``.
+
+    Added tokens stand for their text, and so does what is outside the alphabet, as in the library.
+    """
+    table = {}
+    for token, i in vocabulary(raw).items():
+        found = alphabet_bytes(token)
+        table[i] = token.encode(errors="replace") if found is None else found
+    for added in added_tokens(raw):
+        table[added["id"]] = added["content"].encode(errors="replace")
     return table

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from shardkit.errors import FormatError, UsageError
-
-if TYPE_CHECKING:
-    import tokenizers
-
-Ids = np.ndarray[Any, np.dtype[Any]]
-
-INSTALL = "pip install 'shardkit[tokens]'"
+from shardkit.tokens.engine import INSTALL, Ids, is_refusal, narrow
+from shardkit.tokens.spec import TokenizerSpec
 
 
 def import_tokenizers() -> Any:
@@ -22,11 +17,11 @@ def import_tokenizers() -> Any:
     try:
         import tokenizers
     except ImportError as error:
-        raise UsageError(f"this tokenizer needs the library tokenizers: {INSTALL}") from error
+        raise UsageError(f"this needs the library tokenizers: {INSTALL}") from error
     return tokenizers
 
 
-def parse_tokenizer(data: bytes) -> tokenizers.Tokenizer:
+def parse_tokenizer(data: bytes) -> Any:
     """The library's tokenizer, made to encode whole text as text.
 
     Truncation and padding, which some files ask for, are off; special tokens that occur in the text
@@ -37,33 +32,44 @@ def parse_tokenizer(data: bytes) -> tokenizers.Tokenizer:
     """
     module = import_tokenizers()
     try:
-        made: tokenizers.Tokenizer = module.Tokenizer.from_buffer(data)
+        made = module.Tokenizer.from_buffer(data)
         made.no_truncation()
         made.no_padding()
         made.encode_special_tokens = True
-    # The library raises bare Exceptions, and where it panics, pyo3's PanicException.
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt | SystemExit):
+        if not is_refusal(error):
             raise
         raise FormatError(f"tokenizer.json is refused by tokenizers: {str(error)[:120]}") from error
     return made
 
 
 class LibraryEngine:
-    """Encodes by ``tokenizers``, on one thread."""
+    """Encodes by ``tokenizers``."""
 
-    name = "tokenizers"
-
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, spec: TokenizerSpec) -> None:
         self._tokenizer = parse_tokenizer(data)
+        self._spec = spec
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """(n,) uint32 a text."""
-        encode = self._tokenizer.encode_batch_fast
         # One text a call, since the library spreads a batch over all cores.
-        found = [encode([text], add_special_tokens=False)[0].ids for text in texts]
-        return [np.array(ids, np.uint32) for ids in found]
+        return [self.encode_batch([text])[0] for text in texts]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """As :meth:`encode`, on all cores."""
+        try:
+            found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except BaseException as error:
+            if not is_refusal(error):
+                raise
+            raise FormatError(f"tokenizers cannot encode a text: {str(error)[:120]}") from error
+        return [narrow(np.array(one.ids, np.uint32), self._spec) for one in found]
 
     def decode(self, ids: Ids) -> bytes:
-        text: str = self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
+        """The text of ids, as the library makes it."""
+        try:
+            text: str = self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
+        except BaseException as error:
+            if not is_refusal(error):
+                raise
+            raise FormatError(f"tokenizers cannot decode these ids: {str(error)[:120]}") from error
         return text.encode()

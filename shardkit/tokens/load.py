@@ -10,7 +10,10 @@ from shardkit.errors import ChecksumError, UsageError
 from shardkit.mapping import read_file
 from shardkit.storage import show_path
 from shardkit.tokens.awkward import awkward_texts
+from shardkit.tokens.definition import parse_definition
+from shardkit.tokens.folder import read_folder
 from shardkit.tokens.library import parse_tokenizer
+from shardkit.tokens.named import dump_ranks, encoding_names, find_encoding, spec_entries
 from shardkit.tokens.spec import (
     FILES,
     MAX_FILE_BYTES,
@@ -24,6 +27,9 @@ from shardkit.tokens.tokenizer import Tokenizer
 EOS_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 """What ends a document where the tokenizer does not say: GPT-2's, Llama 3's, SentencePiece's and
 Gemma's name for it."""
+
+ENGINE_OF: dict[str | None, str] = {"tokenizer.json": "tokenizers", "tiktoken": "tiktoken"}
+"""The engine that runs a kind without any proof."""
 
 
 def load_tokenizer(source: str | Path, *, eos: str = "auto", bos: str = "none") -> Tokenizer:
@@ -40,25 +46,58 @@ def load_tokenizer(source: str | Path, *, eos: str = "auto", bos: str = "none") 
         FormatError: its file is damaged.
     """
     path = Path(source)
-    if not path.is_file():
-        raise UsageError(f"tokenizer {show_path(path)}: no such file")
-    data = read_file(path, MAX_FILE_BYTES)
-    return from_definition(data, None, eos, bos)
+    if path.is_dir():
+        data, own_eos = read_folder(path)
+        return _from_definition(data, path.resolve().name, own_eos, eos, bos)
+    if path.is_file():
+        return _from_definition(read_file(path, MAX_FILE_BYTES), None, None, eos, bos)
+    return _from_name(str(source), eos, bos)
 
 
-def from_definition(data: bytes, name: str | None, eos: str, bos: str) -> Tokenizer:
-    """A tokenizer of the contents of a ``tokenizer.json``."""
-    vocabulary = parse_tokenizer(data).get_vocab(with_added_tokens=True)
-    vocab_size = max(vocabulary.values(), default=0) + 1
+def _from_definition(
+    data: bytes, name: str | None, own_eos: str | None, eos: str, bos: str
+) -> Tokenizer:
+    parse_definition(data)  # with a better message than the library's
+    ids = parse_tokenizer(data).get_vocab(with_added_tokens=True)
+    entries = {"name": name, "vocab_size": max(ids.values(), default=0) + 1}
+    return _made("tokenizer.json", data, ids, own_eos, eos, bos, entries)
+
+
+def _from_name(name: str, eos: str, bos: str) -> Tokenizer:
+    known = encoding_names()
+    if name not in known:
+        raise UsageError(
+            f"tokenizer {show_path(name)}: no such file or folder, and no encoding of tiktoken"
+            f" (it knows {', '.join(known) or 'none: it is not installed'})"
+        )
+    encoding = find_encoding(name)
+    data = dump_ranks(encoding._mergeable_ranks)
+    special = encoding._special_tokens
+    return _made("tiktoken", data, special, None, eos, bos, spec_entries(encoding))
+
+
+def _made(
+    kind: Kind,
+    data: bytes,
+    ids: dict[str, int],
+    own_eos: str | None,
+    eos: str,
+    bos: str,
+    entries: dict[str, Any],
+) -> Tokenizer:
+    """``ids``: those of tokens that may begin or end a document."""
+    if eos == "auto":
+        eos = end_of_document(ids, own_eos)
     spec = TokenizerSpec(
-        **file_entries("tokenizer.json", data),
-        name=name,
-        vocab_size=vocab_size,
-        dtype=smallest_dtype(vocab_size),
-        eos=token_id(vocabulary, _own_eos(vocabulary) if eos == "auto" else eos, "eos"),
-        bos=token_id(vocabulary, bos, "bos"),
+        **file_entries(kind, data),
+        **entries,
+        dtype=smallest_dtype(entries["vocab_size"]),
+        eos=token_id(ids, eos, "eos"),
+        bos=token_id(ids, bos, "bos"),
     )
-    return proved_lossless(Tokenizer(spec, data))
+    made = Tokenizer(spec, data, ENGINE_OF[kind])
+    made.spec = replace(spec, is_lossless=is_lossless(made))
+    return made
 
 
 def file_entries(kind: Kind, data: bytes) -> dict[str, Any]:
@@ -66,20 +105,24 @@ def file_entries(kind: Kind, data: bytes) -> dict[str, Any]:
     return {"kind": kind, "file": FILES[kind], "num_bytes": len(data), "xxh3": checksum(data)}
 
 
-def proved_lossless(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer, its spec saying whether all awkward texts come back byte for byte."""
+def is_lossless(tokenizer: Tokenizer) -> bool:
+    """Whether all awkward texts come back byte for byte, also where ids are decoded in parts."""
     texts = awkward_texts()
-    is_lossless = all(
-        tokenizer.decode(ids) == text.encode()
+    return all(
+        tokenizer.decode(ids[: len(ids) // 2]) + tokenizer.decode(ids[len(ids) // 2 :])
+        == text.encode()
         for text, ids in zip(texts, tokenizer.encode(texts), strict=True)
     )
-    tokenizer.spec = replace(tokenizer.spec, is_lossless=is_lossless)
-    return tokenizer
 
 
-def _own_eos(vocabulary: dict[str, int]) -> str:
-    for text in EOS_TEXTS:
-        if text in vocabulary:
+def end_of_document(ids: dict[str, int], own: str | None) -> str:
+    """The text of the token that ends documents: the tokenizer's own, or a usual one.
+
+    Raises:
+        UsageError: it has none of them.
+    """
+    for text in (own, *EOS_TEXTS):
+        if text is not None and text in ids:
             return text
     raise UsageError(
         "the tokenizer has no token known to end a document: pass --eos TOKEN, or --eos none"
@@ -105,10 +148,10 @@ def open_tokenizer(folder: Path, spec: TokenizerSpec) -> Tokenizer:
     if spec.file is None:
         raise UsageError(f"{show_path(folder)} has no tokenizer: its ids were made by others")
     data = read_file(folder / spec.file, spec.num_bytes)
-    return from_stored(data, spec)
+    return from_stored(data, spec, ENGINE_OF[spec.kind])
 
 
-def from_stored(data: bytes, spec: TokenizerSpec, engine: str = "tokenizers") -> Tokenizer:
+def from_stored(data: bytes, spec: TokenizerSpec, engine: str) -> Tokenizer:
     """A tokenizer of its stored file; ``engine`` as :func:`shardkit.tokens.prove.choose_engine`
     chose it.
 

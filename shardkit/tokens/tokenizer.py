@@ -6,27 +6,35 @@ import codecs
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+import numpy as np
+
 from shardkit.errors import FormatError
+from shardkit.tokens import joints
 from shardkit.tokens.bytelevel import byte_table, is_byte_level
 from shardkit.tokens.definition import parse_definition
-from shardkit.tokens.joints import Joints
-from shardkit.tokens.library import Ids, LibraryEngine
+from shardkit.tokens.engine import Engine, Ids
+from shardkit.tokens.fast import fast_engine
+from shardkit.tokens.library import LibraryEngine
+from shardkit.tokens.named import named_engine, parse_ranks
 from shardkit.tokens.spec import TokenizerSpec
 
 STEP_BYTES = 1 << 20
-"""How much of a huge document is encoded at a time."""
+"""How much of a large document is read at a time."""
 
 
 class Tokenizer:
-    """Text to ids and back. Not for several threads at once.
+    """Text to ids and back, on one thread; not for several threads at once.
+
+    Decoding needs no library if ids stand for bytes; encoding needs that of ``engine``, which is
+    imported when first used.
 
     Attributes:
         spec: what is stored of it.
         file: the bytes of its file.
-        engine: what encodes: ``tokenizers`` or ``tiktoken``.
+        engine: the library that encodes, ``tokenizers`` or ``tiktoken``.
     """
 
-    def __init__(self, spec: TokenizerSpec, file: bytes, engine: str = "tokenizers") -> None:
+    def __init__(self, spec: TokenizerSpec, file: bytes, engine: str) -> None:
         self.spec = spec
         self.file = file
         self.engine = engine
@@ -37,14 +45,25 @@ class Tokenizer:
         Special tokens that occur in a text are encoded as any other text.
 
         Raises:
-            FormatError: the tokenizer gives an id that its own vocabulary does not have.
+            FormatError: the tokenizer's file is damaged, or it cannot encode a text.
+            SampleError: a text of over 4 million characters, and the tokenizer does not allow it to
+                be cut.
+            UsageError: the library is not installed.
         """
-        return [self._narrow(ids) for ids in self._library.encode(texts)]
+        if all(len(text) <= joints.PIECE_CHARS for text in texts):
+            return self._engine.encode(texts)
+        return [self._encode_any(text) for text in texts]
+
+    def _encode_any(self, text: str) -> Ids:
+        if len(text) <= joints.PIECE_CHARS:
+            return self._engine.encode([text])[0]
+        size = joints.PIECE_CHARS
+        chunks = (text[start : start + size] for start in range(0, len(text), size))
+        return np.concatenate([*joints.encode_parts(self._engine.encode, chunks)])
 
     def encode_pieces(self, data: bytes | memoryview, errors: str = "strict") -> Iterator[Ids]:
-        """The ids of a document too large to be encoded at once, in order.
+        """The ids of a document of any size, in order; joined, they are those of :meth:`encode`.
 
-        Joined, they are those of :meth:`encode`, but for what :mod:`shardkit.tokens.joints` says.
         Memory: some hundred MB, however large the document.
 
         Args:
@@ -52,21 +71,15 @@ class Tokenizer:
             errors: ``strict``, or ``replace`` for U+FFFD where it is not UTF-8.
 
         Raises:
-            UnicodeDecodeError: it is not UTF-8.
+            UnicodeDecodeError: it is not UTF-8. Others as :meth:`encode`.
         """
-        decoder = codecs.getincrementaldecoder("utf-8")(errors)
-        joints = Joints(self.encode)
-        for start in range(0, len(data), STEP_BYTES):
-            end = start + STEP_BYTES
-            joints.add(decoder.decode(data[start:end], end >= len(data)))
-            yield from joints.finished()
-        yield from joints.rest()
+        return joints.encode_parts(self._engine.encode, _chunks(data, errors))
 
     def decode(self, ids: Ids) -> bytes:
-        """The bytes that ids stand for: exact, so not always whole characters, if byte-level.
+        """The bytes that ids stand for: exact if byte-level, and so not always whole characters.
 
         Raises:
-            FormatError: an id that is not in the vocabulary.
+            FormatError: an id that is not in the vocabulary, or a damaged file.
         """
         if self._bytes is None:
             return self._library.decode(ids)
@@ -82,19 +95,34 @@ class Tokenizer:
         end = eos is not None and len(ids) > start and ids[-1] == eos
         return self.decode(ids[int(start) : len(ids) - int(end)])
 
-    def _narrow(self, ids: Ids) -> Ids:
-        if len(ids) and ids.max() >= self.spec.vocab_size:
-            raise FormatError(
-                f"the tokenizer gives id {ids.max()}, its vocabulary has {self.spec.vocab_size}"
-            )
-        return ids.astype(self.spec.dtype)
+    @cached_property
+    def _engine(self) -> Engine:
+        if self.spec.kind == "tiktoken":
+            return named_engine(self.file, self.spec)
+        if self.engine == "tiktoken":
+            return fast_engine(parse_definition(self.file), self.spec, self._by_library)
+        return self._library
 
     @cached_property
     def _library(self) -> LibraryEngine:
-        return LibraryEngine(self.file)
+        return LibraryEngine(self.file, self.spec)
+
+    def _by_library(self, text: str) -> Ids:
+        return self._library.encode([text])[0]
 
     @cached_property
     def _bytes(self) -> dict[int, bytes] | None:
         """Id -> bytes, None where ids have no bytes of their own."""
+        if self.spec.kind == "tiktoken":
+            special = (self.spec.special_tokens or {}).items()
+            table = {i: token for token, i in parse_ranks(self.file).items()}
+            return table | {i: text.encode() for text, i in special}
         raw = parse_definition(self.file)
         return byte_table(raw) if is_byte_level(raw) else None
+
+
+def _chunks(data: bytes | memoryview, errors: str) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")(errors)
+    for start in range(0, len(data), STEP_BYTES):
+        end = start + STEP_BYTES
+        yield decoder.decode(data[start:end], end >= len(data))
