@@ -39,11 +39,11 @@ class InMemory(Pieces):
         self.tokens = np.concatenate(self.docs)
         self.documents = Documents(lambda a, b: np.array(lengths[a:b], np.int64), len(lengths))
         inside = sorted(cut for cut in cuts if cut < len(self.tokens))
-        super().__init__(np.dtype("<u2"), np.array([0, *inside, len(self.tokens)]))
+        super().__init__(np.dtype("<u2"), [0, *inside, len(self.tokens)])
 
-    def open_piece(self, number: int) -> Any:
+    def open_piece(self, number: int) -> memoryview:
         start, stop = self._starts[number : number + 2]
-        return self.tokens[start:stop]
+        return memoryview(self.tokens[start:stop].tobytes())
 
     def where(self, token: int) -> str:
         return f"token {token}"

@@ -63,6 +63,6 @@ class BatchPlan:
         first = self.start + batch * self.global_batch_size + self.rank * self.batch_size
         positions = np.arange(first, first + self.batch_size, dtype=np.int64)
         valid = positions < self.num_positions
-        if not valid.all():
+        if first + self.batch_size > self.num_positions:
             positions %= self.num_positions
         return positions, valid

@@ -41,11 +41,12 @@ def collate(columns: dict[str, Any], as_buffer: Sequence[str] = ()) -> Batch:
 
 
 def _views(columns: dict[str, Any]) -> Batch:
-    """Tensors of those columns that are views of one array, side by side."""
+    """Tensors of those columns that are views of one array, and not contiguous in themselves."""
     found: dict[int, list[str]] = {}
     for name, values in columns.items():
-        if isinstance(values, np.ndarray) and isinstance(values.base, np.ndarray):
-            found.setdefault(id(values.base), []).append(name)
+        base = getattr(values, "base", None)
+        if type(base) is np.ndarray and not values.flags.c_contiguous:
+            found.setdefault(id(base), []).append(name)
     views: Batch = {}
     for names in found.values():
         if len(names) > 1:
@@ -54,24 +55,20 @@ def _views(columns: dict[str, Any]) -> Batch:
 
 
 def _views_of_one(columns: dict[str, np.ndarray[Any, Any]]) -> Batch:
+    """Nothing where they are not of the array's dtype, or the array is larger than all of them."""
     import torch
 
     base: Any = next(iter(columns.values())).base
-    is_whole = base.nbytes <= sum(values.nbytes for values in columns.values())
-    if not is_whole or _own(base) is not base or not _is_numeric(base):
+    is_all = base.nbytes <= sum(values.nbytes for values in columns.values())
+    is_one = all(v.dtype == base.dtype and min(v.strides) >= 0 for v in columns.values())
+    if not (is_all and is_one and _is_numeric(base) and _own(base) is base):
         return {}
-    whole, start, step = torch.from_numpy(base), _address(base), base.itemsize
-    views = {}
+    whole, views = torch.from_numpy(base), {}
     for name, values in columns.items():
-        offset, rest = divmod(_address(values) - start, step)
-        if values.dtype == base.dtype and not rest and min(values.strides) >= 0:
-            strides = [stride // step for stride in values.strides]
-            views[name] = whole.as_strided(values.shape, strides, offset)
+        view = torch.from_numpy(values)  # but with a storage of its own
+        offset, rest = divmod(view.data_ptr() - whole.data_ptr(), base.itemsize)
+        views[name] = view if rest else whole.as_strided(view.shape, view.stride(), offset)
     return views
-
-
-def _address(values: np.ndarray[Any, Any]) -> int:
-    return int(values.__array_interface__["data"][0])
 
 
 def _column(values: Any) -> Any:

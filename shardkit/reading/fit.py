@@ -46,15 +46,9 @@ class Fit:
         blocks = [self._block(number) for number in range(num_blocks)]
         self._starts = np.cumsum([0, *(block.num_bins for block in blocks)], dtype=np.int64)
         self.num_samples = int(self._starts[-1])
-        self._num_pairs = sum(block.num_pairs for block in blocks)
-
-    @property
-    def num_rows(self) -> int:
-        return self.num_samples * NUM_VARIANTS
-
-    @property
-    def padding(self) -> float:
-        return 1 - self._num_pairs / max(self.num_samples * self._seq_len, 1)
+        self.num_rows = self.num_samples * NUM_VARIANTS
+        num_pairs = sum(block.num_pairs for block in blocks)
+        self.padding = 1 - num_pairs / max(self.num_samples * seq_len, 1)
 
     def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> FitOrder:
         """Raises UsageError for options: it has blocks of its own."""
@@ -78,14 +72,14 @@ class Fit:
 
     def _tokens(self, documents: Places, starts: Places, sizes: Places) -> tuple[Tokens, Tokens]:
         """Inputs and labels of pieces, end to end: all tokens of a piece but its last, or first."""
-        begins = sizes.cumsum() - sizes + np.arange(len(sizes))
+        is_text = documents != NO_DOCUMENT
+        read = self._store.read(starts[is_text].tolist(), (sizes[is_text] + 1).tolist())
         tokens = np.full(int(sizes.sum()) + len(sizes), self._pad, self._store.dtype)
-        places = np.stack([begins, starts, sizes + 1], axis=1)[documents != NO_DOCUMENT]
-        for begin, start, size in places.tolist():
-            self._store.copy(start, tokens[begin : begin + size])
+        tokens[is_text.repeat(sizes + 1)] = read
+        firsts = sizes.cumsum() - sizes + np.arange(len(sizes))
         is_input, is_label = np.ones((2, len(tokens)), np.bool_)
-        is_input[begins + sizes] = False
-        is_label[begins] = False
+        is_input[firsts + sizes] = False
+        is_label[firsts] = False
         return tokens[is_input], tokens[is_label]
 
     def _pieces(self, rows: Positions) -> Places:

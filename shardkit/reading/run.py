@@ -38,7 +38,8 @@ class Run:
     def _find(self, first: int) -> list[Positions]:
         numbers = range(first, min(first + self._step, len(self.plan)))
         positions = [self.plan.positions(number)[0] for number in numbers]
-        return np.split(self.order.rows(np.concatenate(positions)), len(positions))
+        rows = self.order.rows(np.concatenate(positions))
+        return list(rows.reshape(len(positions), -1))
 
 
 def keep(kept: dict[Any, Any], key: object, value: object, most: int = _KEPT) -> None:

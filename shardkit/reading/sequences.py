@@ -24,14 +24,9 @@ class Sequences(Protocol):
             inputs that are no tokens.
     """
 
-    @property
-    def num_samples(self) -> int: ...
-
-    @property
-    def num_rows(self) -> int: ...
-
-    @property
-    def padding(self) -> float: ...
+    num_samples: int
+    num_rows: int
+    padding: float
 
     def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> Epoch: ...
 
