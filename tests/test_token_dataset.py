@@ -20,6 +20,7 @@ import shardkit
 from shardkit import Loader, TokenDataset
 from shardkit.errors import CorpusError, DataError, UsageError
 from shardkit.index import rows_header
+from shardkit.tokens.spec import TokenizerSpec
 
 LENGTHS = [50, 0, 17, 200, 3, 1, 44, 1, 90, 0, 33, 12, 61, 5, 5, 5, 128, 40, 0]
 BOUNDARIES: list[Any] = ["ignore", "mask", "fit"]
@@ -223,7 +224,8 @@ def test_padding_is_the_tokenizers_eos_or_what_is_given(tmp_path: Path) -> None:
     packed = pack_tokens(tmp_path, documents([5, 4]))
     assert TokenDataset(packed, seq_len=8, boundaries="fit")[0]["inputs"][-1] == 0
     raw = json.loads((packed / "shardkit.json").read_text())
-    raw["corpus"]["tokens"] = {"eos": 3}
+    spec = TokenizerSpec(vocab_size=9, dtype="<u2", eos=3)
+    raw["corpus"]["tokens"] = spec.to_json()
     (packed / "shardkit.json").write_text(json.dumps(raw))
     assert TokenDataset(packed, seq_len=8, boundaries="fit")[0]["inputs"][-1] == 3
     given = TokenDataset(packed, seq_len=8, boundaries="fit", eos=9)
