@@ -21,7 +21,10 @@ from shardkit.tokens import prove
 from shardkit.tokens.bytelevel import byte_of
 from shardkit.tokens.fast import ranked, why_not
 from shardkit.tokens.prove import choose_engine
-from shardkit.tokens.tokenizer import Tokenizer
+from shardkit.tokens.tokenizer import CAREFUL, FAST, Tokenizer
+
+ENGINES = (FAST, CAREFUL)
+"""By the versions of the two libraries."""
 
 # --- merges as ranks ----------------------------------------------------------------------
 
@@ -170,7 +173,7 @@ def test_a_token_that_only_ignored_merges_make_cannot():
 def test_the_fast_engine_is_taken_where_it_is_proved(make, tmp_path):
     slow = made(data.MAKES[make](), tmp_path)
     chosen, line = choose_engine(slow, [data.prose()])
-    assert chosen.engine == "tiktoken" and chosen.spec == slow.spec
+    assert chosen.engine in ENGINES and chosen.spec == slow.spec
     assert line.startswith("tokenized on tiktoken's engine: ids proved equal on ")
 
 
@@ -190,7 +193,7 @@ def test_a_difference_in_the_corpus_is_found_out(tmp_path):
     rest = r" ?\p{L}+|\s+|\p{N}+|[^\s\p{L}\p{N}]+"
     raw = data.bpe() | {"pre_tokenizer": data.split(rf"dataset$|dat(?=aset)|{rest}")}
     slow = made(raw, tmp_path)
-    assert choose_engine(slow, ["nothing of the kind"])[0].engine == "tiktoken"
+    assert choose_engine(slow, ["nothing of the kind"])[0].engine in ENGINES
     chosen, line = choose_engine(slow, ["nothing of the kind", "dataset\nof lines"])
     assert chosen is slow
     assert line.endswith(r"faster engine: other ids for 'dataset\nof lines'")
@@ -205,8 +208,13 @@ def test_the_proof_reads_no_more_than_it_needs(tmp_path, monkeypatch):
             read.append(i)
             yield "word " * 60
 
-    assert choose_engine(made(data.bpe(), tmp_path), texts())[0].engine == "tiktoken"
+    assert choose_engine(made(data.bpe(), tmp_path), texts())[0].engine in ENGINES
     assert len(read) == 4
+
+
+def test_a_huge_text_is_no_difference(tmp_path):
+    chosen, line = choose_engine(made(data.bpe(), tmp_path), ["aB" * 600_000])
+    assert chosen.engine in ENGINES, line
 
 
 def test_without_tiktoken_the_other_library_does_it(tmp_path, monkeypatch):
@@ -218,28 +226,53 @@ def test_without_tiktoken_the_other_library_does_it(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [r"\p{L}", r"\p{N}", r"\p{M}", r"\p{P}", r"\p{Lu}", r"\s"])
-def test_the_libraries_agree_on_every_character(name):
+def test_no_character_differs_between_the_libraries_that_is_not_found(name):
     """All of Unicode, where packing looks at what may differ."""
     text = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000)
     left = normalizers.Replace(Regex(name), "").normalize_str(text)
-    assert patterns._members_rust(name, text) == "".join(sorted(set(text) - set(left)))
+    differing = set(patterns._members_rust(name, text)) ^ (set(text) - set(left))
+    assert patterns.differing_characters(name) == "".join(sorted(differing))
 
 
-def test_a_class_that_differs_between_the_libraries_is_named(tmp_path, monkeypatch):
+@pytest.fixture
+def older_unicode(monkeypatch) -> None:
+    """tiktoken, as if to it an Arabic digit were none."""
     real = patterns._members_rust
-    monkeypatch.setattr(
-        patterns,
-        "_members_rust",
-        lambda name, text: real(name, text).replace("٣", "") if "N" in name else real(name, text),
-    )
-    assert patterns.differing_class(patterns.GPT2) == r"\p{N}"
-    _, line = choose_engine(made(data.bpe(), tmp_path), ["x"])
-    assert line.endswith(r"the characters of \p{N} depend on the library's version of Unicode")
+
+    def members(name: str, text: str) -> str:
+        return real(name, text).replace("٣", "") if "N" in name else real(name, text)
+
+    monkeypatch.setattr(patterns, "_members_rust", members)
+
+
+@pytest.mark.usefixtures("older_unicode")
+def test_texts_with_characters_that_the_libraries_class_apart_go_elsewhere(tmp_path, counted):
+    assert "٣" in patterns.differing_characters(patterns.GPT2)
+    slow = made(data.bpe(), tmp_path)
+    chosen, line = choose_engine(slow, ["x"])
+    assert chosen.engine == "tiktoken+tokenizers"
+    assert line.endswith("; texts with new characters by tokenizers")
+    counted.clear()
+    texts = ["plain", "café ٤", "a ٣ b"]
+    for a, b in zip(chosen.encode(texts), slow.encode(texts), strict=True):
+        assert np.array_equal(a, b)
+    assert counted == texts[2:]
+
+
+def test_a_class_that_one_library_does_not_know_is_one_line(tmp_path, monkeypatch):
+    def refuse(name: str, text: str) -> str:
+        raise ValueError("Unicode property not found")
+
+    monkeypatch.setattr(patterns, "_members_rust", refuse)
+    slow = made(data.bpe(), tmp_path)
+    chosen, line = choose_engine(slow, ["x"])
+    assert chosen is slow
+    assert line.endswith(r"not both libraries know \p{L}: Unicode property not found")
 
 
 def test_characters_in_doubt_are_all_but_large_blocks():
     text = patterns.settled_apart()
-    assert len(text) == len(set(text)) == 110_940
+    assert len(text) == len(set(text)) == 127_324
     for character in "aé٣ \u3000。ｱ\U0001f600\U00010d40\U00011f50":
         assert character in text
 
@@ -327,7 +360,7 @@ def test_decoding_needs_no_library(tmp_path):
 import sys, json, pathlib
 import numpy as np
 from shardkit.tokens.spec import TokenizerSpec
-from shardkit.tokens.tokenizer import Tokenizer
+from shardkit.tokens.tokenizer import CAREFUL, FAST, Tokenizer
 tokenizer = Tokenizer(TokenizerSpec(vocab_size=1500, dtype="<u2"),
                       pathlib.Path(sys.argv[1]).read_bytes(), "tokenizers")
 print(json.dumps([tokenizer.decode(np.array([0, 5])).decode(),
