@@ -27,9 +27,9 @@ def collate(columns: dict[str, Any], as_buffer: Sequence[str] = ()) -> Batch:
     Raises:
         UsageError: a field in ``as_buffer`` is not there, or holds no bytes.
     """
-    missing = sorted(set(as_buffer) - set(columns))
+    missing = [name for name in as_buffer if name not in columns]
     if missing:
-        raise UsageError(f"as_buffer: no field {missing[0]!r} here, only {', '.join(columns)}")
+        raise UsageError(f"as_buffer: no field {min(missing)!r} here, only {', '.join(columns)}")
     batch: Batch = {}
     views = _views(columns)
     for name, values in columns.items():
@@ -44,9 +44,8 @@ def _views(columns: dict[str, Any]) -> Batch:
     """Tensors of those columns that are views of one array, and not contiguous in themselves."""
     found: dict[int, list[str]] = {}
     for name, values in columns.items():
-        base = getattr(values, "base", None)
-        if type(base) is np.ndarray and not values.flags.c_contiguous:
-            found.setdefault(id(base), []).append(name)
+        if isinstance(values, np.ndarray) and not values.flags.c_contiguous:
+            found.setdefault(id(values.base), []).append(name)
     views: Batch = {}
     for names in found.values():
         if len(names) > 1:
@@ -58,10 +57,12 @@ def _views_of_one(columns: dict[str, np.ndarray[Any, Any]]) -> Batch:
     """Nothing where they are not of the array's dtype, or the array is larger than all of them."""
     import torch
 
-    base: Any = next(iter(columns.values())).base
-    is_all = base.nbytes <= sum(values.nbytes for values in columns.values())
-    is_one = all(v.dtype == base.dtype and min(v.strides) >= 0 for v in columns.values())
-    if not (is_all and is_one and _is_numeric(base) and _own(base) is base):
+    arrays = list(columns.values())
+    base: Any = arrays[0].base
+    if not isinstance(base, np.ndarray) or not _is_numeric(base) or _own(base) is not base:
+        return {}
+    is_one = all(v.dtype == base.dtype and min(v.strides) >= 0 for v in arrays)
+    if not is_one or base.nbytes > sum(v.nbytes for v in arrays):
         return {}
     whole, views = torch.from_numpy(base), {}
     for name, values in columns.items():

@@ -282,10 +282,22 @@ def _merged(name: str, which: Positions, read: dict[int, dict[str, Column]]) -> 
     if len(read) == 1:
         columns = next(iter(read.values()))
         return columns[name] if name in columns else [None] * len(which)
+    found = {number: columns[name] for number, columns in read.items() if name in columns}
+    if len(found) == len(read) and _are_alike(list(found.values())):
+        first: Any = found[min(found)]
+        merged = np.empty((len(which), *first.shape[1:]), first.dtype)
+        for number, column in found.items():
+            merged[which == number] = column
+        return merged
     values: list[Any] = [None] * len(which)
-    for number, columns in read.items():
-        if name in columns:
-            places = np.flatnonzero(which == number).tolist()
-            for place, value in zip(places, columns[name], strict=True):
-                values[place] = value
+    for number, column in found.items():
+        places = np.flatnonzero(which == number).tolist()
+        for place, value in zip(places, column, strict=True):
+            values[place] = value
     return values
+
+
+def _are_alike(columns: list[Column]) -> bool:
+    """Whether all are arrays of one dtype, whose samples have one shape."""
+    kinds = {(c.dtype, c.shape[1:]) if isinstance(c, np.ndarray) else None for c in columns}
+    return len(kinds) == 1 and None not in kinds

@@ -115,8 +115,8 @@ def _cut(
 
 def as_dtype(tokens: Tokens, dtype: np.dtype[Any]) -> Tokens:
     """A copy as signed integers. Raises DataError for an id that is too large for them."""
-    too_large = np.iinfo(dtype).max + 1
-    if tokens.itemsize >= dtype.itemsize and tokens.size and int(tokens.max()) >= too_large:
+    may_be_too_large = tokens.itemsize >= dtype.itemsize and tokens.size
+    if may_be_too_large and int(tokens.max()) > np.iinfo(dtype).max:
         raise DataError(
             f"token id {tokens.max()} is too large for {dtype}: no vocabulary has it, the data is"
             " damaged"

@@ -175,7 +175,8 @@ class TokenDataset:
         Raises:
             IndexError: a row is outside. DataError: tokens cannot be read.
         """
-        return self._sequences.read(self._checked(rows))
+        sequences = self._open()[1]
+        return sequences.read(_checked(rows, sequences.num_rows))
 
     def finish(self, batch: dict[str, Any]) -> dict[str, Any]:
         """A collated batch with ``cu_seqlens`` and ``max_seqlen``, if it has ``position_ids``."""
@@ -191,7 +192,7 @@ class TokenDataset:
     def advise(self, rows: Positions) -> None:
         """Tell the kernel that these rows will be read soon; returns at once."""
         if self._warmth.is_cold():
-            self._store.announce(*self._sequences.ranges(self._checked(rows)))
+            self._store.announce(*self._sequences.ranges(_checked(rows, self.num_rows)))
 
     def __getitem__(self, row: int) -> Arrays:
         """One sample: columns as of :meth:`read`, (seq_len,) each."""
@@ -210,19 +211,20 @@ class TokenDataset:
             raise IndexError(f"row {row} is outside 0..{len(self) - 1}")
         return number % len(self)
 
-    def _checked(self, rows: Positions) -> Positions:
-        # As unsigned, a negative row is a large one: one pass instead of two.
-        if len(rows) and int(rows.view(np.uint64).max()) >= self.num_rows:
-            raise IndexError(f"a row is outside 0..{self.num_rows - 1}")
-        return rows
-
     def keys(self, rows: Iterable[int]) -> list[str]:
         """Each row in words: sequences have no names."""
         return [self.where(row) for row in rows]
 
     def where(self, row: int) -> str:
         """A row in words, for messages."""
-        return self._sequences.where(int(self._checked(np.array([row], np.int64))[0]))
+        return self._sequences.where(int(_checked(np.array([row], np.int64), self.num_rows)[0]))
+
+
+def _checked(rows: Positions, num_rows: int) -> Positions:
+    numbers = rows.tolist()  # of which Python is faster for few, and these are few
+    if numbers and not (min(numbers) >= 0 and max(numbers) < num_rows):
+        raise IndexError(f"a row is outside 0..{num_rows - 1}")
+    return rows
 
 
 def _open(path: Path, split: str | None) -> Dataset:
