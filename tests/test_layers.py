@@ -18,7 +18,7 @@ import shardkit
 ROOT = Path(shardkit.__file__).parent
 
 LAYERS = [
-    {"errors", "advise"},
+    {"errors", "advise", "passing"},
     {"whole"},
     {"sample", "storage"},
     {"encoding", "mapping"},

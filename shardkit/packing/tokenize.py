@@ -16,6 +16,7 @@ from shardkit.corpus.base import Run
 from shardkit.encoding import TOKENS, npy_header
 from shardkit.errors import FormatError, SampleError
 from shardkit.packing.transform import without
+from shardkit.passing import let_go
 from shardkit.sample import SampleBatch, Value, rename_field, unpack_paths
 from shardkit.tokens.spec import TokenizerSpec
 from shardkit.tokens.tokenizer import Tokenizer
@@ -140,6 +141,7 @@ def _pieces(value: Value, tokenizer: Tokenizer) -> Iterator[bytes]:
     errors = "replace" if tokenizer.spec.invalid_utf8 == "replace" else "strict"
     try:
         for ids in tokenizer.encode_pieces(value, errors):
+            let_go(value)
             yield ids.tobytes()
     except UnicodeDecodeError as error:
         offset = first_not_utf8(value)
