@@ -217,7 +217,7 @@ FIELD, NOT_JSON = "field 'text'", "is not JSON:"
         (b'{"text": [1}', f"{NOT_JSON} ',' or ']' expected at byte 11"),
         (
             b'{"text": "a',
-            f"{NOT_JSON} a string without an end, or a bad character in it, at byte 10",
+            f"{NOT_JSON} a string without an end, or a bad character in it, at byte 11",
         ),
         (b'{"text": ', f"{NOT_JSON} a value expected at byte 8"),
         (b'{"text" 1', f"{NOT_JSON} ':' expected at byte 7"),

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 from tables import parquet
-from test_corpus_files import read_all
+from test_corpus_files import no_leaks, read_all
 
 import shardkit
 from shardkit.corpus import detect, from_spec, open_corpus
@@ -44,6 +44,15 @@ def test_rows_are_samples(tmp_path: Path, group: int) -> None:
     assert batch.columns == {"txt": [text.encode() for text in TEXTS]}
     assert batch.keys[12] == b"a.parquet/000000000012"
     assert batch.paths[12] == b"+.txt"
+
+
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", parquet(TEXTS, group=7))
+    corpus = open_corpus(tmp_path)
+    (run, *_) = corpus.runs(tmp_path)
+    with no_leaks():
+        assert len(corpus.read(run.slice(2, 4), tmp_path)) == 2
+    assert len(corpus.read(run.slice(4, 7), tmp_path)) == 3
 
 
 def test_one_file(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from shardkit.corpus.folders import Root
 from shardkit.corpus.names import join
-from shardkit.corpus.tables import Table, TableCorpus, columns_of
+from shardkit.corpus.tables import ClosedFile, Table, TableCorpus, columns_of
 from shardkit.errors import FormatError
 from shardkit.index import is_field_name
 from shardkit.mapping import read_file
@@ -94,32 +94,28 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 class _ArrowTable:
-    """One part: a stream is read from its start, which is mapped, so that skipping costs little."""
+    """One part: a stream can be read from its start alone."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
 
-        self._ipc = pa.ipc
-        self._source = pa.memory_map(os.fsencode(path))
-        try:
-            self._names = pa.ipc.open_stream(self._source).schema.names
-            self._source.seek(0)
-            self.columns = columns_of(pa.ipc.open_stream(self._source).schema)
-        except BaseException:
-            self._source.close()
-            raise
+        self._arrow = pa
+        self._path = path
+        schema = pa.ipc.open_stream(ClosedFile(path)).schema
+        self._names = schema.names
+        self.columns = columns_of(schema)
         self.starts = [0]
 
     def sizes(self, column: str) -> list[tuple[int, int]]:
-        return [(len(array), array.nbytes) for array in self.arrays(column, 0)]
+        with self._arrow.memory_map(os.fsencode(self._path)) as mapped:  # nothing is read
+            return [(len(array), array.nbytes) for array in self._arrays(mapped, column)]
 
     def arrays(self, column: str, part: int) -> Iterator[Any]:
-        wanted = self._ipc.IpcReadOptions(
-            included_fields=[self._names.index(column)], use_threads=False
-        )
-        self._source.seek(0)
-        for batch in self._ipc.open_stream(self._source, options=wanted):
-            yield batch.column(0)
+        return self._arrays(ClosedFile(self._path), column)
 
-    def close(self) -> None:
-        self._source.close()
+    def _arrays(self, source: Any, column: str) -> Iterator[Any]:
+        ipc = self._arrow.ipc
+        wanted = [self._names.index(column)]
+        options = ipc.IpcReadOptions(included_fields=wanted, use_threads=False)
+        for batch in ipc.open_stream(source, options=options):
+            yield batch.column(0)

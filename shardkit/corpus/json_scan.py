@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardkit.errors import SampleError
+from shardkit.passing import let_go
 
 PIECE_BYTES = 4 << 20
 """What is decoded or unescaped at a time; at least 12, the length of an escaped surrogate pair."""
@@ -38,8 +39,8 @@ _KEY = re.compile(rb"[ \t\n\r]*+\"")
 _COLON = re.compile(rb"[ \t\n\r]*+:")
 _NEXT = re.compile(rb"[ \t\n\r]*+([,\]}])")
 _SPACE = re.compile(rb"[ \t\n\r]*+")
-_STRING = re.compile(rb"(?:[^\"\\\x00-\x1f]++|\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4}))*+\"")
-"""The rest of a string after its first quote. Possessive: else each escape would cost memory."""
+_INSIDE = re.compile(rb"(?:[^\"\\\x00-\x1f]++|\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4}))*+")
+"""What may stand in a string. Possessive: else each escape would cost memory."""
 
 _UNITS = re.compile(
     rb"(?:[^\\]++|\\[^u]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}"
@@ -104,6 +105,7 @@ def unescape(text: memoryview, value: Place) -> Iterator[bytes]:
             while text[stop] & 0xC0 == 0x80:  # inside a character
                 stop -= 1
         yield json.loads(f'"{str(text[start:stop], "utf-8")}"').encode()
+        let_go(text)
         start = stop
 
 
@@ -115,6 +117,7 @@ def _check_utf8(text: memoryview) -> None:
             decoder.decode(text[start:stop], stop >= len(text))
         except UnicodeDecodeError as error:
             raise _bad(f"not UTF-8 ({error.reason})", start) from error
+        let_go(text)
 
 
 def _scan_object(text: memoryview, at: int, name: str | None, found: Scanned) -> int:
@@ -209,10 +212,16 @@ def _key(text: memoryview, at: int) -> tuple[Place, int]:
 
 
 def _string_end(text: memoryview, at: int) -> int:
-    found = _STRING.match(text, at)
-    if found is None:
-        raise _bad("a string without an end, or a bad character in it,", at)
-    return found.end()
+    """Where the string ends whose first quote is before ``at``: after the other one."""
+    while inside := _INSIDE.match(text, at, at + PIECE_BYTES):
+        end = inside.end()
+        if bytes(text[end : end + 1]) == b'"':
+            return end + 1
+        if end == at:  # else it stopped at the end of the piece, or before an escape there
+            break
+        let_go(text)
+        at = end
+    raise _bad("a string without an end, or a bad character in it,", at)
 
 
 def _next(text: memoryview, at: int) -> tuple[int, int]:

@@ -6,7 +6,6 @@ Splits are folders, as everywhere; or, where every file's name begins with the n
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from itertools import accumulate
@@ -16,7 +15,7 @@ from typing import Any, ClassVar
 from shardkit.corpus.files import walk
 from shardkit.corpus.folders import Root, find_roots
 from shardkit.corpus.names import join
-from shardkit.corpus.tables import Table, TableCorpus, columns_of
+from shardkit.corpus.tables import ClosedFile, Table, TableCorpus, columns_of
 from shardkit.sample import SPLIT_NAMES
 
 PARQUET_EXTENSIONS = frozenset({".parquet"})
@@ -63,17 +62,11 @@ class _ParquetTable:
     """A part is a row group."""
 
     def __init__(self, path: Path) -> None:
-        import pyarrow as pa
         from pyarrow import parquet
 
-        self._source = pa.OSFile(os.fsencode(path))
-        try:
-            # A buffer: else a row group's whole column is read before its first page is decoded.
-            self._file = parquet.ParquetFile(self._source, buffer_size=1 << 20, pre_buffer=False)
-            self.columns = columns_of(self._file.schema_arrow)
-        except BaseException:
-            self._source.close()
-            raise
+        # A buffer: else a row group's whole column is read before its first page is decoded.
+        self._file = parquet.ParquetFile(ClosedFile(path), buffer_size=1 << 20, pre_buffer=False)
+        self.columns = columns_of(self._file.schema_arrow)
         meta = self._file.metadata
         self._rows = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
         self.starts = [*accumulate(self._rows, initial=0)][:-1]
@@ -88,9 +81,6 @@ class _ParquetTable:
             batch_size=rows, row_groups=[part], columns=[column], use_threads=False
         )
         return (batch.column(0) for batch in batches)
-
-    def close(self) -> None:
-        self._source.close()
 
     def _num_bytes(self, group: int, column: str) -> int:
         chunks = self._file.metadata.row_group(group)

@@ -6,6 +6,7 @@ is opened: a dataset can be read without it.
 
 from __future__ import annotations
 
+import io
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -32,8 +33,38 @@ _REJECT = b"!"
 RUN_ROWS = 65_536
 
 
+class ClosedFile(io.RawIOBase):
+    """A file that is open only while it is read: a table may be kept from call to call, and leaves
+    no descriptor behind however its user ends. For pyarrow, which reads a megabyte at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._size = path.stat().st_size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(self._at)
+            data = file.read(size)
+        self._at += len(data)
+        return data
+
+
 class Table(Protocol):
-    """A file of rows, open. Methods raise what pyarrow raises: see :func:`arrow_errors`."""
+    """A file of rows. Methods raise what pyarrow raises: see :func:`arrow_errors`."""
 
     columns: Columns
     starts: list[int]
@@ -45,15 +76,12 @@ class Table(Protocol):
     def arrays(self, column: str, part: int) -> Iterator[Any]:
         """The column from row ``starts[part]`` on: Arrow arrays of bytes, end to end."""
 
-    def close(self) -> None: ...
-
 
 class TableCorpus:
     """Rows of files of tables; a locator is the row's number in its file.
 
     A run's base is the file; where the source itself is the file, ``""``. Keys and paths carry the
-    row's number, as those of lines carry an offset. One file stays open from call to call, at the
-    row that was read last.
+    row's number, as those of lines carry an offset. Reading goes on where the last call ended.
     """
 
     kind: ClassVar[str]
@@ -139,9 +167,7 @@ class TableCorpus:
     def _columns(self, path: Path) -> Columns:
         with os_errors(f"opening {show_path(path)}"), arrow_errors(path):
             stamp_of(path)
-            table = self.open_table(path)
-            table.close()
-            return table.columns
+            return self.open_table(path).columns
 
     def _file_runs(self, root: Root, base: str, is_first: bool) -> Iterator[Run]:
         path = self.source / base
@@ -169,28 +195,23 @@ class TableCorpus:
         with arrow_errors(path):
             table = self.open_table(path)
             try:
-                try:
-                    column = choose_column(table.columns, self.text_field, show_path(path))
-                except CorpusError as error:
-                    if is_first:
-                        raise
-                    raise FormatError(str(error).removeprefix(show_path(path) + " ")) from error
-                return table.sizes(column)
-            finally:
-                table.close()
+                column = choose_column(table.columns, self.text_field, show_path(path))
+            except CorpusError as error:
+                if is_first:
+                    raise
+                raise FormatError(str(error).removeprefix(show_path(path) + " ")) from error
+            return table.sizes(column)
 
     def _rows_of(self, run: Run) -> _RowReader:
         """The reader of the run's file, kept while it is the same file."""
         path = self.source / run.base
         if stamp_of(path) != run.stamps[0]:
             raise SampleError("the file changed while packing")
-        if self._reader is None or self._reader.made_of != (run.base, run.stamps[0]):
-            if self._reader is not None:
-                self._reader.close()
-                self._reader = None
+        made_of = run.base, run.stamps[0]
+        if self._reader is None or self._reader.made_of != made_of:
+            self._reader = None
             with arrow_errors(path):
                 table = self.open_table(path)
-            made_of = run.base, run.stamps[0]
             self._reader = _RowReader(made_of, path, table, str(self.text_field))
         return self._reader
 
@@ -217,9 +238,6 @@ class _RowReader:
         if held is None:
             raise SampleError(f"column {self._column!r} is null")
         return memoryview(held) if held.size >= HUGE_BYTES else bytes(held.to_pybytes())
-
-    def close(self) -> None:
-        self._table.close()
 
     def _load(self, row: int) -> None:
         part = bisect_right(self._table.starts, row) - 1
