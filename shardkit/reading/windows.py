@@ -86,15 +86,17 @@ class Windows:
             "document_ids": documents[:, :-1].copy(),
         }
 
-    def _documents(self, starts: list[int], sizes: list[int]) -> Places:
-        """(2, n) int64: the documents of ranges of tokens, one after another, and how many of the
-        tokens each has."""
-        found = [np.empty((2, 0), np.int64)]
-        for start, size in zip(starts, sizes, strict=True):
-            number, ends = self._store.documents.within(start, start + size)
-            numbers = np.arange(number, number + len(ends))
-            found.append(np.stack([numbers, np.diff(ends, prepend=start)]))
-        return np.concatenate(found, axis=1)
+    def _documents(self, starts: list[int], sizes: list[int]) -> tuple[Places, Places]:
+        """The documents of ranges of tokens, one after another, (n,) int64, and how many of the
+        tokens each has, (n,) int64."""
+        within = self._store.documents.within
+        found = [within(start, start + n) for start, n in zip(starts, sizes, strict=True)]
+        counts = np.array([len(ends) for _, ends in found], np.int64)
+        numbers = np.array([first for first, _ in found], np.int64).repeat(counts)
+        ends = np.concatenate([np.empty(0, np.int64), *(ends for _, ends in found)])
+        begins = np.roll(ends, 1)
+        begins[counts.cumsum() - counts] = starts
+        return numbers + counted(counts), ends - begins
 
     def ranges(self, rows: Positions) -> tuple[Places, Places]:
         starts, sizes = self._unrolled(self._starts(rows))
