@@ -16,7 +16,7 @@ from shardkit.corpus.base import Run
 from shardkit.encoding import TOKENS, npy_header
 from shardkit.errors import FormatError, SampleError
 from shardkit.packing.transform import without
-from shardkit.passing import let_go
+from shardkit.passing import let_go, trim
 from shardkit.sample import SampleBatch, Value, rename_field, unpack_paths
 from shardkit.tokens.spec import TokenizerSpec
 from shardkit.tokens.tokenizer import Tokenizer
@@ -28,6 +28,9 @@ SLICE_BYTES = 16 << 20
 
 LARGE_BYTES = 8 << 20
 """A larger document is tokenized piece by piece, into a file."""
+
+TRIM_PIECES = 16
+"""Of a large document, between which freed memory is given back: some 16 MB of text."""
 
 
 def slices(run: Run, num_bytes: int = SLICE_BYTES) -> Iterator[Run]:
@@ -140,8 +143,10 @@ def _large(value: Value, tokenizer: Tokenizer, ends: _Ends, scratch: Path) -> Va
 def _pieces(value: Value, tokenizer: Tokenizer) -> Iterator[bytes]:
     errors = "replace" if tokenizer.spec.invalid_utf8 == "replace" else "strict"
     try:
-        for ids in tokenizer.encode_pieces(value, errors):
+        for number, ids in enumerate(tokenizer.encode_pieces(value, errors)):
             let_go(value)
+            if number % TRIM_PIECES == 0:
+                trim()
             yield ids.tobytes()
     except UnicodeDecodeError as error:
         offset = first_not_utf8(value)

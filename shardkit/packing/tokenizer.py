@@ -24,6 +24,7 @@ from shardkit.packing.journal import read_record, write_record
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import draw, take
 from shardkit.packing.tokenize import LARGE_BYTES, TEXT, slices
+from shardkit.passing import trim
 from shardkit.storage import atomic_write, show_path
 from shardkit.tokens.load import from_stored, load_tokenizer
 from shardkit.tokens.prove import choose_engine
@@ -103,6 +104,7 @@ def settle_tokenizer(
     head = _head(corpus.runs(place.scratch), PROOF_INPUT_BYTES)
     sample = _texts(head, corpus, place.scratch, PROOF_BYTES)
     tokenizer, note = choose_engine(loaded, sample)
+    trim()  # the proof took 150 MB
     spec = replace(tokenizer.spec, invalid_utf8=options.invalid_utf8)
     atomic_write(place.stage / str(spec.file), [tokenizer.file])
     chosen = Chosen(spec.to_json(), tokenizer.engine, [*notes, note])
