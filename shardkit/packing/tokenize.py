@@ -6,6 +6,7 @@ import mmap
 import os
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -129,7 +130,7 @@ def _large(value: Value, tokenizer: Tokenizer, ends: _Ends, scratch: Path) -> Va
     with TemporaryFile(dir=scratch, buffering=0) as file:
         skip = len(ends.header(0))
         file.seek(skip)
-        for part in (ends.bos, *_pieces(value, tokenizer), ends.eos):
+        for part in chain([ends.bos], _pieces(value, tokenizer), [ends.eos]):
             left = memoryview(part)
             while len(left):
                 left = left[file.write(left) :]
