@@ -261,7 +261,8 @@ def lossy(tmp_path: Path) -> Path:
 
 def test_a_tokenizer_that_loses_text_is_compared_by_ids(lossy: Path, tmp_path: Path) -> None:
     assert read_info(lossy).corpus["tokens"]["is_lossless"] is False
-    assert shardkit.verify(lossy, against=tmp_path / "texts").ok
+    result = shardkit.verify(lossy, against=tmp_path / "texts")
+    assert result.ok and "compared are the ids" in result.notes[0]
     write(tmp_path / "texts" / "a.txt", "Some Letters!")
     (problem,) = shardkit.verify(lossy, against=tmp_path / "texts").problems
     assert str(problem) == "sample 'a' (row 0, train-00000): its txt differs from the original"

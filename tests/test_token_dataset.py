@@ -245,6 +245,27 @@ def test_padding_is_the_tokenizers_eos_or_what_is_given(tmp_path: Path) -> None:
     assert given.padding == 1 / 8
 
 
+def test_rows_are_any_list_of_integers(folders: dict[str, Path]) -> None:
+    source = TokenDataset(folders["npy"], seq_len=100)
+    expected = source.read(np.array([2, 0]))["inputs"]
+    for rows in ([2, 0], np.array([2, 0], np.int32), np.array([2, 0], np.uint8)):
+        assert np.array_equal(source.read(rows)["inputs"], expected)
+    with pytest.raises(UsageError, match="rows must be a list of integers"):
+        source.read(np.array([0.5]))
+    for rows in (np.array([2, -1], np.int32), [source.num_rows]):
+        with pytest.raises(IndexError, match="outside"):
+            source.read(rows)
+
+
+@pytest.mark.parametrize("boundaries", ["ignore", "mask", "fit"])
+def test_what_no_model_has_is_refused(folders: dict[str, Path], boundaries: Any) -> None:
+    with pytest.raises(UsageError, match=r"eos=70000 is no token id: they are uint16 here"):
+        TokenDataset(folders["npy"], seq_len=8, boundaries=boundaries, eos=70_000)
+    for seq_len in (2**31, 10**12, 2**63):
+        with pytest.raises(UsageError, match=r"make no sequence|more than the 4194304"):
+            TokenDataset(folders["npy"], seq_len=seq_len, boundaries=boundaries)
+
+
 def test_it_says_what_it_is(folders: dict[str, Path]) -> None:
     for name in ("npy", "webdataset"):
         source = TokenDataset(folders[name], seq_len=100)

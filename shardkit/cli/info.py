@@ -63,6 +63,8 @@ def _tokenizer(tokens: dict[str, Any]) -> str:
         f"{what} {tokens[key]}" if tokens[key] is not None else f"no {what}"
         for key, what in (("eos", "EOS"), ("bos", "BOS"))
     ]
+    if tokens["file"] and not tokens["is_lossless"]:
+        ends.append("does not keep all of a text")
     return f"{show_path(name)}: {count(tokens['vocab_size'], 'id')}, {', '.join(ends)}"
 
 

@@ -107,7 +107,10 @@ def settle_tokenizer(
     trim()  # the proof took 150 MB
     spec = replace(tokenizer.spec, invalid_utf8=options.invalid_utf8)
     atomic_write(place.stage / str(spec.file), [tokenizer.file])
-    chosen = Chosen(spec.to_json(), tokenizer.engine, [*notes, note])
+    notes.append(note)
+    if not spec.is_lossless:
+        notes.append("the tokenizer does not keep all of a text: unpack cannot restore it")
+    chosen = Chosen(spec.to_json(), tokenizer.engine, notes)
     write_record(place.work / _RECORD, asdict(chosen))
     return chosen
 

@@ -121,6 +121,10 @@ def verify(
             for where, what in originals.differences(bar):
                 result.problems.append(Problem(where, what))
         result.is_compared, result.num_compared = True, originals.num_compared
+        if spec is not None and not spec.is_lossless:
+            result.notes.append(
+                "the tokenizer does not keep all of a text: compared are the ids that it gives"
+            )
         if originals.rewritten:
             result.notes.append(
                 f"pictures were written anew ({', then '.join(originals.rewritten)}): keys, labels"
