@@ -30,6 +30,8 @@ from shardkit.errors import UsageError
 
 Batch = dict[str, Any]
 
+VAL_SPLITS = ("val", "valid", "validation", "dev")
+
 NO_LABEL = -100
 """Where there is nothing to predict: at the end of a document, in padding."""
 
@@ -102,10 +104,10 @@ def evaluate(run: Run, val: shardkit.Loader) -> float:
 
 
 def start(args: argparse.Namespace, world: World) -> None:
-    vocab_size, has_val = about(args.dataset)
+    vocab_size, _ = about(args.dataset)
     vocab_size = args.vocab_size or vocab_size
     if vocab_size is None:
-        raise UsageError(f"{args.dataset} does not say how many tokens there are: --vocab-size")
+        raise UsageError(f"{args.dataset} does not say how large its vocabulary is: --vocab-size")
     common: dict[str, Any] = {
         "batch_size": world.share(args.global_batch_size),
         "workers": args.workers,
@@ -120,8 +122,8 @@ def start(args: argparse.Namespace, world: World) -> None:
     dataset = shardkit.TokenDataset(args.dataset, **windows)
     loader = shardkit.Loader(dataset, shuffle="full", seed=args.seed, **common)
     val = None
-    if args.val or has_val:
-        split = None if args.val else "val"
+    _, split = about(args.val or args.dataset)
+    if args.val or split:
         held_out = shardkit.TokenDataset(args.val or args.dataset, split, **windows)
         val = shardkit.Loader(held_out, last="pad", **common)
     run = make_run(args, world, loader, vocab_size)
@@ -131,13 +133,14 @@ def start(args: argparse.Namespace, world: World) -> None:
         run.save()
 
 
-def about(dataset: Path) -> tuple[int | None, bool]:
-    """How many tokens there are, and whether there is a split val. The files of nanoGPT and
-    Megatron, which TokenDataset opens, too, say neither."""
+def about(dataset: Path) -> tuple[int | None, str | None]:
+    """The size of the vocabulary, and the split to evaluate on, if there is one. The files of
+    nanoGPT and Megatron, which TokenDataset opens, too, say neither."""
     if not dataset.is_dir():
-        return None, False
+        return None, None
     info = shardkit.info(dataset)
-    return (info.corpus.get("tokens") or {}).get("vocab_size"), "val" in info.splits
+    split = next((name for name in VAL_SPLITS if name in info.splits), None)
+    return (info.corpus.get("tokens") or {}).get("vocab_size"), split
 
 
 def make_run(
@@ -164,7 +167,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("dataset", type=Path, help="a packed token dataset")
-    add("--val", type=Path, help="evaluate on this; by default on the dataset's split val, if any")
+    add("--val", type=Path, help="evaluate on this; by default on the dataset's own split for it")
     add("--seq-len", type=int, default=1024, help="tokens of a sequence")
     add("--boundaries", choices=("ignore", "mask", "fit"), default="ignore")
     add("--vocab-size", type=int, help="if the dataset does not say")

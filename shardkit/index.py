@@ -318,6 +318,8 @@ def read_rejected(folder: Path) -> bytes:
 def _hint(folder: Path) -> str:
     if (folder / WORK_NAME).is_dir():
         return "its packing has not finished: run the same command again"
+    if folder.suffix in (".bin", ".idx") and folder.is_file():
+        return "ids of nanoGPT or Megatron open with shardkit.TokenDataset, or `shardkit convert`"
     return "pack one with `shardkit pack`" if folder.exists() else "no such folder"
 
 

@@ -6,7 +6,9 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from text_data import make_awkward, make_tokenizer
 
 import shardkit
 from shardkit.errors import ResumeError, SampleError, StorageError
+from shardkit.packing.destination import TOKENIZER_RECORD
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False, "shard_size": "3kB"}
 STAMP = (1, 1)
@@ -55,6 +58,24 @@ def test_kill_at_random_moments(how: str, tokenizer: Path, tmp_path: Path) -> No
             subprocess.run(run, check=True, capture_output=True)
         assert tree(dest) == expected
     assert interrupted >= KILLS // 2, "most kills must hit a running pack"
+
+
+def test_ctrl_c_keeps_the_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "in"
+    for i in range(300):
+        write(source / f"{i}.txt", f"text {i} " * 20_000)
+    run = command(source, tmp_path / "out", "--train-tokenizer", "300", "--workers", "0")
+    process = start(run)
+    record = tmp_path / "out" / ".packing" / TOKENIZER_RECORD
+    while not record.exists():
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
+    assert (process.returncode, list(record.parent.glob("*.part"))) == (130, [])
+    assert b"what is done is kept" in stderr and record.exists()
+    monkeypatch.setattr("shardkit.packing.tokenizer.train", None)  # not called again
+    shardkit.pack(source, tmp_path / "out", train_tokenizer=300, workers=0, progress=False)
+    assert shardkit.verify(tmp_path / "out", against=source).ok
 
 
 def started(source: Path, dest: Path, **options: Any) -> None:

@@ -245,6 +245,15 @@ def test_padding_is_the_tokenizers_eos_or_what_is_given(tmp_path: Path) -> None:
     assert given.padding == 1 / 8
 
 
+def test_only_sequences_that_are_alike_are_mixed(folders: dict[str, Path]) -> None:
+    one = TokenDataset(folders["npy"], seq_len=100)
+    shardkit.mix({"a": one, "b": TokenDataset(folders["lmdb"], seq_len=100)})
+    for other in ({"seq_len": 50}, {"boundaries": "mask"}, {"dtype": "int32"}):
+        two = TokenDataset(folders["npy"], **{"seq_len": 100, **other})
+        with pytest.raises(UsageError, match=r"mix: 'a' has sequences of 100, .*open both alike"):
+            shardkit.mix({"a": one, "b": two})
+
+
 def test_rows_are_any_list_of_integers(folders: dict[str, Path]) -> None:
     source = TokenDataset(folders["npy"], seq_len=100)
     expected = source.read(np.array([2, 0]))["inputs"]

@@ -16,7 +16,13 @@ from token_files import index, llm_c, megatron, nanogpt
 import shardkit
 from shardkit.corpus import token_files, tokens
 from shardkit.corpus.token_files import is_token_file, open_token_file
-from shardkit.errors import CorpusError, DataError, FormatError, UsageError
+from shardkit.errors import (
+    CorpusError,
+    DataError,
+    DatasetMissingError,
+    FormatError,
+    UsageError,
+)
 from shardkit.index import read_info
 
 OPTIONS = {"workers": 0, "progress": False}
@@ -331,3 +337,9 @@ def test_a_file_that_changes_before_it_is_resumed(tmp_path: Path) -> None:
     again = tokens.TokenFileCorpus.from_spec(path, corpus.spec())
     with pytest.raises(FormatError, match="changed while packing; run it again"):
         again.read(listed, tmp_path)
+
+
+def test_info_says_what_opens_them(tmp_path: Path) -> None:
+    write(tmp_path / "train.bin", b"\0\0" * 9)
+    with pytest.raises(DatasetMissingError, match=r"open with shardkit\.TokenDataset"):
+        shardkit.info(tmp_path / "train.bin")

@@ -163,7 +163,7 @@ def test_text_is_learnt(
 ) -> None:
     """Better than a byte can be told from the one before it, by who knows all such pairs."""
     texts = [path.read_bytes() for path in sorted((ROOT / "shardkit" / "reading").glob("*.py"))]
-    packed = pack_texts(tmp_path, {"train": texts[:-5], "val": texts[-5:]})
+    packed = pack_texts(tmp_path, {"train": texts[:-5], "validation": texts[-5:]})
     options = ["--seq-len", 64, "--width", 64, "--heads", 4, "--lr", 0.004]
     out = train(script, capsys, packed, *options)
     loss = [*losses(out).values()]

@@ -28,6 +28,9 @@ from shardkit.packing.settle import (
 )
 from shardkit.storage import Lock, show_path
 
+TOKENIZER_RECORD = "tokenizer.record"
+"""In the work folder once a tokenizer is trained and proved: worth going on from after Ctrl-C."""
+
 _OPTIONS = "options.json"
 
 
@@ -177,7 +180,8 @@ class Destination:
     def __exit__(self, *error: object) -> None:
         kind = error[0]
         failed = isinstance(kind, type) and not issubclass(kind, ResumeError)
-        if failed and self.work.is_dir() and not self._is_worth_keeping():
+        is_stopped = kind is KeyboardInterrupt and (self.work / TOKENIZER_RECORD).exists()
+        if failed and self.work.is_dir() and not (is_stopped or self._is_worth_keeping()):
             try:
                 self._leave_nothing()
             except OSError:

@@ -19,7 +19,7 @@ import xxhash
 
 from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import CorpusError
-from shardkit.packing.destination import Destination
+from shardkit.packing.destination import TOKENIZER_RECORD, Destination
 from shardkit.packing.journal import read_record, write_record
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import draw, take
@@ -43,7 +43,6 @@ TRAINING_BYTES = 100 << 20
 WITHOUT_TEXT = frozenset({"images", "arrays"})
 """Kinds of input that have none."""
 
-_RECORD = "tokenizer.record"
 TRAINED_NAME = "trained.json"
 
 
@@ -111,14 +110,14 @@ def settle_tokenizer(
     if not spec.is_lossless:
         notes.append("the tokenizer does not keep all of a text: unpack cannot restore it")
     chosen = Chosen(spec.to_json(), tokenizer.engine, notes)
-    write_record(place.work / _RECORD, asdict(chosen))
+    write_record(place.work / TOKENIZER_RECORD, asdict(chosen))
     return chosen
 
 
 def _recorded(place: Destination) -> Chosen | None:
     """What an earlier call kept, if all of it is there."""
     try:
-        record = read_record(place.work / _RECORD)
+        record = read_record(place.work / TOKENIZER_RECORD)
         if record is None:
             return None
         found = Chosen(**record)

@@ -158,6 +158,11 @@ class TokenDataset:
         return self._sequences.padding
 
     @property
+    def layout(self) -> str:
+        """What its batches look like, in words."""
+        return f"sequences of {self.seq_len}, boundaries={self.boundaries!r}, {self.dtype}"
+
+    @property
     def fingerprint(self) -> str:
         """Equal for equal sequences, in any format."""
         return f"{self._store.fingerprint}/{self.seq_len}/{self.boundaries}"
