@@ -273,7 +273,7 @@ def test_files_of_nanogpt(
     with pytest.raises(SystemExit) as stopped:
         script.main([str(word) for word in (tmp_path / "train.bin", *without_vocab_size())])
     assert stopped.value.code == 2
-    assert "does not say how many tokens there are: --vocab-size" in capsys.readouterr().err
+    assert "does not say how large its vocabulary is: --vocab-size" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,8 @@ class TokenDataset:
     @property
     def layout(self) -> str:
         """What its batches look like, in words."""
-        return f"sequences of {self.seq_len}, boundaries={self.boundaries!r}, {self.dtype}"
+        which = "without" if self.boundaries == "ignore" else "with"
+        return f"sequences of {self.seq_len} {self.dtype} {which} position_ids"
 
     @property
     def fingerprint(self) -> str:
