@@ -61,12 +61,10 @@ def _views_of_one(columns: dict[str, np.ndarray[Any, Any]]) -> Batch:
     base: Any = arrays[0].base
     if not isinstance(base, np.ndarray) or not _is_numeric(base) or _own(base) is not base:
         return {}
-    is_one = all(v.dtype == base.dtype and min(v.strides) >= 0 for v in arrays)
-    if (
-        not is_one
-        or not all(v.flags.writeable for v in arrays)
-        or base.nbytes > sum(v.nbytes for v in arrays)
-    ):
+    is_one = all(
+        v.dtype == base.dtype and v.flags.writeable and min(v.strides) >= 0 for v in arrays
+    )
+    if not is_one or base.nbytes > sum(v.nbytes for v in arrays):
         return {}
     whole, views = torch.from_numpy(base), {}
     for name, values in columns.items():
