@@ -88,12 +88,21 @@ def qwen2() -> dict[str, Any]:
     return raw
 
 
-def _trained(made: tokenizers.Tokenizer, trainer: Any) -> dict[str, Any]:
+def _trained(made: tokenizers.Tokenizer, trainer: Any) -> str:
     made.train_from_iterator(prose().splitlines(keepends=True), trainer)
-    return json.loads(made.to_str())
+    return made.to_str()
 
 
 def wordpiece() -> dict[str, Any]:
+    return json.loads(_wordpiece())
+
+
+def unigram() -> dict[str, Any]:
+    return json.loads(_unigram())
+
+
+@cache  # trained twice, it is not the same
+def _wordpiece() -> str:
     made = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer(lowercase=True)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -105,7 +114,8 @@ def wordpiece() -> dict[str, Any]:
     return _trained(made, trainer)
 
 
-def unigram() -> dict[str, Any]:
+@cache
+def _unigram() -> str:
     made = tokenizers.Tokenizer(models.Unigram())
     made.pre_tokenizer = pre_tokenizers.Metaspace()
     made.decoder = decoders.Metaspace()
@@ -118,7 +128,7 @@ def unigram() -> dict[str, Any]:
 def llama2() -> dict[str, Any]:
     """Llama 2's: no pieces at all, a space before every text, bytes for what is not known."""
     raw = bpe(byte_fallback=True, fuse_unk=True, unk_token="<unk>")
-    letters = sorted({c for c in prose() if c.isalnum()}) + ["▁"]
+    letters = [*sorted({c for c in prose() if c.isalnum()}), "▁"]
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters]
     merges = []
     for left, right in raw["model"]["merges"]:
@@ -139,9 +149,7 @@ def llama2() -> dict[str, Any]:
         {"type": "Strip", "content": " ", "start": 1, "stop": 0},
     ]
     raw |= {"decoder": {"type": "Sequence", "decoders": back}}
-    raw["added_tokens"] = [
-        added(t, i, special=True) for i, t in enumerate(["<unk>", "<s>", "</s>"])
-    ]
+    raw["added_tokens"] = [added(tokens[i], i, special=True) for i in range(3)]
     return raw
 
 

@@ -62,8 +62,12 @@ RUNS = (
 """Long runs without a place to cut: regular expressions count their steps, merges their length."""
 
 
-def awkward_texts(special: Iterable[str] = ()) -> list[str]:
-    """All of them, with a tokenizer's special tokens within text, glued and apart."""
-    names = list(special)
+MAX_ADDED = 64
+"""Added tokens whose text is tried; Llama 3 has 256, nearly all of them reserved."""
+
+
+def awkward_texts(added: Iterable[str] = ()) -> list[str]:
+    """All of them, and a tokenizer's added tokens within text, glued and apart."""
+    names = list(added)[:MAX_ADDED]
     apart = [f"before {name} after" for name in names]
     return [*TEXTS, *RUNS, *apart, *(f"a{name}{name}b\n" for name in names)]

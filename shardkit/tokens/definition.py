@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from shardkit.errors import FormatError
+from shardkit.tokens.spec import MAX_VOCABULARY
 
 
 def parse_definition(data: bytes) -> dict[str, Any]:
@@ -36,8 +37,8 @@ def vocabulary(raw: dict[str, Any]) -> dict[str, int]:
     found = raw["model"].get("vocab")
     if not isinstance(found, dict):
         return {}
-    if not all(type(i) is int and i >= 0 for i in found.values()):
-        raise FormatError("tokenizer.json: an id in model.vocab is no number")
+    if not all(map(_is_id, found.values())):
+        raise FormatError(f"tokenizer.json: an id in model.vocab is not in 0 to {MAX_VOCABULARY}")
     return found
 
 
@@ -57,9 +58,12 @@ def _is_added(token: Any) -> bool:
     return (
         isinstance(token, dict)
         and isinstance(token.get("content"), str)
-        and type(token.get("id")) is int
-        and token["id"] >= 0
+        and _is_id(token.get("id"))
     )
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is int and 0 <= value < MAX_VOCABULARY
 
 
 def parts(raw: dict[str, Any], name: str, within: str) -> list[dict[str, Any]]:

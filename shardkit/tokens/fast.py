@@ -5,6 +5,7 @@ On one thread of two, 9.4 MB/s of source code and manual pages against 2 MB/s of
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from shardkit.tokens.bytelevel import is_byte_level
 from shardkit.tokens.definition import added_tokens, parts, vocabulary
 from shardkit.tokens.engine import INSTALL, Ids, is_refusal, narrow
 from shardkit.tokens.library import import_tokenizers
-from shardkit.tokens.pattern import pattern_of
+from shardkit.tokens.pattern import differing_characters, pattern_of
 from shardkit.tokens.ranks import Ranked, merges_of, rank_tokens
 from shardkit.tokens.spec import TokenizerSpec
 
@@ -66,8 +67,13 @@ def plain_added(raw: dict[str, Any]) -> list[str]:
 
 def ranked(raw: dict[str, Any]) -> Ranked | str:
     """:func:`rank_tokens`, with the library's own merging to ask."""
-    merges = merges_of(raw["model"])
-    model = import_tokenizers().models.BPE(vocabulary(raw), merges)
+    vocab, merges = vocabulary(raw), merges_of(raw["model"])
+    try:
+        model = import_tokenizers().models.BPE(vocab, merges)
+    except BaseException as error:
+        if not is_refusal(error):
+            raise
+        raise FormatError(f"tokenizer.json is refused by tokenizers: {str(error)[:120]}") from error
     return rank_tokens(raw, lambda token: len(model.tokenize(token)))
 
 
@@ -124,25 +130,29 @@ def _encoder(pattern: str, ranks: dict[bytes, int]) -> Callable[[str], Ids]:
     return lambda text: made.encode_to_numpy(text, disallowed_special=())
 
 
-def odd_texts(raw: dict[str, Any]) -> Callable[[str], bool] | None:
-    """Which texts hold what only ``tokenizers`` does as the file says; None if there are none."""
+def odd_texts(raw: dict[str, Any], avoided: str) -> Callable[[str], bool] | None:
+    """Which texts hold what only ``tokenizers`` does as the file says, or one of the ``avoided``
+    characters; None if there are none."""
     added = plain_added(raw)
     forms = [step["type"] for step in normalizers(raw)]
-    if not added and not forms:
+    if not (added or forms or avoided):
         return None
+    search = re.compile(f"[{re.escape(avoided)}]" if avoided else "(?!)").search
 
     def is_odd(text: str) -> bool:
-        return any(token in text for token in added) or not all(
-            unicodedata.is_normalized(form, text) for form in forms
+        return any(token in text for token in added) or not (
+            text.isascii()
+            or (not search(text) and all(unicodedata.is_normalized(form, text) for form in forms))
         )
 
     return is_odd
 
 
 def fast_engine(
-    raw: dict[str, Any], spec: TokenizerSpec, elsewhere: Callable[[str], Ids]
+    raw: dict[str, Any], spec: TokenizerSpec, elsewhere: Callable[[str], Ids], is_careful: bool
 ) -> FastEngine:
-    """The engine for a ``tokenizer.json``.
+    """The engine for a ``tokenizer.json``; careful, it sends texts elsewhere that have a character
+    which the two libraries do not class alike.
 
     Raises:
         UsageError: tiktoken cannot run it, or is not installed.
@@ -151,4 +161,5 @@ def fast_engine(
     tokens = why_not(raw) or ranked(raw)
     if pattern is None or isinstance(tokens, str):
         raise UsageError(f"this tokenizer does not run on tiktoken's engine: {tokens}")
-    return FastEngine(pattern, tokens, spec, elsewhere, odd_texts(raw))
+    avoided = differing_characters(pattern) if is_careful else ""
+    return FastEngine(pattern, tokens, spec, elsewhere, odd_texts(raw, avoided))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from shardkit.errors import ChecksumError, UsageError
 from shardkit.mapping import read_file
 from shardkit.storage import show_path
 from shardkit.tokens.awkward import awkward_texts
-from shardkit.tokens.definition import parse_definition
+from shardkit.tokens.definition import added_tokens, parse_definition
 from shardkit.tokens.folder import read_folder
 from shardkit.tokens.library import parse_tokenizer
 from shardkit.tokens.named import dump_ranks, encoding_names, find_encoding, spec_entries
@@ -57,10 +58,11 @@ def load_tokenizer(source: str | Path, *, eos: str = "auto", bos: str = "none") 
 def _from_definition(
     data: bytes, name: str | None, own_eos: str | None, eos: str, bos: str
 ) -> Tokenizer:
-    parse_definition(data)  # with a better message than the library's
+    added = [token["content"] for token in added_tokens(parse_definition(data))]
     ids = parse_tokenizer(data).get_vocab(with_added_tokens=True)
-    entries = {"name": name, "vocab_size": max(ids.values(), default=0) + 1}
-    return _made("tokenizer.json", data, ids, own_eos, eos, bos, entries)
+    ends = _ends(ids, own_eos, eos, bos)
+    vocab_size = max(ids.values(), default=0) + 1
+    return _made(added, data, kind="tokenizer.json", name=name, vocab_size=vocab_size, **ends)
 
 
 def _from_name(name: str, eos: str, bos: str) -> Tokenizer:
@@ -71,43 +73,35 @@ def _from_name(name: str, eos: str, bos: str) -> Tokenizer:
             f" (it knows {', '.join(known) or 'none: it is not installed'})"
         )
     encoding = find_encoding(name)
-    data = dump_ranks(encoding._mergeable_ranks)
     special = encoding._special_tokens
-    return _made("tiktoken", data, special, None, eos, bos, spec_entries(encoding))
+    ends = _ends(special, None, eos, bos)
+    data = dump_ranks(encoding._mergeable_ranks)
+    return _made(special, data, kind="tiktoken", **spec_entries(encoding), **ends)
 
 
-def _made(
-    kind: Kind,
-    data: bytes,
-    ids: dict[str, int],
-    own_eos: str | None,
-    eos: str,
-    bos: str,
-    entries: dict[str, Any],
-) -> Tokenizer:
-    """``ids``: those of tokens that may begin or end a document."""
+def _ends(ids: dict[str, int], own_eos: str | None, eos: str, bos: str) -> dict[str, int | None]:
     if eos == "auto":
         eos = end_of_document(ids, own_eos)
+    return {"eos": token_id(ids, eos, "eos"), "bos": token_id(ids, bos, "bos")}
+
+
+def _made(added: Iterable[str], data: bytes, *, kind: Kind, **entries: Any) -> Tokenizer:
+    """``added``: tokens that are found in text, or would be if they were not special."""
     spec = TokenizerSpec(
-        **file_entries(kind, data),
-        **entries,
+        kind=kind,
+        file=FILES[kind],
+        num_bytes=len(data),
+        xxh3=checksum(data),
         dtype=smallest_dtype(entries["vocab_size"]),
-        eos=token_id(ids, eos, "eos"),
-        bos=token_id(ids, bos, "bos"),
+        **entries,
     )
     made = Tokenizer(spec, data, ENGINE_OF[kind])
-    made.spec = replace(spec, is_lossless=is_lossless(made))
+    made.spec = replace(spec, is_lossless=is_lossless(made, awkward_texts(added)))
     return made
 
 
-def file_entries(kind: Kind, data: bytes) -> dict[str, Any]:
-    """The entries of a spec that say which file it is."""
-    return {"kind": kind, "file": FILES[kind], "num_bytes": len(data), "xxh3": checksum(data)}
-
-
-def is_lossless(tokenizer: Tokenizer) -> bool:
-    """Whether all awkward texts come back byte for byte, also where ids are decoded in parts."""
-    texts = awkward_texts()
+def is_lossless(tokenizer: Tokenizer, texts: list[str]) -> bool:
+    """Whether all texts come back byte for byte, also where ids are decoded in parts."""
     return all(
         tokenizer.decode(ids[: len(ids) // 2]) + tokenizer.decode(ids[len(ids) // 2 :])
         == text.encode()

@@ -11,15 +11,13 @@ from shardkit.storage import format_bytes
 from shardkit.tokens.awkward import awkward_texts
 from shardkit.tokens.definition import added_tokens, parse_definition
 from shardkit.tokens.fast import import_tiktoken, why_not
+from shardkit.tokens.joints import PIECE_CHARS
 from shardkit.tokens.library import LibraryEngine
-from shardkit.tokens.pattern import differing_class, pattern_of
-from shardkit.tokens.tokenizer import Tokenizer
+from shardkit.tokens.pattern import differing_characters, pattern_of
+from shardkit.tokens.tokenizer import CAREFUL, FAST, Tokenizer
 
 PROOF_CHARS = 2_000_000
 """Text of the corpus that both engines encode; half a second."""
-
-MAX_SPECIAL = 64
-"""Special tokens whose text is tried; Llama 3 has 256, most of them reserved."""
 
 
 def choose_engine(tokenizer: Tokenizer, texts: Iterable[str]) -> tuple[Tokenizer, str]:
@@ -34,40 +32,44 @@ def choose_engine(tokenizer: Tokenizer, texts: Iterable[str]) -> tuple[Tokenizer
     """
     if tokenizer.spec.kind == "tiktoken":
         return tokenizer, f"tokenized by tiktoken's encoding {tokenizer.spec.name}"
-    fast = Tokenizer(tokenizer.spec, tokenizer.file, "tiktoken")
     try:
-        import_tiktoken()
-        tried = [*_awkward(tokenizer), *_beginning(texts, PROOF_CHARS)]
-        reason = _why_not(tokenizer) or _difference(tokenizer, fast, tried)
+        fast, tried = _proved(tokenizer, texts)
     except (UsageError, FormatError) as error:
-        reason = str(error)
-    if reason:
-        return tokenizer, f"tokenized by tokenizers, not by tiktoken's faster engine: {reason}"
+        return tokenizer, f"tokenized by tokenizers, not by tiktoken's faster engine: {error}"
     num_bytes = sum(len(text.encode()) for text in tried)
+    rest = "" if fast.engine == FAST else "; texts with new characters by tokenizers"
     return fast, (
         f"tokenized on tiktoken's engine: ids proved equal on {len(tried):,} texts"
-        f" ({format_bytes(num_bytes)})"
+        f" ({format_bytes(num_bytes)}){rest}"
     )
 
 
-def _why_not(tokenizer: Tokenizer) -> str | None:
+def _proved(tokenizer: Tokenizer, texts: Iterable[str]) -> tuple[Tokenizer, list[str]]:
+    """The tokenizer on the fast engine, and the texts that prove it.
+
+    Raises:
+        UsageError: it does not run, or gives other ids. FormatError: tiktoken refuses it.
+    """
+    import_tiktoken()
     raw = parse_definition(tokenizer.file)
     if reason := why_not(raw):
-        return reason
-    name = differing_class(pattern_of(raw) or "")
-    return name and f"the characters of {name} depend on the library's version of Unicode"
-
-
-def _awkward(tokenizer: Tokenizer) -> list[str]:
-    added = [token["content"] for token in added_tokens(parse_definition(tokenizer.file))]
-    return awkward_texts(added[:MAX_SPECIAL])
+        raise UsageError(reason)
+    engine = CAREFUL if differing_characters(pattern_of(raw) or "") else FAST
+    fast = Tokenizer(tokenizer.spec, tokenizer.file, engine)
+    added = [token["content"] for token in added_tokens(raw)]
+    tried = [*awkward_texts(added), *_beginning(texts, PROOF_CHARS)]
+    if reason := _difference(tokenizer, fast, tried):
+        raise UsageError(reason)
+    return fast, tried
 
 
 def _beginning(texts: Iterable[str], num_chars: int) -> Iterator[str]:
-    """Texts, until there are so many characters; the last is cut."""
+    """Texts, until there are so many characters; none is so long that it would be encoded in parts,
+    for which the library is not asked."""
     for text in texts:
-        yield text[:num_chars]
-        num_chars -= len(text)
+        part = text[: min(num_chars, PIECE_CHARS)]
+        yield part
+        num_chars -= len(part)
         if num_chars <= 0:
             return
 

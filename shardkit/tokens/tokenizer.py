@@ -18,6 +18,11 @@ from shardkit.tokens.library import LibraryEngine
 from shardkit.tokens.named import named_engine, parse_ranks
 from shardkit.tokens.spec import TokenizerSpec
 
+FAST = "tiktoken"
+
+CAREFUL = "tiktoken+tokenizers"
+"""tiktoken, but for texts with a character that the two libraries do not class alike."""
+
 STEP_BYTES = 1 << 20
 """How much of a large document is read at a time."""
 
@@ -31,7 +36,7 @@ class Tokenizer:
     Attributes:
         spec: what is stored of it.
         file: the bytes of its file.
-        engine: the library that encodes, ``tokenizers`` or ``tiktoken``.
+        engine: what encodes: ``tokenizers``, ``tiktoken``, or :data:`CAREFUL`.
     """
 
     def __init__(self, spec: TokenizerSpec, file: bytes, engine: str) -> None:
@@ -99,8 +104,9 @@ class Tokenizer:
     def _engine(self) -> Engine:
         if self.spec.kind == "tiktoken":
             return named_engine(self.file, self.spec)
-        if self.engine == "tiktoken":
-            return fast_engine(parse_definition(self.file), self.spec, self._by_library)
+        if self.engine in (FAST, CAREFUL):
+            raw = parse_definition(self.file)
+            return fast_engine(raw, self.spec, self._by_library, self.engine == CAREFUL)
         return self._library
 
     @cached_property
