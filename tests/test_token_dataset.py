@@ -218,6 +218,13 @@ def test_a_transform_may_take_positions_away(folders: dict[str, Path]) -> None:
     assert batch.keys() == {"inputs"}
 
 
+def test_a_row_begins_a_piece_whatever_its_positions(folders: dict[str, Path]) -> None:
+    source = TokenDataset(folders["npy"], seq_len=13, boundaries="mask")
+    batch = source.finish({"position_ids": torch.tensor([[3, 4, 0, 1], [7, 8, 9, 10]])})
+    assert batch["cu_seqlens"].tolist() == [0, 2, 4, 8]
+    assert batch["max_seqlen"] == 4
+
+
 def test_a_mix_of_boundaries(folders: dict[str, Path]) -> None:
     parts: Any = {
         name: TokenDataset(folders["npy"], seq_len=13, boundaries=name) for name in BOUNDARIES

@@ -225,6 +225,7 @@ def test_cuts_and_company_are_drawn_anew() -> None:
     st.integers(0, 3),
     st.integers(0, 3),
 )
+@example([2, 0, 5] * WINDOW_BLOCKS, 0, 0)
 def test_an_order_of_bins_has_each_once(counts: list[int], seed: int, epoch: int) -> None:
     starts = np.cumsum([0, *counts])
     order = FitOrder(starts, True, seed, epoch)
