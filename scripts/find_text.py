@@ -61,19 +61,18 @@ def find(folder: Path, num_bytes: int) -> int:
     """Fill ``folder`` with about so many bytes, or all there is; how many files that made."""
     paths = list(dict.fromkeys(path for place in places() for path in files(place)))
     total = sum(min(path.stat().st_size, MOST_BYTES) for path in paths)
-    keep = min(num_bytes / max(total, 1), 1.0)
+    step = max(total // num_bytes, 1)
+    # Every step-th file, then those after them: spread evenly, whatever share turns out to be text.
+    spread = (path for first in range(step) for path in paths[first::step])
     num_files, left = 0, num_bytes
-    for number, path in enumerate(paths):
-        # Spread evenly: of every 1 / keep files, the one at which the count moves on.
-        if int((number + 1) * keep) == int(number * keep) or left <= 0:
-            continue
-        data = text_of(path)
-        if data is not None:
-            target = folder / f"text{num_files // FOLDER_FILES:03d}" / f"{num_files:06d}.txt"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
-            num_files += 1
-            left -= len(data)
+    for data in filter(None, map(text_of, spread)):
+        target = folder / f"text{num_files // FOLDER_FILES:03d}" / f"{num_files:06d}.txt"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        num_files += 1
+        left -= len(data)
+        if left <= 0:
+            break
     return num_files
 
 
