@@ -44,6 +44,12 @@ def map_file(path: Path, expected_bytes: int) -> mmap.mmap | bytes:
             return mmap.mmap(fd, expected_bytes, access=mmap.ACCESS_READ) if expected_bytes else b""
 
 
+def map_whole(path: Path) -> mmap.mmap | bytes:
+    """Memory-map a file of whatever size it has; errors as of :func:`map_file`."""
+    with _opened(path) as (fd, num_bytes), os_errors(f"mapping {show_path(path)}"):
+        return mmap.mmap(fd, num_bytes, access=mmap.ACCESS_READ) if num_bytes else b""
+
+
 def read_file(path: Path, at_most: int) -> bytes:
     """The contents of a file that is not trusted.
 

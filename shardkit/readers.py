@@ -8,9 +8,18 @@ from typing import Any, ClassVar
 
 from shardkit.errors import UsageError
 from shardkit.reading.dataset import Dataset
+from shardkit.reading.tokens import TokenDataset
 from shardkit.reading.values import Decode
 
-__all__ = ["Dataset", "HDF5Dataset", "LMDBDataset", "NpyDataset", "WebDataset", "open"]
+__all__ = [
+    "Dataset",
+    "HDF5Dataset",
+    "LMDBDataset",
+    "NpyDataset",
+    "TokenDataset",
+    "WebDataset",
+    "open",
+]
 
 
 def open(

@@ -17,7 +17,7 @@ import torch
 import shardkit
 from shardkit import CudaPrefetcher
 from shardkit.errors import UsageError
-from shardkit.loading.tensors import map_tensors
+from shardkit.loading.tensors import map_tensors, move_tensors
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 Pair = namedtuple("Pair", "left right")
@@ -172,6 +172,52 @@ def test_tensors_are_found_wherever_they_are() -> None:
     assert isinstance(out["c"], Box) and out["c"].tensor.item() == 2 and out["c"].name == "n"
     assert out["d"] == 3
     assert one.item() == 1
+
+
+def test_views_of_one_storage_are_moved_once() -> None:
+    buffer = torch.arange(12).reshape(3, 4)
+    large = torch.arange(100)
+    other = torch.arange(4, dtype=torch.int32)
+    batch = {
+        "inputs": buffer[:, :-1],
+        "labels": [buffer[:, 1:]],
+        "parts": (large[:10], large[20:40:2]),
+        "twice": [other, other.view(torch.float32)],
+        "learnt": torch.ones(2, requires_grad=True),
+    }
+    moved: list[torch.Tensor] = []
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        moved.append(tensor.clone())
+        return moved[-1]
+
+    out = move_tensors(batch, move)
+    inputs, labels = out["inputs"], out["labels"][0]
+    assert inputs.tolist() == batch["inputs"].tolist()  # type: ignore[attr-defined]
+    assert labels.tolist() == buffer[:, 1:].tolist()
+    assert inputs.untyped_storage().data_ptr() == labels.untyped_storage().data_ptr()
+    assert inputs.data_ptr() != buffer.data_ptr()
+    # One storage, then five tensors each for itself: the large one is more than what is wanted.
+    assert sorted(tensor.numel() for tensor in moved) == [2, 4, 4, 10, 10, 12]
+    assert [part.tolist() for part in out["parts"]] == [[*range(10)], [*range(20, 40, 2)]]
+    assert out["learnt"].requires_grad
+    inputs += 1
+    assert labels.ravel()[0] == 2
+
+
+@pytest.mark.gpu
+def test_views_of_one_storage_arrive_as_such() -> None:
+    def batches() -> Iterator[dict[str, torch.Tensor]]:
+        for i in range(10):
+            buffer = torch.arange(100).reshape(4, 25) + i
+            yield {"inputs": buffer[:, :-1], "labels": buffer[:, 1:]}
+
+    for i, batch in enumerate(CudaPrefetcher(batches(), "cuda")):
+        assert batch["inputs"].is_cuda and batch["labels"].is_cuda
+        storages = {t.untyped_storage().data_ptr() for t in batch.values()}
+        assert len(storages) == 1
+        assert (batch["inputs"] + 1 == batch["labels"]).all()
+        assert batch["inputs"][0, 0] == i
 
 
 def test_a_loader_on_a_device_is_the_loader(tmp_path: Any) -> None:

@@ -14,6 +14,7 @@ from shardkit.cli.convert import convert
 from shardkit.cli.info import info
 from shardkit.cli.output import Interrupted
 from shardkit.cli.pack import pack
+from shardkit.cli.show import show
 from shardkit.cli.unpack import unpack
 from shardkit.cli.verify import verify
 from shardkit.errors import ShardkitError
@@ -31,7 +32,7 @@ def group() -> None:
     """
 
 
-for command in (pack, convert, unpack, verify, info):
+for command in (pack, convert, unpack, verify, info, show):
     group.add_command(command)
 
 

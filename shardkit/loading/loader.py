@@ -11,7 +11,7 @@ from typing import Any
 from shardkit.errors import UsageError
 from shardkit.loading.prefetch import CudaPrefetcher, has_cuda
 from shardkit.loading.skips import SkipCount
-from shardkit.loading.tensors import map_tensors, pinned
+from shardkit.loading.tensors import move_tensors, pinned
 from shardkit.loading.workers import WorkerType, make_batches
 from shardkit.reading.batches import Last
 from shardkit.reading.collate import Batch
@@ -235,7 +235,7 @@ class Loader:
 def _all_pinned(batches: Generator[Made, None, None]) -> Generator[Made, None, None]:
     with closing(batches):
         for made in batches:
-            yield map_tensors(made, pinned)
+            yield move_tensors(made, pinned)
 
 
 def _on_batch(transform: Callable[[Batch], Batch] | None) -> Callable[[Made], Made] | None:

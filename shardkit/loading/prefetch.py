@@ -10,7 +10,7 @@ from typing import Any
 
 from shardkit.errors import UsageError
 from shardkit.loading.background import in_background
-from shardkit.loading.tensors import map_tensors, pinned
+from shardkit.loading.tensors import map_tensors, move_tensors, pinned
 
 
 @dataclass
@@ -161,14 +161,14 @@ class _Mover:
         import torch
 
         if self._device.type != "cuda":
-            return _Ready(self._transform(map_tensors(batch, lambda t: t.to(self._device))))
+            return _Ready(self._transform(move_tensors(batch, lambda t: t.to(self._device))))
         if self._stream is None:
             self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        in_pinned = map_tensors(batch, pinned)
+        in_pinned = move_tensors(batch, pinned)
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             started, arrived = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             started.record()
-            moved = map_tensors(in_pinned, lambda t: t.to(self._device, non_blocking=True))
+            moved = move_tensors(in_pinned, lambda t: t.to(self._device, non_blocking=True))
             moved = self._transform(moved)
             arrived.record()
         return _Ready(moved, started=started, arrived=arrived)

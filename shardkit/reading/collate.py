@@ -21,21 +21,57 @@ def collate(columns: dict[str, Any], as_buffer: Sequence[str] = ()) -> Batch:
     Arrays, tensors and numbers of one shape and dtype become one tensor (B, ...); ragged ones a
     list of tensors; bytes a list of ``bytes``, or, for the fields in ``as_buffer``, one (N,)
     uint8 tensor with their (B + 1,) int64 ``{field}.offsets``; everything else, and fields that
-    some sample lacks, stay lists.
+    some sample lacks, stay lists. Arrays that are views of one buffer stay so, if it holds no more
+    than they do.
 
     Raises:
         UsageError: a field in ``as_buffer`` is not there, or holds no bytes.
     """
-    missing = sorted(set(as_buffer) - set(columns))
+    missing = [name for name in as_buffer if name not in columns]
     if missing:
-        raise UsageError(f"as_buffer: no field {missing[0]!r} here, only {', '.join(columns)}")
+        raise UsageError(f"as_buffer: no field {min(missing)!r} here, only {', '.join(columns)}")
     batch: Batch = {}
+    views = _views(columns)
     for name, values in columns.items():
         if name in as_buffer:
             batch[name], batch[name + OFFSETS] = _one_buffer(name, values)
         else:
-            batch[name] = _column(values)
+            batch[name] = views[name] if name in views else _column(values)
     return batch
+
+
+def _views(columns: dict[str, Any]) -> Batch:
+    """Tensors of those columns that are views of one array, and not contiguous in themselves."""
+    found: dict[int, list[str]] = {}
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray) and not values.flags.c_contiguous:
+            found.setdefault(id(values.base), []).append(name)
+    views: Batch = {}
+    for names in found.values():
+        if len(names) > 1:
+            views |= _views_of_one({name: columns[name] for name in names})
+    return views
+
+
+def _views_of_one(columns: dict[str, np.ndarray[Any, Any]]) -> Batch:
+    """Nothing where they are not of the array's dtype, or the array is larger than all of them."""
+    import torch
+
+    arrays = list(columns.values())
+    base: Any = arrays[0].base
+    if not isinstance(base, np.ndarray) or not _is_numeric(base) or _own(base) is not base:
+        return {}
+    is_one = all(
+        v.dtype == base.dtype and v.flags.writeable and min(v.strides) >= 0 for v in arrays
+    )
+    if not is_one or base.nbytes > sum(v.nbytes for v in arrays):
+        return {}
+    whole, views = torch.from_numpy(base), {}
+    for name, values in columns.items():
+        view = torch.from_numpy(values)  # but with a storage of its own
+        offset, rest = divmod(view.data_ptr() - whole.data_ptr(), base.itemsize)
+        views[name] = view if rest else whole.as_strided(view.shape, view.stride(), offset)
+    return views
 
 
 def _column(values: Any) -> Any:

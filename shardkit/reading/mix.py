@@ -13,7 +13,15 @@ import xxhash
 from shardkit.errors import UsageError
 from shardkit.reading.order import Shuffle
 from shardkit.reading.permute import Positions, derive, permute
-from shardkit.reading.source import Source, check_source, fingerprint_of, order_of, where_is
+from shardkit.reading.source import (
+    Source,
+    check_source,
+    fingerprint_of,
+    finish,
+    num_rows_of,
+    order_of,
+    where_is,
+)
 from shardkit.reading.values import Column
 from shardkit.whole import whole
 
@@ -46,7 +54,8 @@ def mix(
         seed: of the pattern in which datasets take turns.
 
     Raises:
-        UsageError: no datasets, an empty one, weights that do not fit.
+        UsageError: no datasets, an empty one, weights that do not fit, sequences of tokens that
+            are not alike.
     """
     if not isinstance(datasets, Mapping):
         raise UsageError(f"mix: give a dict, name -> dataset, got {type(datasets).__name__}")
@@ -57,12 +66,24 @@ def mix(
             raise UsageError(f"mix: {name!r} is no name: a str, not empty, without '/'")
         if not len(check_source(source)):
             raise UsageError(f"mix: dataset {name!r} is empty")
+    _refuse_layouts(datasets)
     shares = _shares(datasets, weights)
     if isinstance(length, str) and length not in ("first", "all"):
         raise UsageError(f"mix: length must be a number, 'first' or 'all', got {length!r}")
     if not isinstance(length, str):
         length = whole("mix: length", length, 1)
     return Mix(dict(datasets), Pattern(quantise(shares), whole("seed", seed, None)), length)
+
+
+def _refuse_layouts(datasets: Mapping[str, Source]) -> None:
+    """Raise UsageError where batches of several layouts would be mixed."""
+    layouts = {name: own for name, part in datasets.items() if (own := getattr(part, "layout", ""))}
+    first = next(iter(layouts), "")
+    for name, layout in layouts.items():
+        if layout != layouts[first]:
+            raise UsageError(
+                f"mix: {first!r} has {layouts[first]}, and {name!r} has {layout}: open both alike"
+            )
 
 
 def _shares(datasets: Mapping[str, Source], weights: Mapping[str, float] | None) -> list[float]:
@@ -146,11 +167,15 @@ class Mix:
         self.datasets = datasets
         self.pattern = pattern
         self._parts: list[Any] = list(datasets.values())
-        self._starts = np.concatenate([[0], np.cumsum([len(part) for part in self._parts])])
+        self._starts = np.concatenate([[0], np.cumsum([num_rows_of(part) for part in self._parts])])
         self.length = _length(pattern, [num_positions(part) for part in self._parts], length)
 
     def __len__(self) -> int:
-        """Rows of all datasets together; an epoch has ``length`` positions."""
+        """Samples of all datasets together; an epoch has ``length`` positions."""
+        return sum(len(part) for part in self._parts)
+
+    @property
+    def num_rows(self) -> int:
         return int(self._starts[-1])
 
     def __repr__(self) -> str:
@@ -190,6 +215,11 @@ class Mix:
             advise: Any = getattr(self._parts[number], "advise", None)
             if advise is not None:
                 advise(inside[which == number])
+
+    def finish(self, batch: dict[str, Any]) -> dict[str, Any]:
+        for part in self._parts:
+            batch = finish(part, batch)
+        return batch
 
     def keys(self, rows: Positions) -> list[str]:
         names = list(self.datasets)
@@ -265,10 +295,22 @@ def _merged(name: str, which: Positions, read: dict[int, dict[str, Column]]) -> 
     if len(read) == 1:
         columns = next(iter(read.values()))
         return columns[name] if name in columns else [None] * len(which)
+    found = {number: columns[name] for number, columns in read.items() if name in columns}
+    if len(found) == len(read) and _are_alike(list(found.values())):
+        first: Any = found[min(found)]
+        merged = np.empty((len(which), *first.shape[1:]), first.dtype)
+        for number, column in found.items():
+            merged[which == number] = column
+        return merged
     values: list[Any] = [None] * len(which)
-    for number, columns in read.items():
-        if name in columns:
-            places = np.flatnonzero(which == number).tolist()
-            for place, value in zip(places, columns[name], strict=True):
-                values[place] = value
+    for number, column in found.items():
+        places = np.flatnonzero(which == number).tolist()
+        for place, value in zip(places, column, strict=True):
+            values[place] = value
     return values
+
+
+def _are_alike(columns: list[Column]) -> bool:
+    """Whether all are arrays of one dtype, whose samples have one shape."""
+    kinds = {(c.dtype, c.shape[1:]) if isinstance(c, np.ndarray) else None for c in columns}
+    return len(kinds) == 1 and None not in kinds

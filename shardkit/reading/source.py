@@ -19,13 +19,16 @@ class Source(Protocol):
 
     It may also have ``advise(rows)``: these rows will be read soon, return at once;
     ``where(row)``: the row in words, for messages; ``fingerprint``: a string that is equal for
-    equal samples; ``order(shuffle, seed, epoch, **options)``: an order of its own.
+    equal samples; ``order(shuffle, seed, epoch, **options)``: an order of its own; ``num_rows``,
+    where that order has rows beyond ``len(self)``: rows are below it then; ``finish(batch)``: a
+    collated batch, with what can only be told of a whole one; ``layout``: what only sources that
+    say the same can be mixed with, in words.
     """
 
     def __len__(self) -> int: ...
 
     def read(self, rows: Positions, /) -> dict[str, Column]:
-        """field -> (B, ...) values of (B,) int64 rows, each in [0, len(self))."""
+        """field -> (B, ...) values of (B,) int64 rows, each in [0, len(self)), or num_rows."""
         ...
 
 
@@ -46,6 +49,17 @@ def order_of(source: Source, shuffle: Shuffle, seed: int, epoch: int, **options:
         order: Epoch = own(shuffle, seed, epoch, **options)
         return order
     return Order(len(source), shuffle, seed, epoch, **options)
+
+
+def num_rows_of(source: Source) -> int:
+    """Rows that can be read, of which an epoch may have fewer."""
+    return int(getattr(source, "num_rows", len(source)))
+
+
+def finish(source: Source, batch: dict[str, Any]) -> dict[str, Any]:
+    """A collated batch, and what the source adds to it."""
+    own: Any = getattr(source, "finish", None)
+    return batch if own is None else dict(own(batch))
 
 
 def fingerprint_of(source: Source) -> str:
