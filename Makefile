@@ -49,7 +49,7 @@ bench: $(READY) ## time packing, reading, feeding, decoding and tokens against t
 	$(BIN)/python scripts/bench_tokens.py $(BENCH)
 
 clean: ## remove everything these targets made, the environments too
-	rm -rf $(VENV) $(DALI_VENV) demo bench-data build dist *.egg-info shardkit/images/_kernel*.so
+	rm -rf $(VENV) $(DALI_VENV) demo bench-data bench-peers build dist *.egg-info shardkit/images/_kernel*.so
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find shardkit scripts tests -name __pycache__ -prune -exec rm -rf {} +
 
