@@ -60,7 +60,8 @@ class Target(Protocol):
         """Rows of samples by their keys. Raises DataError for one that is not there."""
 
     def files(self, rows: Positions) -> list[Path]:
-        """All files that these rows, and what is needed to find them, are read from."""
+        """All files that these rows, and what is needed to find them, are read from; not what
+        keys are kept in."""
 
     def copied(self, rows: Positions, folder: Path, where: str) -> Target:
         """A copy of these rows, or of all, in an empty folder."""
@@ -118,7 +119,7 @@ class PackedTarget(Target):
         place = locate(self.path)
         split = place.info.splits[self._unopened.split]
         shards = (name for shard in split.shards for name in shard.file_bytes)
-        return [place.folder / name for name in (INDEX_NAME, *split.files, *shards)]
+        return [place.folder / name for name in (INDEX_NAME, f"{split.name}.rows", *shards)]
 
     def copied(self, rows: Positions, folder: Path, where: str) -> PackedTarget:
         """The whole dataset."""
