@@ -35,7 +35,7 @@ def times(ratio: float) -> str:
 
 
 def percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1f} %"
 
 
 def in_words(report: dict[str, Any]) -> list[str]:
