@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import pickle
 import re
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ import shardkit
 from shardkit import Loader, TokenDataset
 from shardkit.errors import CorpusError, DataError, UsageError
 from shardkit.index import rows_header
+from shardkit.tokens.spec import TokenizerSpec
 
 LENGTHS = [50, 0, 17, 200, 3, 1, 44, 1, 90, 0, 33, 12, 61, 5, 5, 5, 128, 40, 0]
 BOUNDARIES: list[Any] = ["ignore", "mask", "fit"]
@@ -119,19 +123,27 @@ def test_a_run_resumes_anywhere(
         assert got == expected
 
 
+ANOTHER_PROCESS = """
+import pickle, sys
+source = pickle.load(sys.stdin.buffer)
+pickle.dump(source[3], sys.stdout.buffer)
+"""
+
+
 @pytest.mark.parametrize("boundaries", BOUNDARIES)
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_it_travels_to_other_processes(
-    folders: dict[str, Path], boundaries: Any, method: str
-) -> None:
+def test_it_travels_to_other_processes(folders: dict[str, Path], boundaries: Any) -> None:
     source = TokenDataset(folders["lmdb"], seq_len=13, boundaries=boundaries)
     expected = source[3]
-    copy = pickle.loads(pickle.dumps(source))
-    assert (copy[3]["inputs"] == expected["inputs"]).all()
-    with multiprocessing.get_context(method).Pool(1) as pool:
-        got = pool.map(source.__getitem__, [3])[0]
-    assert got.keys() == expected.keys()
-    assert all((got[name] == expected[name]).all() for name in got)
+    command = [sys.executable, "-c", ANOTHER_PROCESS]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        command, input=pickle.dumps(source), capture_output=True, env=env, check=True
+    )
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        forked = pool.map(source.__getitem__, [3])[0]
+    for got in (pickle.loads(done.stdout), forked):
+        assert got.keys() == expected.keys()
+        assert all((got[name] == expected[name]).all() for name in got)
 
 
 def test_as_a_map_style_dataset(folders: dict[str, Path]) -> None:
@@ -206,6 +218,13 @@ def test_a_transform_may_take_positions_away(folders: dict[str, Path]) -> None:
     assert batch.keys() == {"inputs"}
 
 
+def test_a_row_begins_a_piece_whatever_its_positions(folders: dict[str, Path]) -> None:
+    source = TokenDataset(folders["npy"], seq_len=13, boundaries="mask")
+    batch = source.finish({"position_ids": torch.tensor([[3, 4, 0, 1], [7, 8, 9, 10]])})
+    assert batch["cu_seqlens"].tolist() == [0, 2, 4, 8]
+    assert batch["max_seqlen"] == 4
+
+
 def test_a_mix_of_boundaries(folders: dict[str, Path]) -> None:
     parts: Any = {
         name: TokenDataset(folders["npy"], seq_len=13, boundaries=name) for name in BOUNDARIES
@@ -215,21 +234,52 @@ def test_a_mix_of_boundaries(folders: dict[str, Path]) -> None:
         assert batch["position_ids"].shape == (8, 13)
         assert batch["cu_seqlens"][-1] == 8 * 13
     assert len(both) == len(parts["mask"]) + len(parts["fit"])
-    for batch in Loader(shardkit.mix(parts), 8, shuffle="full", workers=0):
-        assert batch["inputs"].shape == (8, 13)
+    with pytest.raises(UsageError, match=r"mix: 'ignore' has sequences of 13 .*open both alike"):
+        shardkit.mix(parts)
 
 
 def test_padding_is_the_tokenizers_eos_or_what_is_given(tmp_path: Path) -> None:
     packed = pack_tokens(tmp_path, documents([5, 4]))
     assert TokenDataset(packed, seq_len=8, boundaries="fit")[0]["inputs"][-1] == 0
     raw = json.loads((packed / "shardkit.json").read_text())
-    raw["corpus"]["tokens"] = {"eos": 3}
+    spec = TokenizerSpec(vocab_size=9, dtype="<u2", eos=3)
+    raw["corpus"]["tokens"] = spec.to_json()
     (packed / "shardkit.json").write_text(json.dumps(raw))
     assert TokenDataset(packed, seq_len=8, boundaries="fit")[0]["inputs"][-1] == 3
     given = TokenDataset(packed, seq_len=8, boundaries="fit", eos=9)
     assert given[0]["inputs"].tolist() == [0, 1, 2, 3, 5, 6, 7, 9]
     assert given[0]["labels"].tolist() == [1, 2, 3, 4, 6, 7, 8, -100]
     assert given.padding == 1 / 8
+
+
+def test_only_sequences_that_are_alike_are_mixed(folders: dict[str, Path]) -> None:
+    one = TokenDataset(folders["npy"], seq_len=100)
+    shardkit.mix({"a": one, "b": TokenDataset(folders["lmdb"], seq_len=100)})
+    for other in ({"seq_len": 50}, {"boundaries": "mask"}, {"dtype": "int32"}):
+        two = TokenDataset(folders["npy"], **{"seq_len": 100, **other})
+        with pytest.raises(UsageError, match=r"mix: 'a' has sequences of 100 .*open both alike"):
+            shardkit.mix({"a": one, "b": two})
+
+
+def test_rows_are_any_list_of_integers(folders: dict[str, Path]) -> None:
+    source = TokenDataset(folders["npy"], seq_len=100)
+    expected = source.read(np.array([2, 0]))["inputs"]
+    for rows in ([2, 0], np.array([2, 0], np.int32), np.array([2, 0], np.uint8)):
+        assert np.array_equal(source.read(rows)["inputs"], expected)
+    with pytest.raises(UsageError, match="rows must be a list of integers"):
+        source.read(np.array([0.5]))
+    for rows in (np.array([2, -1], np.int32), [source.num_rows]):
+        with pytest.raises(IndexError, match="outside"):
+            source.read(rows)
+
+
+@pytest.mark.parametrize("boundaries", ["ignore", "mask", "fit"])
+def test_what_no_model_has_is_refused(folders: dict[str, Path], boundaries: Any) -> None:
+    with pytest.raises(UsageError, match=r"eos=70000 is no token id: they are uint16 here"):
+        TokenDataset(folders["npy"], seq_len=8, boundaries=boundaries, eos=70_000)
+    for seq_len in (2**31, 10**12, 2**63):
+        with pytest.raises(UsageError, match=r"make no sequence|more than the 4194304"):
+            TokenDataset(folders["npy"], seq_len=seq_len, boundaries=boundaries)
 
 
 def test_it_says_what_it_is(folders: dict[str, Path]) -> None:

@@ -39,11 +39,11 @@ class InMemory(Pieces):
         self.tokens = np.concatenate(self.docs)
         self.documents = Documents(lambda a, b: np.array(lengths[a:b], np.int64), len(lengths))
         inside = sorted(cut for cut in cuts if cut < len(self.tokens))
-        super().__init__(np.dtype("<u2"), np.array([0, *inside, len(self.tokens)]))
+        super().__init__(np.dtype("<u2"), [0, *inside, len(self.tokens)])
 
-    def open_piece(self, number: int) -> Any:
+    def open_piece(self, number: int) -> memoryview:
         start, stop = self._starts[number : number + 2]
-        return self.tokens[start:stop]
+        return memoryview(self.tokens[start:stop].tobytes())
 
     def where(self, token: int) -> str:
         return f"token {token}"
@@ -225,6 +225,7 @@ def test_cuts_and_company_are_drawn_anew() -> None:
     st.integers(0, 3),
     st.integers(0, 3),
 )
+@example([2, 0, 5] * WINDOW_BLOCKS, 0, 0)
 def test_an_order_of_bins_has_each_once(counts: list[int], seed: int, epoch: int) -> None:
     starts = np.cumsum([0, *counts])
     order = FitOrder(starts, True, seed, epoch)
@@ -247,12 +248,13 @@ def test_bins_of_few_blocks_are_all_mixed() -> None:
 # --- what cannot be -----------------------------------------------------------------------
 
 
-def test_ids_too_large_for_their_dtype() -> None:
-    large = np.array([2**31], "<u4")
-    assert as_dtype(large, INT64).tolist() == [2**31]
-    with pytest.raises(DataError, match="token id 2147483648 is too large for int32"):
-        as_dtype(large, np.dtype(np.int32))
-    with pytest.raises(DataError, match="too large for int64"):
+def test_ids_that_no_vocabulary_has_are_damage() -> None:
+    largest = np.array([2**31 - 1], "<u4")
+    for dtype in (INT64, np.dtype(np.int32)):
+        assert as_dtype(largest, dtype).tolist() == [2**31 - 1]
+        with pytest.raises(DataError, match="token id 2147483648 is more than 2147483647, which"):
+            as_dtype(largest + np.uint32(1), dtype)
+    with pytest.raises(DataError, match="the data is damaged"):
         as_dtype(np.array([2**63], "<u8"), INT64)
 
 

@@ -60,9 +60,14 @@ class BatchPlan:
 
     def positions(self, batch: int) -> tuple[Positions, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
         """This rank's positions in a batch: (B,) int64, and (B,) bool, False where padding."""
-        first = self.start + batch * self.global_batch_size + self.rank * self.batch_size
-        positions = np.arange(first, first + self.batch_size, dtype=np.int64)
-        valid = positions < self.num_positions
-        if not valid.all():
-            positions %= self.num_positions
-        return positions, valid
+        positions = self._beyond(np.array([batch]))[0]
+        return positions % self.num_positions, positions < self.num_positions
+
+    def positions_of(self, batches: range) -> Positions:
+        """(n, B) int64: of several batches at once."""
+        return self._beyond(np.array(batches)) % self.num_positions
+
+    def _beyond(self, batches: Positions) -> Positions:
+        """(n, B) int64: not yet those from the front, where they are padding."""
+        firsts = self.start + batches * self.global_batch_size + self.rank * self.batch_size
+        return firsts[:, None] + np.arange(self.batch_size, dtype=np.int64)

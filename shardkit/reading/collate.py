@@ -27,9 +27,9 @@ def collate(columns: dict[str, Any], as_buffer: Sequence[str] = ()) -> Batch:
     Raises:
         UsageError: a field in ``as_buffer`` is not there, or holds no bytes.
     """
-    missing = sorted(set(as_buffer) - set(columns))
+    missing = [name for name in as_buffer if name not in columns]
     if missing:
-        raise UsageError(f"as_buffer: no field {missing[0]!r} here, only {', '.join(columns)}")
+        raise UsageError(f"as_buffer: no field {min(missing)!r} here, only {', '.join(columns)}")
     batch: Batch = {}
     views = _views(columns)
     for name, values in columns.items():
@@ -41,10 +41,10 @@ def collate(columns: dict[str, Any], as_buffer: Sequence[str] = ()) -> Batch:
 
 
 def _views(columns: dict[str, Any]) -> Batch:
-    """Tensors of those columns that are views of one array, side by side."""
+    """Tensors of those columns that are views of one array, and not contiguous in themselves."""
     found: dict[int, list[str]] = {}
     for name, values in columns.items():
-        if isinstance(values, np.ndarray) and isinstance(values.base, np.ndarray):
+        if isinstance(values, np.ndarray) and not values.flags.c_contiguous:
             found.setdefault(id(values.base), []).append(name)
     views: Batch = {}
     for names in found.values():
@@ -54,24 +54,24 @@ def _views(columns: dict[str, Any]) -> Batch:
 
 
 def _views_of_one(columns: dict[str, np.ndarray[Any, Any]]) -> Batch:
+    """Nothing where they are not of the array's dtype, or the array is larger than all of them."""
     import torch
 
-    base: Any = next(iter(columns.values())).base
-    is_whole = base.nbytes <= sum(values.nbytes for values in columns.values())
-    if not is_whole or _own(base) is not base or not _is_numeric(base):
+    arrays = list(columns.values())
+    base: Any = arrays[0].base
+    if not isinstance(base, np.ndarray) or not _is_numeric(base) or _own(base) is not base:
         return {}
-    whole, start, step = torch.from_numpy(base), _address(base), base.itemsize
-    views = {}
+    is_one = all(
+        v.dtype == base.dtype and v.flags.writeable and min(v.strides) >= 0 for v in arrays
+    )
+    if not is_one or base.nbytes > sum(v.nbytes for v in arrays):
+        return {}
+    whole, views = torch.from_numpy(base), {}
     for name, values in columns.items():
-        offset, rest = divmod(_address(values) - start, step)
-        if values.dtype == base.dtype and not rest and min(values.strides) >= 0:
-            strides = [stride // step for stride in values.strides]
-            views[name] = whole.as_strided(values.shape, strides, offset)
+        view = torch.from_numpy(values)  # but with a storage of its own
+        offset, rest = divmod(view.data_ptr() - whole.data_ptr(), base.itemsize)
+        views[name] = view if rest else whole.as_strided(view.shape, view.stride(), offset)
     return views
-
-
-def _address(values: np.ndarray[Any, Any]) -> int:
-    return int(values.__array_interface__["data"][0])
 
 
 def _column(values: Any) -> Any:

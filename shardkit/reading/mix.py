@@ -54,7 +54,8 @@ def mix(
         seed: of the pattern in which datasets take turns.
 
     Raises:
-        UsageError: no datasets, an empty one, weights that do not fit.
+        UsageError: no datasets, an empty one, weights that do not fit, sequences of tokens that
+            are not alike.
     """
     if not isinstance(datasets, Mapping):
         raise UsageError(f"mix: give a dict, name -> dataset, got {type(datasets).__name__}")
@@ -65,12 +66,24 @@ def mix(
             raise UsageError(f"mix: {name!r} is no name: a str, not empty, without '/'")
         if not len(check_source(source)):
             raise UsageError(f"mix: dataset {name!r} is empty")
+    _refuse_layouts(datasets)
     shares = _shares(datasets, weights)
     if isinstance(length, str) and length not in ("first", "all"):
         raise UsageError(f"mix: length must be a number, 'first' or 'all', got {length!r}")
     if not isinstance(length, str):
         length = whole("mix: length", length, 1)
     return Mix(dict(datasets), Pattern(quantise(shares), whole("seed", seed, None)), length)
+
+
+def _refuse_layouts(datasets: Mapping[str, Source]) -> None:
+    """Raise UsageError where batches of several layouts would be mixed."""
+    layouts = {name: own for name, part in datasets.items() if (own := getattr(part, "layout", ""))}
+    first = next(iter(layouts), "")
+    for name, layout in layouts.items():
+        if layout != layouts[first]:
+            raise UsageError(
+                f"mix: {first!r} has {layouts[first]}, and {name!r} has {layout}: open both alike"
+            )
 
 
 def _shares(datasets: Mapping[str, Source], weights: Mapping[str, float] | None) -> list[float]:
@@ -282,10 +295,22 @@ def _merged(name: str, which: Positions, read: dict[int, dict[str, Column]]) -> 
     if len(read) == 1:
         columns = next(iter(read.values()))
         return columns[name] if name in columns else [None] * len(which)
+    found = {number: columns[name] for number, columns in read.items() if name in columns}
+    if len(found) == len(read) and _are_alike(list(found.values())):
+        first: Any = found[min(found)]
+        merged = np.empty((len(which), *first.shape[1:]), first.dtype)
+        for number, column in found.items():
+            merged[which == number] = column
+        return merged
     values: list[Any] = [None] * len(which)
-    for number, columns in read.items():
-        if name in columns:
-            places = np.flatnonzero(which == number).tolist()
-            for place, value in zip(places, columns[name], strict=True):
-                values[place] = value
+    for number, column in found.items():
+        places = np.flatnonzero(which == number).tolist()
+        for place, value in zip(places, column, strict=True):
+            values[place] = value
     return values
+
+
+def _are_alike(columns: list[Column]) -> bool:
+    """Whether all are arrays of one dtype, whose samples have one shape."""
+    kinds = {(c.dtype, c.shape[1:]) if isinstance(c, np.ndarray) else None for c in columns}
+    return len(kinds) == 1 and None not in kinds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +14,7 @@ from shardkit.errors import FormatError, IndexFileError, UsageError
 from shardkit.mapping import Places
 from shardkit.reading.dataset import Dataset
 from shardkit.reading.documents import Documents
-from shardkit.reading.token_store import Pieces, Tokens, TokenStore, copied
+from shardkit.reading.token_store import Pieces, Tokens, TokenStore
 from shardkit.shards import ShardReader
 
 HEADER_BYTES = len(npy_header("<u2", (0,)))
@@ -112,7 +114,7 @@ class ColumnTokens(_Packed, Pieces):
             for number, shard in enumerate(split.shards)
         ]
         counts = [(end - start) // dtype.itemsize for start, end in self._ranges]
-        Pieces.__init__(self, dtype, np.cumsum([0, *counts], dtype=np.int64))
+        Pieces.__init__(self, dtype, [0, *itertools.accumulate(counts)])
 
     @cached_property
     def documents(self) -> Documents:
@@ -137,19 +139,19 @@ class ColumnTokens(_Packed, Pieces):
             raise self._damaged(first)
         return start, end
 
-    def open_piece(self, number: int) -> Tokens:
+    def open_piece(self, number: int) -> memoryview:
         """Raises IndexFileError if its documents do not lie end to end."""
         start, end = self._ranges[number]
         first, last = self._rows(number)
         if start == end:
-            return np.empty(0, self.dtype)
+            return memoryview(b"")
         places = self._places(first, last)
         sizes = self._lengths(first, last) * self.dtype.itemsize
         starts = sizes.cumsum() - sizes + start
         is_there = places[:, 0] == starts
         if not is_there.all() or starts[-1] + sizes[-1] != end:
             raise self._damaged(first + int(is_there.argmin()))
-        return np.frombuffer(self._reader.maps(TOKENS)[number][start:end], self.dtype)
+        return self._reader.maps(TOKENS)[number][start:end]
 
 
 class RowTokens(_Packed):
@@ -161,32 +163,46 @@ class RowTokens(_Packed):
         if self.num_tokens * dtype.itemsize > self._reader.maps(TOKENS).sizes.sum():
             raise self._damaged(0)
 
-    def copy(self, start: int, out: Tokens) -> None:
-        first, ends = self.documents.within(start, start + len(out))
-        numbers = np.arange(first, first + len(ends))
-        values = self._reader.stored(self._reader.gather(numbers), TOKENS)
-        at, skip = start, start - self.documents.start(first)
-        for number, value, end in zip(numbers.tolist(), values, ends.tolist(), strict=True):
-            if value is not None and end > at:
-                tokens = self._tokens(number, value)[skip:]
-                out[at - start : end - start] = tokens[: end - at]
-            at, skip = end, 0
+    def read(self, starts: Sequence[int], sizes: Sequence[int]) -> Tokens:
+        found = [
+            self.documents.within(start, start + size)
+            for start, size in zip(starts, sizes, strict=True)
+        ]
+        values = iter(self._values(found))
+        parts: list[bytes | memoryview] = []
+        for at, (first, ends) in zip(starts, found, strict=True):
+            skip = at - self.documents.start(first)
+            for document, end in enumerate(ends.tolist(), first):
+                value = next(values)
+                if value is not None and end > at:
+                    parts.append(self._part(document, value, skip, end - at))
+                at, skip = end, 0
+        return np.frombuffer(b"".join(parts), self.dtype)
 
-    def _tokens(self, document: int, value: memoryview) -> Tokens:
-        """Raises FormatError unless it is the ``.npy`` that the index lets expect."""
-        tokens = np.frombuffer(value[HEADER_BYTES:], self.dtype)
-        if value[:HEADER_BYTES] != npy_header(self.dtype.str, tokens.shape):
+    def _values(self, found: list[tuple[int, Places]]) -> list[memoryview | None]:
+        """Stored, of all documents that were found for some ranges."""
+        return self._reader.stored(self._reader.gather(_numbers(found)), TOKENS)
+
+    def _part(self, document: int, value: memoryview, skip: int, size: int) -> memoryview:
+        """The bytes of some tokens. Raises FormatError unless the value is the ``.npy`` that the
+        index lets expect."""
+        step = self.dtype.itemsize
+        header = npy_header(self.dtype.str, ((len(value) - HEADER_BYTES) // step,))
+        if value[:HEADER_BYTES] != header:
             raise FormatError(
                 f"{self._dataset.where(document)}: its tokens are no .npy of one axis of"
                 f" {self.dtype}; `shardkit verify` tells more"
             )
-        return tokens
-
-    def windows(self, starts: Places, size: int) -> Tokens:
-        return copied(self.copy, starts, np.empty((len(starts), size), self.dtype))
+        start = HEADER_BYTES + skip * step
+        return value[start : start + size * step]
 
     def announce(self, starts: Places, sizes: Places) -> None:
         ranges = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
         found = [self.documents.within(start, stop) for start, stop in ranges]
-        numbers = np.concatenate([np.arange(first, first + len(ends)) for first, ends in found])
-        self._reader.announce(self._reader.gather(numbers), [TOKENS])
+        self._reader.announce(self._reader.gather(_numbers(found)), [TOKENS])
+
+
+def _numbers(found: list[tuple[int, Places]]) -> Places:
+    """Of all documents that :meth:`Documents.within` found for some ranges."""
+    ranges = [np.arange(first, first + len(ends)) for first, ends in found]
+    return np.concatenate([np.empty(0, np.int64), *ranges])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from shardkit.reading.batches import BatchPlan
 from shardkit.reading.order import Epoch
 from shardkit.reading.permute import Positions
@@ -37,8 +35,8 @@ class Run:
 
     def _find(self, first: int) -> list[Positions]:
         numbers = range(first, min(first + self._step, len(self.plan)))
-        positions = [self.plan.positions(number)[0] for number in numbers]
-        return np.split(self.order.rows(np.concatenate(positions)), len(positions))
+        positions = self.plan.positions_of(numbers)
+        return list(self.order.rows(positions.ravel()).reshape(positions.shape))
 
 
 def keep(kept: dict[Any, Any], key: object, value: object, most: int = _KEPT) -> None:

@@ -11,7 +11,7 @@ from shardkit.corpus.token_files import open_token_file
 from shardkit.errors import UsageError
 from shardkit.mapping import Places
 from shardkit.reading.documents import Documents
-from shardkit.reading.token_store import Pieces, Tokens
+from shardkit.reading.token_store import Pieces
 from shardkit.storage import show_path
 
 
@@ -30,10 +30,10 @@ class FileTokens(Pieces):
         self._path = path
         self._file = open_token_file(path, eos)
         self.fingerprint = self._file.fingerprint
-        super().__init__(self._file.dtype, np.array([0, len(self._file.data)]))
+        super().__init__(self._file.dtype, [0, len(self._file.data)])
 
-    def open_piece(self, number: int) -> Tokens:
-        return self._file.data
+    def open_piece(self, number: int) -> memoryview:
+        return self._file.data.data.cast("B")
 
     @cached_property
     def documents(self) -> Documents:

@@ -13,7 +13,7 @@ from shardkit.corpus.token_files import is_token_file
 from shardkit.encoding import TOKENS
 from shardkit.errors import UsageError
 from shardkit.mapping import Warmth
-from shardkit.reading.dataset import Dataset
+from shardkit.reading.dataset import Dataset, row_numbers
 from shardkit.reading.fit import Fit
 from shardkit.reading.order import Epoch, Shuffle
 from shardkit.reading.packed_tokens import packed_tokens
@@ -105,8 +105,9 @@ class TokenDataset:
                 store: TokenStore = FileTokens(self.path, self.eos)
             else:
                 store = packed_tokens(self._dataset)
+            pad = self._pad(store)
             if self.boundaries == "fit":
-                made: Sequences = Fit(store, self.seq_len, self.dtype, self._pad(store))
+                made: Sequences = Fit(store, self.seq_len, self.dtype, pad)
             else:
                 made = Windows(store, self.seq_len, self.dtype, self.boundaries == "mask")
             self._opened = store, made
@@ -157,6 +158,12 @@ class TokenDataset:
         return self._sequences.padding
 
     @property
+    def layout(self) -> str:
+        """What its batches look like, in words."""
+        which = "without" if self.boundaries == "ignore" else "with"
+        return f"sequences of {self.seq_len} {self.dtype} {which} position_ids"
+
+    @property
     def fingerprint(self) -> str:
         """Equal for equal sequences, in any format."""
         return f"{self._store.fingerprint}/{self.seq_len}/{self.boundaries}"
@@ -175,7 +182,8 @@ class TokenDataset:
         Raises:
             IndexError: a row is outside. DataError: tokens cannot be read.
         """
-        return self._sequences.read(self._checked(rows))
+        sequences = self._open()[1]
+        return sequences.read(_checked(rows, sequences.num_rows))
 
     def finish(self, batch: dict[str, Any]) -> dict[str, Any]:
         """A collated batch with ``cu_seqlens`` and ``max_seqlen``, if it has ``position_ids``."""
@@ -191,7 +199,7 @@ class TokenDataset:
     def advise(self, rows: Positions) -> None:
         """Tell the kernel that these rows will be read soon; returns at once."""
         if self._warmth.is_cold():
-            self._store.announce(*self._sequences.ranges(self._checked(rows)))
+            self._store.announce(*self._sequences.ranges(_checked(rows, self.num_rows)))
 
     def __getitem__(self, row: int) -> Arrays:
         """One sample: columns as of :meth:`read`, (seq_len,) each."""
@@ -210,19 +218,22 @@ class TokenDataset:
             raise IndexError(f"row {row} is outside 0..{len(self) - 1}")
         return number % len(self)
 
-    def _checked(self, rows: Positions) -> Positions:
-        # As unsigned, a negative row is a large one: one pass instead of two.
-        if len(rows) and int(rows.view(np.uint64).max()) >= self.num_rows:
-            raise IndexError(f"a row is outside 0..{self.num_rows - 1}")
-        return rows
-
     def keys(self, rows: Iterable[int]) -> list[str]:
         """Each row in words: sequences have no names."""
         return [self.where(row) for row in rows]
 
     def where(self, row: int) -> str:
         """A row in words, for messages."""
-        return self._sequences.where(int(self._checked(np.array([row], np.int64))[0]))
+        return self._sequences.where(int(_checked(np.array([row], np.int64), self.num_rows)[0]))
+
+
+def _checked(rows: Sequence[int] | Positions, num_rows: int) -> Positions:
+    if type(rows) is not np.ndarray or rows.dtype != np.int64:
+        rows = row_numbers(rows)
+    numbers = rows.tolist()  # of which Python is faster for few, and these are few
+    if numbers and not (min(numbers) >= 0 and max(numbers) < num_rows):
+        raise IndexError(f"a row is outside 0..{num_rows - 1}")
+    return rows
 
 
 def _open(path: Path, split: str | None) -> Dataset:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardkit.mapping import Places
 from shardkit.reading.order import Order, Shuffle
 from shardkit.reading.permute import Positions, derive
 from shardkit.reading.sequences import NO_LABEL, Arrays, counted
-from shardkit.reading.token_store import Tokens, TokenStore, as_dtype, copied
+from shardkit.reading.token_store import Tokens, TokenStore, as_dtype
 
 _PHASE = 6
 
 
-@dataclass(frozen=True)
 class Windows:
     """Windows of ``seq_len`` inputs, each with one token more for the last label, on a circle of
     all T tokens.
@@ -26,92 +25,86 @@ class Windows:
     windows of one phase have each token as an input once, but for the ``T % seq_len`` that lie
     before the phase, on the circle.
 
-    Attributes:
+    Args:
         is_masked: whether samples say where documents begin, and have no labels across that.
     """
 
-    store: TokenStore
-    seq_len: int
-    dtype: np.dtype[Any]
-    is_masked: bool
+    padding = 0.0
 
-    @property
-    def num_samples(self) -> int:
-        return self.store.num_tokens // self.seq_len
-
-    @property
-    def num_rows(self) -> int:
-        return self.num_samples * self.seq_len
-
-    @property
-    def padding(self) -> float:
-        return 0.0
+    def __init__(
+        self, store: TokenStore, seq_len: int, dtype: np.dtype[Any], is_masked: bool
+    ) -> None:
+        self.num_samples = store.num_tokens // seq_len
+        self.num_rows = self.num_samples * seq_len
+        self._store = store
+        self._seq_len = seq_len
+        self._dtype = dtype
+        self._is_masked = is_masked
 
     def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> WindowOrder:
         """Shuffled epochs each have a phase of their own, others phase 0."""
-        phase = 0 if shuffle is None else derive(seed, epoch, _PHASE) % self.seq_len
+        phase = 0 if shuffle is None else derive(seed, epoch, _PHASE) % self._seq_len
         order = Order(self.num_samples, shuffle, seed, epoch, **options)
         return WindowOrder(order, phase * self.num_samples)
 
     def read(self, rows: Positions) -> Arrays:
         starts = self._starts(rows)
-        tokens = self._tokens(starts)
-        if self.is_masked:
+        tokens = self._store.read(*self._unrolled(starts)).reshape(len(rows), self._seq_len + 1)
+        if self._is_masked:
             return self._masked(starts, tokens)
-        windows = as_dtype(tokens, self.dtype)
+        windows = as_dtype(tokens, self._dtype)
         return {"inputs": windows[:, :-1], "labels": windows[:, 1:]}
 
-    def _starts(self, rows: Positions) -> Positions:
+    def _starts(self, rows: Positions) -> list[int]:
         """The first token of each row's window, which is below T."""
-        phases, windows = divmod(rows, self.num_samples)
-        return windows * self.seq_len + phases
+        num_windows, seq_len = self.num_samples, self._seq_len
+        return [row % num_windows * seq_len + row // num_windows for row in rows.tolist()]
 
-    def _tokens(self, starts: Positions) -> Tokens:
-        """(B, seq_len + 1) new; after the last token comes the first."""
-        size = self.seq_len + 1
-        if len(starts) and int(starts.max()) + size <= self.store.num_tokens:
-            return self.store.windows(starts, size)
-        return copied(self._copy, starts, np.empty((len(starts), size), self.store.dtype))
+    def _unrolled(self, starts: list[int]) -> tuple[list[int], list[int]]:
+        """(starts, sizes) of ranges; a window beyond the end of the circle is two."""
+        size = self._seq_len + 1
+        last = self._store.num_tokens - size
+        if not starts or max(starts) <= last:
+            return starts, [size] * len(starts)
+        ranges = []
+        for start in starts:
+            over = max(start - last, 0)
+            ranges += [(start, size - over), (0, over)]
+        return [start for start, n in ranges if n], [n for _, n in ranges if n]
 
-    def _copy(self, start: int, out: Tokens) -> None:
-        left = min(self.store.num_tokens - start, len(out))
-        self.store.copy(start, out[:left])
-        if left < len(out):
-            self.store.copy(0, out[left:])
-
-    def _masked(self, starts: Positions, tokens: Tokens) -> Arrays:
-        shape = len(starts), self.seq_len + 1
-        pieces = [piece for start in starts.tolist() for piece in self._pieces(start)]
-        numbers, sizes = np.concatenate(pieces, axis=1) if pieces else np.empty((2, 0), np.int64)
+    def _masked(self, starts: list[int], tokens: Tokens) -> Arrays:
+        shape = len(starts), self._seq_len + 1
+        numbers, sizes = self._documents(*self._unrolled(starts))
         positions = counted(sizes).reshape(shape)
         documents = np.repeat(numbers, sizes).reshape(shape)
-        labels = as_dtype(tokens[:, 1:], self.dtype)
+        labels = as_dtype(tokens[:, 1:], self._dtype)
         labels[positions[:, 1:] == 0] = NO_LABEL
         return {
-            "inputs": as_dtype(tokens[:, :-1], self.dtype),
+            "inputs": as_dtype(tokens[:, :-1], self._dtype),
             "labels": labels,
             "position_ids": positions[:, :-1].copy(),
             "document_ids": documents[:, :-1].copy(),
         }
 
-    def _pieces(self, start: int) -> Iterator[Positions]:
-        """(2, n) int64: the documents of a window, one after another, and how many of its
-        ``seq_len + 1`` tokens each has; on both sides of the end of the circle."""
-        over = start + self.seq_len + 1 - self.store.num_tokens
-        for first, last in ((start, start + self.seq_len + 1 - max(over, 0)), (0, over)):
-            if first < last:
-                number, ends = self.store.documents.within(first, last)
-                numbers = np.arange(number, number + len(ends))
-                yield np.stack([numbers, np.diff(ends, prepend=first)])
+    def _documents(self, starts: list[int], sizes: list[int]) -> tuple[Places, Places]:
+        """The documents of ranges of tokens, one after another, (n,) int64, and how many of the
+        tokens each has, (n,) int64."""
+        within = self._store.documents.within
+        found = [within(start, start + n) for start, n in zip(starts, sizes, strict=True)]
+        counts = np.array([len(ends) for _, ends in found], np.int64)
+        numbers = np.array([first for first, _ in found], np.int64).repeat(counts)
+        ends = np.concatenate([np.empty(0, np.int64), *(ends for _, ends in found)])
+        begins = np.roll(ends, 1)
+        begins[counts.cumsum() - counts] = starts
+        return numbers + counted(counts), ends - begins
 
-    def ranges(self, rows: Positions) -> tuple[Positions, Positions]:
-        """Without what is beyond the end of the circle."""
-        starts = self._starts(rows)
-        return starts, np.minimum(self.seq_len + 1, self.store.num_tokens - starts)
+    def ranges(self, rows: Positions) -> tuple[Places, Places]:
+        starts, sizes = self._unrolled(self._starts(rows))
+        return np.array(starts), np.array(sizes)
 
     def where(self, row: int) -> str:
-        start = int(self._starts(np.array([row]))[0])
-        return f"tokens {start}..{start + self.seq_len}, from {self.store.where(start)}"
+        start = self._starts(np.array([row]))[0]
+        return f"tokens {start}..{start + self._seq_len}, from {self._store.where(start)}"
 
 
 @dataclass(frozen=True)
