@@ -692,7 +692,7 @@ NUMBERS = {
     r"\d[\d,]*-\d[\d,]*(?= )": "INTERVAL",
     r"\d+\.\d\d \(\d+\.\d\d-\d+\.\d\d\)": "RATIO",
     r"\d+\.\d\d times \w+ \(\d+\.\d\d to \d+\.\d\d\)": "TIMES",
-    r"\d+ %(?! interval)": "SHARE",
+    r"\d+(\.\d)? %(?! interval)": "SHARE",
     r"\d+\.\d [kM]?B": "SIZE",
     r"(?<= )\d[\d,]{2,}(?= |$)": "NUM",
     r" +": " ",
