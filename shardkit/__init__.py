@@ -32,6 +32,8 @@ _HOME = {
     "Loader": "shardkit.loading.loader",
     "CudaPrefetcher": "shardkit.loading.prefetch",
     "normalize": "shardkit.loading.normalize",
+    "bench": "shardkit.measure.bench",
+    "stage": "shardkit.measure.stage",
     "ShardkitError": "shardkit.errors",
 }
 
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from shardkit.loading.loader import Loader as Loader
     from shardkit.loading.normalize import normalize as normalize
     from shardkit.loading.prefetch import CudaPrefetcher as CudaPrefetcher
+    from shardkit.measure.bench import bench as bench
+    from shardkit.measure.stage import stage as stage
     from shardkit.packing.convert import convert as convert
     from shardkit.packing.estimate import estimate as estimate
     from shardkit.packing.pack import PackResult as PackResult

@@ -68,6 +68,8 @@ PUBLIC = [
     "Loader",
     "CudaPrefetcher",
     "normalize",
+    "bench",
+    "stage",
     "ShardkitError",
 ]
 
@@ -174,7 +176,8 @@ def imported(*args: object) -> set[str]:
 
 
 def test_help_is_light() -> None:
-    for args in ([], ["pack"], ["convert"], ["unpack"], ["verify"], ["info"], ["show"]):
+    names = ["pack", "convert", "unpack", "verify", "info", "show", "bench", "stage"]
+    for args in ([], *([name] for name in names)):
         assert not imported(*args, "--help") & HEAVY
 
 

@@ -10,11 +10,13 @@ import sys
 import click
 
 from shardkit import __version__
+from shardkit.cli.bench import bench
 from shardkit.cli.convert import convert
 from shardkit.cli.info import info
 from shardkit.cli.output import Interrupted
 from shardkit.cli.pack import pack
 from shardkit.cli.show import show
+from shardkit.cli.stage import stage
 from shardkit.cli.unpack import unpack
 from shardkit.cli.verify import verify
 from shardkit.errors import ShardkitError
@@ -32,7 +34,7 @@ def group() -> None:
     """
 
 
-for command in (pack, convert, unpack, verify, info, show):
+for command in (pack, convert, unpack, verify, info, show, bench, stage):
     group.add_command(command)
 
 

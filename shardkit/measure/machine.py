@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import time
 from collections.abc import Mapping
 from importlib import metadata
@@ -55,6 +56,20 @@ def _version(package: str) -> str | None:
 def _pillow() -> dict[str, str]:
     """Whichever of the two owns the ``PIL`` folder."""
     return {name: v for name in ("pillow-simd", "pillow") if (v := _version(name))}
+
+
+def commit() -> str | None:
+    """The commit of the checkout that this package is run from, ``-dirty`` if files differ from
+    it; None for one that was installed."""
+    folder = Path(__file__).parents[2]
+    if not (folder / ".git").exists():
+        return None
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        done = subprocess.run([*command, "--exclude=*"], capture_output=True, text=True)
+    except OSError:  # no git here
+        return None
+    return done.stdout.strip() or None
 
 
 def describe(facts: Mapping[str, Any]) -> str:

@@ -1,0 +1,79 @@
+"""``shardkit bench``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shardkit.cli.bench_table import echo_report
+from shardkit.cli.output import interrupted
+from shardkit.storage import atomic_write, os_errors, show_path
+
+
+class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
+    """``0,1,2``."""
+
+    name = "counts"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        try:
+            return [int(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is no list of counts, as in 0,1,2", param, ctx)
+
+
+@click.command()
+@click.argument("targets", nargs=-1, type=click.Path())
+@click.option(
+    "--read",
+    type=click.Choice(["raw", "decode", "train", "tokens"]),
+    default="raw",
+    show_default=True,
+    help="Samples as they are; pictures whole; crops of 224 for training; windows of 2,048 tokens.",
+)
+@click.option(
+    "--workers",
+    type=Counts(),
+    metavar="N,N",
+    help="Counts, each measured with every target.  [default: 0 and one a core]",
+)
+@click.option(
+    "--worker-type", type=click.Choice(["thread", "process"]), default="thread", show_default=True
+)
+@click.option("--batch-size", type=int, default=64, show_default=True)
+@click.option("--cold", is_flag=True, help="Drop files from the page cache before each case.")
+@click.option("--rounds", type=int, help="In each, all in turn.  [default: 20, or 12 cold]")
+@click.option("--raw", type=click.Path(), help="A plain folder, measured before the targets.")
+@click.option(
+    "--formats",
+    metavar="all|NAMES",
+    help="Pack a sample of the one TARGET, a folder, into each of these, and measure them, too.",
+)
+@click.option("--also", type=click.Path(), metavar="FOLDER", help="Measure a copy there, too.")
+@click.option("--limit", type=int, metavar="N", help="Measure N samples only, drawn by --seed.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the order.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the report; - is stdout.")
+def bench(targets: tuple[str, ...], json_file: str | None, **options: Any) -> None:
+    """Measure how fast the same samples come out of TARGETS, side by side.
+
+    A TARGET is a dataset in any format, WebDataset tars, or a plain folder. The others are compared
+    with the first. All run in turn, round after round, so that a noisy machine is noisy for all.
+    """
+    from shardkit.measure.bench import bench as run
+
+    with interrupted("temporary files are removed"):
+        report = run(*targets, say=lambda line: click.echo(line, err=True), **options)
+    report["command"] = shlex.join(["shardkit", *sys.argv[1:]])
+    text = json.dumps(report, indent=1)
+    if json_file == "-":
+        click.echo(text)
+        return
+    echo_report(report)
+    if json_file:
+        with os_errors(f"writing {show_path(json_file)}"):
+            atomic_write(Path(json_file), [text.encode() + b"\n"])

@@ -1,0 +1,38 @@
+"""``shardkit stage``."""
+
+from __future__ import annotations
+
+import click
+
+from shardkit.cli.output import count, echo_json, interrupted
+from shardkit.storage import format_bytes, show_path
+
+
+@click.command()
+@click.argument("dataset", type=click.Path())
+@click.argument("dest", type=click.Path())
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Start afresh; a dataset at DEST goes when the copy is whole.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bar.")
+def stage(dataset: str, dest: str, overwrite: bool, as_json: bool) -> None:
+    """Copy DATASET to DEST, a folder to be made on a faster medium, and check the copy.
+
+    Until it is whole, nothing that opens as a dataset is there.
+    """
+    from shardkit.measure.stage import stage as run
+
+    with interrupted("what is done is kept, run the same command again to go on"):
+        progress = False if as_json else None
+        result = run(dataset, dest, overwrite=overwrite, progress=progress)
+    if as_json:
+        echo_json(result)
+        return
+    before = result.num_bytes - result.copied_bytes
+    found = f", {format_bytes(before)} of it by an earlier run" if before else ""
+    click.echo(
+        f"copied {count(result.num_files, 'file')}, {format_bytes(result.num_bytes)}{found},"
+        f" in {result.seconds:.2f} s: {show_path(result.dest)}"
+    )

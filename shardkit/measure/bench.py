@@ -1,0 +1,145 @@
+"""``bench``: the same samples through every target, in turn, beside what the machine can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.errors import UsageError
+from shardkit.measure.bench_options import BenchOptions, default_workers
+from shardkit.measure.bench_report import BenchRun, make_report
+from shardkit.measure.folder import FolderTarget
+from shardkit.measure.limits import Limits
+from shardkit.measure.loading import Loading
+from shardkit.measure.places import copies, packed_samples
+from shardkit.measure.same import align, check_same
+from shardkit.measure.target import PackedTarget, Target, is_packed, name_apart
+from shardkit.measure.timing import interleave
+from shardkit.measure.token_target import TokenTarget
+from shardkit.measure.work import refuse_without_pictures
+from shardkit.reading.order import Order
+from shardkit.reading.permute import Positions
+from shardkit.storage import as_path, show_path
+
+PASS_S = 1.0
+"""Warm, at most so many seconds of different samples of the slowest target are read: what is
+enough to know a rate, of a dataset that may not fit into memory."""
+
+WARM_UP = 2
+"""Rounds before those that count: in the first, cases find out how long to make the second. Cold
+ones are as long as they are."""
+
+PROBED = 256
+"""Samples read of each target to see how fast it is."""
+
+PROBE_S = 0.05
+
+Say = Callable[[str], None]
+
+
+def bench(
+    *targets: str | Path,
+    raw: str | Path | None = None,
+    formats: Sequence[str] | str | None = None,
+    also: str | Path | None = None,
+    workers: Sequence[int] | None = None,
+    say: Say | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Measure how fast the same samples come from different places.
+
+    Args:
+        targets: datasets of any format, others' tars, plain folders. The first is what the others
+            are compared with.
+        raw: a plain folder to put before them.
+        formats: names, or ``"all"``: pack a sample of the only target, a folder, into each of
+            these formats, in a temporary folder beside it, and measure those, too.
+        also: a folder on another medium, as ``/dev/shm``: measure a copy there of every target.
+        workers: counts to measure with; by default 0 and one a core.
+        say: called with a line before what takes long.
+        options: see :class:`shardkit.measure.bench_options.BenchOptions`.
+
+    Returns:
+        The report, of plain values: ``rows`` has a dict for each target and number of workers.
+
+    Raises:
+        UsageError: the call makes no sense. DataError: the targets do not hold the same samples.
+    """
+    try:
+        counts = default_workers() if workers is None else tuple(workers)
+        made = BenchOptions(workers=counts, **options)
+    except TypeError as error:
+        raise UsageError(f"bench: {error}") from error
+    paths = [as_path(path, "a target") for path in ([raw] if raw else []) + [*targets]]
+    if not paths:
+        raise UsageError("name at least one dataset or folder to measure")
+    with ExitStack() as stack:
+        say = say or _say_nothing
+        opened: list[Target] = [open_target(path, made) for path in paths]
+        if formats is not None:
+            opened = stack.enter_context(packed_samples(opened, formats, made, say))
+        name_apart(opened)
+        rows = _choose(opened, made)
+        if also is not None:
+            place = as_path(also, "the other medium")
+            more = stack.enter_context(copies(opened, rows, place, say))
+            opened, rows = opened + more, rows + rows
+        return _measure(opened, rows, made, say)
+
+
+def _say_nothing(line: str) -> None:
+    pass
+
+
+def open_target(path: Path, options: BenchOptions) -> Target:
+    """What is at a path. Raises UsageError for what cannot be read so."""
+    if options.read == "tokens":
+        if path.is_dir() and not is_packed(path):
+            raise UsageError(f"{show_path(path)} is a plain folder, which holds no tokens")
+        return TokenTarget(path)
+    return PackedTarget(path) if is_packed(path) else FolderTarget(path)
+
+
+def _choose(targets: Sequence[Target], options: BenchOptions) -> list[Positions]:
+    """The rows to measure, of each target: all of the first's, some that ``limit`` asks for, or,
+    warm, as many as the slowest target reads in :data:`PASS_S`."""
+    order = Order(len(targets[0]), "full", options.seed)
+    most = min(len(order), options.limit or len(order))
+    if not most:
+        raise UsageError(f"{targets[0].name} has no samples to measure")
+    if not options.cold and most > PROBED:
+        probed = align(targets, order.rows(np.arange(PROBED)))
+        rates = [_rate(target, own, options) for target, own in zip(targets, probed, strict=True)]
+        most = min(most, max(PROBED, ceil(min(rates) * PASS_S)))
+    return align(targets, order.rows(np.arange(most)))
+
+
+def _rate(target: Target, rows: Positions, options: BenchOptions) -> float:
+    """Samples a second, the second time; the first may have come from the disk."""
+    sizes = np.ones(len(rows), np.int64)
+    case = Loading(target, rows, sizes, workers=0, options=options, least_s=PROBE_S)
+    case()
+    done = case()
+    return done.samples / max(done.seconds or 0.0, 1e-9)
+
+
+def _measure(
+    targets: Sequence[Target], rows: Sequence[Positions], options: BenchOptions, say: Say
+) -> dict[str, Any]:
+    samples = check_same(targets, rows)
+    refuse_without_pictures(options.read, targets[0].name, samples.fields)
+    cases = {
+        f"{target.label}, {workers}": Loading(target, own, samples.sizes, workers, options)
+        for workers in options.workers
+        for target, own in zip(targets, rows, strict=True)
+    }
+    limits = Limits(targets, rows, samples.sizes, options)
+    warmup = 1 if options.cold else WARM_UP
+    say(f"measuring {len(cases)} cases in {options.rounds} rounds")
+    result = interleave(limits.cases | dict(cases), options.rounds or 1, warmup)
+    return make_report(BenchRun([*targets], cases, limits, result, samples, options))

@@ -1,0 +1,64 @@
+"""What a bench can be told."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from shardkit.errors import UsageError
+from shardkit.loading.workers import WorkerType
+from shardkit.measure.target import Read
+from shardkit.whole import whole
+
+ROUNDS = 20
+"""Warm. Five wild ones on either side change nothing, see :mod:`shardkit.measure.verdict`: with 12,
+which leave room for two, a slow-down of 1.3 was missed in every sixth run on two cores that eight
+processes wanted. More and shorter rounds find more than fewer and longer ones."""
+
+COLD_ROUNDS = 12
+"""Each is a whole epoch from the disk."""
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """Options of :func:`bench`; checked when made, raising UsageError.
+
+    Attributes:
+        read: ``raw`` samples as :func:`shardkit.open` gives them, pictures as bytes; ``decode``
+            every picture whole; ``train``: random crops of 224 pixels into uint8 batches;
+            ``tokens``: windows of 2,048 tokens.
+        workers: counts, each measured with every target. worker_type: ``thread`` or ``process``.
+        batch_size: samples a batch. cold: drop the files from the page cache before each case.
+        rounds: in each, every case runs once; by default 20, or 12 cold.
+        limit: samples to measure, drawn by ``seed``, which orders them, too.
+    """
+
+    read: Read = "raw"
+    workers: tuple[int, ...] = (0, 2)
+    worker_type: WorkerType = "thread"
+    batch_size: int = 64
+    cold: bool = False
+    rounds: int | None = None
+    limit: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.read not in ("raw", "decode", "train", "tokens"):
+            raise UsageError(f"read must be raw, decode, train or tokens, got {self.read!r}")
+        if self.worker_type not in ("thread", "process"):
+            raise UsageError(f"worker_type must be thread or process, got {self.worker_type!r}")
+        counts = [whole("workers", count) for count in self.workers]
+        if not counts or len(set(counts)) < len(counts):
+            raise UsageError(f"workers must be different counts, got {list(self.workers)}")
+        whole("batch_size", self.batch_size, 1)
+        usual = COLD_ROUNDS if self.cold else ROUNDS
+        rounds = usual if self.rounds is None else whole("rounds", self.rounds, 1)
+        object.__setattr__(self, "rounds", rounds)
+        whole("seed", self.seed, None)
+        if self.limit is not None:
+            whole("limit", self.limit, 1)
+
+
+def default_workers() -> tuple[int, ...]:
+    """None, and one a core."""
+    return (0, len(os.sched_getaffinity(0)))

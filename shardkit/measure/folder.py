@@ -1,0 +1,239 @@
+"""A plain folder as a source: its files opened and read one by one, as people do it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.corpus import Corpus, Run, open_corpus
+from shardkit.encoding import parse_npy
+from shardkit.errors import DataError, UsageError
+from shardkit.measure.stage import refuse_little_space
+from shardkit.measure.target import Target, missing
+from shardkit.reading.permute import Positions
+from shardkit.reading.source import Source
+from shardkit.reading.values import Column
+from shardkit.sample import SampleBatch, unpack_paths
+from shardkit.storage import os_errors, show_path
+
+_NO_SCRATCH = Path(os.devnull)
+"""Only lines of text are ever decompressed, and those are refused here."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The files of one sample: field -> path. ``label`` is None where folders do not give one."""
+
+    files: dict[str, str]
+    label: int | None
+
+    def moved(self, old: Path, new: Path) -> Entry:
+        """The same files in another folder."""
+        files = {
+            name: os.path.join(new, os.path.relpath(path, old)) for name, path in self.files.items()
+        }
+        return Entry(files, self.label)
+
+
+class FolderSource:
+    """Samples of a folder, (B,) rows of which are read one file after another."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+        names = dict.fromkeys(name for entry in entries for name in entry.files)
+        self._fields = sorted(names)
+        self._has_labels = any(entry.label is not None for entry in entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def read(self, rows: Positions) -> dict[str, Column]:
+        entries = [self._entries[row] for row in rows.tolist()]
+        columns: dict[str, Column] = {
+            name: [_value(name, entry.files.get(name)) for entry in entries]
+            for name in self._fields
+        }
+        if self._has_labels:
+            columns["cls"] = np.array([entry.label for entry in entries], np.int64)
+        return columns
+
+    def where(self, row: int) -> str:
+        return show_path(next(iter(self._entries[row].files.values())))
+
+
+def _value(field: str, path: str | None) -> Any:
+    """As a dataset gives it: text, JSON, arrays and class numbers decoded, all else bytes."""
+    if path is None:
+        return None
+    with os_errors(f"reading {show_path(path)}"), open(path, "rb") as file:
+        data = file.read()
+    kind = field.rpartition(".")[2]
+    if kind == "txt":
+        return str(data, "utf-8")
+    if kind == "json":
+        return json.loads(data)
+    if kind == "npy":
+        return parse_npy(data)
+    return int(data) if field == "cls" else data
+
+
+class FolderTarget(Target):
+    """A folder that has not been packed. Listed once; what its files are is looked up by reading
+    those that are measured.
+
+    Attributes:
+        corpus: what packs the same samples.
+    """
+
+    format = "folder"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = self.format
+        self.where: str | None = None
+        corpus = open_corpus(path)
+        if corpus.kind == "jsonl":
+            raise UsageError(
+                f"{show_path(path)} is taken for jsonl, where a sample is a line, not a file: pack"
+                " it, and measure the dataset"
+            )
+        runs = list(corpus.runs(_NO_SCRATCH))
+        split = _choose_split([run.split for run in runs], path)
+        self._set(CorpusPart(corpus, [run for run in runs if run.split == split]))
+
+    def _set(self, corpus: CorpusPart) -> None:
+        self.corpus = corpus
+        self._ends = np.cumsum([len(run) for run in corpus.listed])
+        self._entries: dict[int, Entry] = {}
+        self._row_of: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def open(self, rows: Positions) -> Source:
+        return FolderSource([self._entry(row) for row in rows.tolist()])
+
+    def keys(self, rows: Positions) -> list[str] | None:
+        return [os.fsdecode(run.keys[at]) for run, at in self._places(rows)]
+
+    def find(self, keys: Sequence[str]) -> Positions:
+        if not self._row_of:
+            every = (key for run in self.corpus.listed for key in run.keys)
+            self._row_of = {key: row for row, key in enumerate(every)}
+        rows = [self._row_of.get(os.fsencode(key), -1) for key in keys]
+        if -1 in rows:
+            raise missing(self.name, keys[rows.index(-1)])
+        return np.array(rows, np.int64)
+
+    def files(self, rows: Positions) -> list[Path]:
+        entries = map(self._entry, np.unique(rows).tolist())
+        return [Path(path) for entry in entries for path in entry.files.values()]
+
+    def copied(self, rows: Positions, folder: Path, where: str) -> Target:
+        """Only the files of these rows."""
+        there = copy.copy(self)
+        there.path, there.where, there._entries = folder, where, {}
+        refuse_little_space(folder.parent, sum(path.stat().st_size for path in self.files(rows)))
+        with os_errors(f"copying {show_path(self.path)} to {where}"):
+            for row in rows.tolist():
+                own = self._entry(row)
+                moved = there._entries[row] = own.moved(self.path, folder)
+                for field, path in own.files.items():
+                    os.makedirs(os.path.dirname(moved.files[field]), exist_ok=True)
+                    shutil.copyfile(path, moved.files[field])
+        return there
+
+    # --- choosing -------------------------------------------------------------------------
+
+    def sizes(self, rows: Positions) -> Positions:
+        """(N,) int64: bytes of the files of each sample."""
+        return np.array([run.sizes[at] for run, at in self._places(rows)], np.int64)
+
+    def usable(self, rows: Positions) -> Positions:
+        """Those rows that are samples: every file is read, and some hold no picture."""
+        return np.array([row for row in rows.tolist() if self._try(row) is not None], np.int64)
+
+    def part(self, rows: Positions) -> FolderTarget:
+        """The same folder, of which nothing but these rows is seen."""
+        chosen = copy.copy(self)
+        runs = [run.slice(at, at + 1) for run, at in self._places(rows)]
+        chosen._set(CorpusPart(self.corpus.whole, runs))
+        return chosen
+
+    # --- looking up -----------------------------------------------------------------------
+
+    def _places(self, rows: Positions) -> list[tuple[Run, int]]:
+        """The run that holds each row, and which of its entries that is."""
+        numbers = np.searchsorted(self._ends, rows, side="right")
+        firsts = np.concatenate([[0], self._ends])[numbers]
+        runs = self.corpus.listed
+        return [
+            (runs[number], at)
+            for number, at in zip(numbers.tolist(), (rows - firsts).tolist(), strict=True)
+        ]
+
+    def _entry(self, row: int) -> Entry:
+        found = self._try(row)
+        if found is None:
+            run, at = self._places(np.array([row]))[0]
+            path = show_path(self.path / run.base / os.fsdecode(run.locators[at]))
+            raise DataError(
+                f"{path} is no sample: move it away, or name a packed dataset first, whose samples"
+                " are then looked up here"
+            )
+        return found
+
+    def _try(self, row: int) -> Entry | None:
+        if row not in self._entries:
+            run, at = self._places(np.array([row]))[0]
+            batch = self.corpus.read(run.slice(at, at + 1), _NO_SCRATCH)
+            if batch.rejects:
+                return None
+            named = unpack_paths(batch.keys[0], batch.paths[0], [*batch.fields(0)])
+            root = os.fsencode(self.path)
+            files = {name: os.fsdecode(os.path.join(root, path)) for name, path, _ in named}
+            self._entries[row] = Entry(files, run.label)
+        return self._entries[row]
+
+
+class CorpusPart:
+    """A corpus of which only some entries are listed."""
+
+    def __init__(self, whole: Corpus, listed: list[Run]) -> None:
+        self.whole = whole
+        self.listed = listed
+        self.kind = whole.kind
+        self.classes = whole.classes
+        self.ignored: dict[str, int] = {}
+
+    def spec(self) -> dict[str, Any]:
+        return self.whole.spec()
+
+    def splits(self) -> list[str]:
+        return list(dict.fromkeys(run.split for run in self.listed))
+
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        return iter(self.listed)
+
+    def read(self, run: Run, scratch: Path) -> SampleBatch:
+        return self.whole.read(run, scratch)
+
+
+def _choose_split(splits: Sequence[str], path: Path) -> str:
+    """As a packed dataset chooses: the only one, or ``train``."""
+    names = list(dict.fromkeys(splits))
+    if len(names) == 1:
+        return names[0]
+    if "train" not in names:
+        raise UsageError(
+            f"{show_path(path)} has splits {', '.join(names)}: name the folder of one of them"
+        )
+    return "train"

@@ -1,0 +1,190 @@
+"""What no reader on this machine can pass: cases to be timed in the same rounds as the targets."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.images.fields import pictures_of
+from shardkit.measure.bench_options import BenchOptions
+from shardkit.measure.device import is_in_memory
+from shardkit.measure.machine import memory_copy
+from shardkit.measure.pace import Pace
+from shardkit.measure.pagecache import cache_state, evict
+from shardkit.measure.target import Read, Target
+from shardkit.measure.timing import Case, Work
+from shardkit.measure.work import transform_of
+from shardkit.reading.permute import Positions
+from shardkit.reading.transform import Draws
+
+MAX_HELD = 256 << 20
+"""Bytes of samples that a limit holds in memory at most: more than any processor's cache."""
+
+
+class Limits:
+    """The limits of a bench.
+
+    Attributes:
+        cases: by name.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        rows: Sequence[Positions],
+        sizes: Positions,
+        options: BenchOptions,
+    ) -> None:
+        self.cases: dict[str, Case] = {}
+        self._options = options
+        has_work = options.read in ("decode", "train")
+        if has_work:
+            pictures = held_pictures(targets[0], rows[0], sizes)
+            for workers in options.workers:
+                self.cases[_decoder(workers)] = decoding(
+                    options.read, pictures, options.batch_size, max(workers, 1)
+                )
+        # Of files of 100 KB some time goes into opening them: shards say more of the medium.
+        pairs = sorted(zip(targets, rows, strict=True), key=lambda pair: pair[0].format == "folder")
+        for target, own in pairs:
+            name = self._of_storage(target)
+            if name in self.cases or (has_work and name == COPY):
+                continue
+            if name == COPY:
+                self.cases[name] = copying(sizes.tolist(), options.batch_size)
+            else:
+                self.cases[name] = in_order(target.files(own), len(sizes), int(sizes.sum()))
+
+    def of(self, target: Target, workers: int) -> list[str]:
+        """The names of those that hold for a target with so many workers."""
+        names = [self._of_storage(target), _decoder(workers)]
+        return [name for name in names if name in self.cases]
+
+    def _of_storage(self, target: Target) -> str:
+        """What holds up reading alone: the medium, one limit for all that lies there."""
+        if not self._options.cold or is_in_memory(target.path):
+            return COPY
+        return IN_ORDER if target.where is None else f"{IN_ORDER} on {target.where}"
+
+
+COPY = "memory copy"
+IN_ORDER = "sequential read"
+
+
+def _decoder(workers: int) -> str:
+    return f"bare decoder, {max(workers, 1)} thread{'s' * (workers > 1)}"
+
+
+def copying(sizes: Sequence[int], batch_size: int) -> Case:
+    """Copies as many bytes as samples of these sizes have, a batch in one go: small ones one by one
+    would tell how fast Python loops."""
+    num, total = len(sizes), max(sum(sizes), 1)
+    chunk = max(total * min(batch_size, num) // num, 1)
+    copy = memory_copy(chunk, max(min(total, MAX_HELD) // chunk, 1) * chunk, total)
+    pace = Pace()
+
+    def case() -> Work:
+        times, started = pace.num, time.perf_counter()
+        for _ in range(times):
+            copy()
+        seconds = pace.took(time.perf_counter() - started)
+        return Work(times * num, times * total, seconds, "warm")
+
+    return case
+
+
+def decoding(read: Read, pictures: Sequence[bytes], batch_size: int, threads: int) -> Case:
+    """The transform alone, called on batches of bytes in memory by so many threads."""
+    transform: Any = transform_of(read)
+    draws = Draws(0, 0)
+    sizes = np.array([len(picture) for picture in pictures], np.int64)
+    pace = Pace(threads)
+
+    def one(number: int) -> int:
+        rows = np.arange(number * batch_size, (number + 1) * batch_size) % len(pictures)
+        transform.batch({"jpg": [pictures[row] for row in rows.tolist()]}, draws.keys(rows))
+        return int(sizes[rows].sum())
+
+    def case() -> Work:
+        num, started = pace.num, time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            num_bytes = sum(pool.map(one, range(num)))
+        seconds = pace.took(time.perf_counter() - started)
+        return Work(num * batch_size, num_bytes, seconds, "warm")
+
+    return case
+
+
+def held_pictures(target: Target, rows: Positions, sizes: Positions) -> list[bytes]:
+    """The pictures of the first of these samples, as many as may be held."""
+    num = max(int(np.searchsorted(np.cumsum(sizes), MAX_HELD)), 1)
+    source = target.open(rows[:num])
+    columns: dict[str, Any] = source.read(np.arange(len(source)))
+    values, _ = pictures_of(columns)
+    return [bytes(value) for value in values]
+
+
+def in_order(files: Sequence[Path], num_samples: int, num_bytes: int) -> Case:
+    """Files read from end to end, one after another, each dropped from the page cache before.
+
+    What comes next is announced to the kernel: without, files of 100 KB come 1.7 times slower than
+    in a shuffled epoch of a dataset, and a limit should be one. ``num_samples`` and ``num_bytes``
+    are those of the samples in them.
+    """
+
+    def case() -> Work:
+        cache = cache_state(evict(files))
+        started = time.perf_counter()
+        read_ahead(files)
+        seconds = time.perf_counter() - started
+        return Work(num_samples, num_bytes, seconds, cache if cache == "cold" else "unknown")
+
+    return case
+
+
+PIECE = 256 << 10
+"""More at once is not announced: Linux shortens it to what the device takes in one go."""
+
+AHEAD = 64
+"""Pieces: 16 MB."""
+
+
+def read_ahead(files: Sequence[Path]) -> int:
+    """Read files from end to end, each piece announced :data:`AHEAD` pieces before; the bytes."""
+    buffer, num_bytes = bytearray(PIECE), 0
+    waiting: deque[tuple[int, int]] = deque()
+    opened: deque[int] = deque()
+    try:
+        for path in files:
+            opened.append(os.open(path, os.O_RDONLY))
+            for start in range(0, os.fstat(opened[-1]).st_size, PIECE):
+                _announce(opened[-1], start)
+                waiting.append((opened[-1], start))
+                if len(waiting) > AHEAD:
+                    num_bytes += _read(waiting, opened, buffer)
+        while waiting:
+            num_bytes += _read(waiting, opened, buffer)
+    finally:
+        for fd in opened:
+            os.close(fd)
+    return num_bytes
+
+
+def _announce(fd: int, start: int) -> None:
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, start, PIECE, os.POSIX_FADV_WILLNEED)
+
+
+def _read(waiting: deque[tuple[int, int]], opened: deque[int], buffer: bytearray) -> int:
+    """Read the next piece, after closing the files before it."""
+    fd, start = waiting.popleft()
+    while opened[0] != fd:
+        os.close(opened.popleft())
+    return os.preadv(fd, [buffer], start)

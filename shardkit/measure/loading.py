@@ -1,0 +1,153 @@
+"""One target with one number of workers, as a case to be timed."""
+
+from __future__ import annotations
+
+import gc
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shardkit.loading.loader import Loader
+from shardkit.measure.bench_options import BenchOptions
+from shardkit.measure.device import counter
+from shardkit.measure.pace import LEAST_S, Pace
+from shardkit.measure.pagecache import Cache, cache_state, evict
+from shardkit.measure.target import Chosen, Target
+from shardkit.measure.timing import Work
+from shardkit.measure.work import transform_of
+from shardkit.reading.batches import Last
+from shardkit.reading.permute import Positions
+from shardkit.reading.source import Source
+from shardkit.storage import os_errors
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one call of a case left behind.
+
+    Attributes:
+        batch_s: how long the loop waited for each batch.
+        seconds: spent on reading, the transform, collating (by all workers) and waiting (by the
+            loop).
+        device_bytes: read below the page cache; None where nothing counts them.
+    """
+
+    batch_s: np.ndarray[Any, np.dtype[np.float64]]
+    seconds: tuple[float, float, float, float]
+    device_bytes: int | None = None
+
+
+class Loading:
+    """A case. Each call is one pass through a Loader.
+
+    Attributes:
+        rounds: one a call. is_cold: whether files are dropped from the page cache before.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        rows: Positions,
+        sizes: Positions,
+        workers: int,
+        options: BenchOptions,
+        least_s: float = LEAST_S,
+    ) -> None:
+        self.target = target
+        self.workers = workers
+        self.rounds: list[Round] = []
+        self.is_cold = options.cold
+        self._rows = rows
+        self._sizes = sizes
+        self._options = options
+        self._counter = counter(target.path)
+        self._kept: Source | None = None
+        self._pace = Pace(workers, least_s)
+
+    def __call__(self) -> Work:
+        cache: Cache = self._drop() if self.is_cold else "unknown"
+        before = self._counter() if self._counter else 0
+        work = self._cold_pass() if self.is_cold else self._warm_pass()
+        read = self._counter() - before if self._counter else None
+        self.rounds[-1] = replace(self.rounds[-1], device_bytes=read)
+        return replace(work, cache=cache)
+
+    @cached_property
+    def dataset_bytes(self) -> int:
+        """Of all files that are read from; of the samples alone, where some are left out."""
+        if len(self._rows) < len(self.target):
+            return int(self._sizes.sum())
+        return sum(path.stat().st_size for path in self.target.files(self._rows))
+
+    @property
+    def sample_bytes(self) -> int:
+        """Of the different samples that a round reads."""
+        return int(self._sizes.sum())
+
+    def _drop(self) -> Cache:
+        """Drop all files from the page cache; whether they have gone."""
+        gc.collect()  # a page that is still mapped cannot be dropped
+        with os_errors(f"dropping {self.target.name} from the page cache"):
+            return cache_state(evict(self.target.files(self._rows)))
+
+    def _cold_pass(self) -> Work:
+        """Every sample once, from files that are opened anew."""
+        order = np.arange(len(self._rows))
+        return self._pass(self.target.open(self._rows), order, "pad")
+
+    def _warm_pass(self) -> Work:
+        """Whole batches, the samples again and again.
+
+        From a source that is opened once, as in a long epoch: a reader looks in its first batches
+        whether it reads from a disk.
+        """
+        if self._kept is None:
+            self._kept = self.target.open(self._rows)
+        num = self._pace.num
+        order = np.resize(np.arange(len(self._rows)), num * self._options.batch_size)
+        work = self._pass(self._kept, order, "drop")
+        self._pace.took(work.seconds or 0.0)
+        return work
+
+    def _pass(self, source: Source, order: Positions, last: Last) -> Work:
+        """One epoch of these samples, in an order that is the same for every target.
+
+        Where processes are started, which a long epoch does not feel, the clock runs from the
+        first batch on, which does not count.
+        """
+        loader = self._loader(Chosen(source, order), last)
+        times = [time.perf_counter()]
+        for _ in loader:
+            times.append(time.perf_counter())
+        stats = loader.stats
+        spent = (stats.read_s, stats.transform_s, stats.collate_s, stats.wait_s)
+        skipped = 1 if self._starts_processes and len(times) > 2 else 0
+        share = 1 - skipped * self._options.batch_size / len(order)
+        self.rounds.append(Round(np.diff(times[skipped:]), spent))
+        return Work(
+            round(share * len(order)),
+            round(share * int(self._sizes[order].sum())),
+            times[-1] - times[skipped],
+        )
+
+    @property
+    def _starts_processes(self) -> bool:
+        return self.workers > 0 and self._options.worker_type == "process"
+
+    def _loader(self, source: Source, last: Last) -> Loader:
+        options = self._options
+        return Loader(
+            source,
+            options.batch_size,
+            shuffle="full",
+            seed=options.seed,
+            transform=transform_of(options.read),
+            workers=self.workers,
+            worker_type=options.worker_type,
+            last=last,
+            rank=0,
+            world_size=1,
+        )

@@ -1,0 +1,150 @@
+"""Showing, before anything is timed, that all targets return the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardkit.errors import DataError
+from shardkit.measure.target import Target
+from shardkit.reading.permute import Positions
+
+PIECE = 256
+"""Samples of every target that are held in memory at once."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What all targets return.
+
+    Attributes:
+        fields: names. sizes: (N,) int64, bytes of each sample's values; labels count for nothing.
+    """
+
+    fields: list[str]
+    sizes: Positions
+
+
+def align(targets: Sequence[Target], rows: Positions) -> list[Positions]:
+    """The rows, in each target, of the samples that are ``rows`` of the first: by key.
+
+    Raises:
+        DataError: a target lacks one.
+    """
+    keys = targets[0].keys(rows)
+    return [rows, *(_found(targets[0], target, rows, keys) for target in targets[1:])]
+
+
+def _found(first: Target, target: Target, rows: Positions, keys: list[str] | None) -> Positions:
+    is_long_enough = len(rows) == 0 or int(rows.max()) < len(target)
+    own = target.keys(rows[:0])
+    if keys is None or own is None:
+        if len(target) != len(first):
+            raise DataError(
+                f"{target.name} has {len(target):,} samples, {first.name} {len(first):,}:"
+                " they do not hold the same"
+            )
+        return rows
+    # Mostly packed in one order, and then far quicker than to look every key up.
+    if is_long_enough and target.keys(rows) == keys:
+        return rows
+    try:
+        return target.find(keys)
+    except DataError:
+        if len(target) != len(first):
+            raise
+        return rows  # others' tars name theirs otherwise: the values decide
+
+
+def check_same(targets: Sequence[Target], rows: Sequence[Positions]) -> Samples:
+    """Read these rows of every target and compare all values with the first's.
+
+    Raises:
+        DataError: names the first difference.
+    """
+    sources = [target.open(own) for target, own in zip(targets, rows, strict=True)]
+    sizes = np.zeros(len(rows[0]), np.int64)
+    fields: list[str] = []
+    for start in range(0, len(sizes), PIECE):
+        piece = np.arange(start, min(start + PIECE, len(sizes)))
+        first = _columns(sources[0].read(piece))
+        fields = sorted(first)
+        sizes[piece] = targets[0].sample_bytes or _sizes(first, len(piece))
+        for target, source in zip(targets[1:], sources[1:], strict=True):
+            difference = find_difference(first, _columns(source.read(piece)))
+            if difference is not None:
+                at, what = difference
+                where = _name(targets[0], int(rows[0][start + at]))
+                raise DataError(
+                    f"{target.name} does not return the samples of {targets[0].name}: of {where},"
+                    f" {what}"
+                )
+    return Samples(fields, sizes)
+
+
+Columns = dict[str, list[Any]]
+
+
+def _columns(read: dict[str, Any]) -> Columns:
+    """Lists of values; a column without a single value is left out."""
+    lists = {
+        name: values.tolist() if isinstance(values, np.ndarray) and values.ndim == 1 else [*values]
+        for name, values in read.items()
+    }
+    return {name: column for name, column in lists.items() if any(v is not None for v in column)}
+
+
+def find_difference(first: Columns, other: Columns) -> tuple[int, str] | None:
+    """(which sample, what) of the first difference; None if there is none."""
+    names = sorted(first.keys() | other.keys())
+    num = len(next(iter((first or other).values()), []))
+    nothing = [None] * num
+    for at in range(num):
+        for name in names:
+            own, theirs = first.get(name, nothing)[at], other.get(name, nothing)[at]
+            if what := _difference(own, theirs):
+                return at, f"{name} {what}"
+    return None
+
+
+def _difference(own: Any, theirs: Any) -> str:
+    if (own is None) != (theirs is None):
+        return "is missing" if theirs is None else "is there, which the other lacks"
+    if _plain(own) == _plain(theirs):
+        return ""
+    sizes = [_size(own), _size(theirs)]
+    if sizes[0] != sizes[1]:
+        return f"has {sizes[1]:,} bytes, not {sizes[0]:,}"
+    return "differs" if sizes[0] else f"is {theirs!r}, not {own!r}"
+
+
+def _plain(value: Any) -> Any:
+    """What compares as a whole: of arrays dtype, shape and bytes, so that NaN equals NaN."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    return bytes(value) if isinstance(value, bytes | memoryview) else repr(value)
+
+
+def _sizes(columns: Columns, num: int) -> Positions:
+    sizes = np.zeros(num, np.int64)
+    for column in columns.values():
+        sizes += [_size(value) for value in column]
+    return sizes
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, str):
+        return len(value.encode(errors="surrogateescape"))
+    if isinstance(value, bytes | bytearray | memoryview):
+        return len(value)
+    return 0 if value is None or isinstance(value, int | float) else len(repr(value))
+
+
+def _name(target: Target, row: int) -> str:
+    keys = target.keys(np.array([row]))
+    return f"row {row}" if keys is None else f"sample {keys[0]!r}"

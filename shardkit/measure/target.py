@@ -1,0 +1,170 @@
+"""What is measured: packed datasets of any format, each a source of the same samples."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from shardkit.errors import DataError
+from shardkit.index import INDEX_NAME, WORK_NAME
+from shardkit.indexing.foreign import is_tar_source
+from shardkit.indexing.locate import locate
+from shardkit.measure.stage import stage
+from shardkit.reading.dataset import Dataset
+from shardkit.reading.permute import Positions
+from shardkit.reading.source import Source
+from shardkit.reading.values import Column
+from shardkit.shards import container_of
+from shardkit.storage import show_path
+
+Read = Literal["raw", "decode", "train", "tokens"]
+
+
+class Target(Protocol):
+    """A place that samples are read from, in one way.
+
+    Attributes:
+        name: of its own, but for copies. format: ``lmdb``, ``folder`` ... path: as given.
+        where: the other medium that it was copied to, or None.
+    """
+
+    name: str
+    format: str
+    path: Path
+    where: str | None
+
+    @property
+    def label(self) -> str:
+        """The name, and where the copy lies."""
+        return self.name if self.where is None else f"{self.name} on {self.where}"
+
+    def __len__(self) -> int: ...
+
+    def open(self, rows: Positions) -> Source:
+        """Samples ``rows``, (N,) int64, as rows 0 to N - 1. Nothing of them is in memory yet, nor
+        is a file kept open when the source is gone."""
+
+    @property
+    def sample_bytes(self) -> int | None:
+        """Of each sample as it is stored, where its values, as they are read, do not say."""
+        return None
+
+    def keys(self, rows: Positions) -> list[str] | None:
+        """Of these rows; None where samples have no keys."""
+
+    def find(self, keys: Sequence[str]) -> Positions:
+        """Rows of samples by their keys. Raises DataError for one that is not there."""
+
+    def files(self, rows: Positions) -> list[Path]:
+        """All files that these rows, and what is needed to find them, are read from; not those
+        that keys alone are kept in."""
+
+    def copied(self, rows: Positions, folder: Path, where: str) -> Target:
+        """A copy of these rows, or of all, in an empty folder."""
+
+
+class Chosen:
+    """Some rows of a source, in a given order, perhaps several times."""
+
+    def __init__(self, source: Source, rows: Positions) -> None:
+        self.source = source
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, rows: Positions) -> dict[str, Column]:
+        return self.source.read(self.rows[rows])
+
+    def advise(self, rows: Positions) -> None:
+        advise: Any = getattr(self.source, "advise", None)
+        if advise is not None:
+            advise(self.rows[rows])
+
+    def where(self, row: int) -> str:
+        where: Any = getattr(self.source, "where", None)
+        actual = int(self.rows[row])
+        return f"row {actual}" if where is None else str(where(actual))
+
+
+class PackedTarget(Target):
+    """A dataset of ours in any format, or tars made by others."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.where: str | None = None
+        # A page that is mapped cannot be dropped from the cache: what is kept is a copy, which has
+        # not opened its files.
+        self._unopened = copy.copy(Dataset(path))
+        self.name = self.format = self._unopened.info.container
+
+    def __len__(self) -> int:
+        return len(self._unopened)
+
+    def open(self, rows: Positions) -> Source:
+        return Chosen(copy.copy(self._unopened), rows)
+
+    def keys(self, rows: Positions) -> list[str] | None:
+        return copy.copy(self._unopened).keys(rows)
+
+    def find(self, keys: Sequence[str]) -> Positions:
+        dataset = copy.copy(self._unopened)
+        return np.array([_find(self.name, dataset.find, key) for key in keys], np.int64)
+
+    def files(self, rows: Positions) -> list[Path]:
+        place = locate(self.path)
+        split, container = place.info.splits[self._unopened.split], container_of(place.info)
+        fields = set(place.info.fields) - {"cls"} or {"cls"}  # labels come from the index
+        stems = map(split.stem, range(len(split.shards)))
+        shards = {container.file_of(stem, field) for stem in stems for field in fields}
+        names = [INDEX_NAME, f"{split.name}.rows", *sorted(shards)]
+        return [path for name in names if (path := place.folder / name).is_file()]
+
+    def copied(self, rows: Positions, folder: Path, where: str) -> PackedTarget:
+        """The whole dataset."""
+        there = copy.copy(self)
+        stage(self.path, folder, progress=False)
+        there.path, there.where = folder, where
+        there._unopened = copy.copy(Dataset(folder, self._unopened.split))
+        return there
+
+
+def _find(name: str, find: Any, key: str) -> int:
+    try:
+        return int(find(key))
+    except KeyError as error:
+        raise missing(name, key) from error
+
+
+def missing(name: str, key: str) -> DataError:
+    """The error for a sample that a target lacks."""
+    return DataError(f"{name} has no sample {key!r}, which is to be measured")
+
+
+def name_apart(targets: Sequence[Target]) -> None:
+    """Give each a name of its own: the format, or where several have one, what the paths end in,
+    or the whole paths."""
+    for labels in (
+        [target.path.resolve().name for target in targets],
+        [str(target.path) for target in targets],
+        [f"{target.path} ({number})" for number, target in enumerate(targets, 1)],
+    ):
+        names = [target.name for target in targets]
+        for target, label in zip(targets, labels, strict=True):
+            if names.count(target.name) > 1:
+                target.name = show_path(label)
+
+
+def is_packed(path: Path) -> bool:
+    """Whether it is, or is to be, a dataset, or is made of tars; else it is a plain folder."""
+    return (
+        not path.is_dir()
+        or os.path.lexists(path / INDEX_NAME)
+        or (path / WORK_NAME).is_dir()
+        or is_tar_source(path)
+    )
