@@ -42,13 +42,14 @@ check: $(READY) ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY) ## time packing, reading, feeding and decoding against tar, cp, fio and bare loops (some minutes, 4 GB of disk)
+bench: $(READY) ## time packing, reading, feeding, decoding and tokens against tar, cp, fio and bare loops (some minutes, 4 GB of disk)
 	$(BIN)/python scripts/bench_pack_read.py $(BENCH)
 	$(BIN)/python scripts/bench_feed.py $(BENCH)
 	$(BIN)/python scripts/bench_images.py $(BENCH)
+	$(BIN)/python scripts/bench_tokens.py $(BENCH)
 
 clean: ## remove everything these targets made, the environments too
-	rm -rf $(VENV) $(DALI_VENV) demo bench-data build dist *.egg-info shardkit/images/_kernel*.so
+	rm -rf $(VENV) $(DALI_VENV) demo bench-data bench-peers build dist *.egg-info shardkit/images/_kernel*.so
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find shardkit scripts tests -name __pycache__ -prune -exec rm -rf {} +
 

@@ -22,7 +22,8 @@ class Bench:
 
     Attributes:
         jpegs: a folder of the user's pictures, to be used as large files. is_quick: run a little
-            of everything and judge nothing. peer: another Python, for the other side.
+            of everything and judge nothing. peer: another Python, for the other side. text: a
+            folder of the user's text.
     """
 
     workdir: Path
@@ -30,6 +31,7 @@ class Bench:
     rounds: int
     is_quick: bool
     peer: Path | None = None
+    text: Path | None = None
 
     @property
     def scale(self) -> Scale:
@@ -67,7 +69,7 @@ def run_sections(doc: str, sections: Mapping[str, Section]) -> None:
     """The whole program: arguments, sections, report."""
     args = parse_arguments(doc, sections)
     rounds = args.rounds or (1 if args.quick else 5)
-    bench = Bench(args.workdir, args.jpegs, rounds, args.quick, args.peer)
+    bench = Bench(args.workdir, args.jpegs, rounds, args.quick, args.peer, args.text)
     if args.only and not set(args.only) & set(sections):
         print(f"No section of this program is chosen: it has {', '.join(sections)}.")
         return
@@ -104,6 +106,7 @@ def parse_arguments(doc: str, sections: Mapping[str, Section]) -> argparse.Names
     parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
     parser.add_argument("--workdir", type=Path, default=Path("bench-data"), help="(%(default)s)")
     parser.add_argument("--jpegs", type=Path, help="use the JPEGs in this folder as large files")
+    parser.add_argument("--text", type=Path, help="use the text files in this folder")
     only = f"sections to run (all): {', '.join(sections)}; names of other programs' are left out"
     parser.add_argument("--only", nargs="+", metavar="SECTION", help=only)
     parser.add_argument("--peer", type=Path, help="Python of another environment, to compare with")

@@ -14,20 +14,16 @@ many ranks as before, to rounding on another number; GPU kernels may add in anot
 from __future__ import annotations
 
 import argparse
-import math
-import os
-import sys
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from meter import Meter
 from resnet import resnet18
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  everybody's name for it
+from training import Run, World, add_options, check_options, run_ranks
 
 import shardkit
 from shardkit import images
@@ -36,105 +32,9 @@ from shardkit.errors import UsageError
 Batch = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class World:
-    """This process among all ranks."""
-
-    rank: int
-    size: int
-    device: torch.device
-
-    def say(self, line: str) -> None:
-        if self.rank == 0:
-            print(line, flush=True)
-
-    def sum(self, values: Tensor) -> Tensor:
-        if self.size > 1:
-            dist.all_reduce(values)
-        return values
-
-
-def join_world(device: str | None) -> World:
-    """The ranks that torchrun started, or this process alone."""
-    rank, local, size = (
-        int(os.environ.get(name, default))
-        for name, default in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1"))
-    )
-    if device == "cpu" or (device is None and not torch.cuda.is_available()):
-        if size > 1:
-            dist.init_process_group("gloo")
-        return World(rank, size, torch.device("cpu"))
-    if not torch.cuda.is_available():
-        raise UsageError("torch sees no CUDA device here: leave out --device cuda")
-    if local >= torch.cuda.device_count():
-        raise SystemExit(f"rank {rank} has no GPU of its own: start fewer ranks, or --device cpu")
-    here = torch.device("cuda", local)
-    torch.cuda.set_device(here)
-    if size > 1:
-        dist.init_process_group("nccl", device_id=here)
-    return World(rank, size, here)
-
-
-@dataclass
-class Run:
-    """What a checkpoint holds, and what it takes to go on."""
-
-    args: argparse.Namespace
-    world: World
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    scaler: torch.amp.GradScaler
-    loader: shardkit.Loader
-    step: int = 0
-
-    def save(self) -> None:
-        """By rank 0. The file is whole at any moment: the old one or the new.
-
-        A model with dropout needs torch's random state in it, too.
-        """
-        if not self.args.checkpoint or self.world.rank:
-            return
-        state = {name: getattr(self, name).state_dict() for name in STATEFUL}
-        new = Path(f"{self.args.checkpoint}.new")
-        with open(new, "wb") as file:
-            torch.save({**state, "step": self.step}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self.args.checkpoint)
-
-    def load(self) -> None:
-        """By every rank, however many there are now."""
-        state = torch.load(self.args.checkpoint, map_location="cpu", weights_only=True)
-        try:
-            for name in STATEFUL:
-                getattr(self, name).load_state_dict(state[name])
-        except RuntimeError as error:
-            raise UsageError(
-                f"{self.args.checkpoint} holds another model: use its --width and dataset"
-            ) from error
-        self.step = state["step"]
-
-    def autocast(self) -> torch.autocast:
-        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.args.precision)
-        return torch.autocast(self.world.device.type, dtype, enabled=dtype is not None)
-
-
-STATEFUL = ("loader", "model", "optimizer", "scaler")
-"""The loader first: it says so if the checkpoint is of another dataset or seed."""
-
-
-def learning_rate(step: int, steps: int, peak: float) -> float:
-    """Warm-up over a twentieth of the steps, then a cosine. Of the step alone: nothing to save."""
-    warm = max(1, steps // 20)
-    if step < warm:
-        return peak * (step + 1) / warm
-    return peak * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm))) / 2
-
-
 def train_step(run: Run, net: nn.Module, batch: Batch) -> Tensor:
-    lr = learning_rate(run.step, run.args.epochs * len(run.loader), run.args.lr)
     for group in run.optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = run.learning_rate
     with run.autocast():
         loss = F.cross_entropy(net(batch["image"]), batch["cls"])
     run.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -188,13 +88,11 @@ def evaluate(run: Run, val: shardkit.Loader) -> float:
 
 
 def start(args: argparse.Namespace, world: World) -> None:
-    if args.global_batch_size % world.size:
-        raise UsageError(f"{world.size} ranks do not divide a batch of {args.global_batch_size}")
     dataset = shardkit.open(args.dataset)
     if len(dataset) < args.global_batch_size:
         raise UsageError(f"{len(dataset)} pictures: make --global-batch-size at most that")
     common: dict[str, Any] = {
-        "batch_size": args.global_batch_size // world.size,
+        "batch_size": world.share(args.global_batch_size),
         "workers": args.workers,
         "worker_type": args.worker_type,
         "device": world.device,
@@ -208,8 +106,9 @@ def start(args: argparse.Namespace, world: World) -> None:
         val = shardkit.Loader(held_out, last="pad", transform=whole, **common)
     num_classes = len(dataset.classes or ()) or int(max(dataset.column("cls"))) + 1
     run = make_run(args, world, loader, num_classes)
-    if not is_done(run):
-        train(run, wrapped(run), val)
+    if not run.is_done:
+        empty = torch.zeros(1, 3, args.size, args.size, device=world.device)
+        train(run, run.wrapped(empty), val)
         run.save()
 
 
@@ -225,41 +124,8 @@ def make_run(
     )
     scaler = torch.amp.GradScaler(world.device.type, enabled=args.precision == "fp16")
     run = Run(args, world, model, optimizer, scaler, loader)
-    if args.resume and args.checkpoint.exists():
-        run.load()
-        world.say(
-            f"{args.checkpoint}: {'done' if is_done(run) else 'going on'} after step {run.step}"
-        )
-    elif args.resume:
-        world.say(f"{args.checkpoint} is not there yet: beginning at step 0")
+    run.resume()
     return run
-
-
-def is_done(run: Run) -> bool:
-    return bool(run.step == run.args.steps or run.loader.epoch >= run.args.epochs)
-
-
-def wrapped(run: Run) -> nn.Module:
-    """The model as it is trained; checkpoints hold the plain one, which fits any world."""
-    net = run.model
-    if run.world.size > 1:
-        # DDP holds its group for ever, and with it gloo's threads; one that has not yet let go of a
-        # tensor of ours when Python ends aborts (pytorch#179291; 5 of 10 runs on busy cores). The
-        # default group, which World.sum uses, is free to end with destroy_process_group.
-        group = dist.new_group()
-        net = nn.parallel.DistributedDataParallel(
-            net, process_group=group, gradient_as_bucket_view=True
-        )
-        # After its first step DDP regroups gradients, which all-reduce then adds in another order.
-        # A step that changes nothing puts that before the first real one, resumed or not.
-        empty = torch.zeros(1, 3, run.args.size, run.args.size, device=run.world.device)
-        with run.autocast():
-            loss = net(empty).float().sum()
-        loss.backward()
-        run.optimizer.zero_grad()
-    if run.args.compile:
-        net = torch.compile(net)  # type: ignore[assignment]
-    return net
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -269,47 +135,21 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("dataset", type=Path, help="a packed dataset; a split val is evaluated on")
     add("--epochs", type=int, default=90)
-    add("--steps", type=int, help="stop after this many, counted from the very first")
     add("--global-batch-size", type=int, default=256, help="of all ranks together")
     add("--lr", type=float, default=0.1)
-    add("--seed", type=int, default=0)
     add("--size", type=int, default=224, help="width and height of the crops")
     add("--width", type=int, default=64, help="channels of the first stage, a multiple of 8")
-    add("--precision", choices=("fp32", "bf16", "fp16"), default="bf16")
-    add("--checkpoint", type=Path, help="file to save to, every --checkpoint-every and at the end")
-    add("--checkpoint-every", type=int, default=500, metavar="STEPS")
-    add("--resume", action="store_true", help="go on from --checkpoint if it is there")
-    add("--log-every", type=int, default=50, metavar="STEPS")
     add("--workers", type=int, default=4, help="of each rank")
-    add("--worker-type", choices=("thread", "process"), default="thread")
-    add("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
-    add("--compile", action="store_true", help="torch.compile the model")
+    add_options(parser)
     args = parser.parse_args(argv)
-    if args.resume and not args.checkpoint:
-        parser.error("--resume needs --checkpoint")
-    if args.checkpoint and not args.checkpoint.parent.is_dir():
-        parser.error(f"--checkpoint: no folder {args.checkpoint.parent}")
-    if min(args.log_every, args.checkpoint_every) < 1:
-        parser.error("--log-every and --checkpoint-every are at least 1")
+    check_options(parser, args)
     if args.width < 8 or args.width % 8:
         parser.error(f"--width is a multiple of 8, got {args.width}")
     return args
 
 
 def main(argv: list[str] | None = None) -> None:
-    args = parse(argv)
-    try:
-        world = join_world(args.device)
-        start(args, world)
-    except shardkit.ShardkitError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        raise SystemExit(error.exit_code) from error
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
-    # Not in a finally: after a failure this would wait for ranks that are gone. Then the process
-    # ends, which ends its workers; torchrun ends the other ranks.
-    if world.size > 1:
-        dist.destroy_process_group()
+    run_ranks(start, parse(argv))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ _HOME = {
     "unpack": "shardkit.reading.unpack",
     "verify": "shardkit.reading.verify",
     "info": "shardkit.reading.describe",
+    "show": "shardkit.reading.show",
     "open": "shardkit.readers",
     "Dataset": "shardkit.reading.dataset",
     "TokenDataset": "shardkit.reading.tokens",
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from shardkit.reading.order import Order as Order
     from shardkit.reading.sampler import BatchSampler as BatchSampler
     from shardkit.reading.sampler import Sampler as Sampler
+    from shardkit.reading.show import show as show
     from shardkit.reading.source import Source as Source
     from shardkit.reading.stream import Stream as Stream
     from shardkit.reading.tokens import TokenDataset as TokenDataset

@@ -118,7 +118,8 @@ class Encoding:
             return b"%d" % int.from_bytes(stored, "little", signed=True)
         array = self.as_array(stored)
         try:
-            return npy_header(array.dtype.str, array.shape) + array.tobytes()
+            data = array.tobytes() if self.codec else stored
+            return b"".join((npy_header(array.dtype.str, array.shape), data))
         except MemoryError as error:
             raise FormatError(f"an array of {array.nbytes} bytes is more than memory") from error
 

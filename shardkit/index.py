@@ -35,6 +35,9 @@ INDEX_KINDS = ("rows", "names", "find", "sums")
 MAX_INDEX_BYTES = 256 << 20
 """A shardkit.json of 40,000 shards has about 4 MB; far more than that is an attack or a mistake."""
 
+TOKENIZER_FILES = frozenset({"tokenizer.json", "tokenizer.tiktoken"})
+"""What the file of a dataset's tokenizer may be called."""
+
 NO_INT = -(2**63)
 """In the ``cls`` column: the sample has no class index."""
 
@@ -124,6 +127,12 @@ class DatasetInfo:
     classes: list[str] | None
     corpus: dict[str, Any]
     splits: dict[str, SplitInfo] = field(default_factory=dict)
+
+    @property
+    def tokenizer_file(self) -> str | None:
+        """Name of the tokenizer's file, where the dataset holds tokens and one travels with it."""
+        name = self.corpus.get("tokens", {}).get("file")
+        return None if name is None else str(name)
 
 
 # --- shardkit.json ------------------------------------------------------------------------
@@ -217,6 +226,7 @@ def _parse(raw: dict[str, Any]) -> DatasetInfo:
     _check(all(isinstance(corpus.get(k), str | None) for k in ("kind", "text_field")), "corpus")
     _check(isinstance(corpus.get("images", []), list), "corpus")
     _check(all(isinstance(choice, dict) for choice in corpus.get("images", [])), "corpus")
+    _check_tokens(corpus.get("tokens", {"file": None}))
     _check(isinstance(raw["container"], str), "container")
     _check(len(raw["splits"]) > 0, "splits")
     info = DatasetInfo(raw["container"], fields, classes, corpus)
@@ -224,6 +234,13 @@ def _parse(raw: dict[str, Any]) -> DatasetInfo:
         _check(is_field_name(name), "split name")
         info.splits[name] = _parse_split(name, split, fields)
     return info
+
+
+def _check_tokens(tokens: Any) -> None:
+    """What opening relies on; :class:`shardkit.tokens.spec.TokenizerSpec` checks the rest."""
+    _check(isinstance(tokens, dict), "tokens")
+    name = tokens["file"]
+    _check(name is None or (isinstance(name, str) and name in TOKENIZER_FILES), "tokenizer file")
 
 
 def _parse_split(name: str, raw: dict[str, Any], fields: list[str]) -> SplitInfo:
@@ -301,6 +318,8 @@ def read_rejected(folder: Path) -> bytes:
 def _hint(folder: Path) -> str:
     if (folder / WORK_NAME).is_dir():
         return "its packing has not finished: run the same command again"
+    if folder.suffix in (".bin", ".idx") and folder.is_file():
+        return "ids of nanoGPT or Megatron open with shardkit.TokenDataset, or `shardkit convert`"
     return "pack one with `shardkit pack`" if folder.exists() else "no such folder"
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import xxhash
 
 from shardkit.errors import FormatError
+from shardkit.passing import PIECE_BYTES, pieces
 
 Value = bytes | memoryview
 """A canonical value."""
@@ -158,8 +159,9 @@ def sample_checksums(
     The sum, modulo 2**64, over its present fields, of splitmix64(XXH3-64(value) + XXH3-64(name)).
     """
     total = np.zeros(num_samples, np.uint64)
-    digest = xxhash.xxh3_64_intdigest
     for name, values in columns.items():
+        largest = max(map(len, filter(None, values)), default=0)
+        digest = xxhash.xxh3_64_intdigest if largest <= PIECE_BYTES else _digest_in_pieces
         if None in values:
             present = np.array([v is not None for v in values], bool)
             hashes = np.fromiter(
@@ -168,6 +170,13 @@ def sample_checksums(
         else:
             present = None
             hashes = np.fromiter(map(digest, values), np.uint64, num_samples)  # type: ignore[arg-type]
-        mixed = mix64(hashes + np.uint64(digest(name.encode())))
+        mixed = mix64(hashes + np.uint64(xxhash.xxh3_64_intdigest(name.encode())))
         total += mixed if present is None else np.where(present, mixed, np.uint64(0))
     return total
+
+
+def _digest_in_pieces(value: Value) -> int:
+    digest = xxhash.xxh3_64()
+    for piece in pieces(value):
+        digest.update(piece)
+    return digest.intdigest()

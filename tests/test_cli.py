@@ -240,6 +240,7 @@ PACK_KEYS = [
     "dataset_bytes",
     "resumed_shards",
     "seconds",
+    "num_tokens",
     "ignored",
     "notes",
 ]
@@ -302,6 +303,7 @@ COMMANDS = {
     "unpack": shardkit.unpack,
     "verify": shardkit.verify,
     "info": shardkit.info,
+    "show": shardkit.show,
 }
 
 
@@ -488,8 +490,7 @@ def test_a_missing_option_names_the_choices(run: Run) -> None:
     got = run("pack", "pictures")
     assert got.code == 2
     assert got.err == (
-        "shardkit: error: Missing option '--to'. Choose from: lmdb, hdf5, h5, webdataset, wds, tar,"
-        " npy; see shardkit pack --help\n"
+        "shardkit: error: to is missing: choose a format, one of lmdb, hdf5, webdataset, npy\n"
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import make_images
+from conftest import make_images, write
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -46,8 +46,10 @@ def commands(program: str) -> list[list[str]]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with the README's ``pictures/`` in it."""
+    """The current folder, with the README's ``pictures/`` and ``texts/`` in it."""
     make_images(tmp_path / "pictures")
+    for number, path in enumerate(sorted((ROOT / "shardkit").rglob("*.py"))[:60]):
+        write(tmp_path / "texts" / f"{number:02d}.txt", path.read_bytes())
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -79,8 +81,9 @@ def test_commands_and_code_run_in_order(folder: Path) -> None:
                 done = subprocess.run(command, capture_output=True, text=True, env=ENV)
                 assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
                 ran.append(words[1])
-    quick_start = ["pack", "info", "info", "verify", "convert", "unpack"]
-    assert ran == [*quick_start, *6 * ["python"], "pack", "pack", "convert", "python", "pack"]
+    quick_start = ["pack", "info", "info", "show", "verify", "convert", "unpack"]
+    smaller, tokens = ["pack", "pack", "convert", "python"], ["pack", "pack", "show", "verify"]
+    assert ran == [*quick_start, *6 * ["python"], *smaller, *tokens, "python", "pack"]
     check_quick_start(folder, namespace)
 
 
@@ -106,6 +109,7 @@ def check_quick_start(folder: Path, namespace: dict[str, object]) -> None:
     assert namespace["train"].state.count(" + ") <= 2  # type: ignore[attr-defined]
     assert namespace["pixels"].shape == (16, 16, 3)  # type: ignore[attr-defined]
     assert namespace["flipped"]["image"].shape == (16, 32, 32, 3)  # type: ignore[attr-defined]
+    assert 0 < namespace["packed"].padding < 0.5  # type: ignore[attr-defined]
 
 
 def test_make_targets_exist() -> None:
@@ -119,7 +123,7 @@ def test_make_targets_exist() -> None:
 def test_extras_exist() -> None:
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extras = re.findall(r"\.\[(\w+)\]", README)
-    assert set(extras) == {"simd", "pillow", "zstd"}
+    assert set(extras) == {"simd", "pillow", "tokens", "parquet", "zstd"}
     assert all(re.search(rf"^{extra} = \[", pyproject, re.MULTILINE) for extra in extras)
 
 

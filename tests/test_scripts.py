@@ -186,6 +186,30 @@ def test_bench_images_runs_every_section(pictures: Path, tmp_path: Path) -> None
     assert "target" not in out
 
 
+def test_bench_tokens_runs_every_section(tmp_path: Path) -> None:
+    report, data = tmp_path / "report.json", tmp_path / "data"
+    out = run_script("bench_tokens.py", "--quick", "--workdir", data, "--json", report).stdout
+    sections = json.loads(report.read_text())["sections"]
+    assert [*sections] == ["pack-text", "read-windows"]
+    assert [row["reference"] for row in sections["read-windows"]] == [None, *["bare loop"] * 5]
+    kinds = [row["reference"] for row in sections["pack-text"] if row["reference"]]
+    assert kinds == ["encode_batch, byte-level BPE", "encode_batch, another tokenizer"]
+    rows = [row for section in sections.values() for row in section]
+    assert all(row["median_s"] > 0 and row["rounds"] == 1 for row in rows)
+    assert "target" not in out
+    assert "packed" not in {path.name for path in data.iterdir()}
+
+
+def test_find_text_collects_what_is_text(tmp_path: Path) -> None:
+    out = run_script("find_text.py", tmp_path / "text", "--megabytes", 0.5).stdout
+    found = tree(tmp_path / "text")
+    assert out == f"{len(found)} files in {tmp_path}/text\n"
+    assert len(found) > 10 and 500_000 <= sum(map(len, found.values())) < 900_000
+    assert all(data.decode() and name.endswith(".txt") for name, data in found.items())
+    again = run_script("find_text.py", tmp_path / "text", check=False)
+    assert again.returncode == 1 and "exists; choose another" in again.stderr
+
+
 def test_bench_programs_share_a_report_and_the_names_of_sections(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     options = ["--quick", "--workdir", tmp_path / "data", "--json", report]

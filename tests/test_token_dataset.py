@@ -23,6 +23,7 @@ import shardkit
 from shardkit import Loader, TokenDataset
 from shardkit.errors import CorpusError, DataError, UsageError
 from shardkit.index import rows_header
+from shardkit.tokens.spec import TokenizerSpec
 
 LENGTHS = [50, 0, 17, 200, 3, 1, 44, 1, 90, 0, 33, 12, 61, 5, 5, 5, 128, 40, 0]
 BOUNDARIES: list[Any] = ["ignore", "mask", "fit"]
@@ -233,21 +234,52 @@ def test_a_mix_of_boundaries(folders: dict[str, Path]) -> None:
         assert batch["position_ids"].shape == (8, 13)
         assert batch["cu_seqlens"][-1] == 8 * 13
     assert len(both) == len(parts["mask"]) + len(parts["fit"])
-    for batch in Loader(shardkit.mix(parts), 8, shuffle="full", workers=0):
-        assert batch["inputs"].shape == (8, 13)
+    with pytest.raises(UsageError, match=r"mix: 'ignore' has sequences of 13 .*open both alike"):
+        shardkit.mix(parts)
 
 
 def test_padding_is_the_tokenizers_eos_or_what_is_given(tmp_path: Path) -> None:
     packed = pack_tokens(tmp_path, documents([5, 4]))
     assert TokenDataset(packed, seq_len=8, boundaries="fit")[0]["inputs"][-1] == 0
     raw = json.loads((packed / "shardkit.json").read_text())
-    raw["corpus"]["tokens"] = {"eos": 3}
+    spec = TokenizerSpec(vocab_size=9, dtype="<u2", eos=3)
+    raw["corpus"]["tokens"] = spec.to_json()
     (packed / "shardkit.json").write_text(json.dumps(raw))
     assert TokenDataset(packed, seq_len=8, boundaries="fit")[0]["inputs"][-1] == 3
     given = TokenDataset(packed, seq_len=8, boundaries="fit", eos=9)
     assert given[0]["inputs"].tolist() == [0, 1, 2, 3, 5, 6, 7, 9]
     assert given[0]["labels"].tolist() == [1, 2, 3, 4, 6, 7, 8, -100]
     assert given.padding == 1 / 8
+
+
+def test_only_sequences_that_are_alike_are_mixed(folders: dict[str, Path]) -> None:
+    one = TokenDataset(folders["npy"], seq_len=100)
+    shardkit.mix({"a": one, "b": TokenDataset(folders["lmdb"], seq_len=100)})
+    for other in ({"seq_len": 50}, {"boundaries": "mask"}, {"dtype": "int32"}):
+        two = TokenDataset(folders["npy"], **{"seq_len": 100, **other})
+        with pytest.raises(UsageError, match=r"mix: 'a' has sequences of 100 .*open both alike"):
+            shardkit.mix({"a": one, "b": two})
+
+
+def test_rows_are_any_list_of_integers(folders: dict[str, Path]) -> None:
+    source = TokenDataset(folders["npy"], seq_len=100)
+    expected = source.read(np.array([2, 0]))["inputs"]
+    for rows in ([2, 0], np.array([2, 0], np.int32), np.array([2, 0], np.uint8)):
+        assert np.array_equal(source.read(rows)["inputs"], expected)
+    with pytest.raises(UsageError, match="rows must be a list of integers"):
+        source.read(np.array([0.5]))
+    for rows in (np.array([2, -1], np.int32), [source.num_rows]):
+        with pytest.raises(IndexError, match="outside"):
+            source.read(rows)
+
+
+@pytest.mark.parametrize("boundaries", ["ignore", "mask", "fit"])
+def test_what_no_model_has_is_refused(folders: dict[str, Path], boundaries: Any) -> None:
+    with pytest.raises(UsageError, match=r"eos=70000 is no token id: they are uint16 here"):
+        TokenDataset(folders["npy"], seq_len=8, boundaries=boundaries, eos=70_000)
+    for seq_len in (2**31, 10**12, 2**63):
+        with pytest.raises(UsageError, match=r"make no sequence|more than the 4194304"):
+            TokenDataset(folders["npy"], seq_len=seq_len, boundaries=boundaries)
 
 
 def test_it_says_what_it_is(folders: dict[str, Path]) -> None:

@@ -5,26 +5,21 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
 import torch
 from conftest import make_images, write
+from jobs import ROOT, assert_close, finished, imported, launched, losses, members, torchrun
 
 import shardkit
 
-ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "scripts" / "train_images.py"
-MARK = "SHARDKIT_TEST_JOB"
 
 # 45 pictures: five global batches of 8 an epoch, and five pictures that fill none.
 TINY = ["--device", "cpu", "--epochs", "2", "--global-batch-size", "8", "--width", "8"]
@@ -44,65 +39,16 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[ModuleType]:
-    """The script in this process: no two seconds of importing torch."""
-    sys.path.insert(0, str(SCRIPT.parent))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        import train_images
-
-        yield train_images
-    finally:
-        torch.set_num_threads(threads)
-        sys.path.remove(str(SCRIPT.parent))
+    with imported("train_images") as module:
+        yield module
 
 
-@contextmanager
-def launched(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process, and what marks it and all that it starts; none of them is left behind."""
-    mark = uuid.uuid4().hex
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", MARK: mark}
-    process = subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    try:
-        yield process, mark
-    finally:
-        for pid in [process.pid, *members(mark)]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        process.communicate()
-
-
-def torchrun(ranks: int, *args: object) -> list[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    return [*command, f"--nproc_per_node={ranks}", str(SCRIPT), *TINY, *map(str, args)]
+def on_ranks(ranks: int, *args: object) -> list[str]:
+    return torchrun(ranks, SCRIPT, *TINY, *args)
 
 
 def run(ranks: int, *args: object) -> str:
-    with launched(torchrun(ranks, *args)) as (process, _):
-        out, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, out
-    return out
-
-
-def members(mark: str) -> dict[int, int]:
-    """pid -> parent of all processes of a job. One that has ended but was not waited for has no
-    environment any more."""
-    found = {}
-    for path in Path("/proc").iterdir():
-        try:
-            if (
-                path.name.isdigit()
-                and f"{MARK}={mark}\0".encode() in (path / "environ").read_bytes()
-            ):
-                parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
-                found[int(path.name)] = int(parent)
-        except OSError:  # it ended while we looked, or is not ours to look at
-            pass
-    return found
+    return finished(on_ranks(ranks, *args))
 
 
 def ranks_and_workers(parent: int, mark: str) -> tuple[list[int], list[int]]:
@@ -118,21 +64,8 @@ def wait_until_gone(mark: str, seconds: float) -> None:
         time.sleep(0.05)
 
 
-def losses(out: str) -> dict[int, float]:
-    """step -> loss."""
-    lines = re.findall(r"step (\d+): loss (\S+),", out)
-    found = {int(step): float(loss) for step, loss in lines}
-    assert len(found) == len(lines)
-    return found
-
-
 def accuracies(out: str) -> dict[str, str]:
     return dict(re.findall(r"epoch (\d+): (\S+%) of val", out))
-
-
-def assert_close(ours: dict[int, float], theirs: dict[int, float]) -> None:
-    assert list(ours) == list(theirs)
-    np.testing.assert_allclose(list(ours.values()), list(theirs.values()), rtol=1e-4)
 
 
 # --- with torchrun ------------------------------------------------------------------------
@@ -179,7 +112,7 @@ def test_a_stopped_run_goes_on_with_the_same_batches(
 @pytest.mark.parametrize("end", ["rank killed", "torchrun terminated"])
 def test_nothing_outlives_a_job(end: str, dataset: Path) -> None:
     options = ["--epochs", 10_000, "--global-batch-size", 2, "--worker-type", "process"]
-    with launched(torchrun(2, dataset, *options)) as (process, mark):
+    with launched(on_ranks(2, dataset, *options)) as (process, mark):
         assert process.stdout
         for line in process.stdout:
             if "step 3:" in line:
@@ -339,4 +272,4 @@ def test_a_checkpoint_of_another_model_is_refused(
     with pytest.raises(SystemExit) as stopped:
         train(script, capsys, dataset, "--width", 16, "--checkpoint", path, "--resume")
     assert stopped.value.code == 2
-    assert "holds another model: use its --width" in capsys.readouterr().err
+    assert "holds another model: use the options it was made with" in capsys.readouterr().err

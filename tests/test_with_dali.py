@@ -302,7 +302,7 @@ def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     for words in commands("shardkit"):
-        if words[1] == "pack":
+        if words[1:3] == ["pack", "pictures/"]:  # there are no tokenizers here, and no torch
             subprocess.run([sys.executable, "-m", *words], check=True, env=env)
     namespace: dict[str, Any] = {"__name__": "readme"}
     code = [block for block in blocks(README) if needs_dali(block)]

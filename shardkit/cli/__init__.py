@@ -15,6 +15,7 @@ from shardkit.cli.convert import convert
 from shardkit.cli.info import info
 from shardkit.cli.output import Interrupted
 from shardkit.cli.pack import pack
+from shardkit.cli.show import show
 from shardkit.cli.stage import stage
 from shardkit.cli.tune import tune
 from shardkit.cli.unpack import unpack
@@ -34,7 +35,7 @@ def group() -> None:
     """
 
 
-for command in (pack, convert, unpack, verify, info, bench, stage, tune):
+for command in (pack, convert, unpack, verify, info, show, bench, stage, tune):
     group.add_command(command)
 
 

@@ -36,7 +36,12 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
     show_default=True,
     help="Samples as they are; pictures whole; crops of 224 for training; windows of 2,048 tokens.",
 )
-@click.option("--workers", type=Counts(), metavar="N,N", help="[default: 0 and one a core]")
+@click.option(
+    "--workers",
+    type=Counts(),
+    metavar="N,N",
+    help="Counts, each measured with every target.  [default: 0 and one a core]",
+)
 @click.option(
     "--worker-type", type=click.Choice(["thread", "process"]), default="thread", show_default=True
 )

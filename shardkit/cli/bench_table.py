@@ -41,12 +41,13 @@ def _echo_table(lines: list[dict[str, str]]) -> None:
 
 
 def _cells(row: Row) -> dict[str, str]:
-    from shardkit.measure.bench_words import label, percent
+    from shardkit.measure.bench_words import label, percent, times
 
     rate, ratio, read = row["samples_per_s"], row["ratio"], row["device_bytes"]
     against = "reference"
     if ratio:
-        against = f"{ratio['median']:.2f} ({ratio['low']:.2f}-{ratio['high']:.2f}) {row['verdict']}"
+        median, low, high = (times(ratio[name]) for name in ("median", "low", "high"))
+        against = f"{median} ({low}-{high}) {row['verdict']}"
     is_cold = row["cache"] != "warm" and read
     return {
         "": label(row),

@@ -21,6 +21,7 @@ from shardkit.cli.pictures import image_options, reject_options
 @image_options
 @reject_options
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
+@click.option("--eos", type=int, metavar="ID", help="Of files of ids: the one that ends documents.")
 @click.option("--dali-index", is_flag=True, help="Write DALI's own index beside each tar.")
 @click.option(
     "--overwrite",
@@ -34,6 +35,9 @@ def convert(dataset: str, dest: str | None, as_json: bool, **options: Any) -> No
     DATASET is a packed dataset, or WebDataset tars made by others. Samples, keys, bytes and the cut
     into shards stay as they are: converting there and back gives identical files. Only --resize and
     the like write pictures anew.
+
+    Or it is token ids: nanoGPT's .bin, cut into documents if --eos says how they end, or Megatron's
+    .bin and .idx. They become a dataset of tokens.
     """
     from shardkit.packing.convert import convert as run
 

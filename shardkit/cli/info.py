@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -41,6 +41,10 @@ def info(dataset: str | None, system: bool, as_json: bool) -> None:
     click.echo(f"{show_path(dataset)}: {found.container}, packed from {show_path(kind)}")
     if made := [describe(choice) for choice in found.corpus.get("images", [])]:
         click.echo(f"  pictures written anew: {show_path(', then '.join(made))}")
+    if tokens := found.corpus.get("tokens"):
+        click.echo(f"  tokens of {_tokenizer(tokens)}")
+    if kind == "nanogpt" and found.corpus.get("tokens", {}).get("eos") is None:
+        click.echo("  samples are pieces of 1,048,576 tokens: where documents end is not known")
     if found.classes:
         names = ", ".join(map(show_path, found.classes[:SHOWN_CLASSES]))
         more = ", ..." if len(found.classes) > SHOWN_CLASSES else ""
@@ -52,6 +56,18 @@ def info(dataset: str | None, system: bool, as_json: bool) -> None:
         click.echo(f"    {line}")
 
 
+def _tokenizer(tokens: dict[str, Any]) -> str:
+    """A tokenizer in a line, from its entry in ``shardkit.json``."""
+    name = tokens["name"] or tokens["file"] or "an unknown tokenizer"
+    ends = [
+        f"{what} {tokens[key]}" if tokens[key] is not None else f"no {what}"
+        for key, what in (("eos", "EOS"), ("bos", "BOS"))
+    ]
+    if tokens["file"] and not tokens["is_lossless"]:
+        ends.append("does not keep all of a text")
+    return f"{show_path(name)}: {count(tokens['vocab_size'], 'id')}, {', '.join(ends)}"
+
+
 def _echo_split(name: str, split: SplitSummary) -> None:
     click.echo(
         f"  {name}: {count(split.num_samples, 'sample')} in {count(split.num_shards, 'shard')},"
@@ -59,6 +75,8 @@ def _echo_split(name: str, split: SplitSummary) -> None:
     )
     for field, encoding in split.encodings.items():
         click.echo(f"    {field}: {encoding}")
+    if split.num_tokens is not None:
+        click.echo(f"    {count(split.num_tokens, 'token')}")
     if split.labels_in_order:
         click.echo("    labels in class order: shuffle fully when training, or pack with --shuffle")
     elif split.labels_in_order is not None:

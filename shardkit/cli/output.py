@@ -57,6 +57,12 @@ def echo_pack(result: PackResult, verb: str) -> None:
         f"  {format_bytes(result.input_bytes)} in, {format_bytes(result.dataset_bytes)} out,"
         f" {result.seconds:.2f} s, {rate:,.0f} samples/s"
     )
+    if result.num_tokens:
+        per_s = 1 / max(result.seconds, 1e-9)
+        click.echo(
+            f"  {count(result.num_tokens, 'token')}, {result.num_tokens * per_s:,.0f} tokens/s,"
+            f" {format_bytes(result.input_bytes * per_s)}/s"
+        )
     if len(result.splits) > 1:
         parts = ", ".join(f"{name} {rows:,}" for name, rows in result.splits.items())
         click.echo(f"  splits: {parts}")

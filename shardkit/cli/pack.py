@@ -11,10 +11,11 @@ import click
 from shardkit.cli.estimates import echo_estimates
 from shardkit.cli.output import echo_json, echo_pack, interrupted
 from shardkit.cli.pictures import chosen, image_options, reject_options
+from shardkit.cli.tokens import token_options
 from shardkit.errors import SampleError
 from shardkit.storage import show_path
 
-KINDS = ["images", "paired", "text", "jsonl", "arrays"]
+KINDS = ["images", "paired", "text", "jsonl", "arrays", "parquet", "hf"]
 CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
 
 ESTIMATE_S = 5.0
@@ -24,15 +25,19 @@ ESTIMATE_S = 5.0
 @click.command()
 @click.argument("source", type=click.Path())
 @click.argument("dest", type=click.Path(), required=False)
-@click.option("--to", required=True, type=click.Choice(CONTAINERS), help="Container format.")
+@click.option(
+    "--to", type=click.Choice(CONTAINERS), help="Container format.  [default: npy for tokens]"
+)
 @click.option("--corpus", type=click.Choice(KINDS), help="Kind of input.  [default: detected]")
 @click.option("--labels", type=click.Path(), help="csv or json of path -> label.")
-@click.option("--text-field", metavar="NAME", help="Pack this field of each .jsonl line as text.")
+@click.option("--text-field", metavar="NAME", help="Field of .jsonl lines, or column, to pack.")
 @click.option(
     "--workers", type=int, help="Processes that pack; 0 packs in this one.  [default: one a core]"
 )
 @click.option(
-    "--shard-size", metavar="SIZE", default="256MB", show_default=True, help="Input bytes a shard."
+    "--shard-size",
+    metavar="SIZE",
+    help="Input bytes a shard.  [default: 256MB, or 32MB of text to tokenize]",
 )
 @click.option("--shuffle", is_flag=True, help="Pack in an order drawn from --seed.")
 @click.option(
@@ -51,6 +56,7 @@ ESTIMATE_S = 5.0
 @reject_options
 @click.option("--check-images", is_flag=True, help="Decode each image before accepting it.")
 @image_options
+@token_options
 @click.option(
     "--estimate",
     "only_estimate",
@@ -69,8 +75,10 @@ ESTIMATE_S = 5.0
 def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **options: Any) -> None:
     """Pack the small files in SOURCE into shards in DEST.
 
-    SOURCE is a folder of images (class folders or flat), of image-text pairs, of text, of .jsonl
-    or of arrays. DEST defaults to SOURCE's name and the format, in the current folder.
+    SOURCE is a folder of images (class folders or flat), of image-text pairs, of text, of .jsonl,
+    of .parquet or of arrays, or one that Hugging Face datasets saved. With a tokenizer, text is
+    stored as ids, in npy unless --to says otherwise. DEST defaults to SOURCE's name and the format,
+    in the current folder.
 
     Interrupted, even by kill -9, the same command goes on where it was; the result is the same to
     the byte, whatever the number of workers.
@@ -81,7 +89,7 @@ def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **op
     if only_estimate:
         _estimate(source, as_json, options)
         return
-    target = choose_dest(Path(source), dest, options["to"])
+    target = choose_dest(Path(source), dest, options["to"] or "npy")
     if chosen(options) and not as_json and (options["overwrite"] or not target.exists()):
         try:
             _estimate(source, as_json, {**options, "usual": False, "max_s": ESTIMATE_S})

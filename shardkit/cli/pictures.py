@@ -69,15 +69,16 @@ def chosen(options: dict[str, Any]) -> bool:
 
 def image_options(command: Command) -> Command:
     """The options of :class:`shardkit.images.choice.ImageChoice`."""
-    return _with(_IMAGE_OPTIONS, command)
+    return with_options(_IMAGE_OPTIONS, command)
 
 
 def reject_options(command: Command) -> Command:
     """What becomes of bad inputs."""
-    return _with(_REJECT_OPTIONS, command)
+    return with_options(_REJECT_OPTIONS, command)
 
 
-def _with(options: tuple[Command, ...], command: Command) -> Command:
+def with_options(options: tuple[Command, ...], command: Command) -> Command:
+    """A command with options before it, in their order."""
     for option in reversed(options):
         command = option(command)
     return command

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.corpus.arrays import ArrayCorpus
+from shardkit.corpus.arrow import SavedCorpus
 from shardkit.corpus.base import Corpus, Run
-from shardkit.corpus.census import detect, require_folder
+from shardkit.corpus.census import ONE_FILE, detect, require_folder
 from shardkit.corpus.images import ImageCorpus
 from shardkit.corpus.jsonl import JsonlCorpus
 from shardkit.corpus.paired import PairedCorpus
+from shardkit.corpus.parquet import ParquetCorpus
 from shardkit.corpus.text import TextCorpus
 from shardkit.errors import CorpusError
 from shardkit.storage import show_path
@@ -23,6 +25,8 @@ _Kind = (
     | type[TextCorpus]
     | type[JsonlCorpus]
     | type[ArrayCorpus]
+    | type[ParquetCorpus]
+    | type[SavedCorpus]
 )
 
 CORPORA: dict[str, _Kind] = {
@@ -31,6 +35,8 @@ CORPORA: dict[str, _Kind] = {
     "text": TextCorpus,
     "jsonl": JsonlCorpus,
     "arrays": ArrayCorpus,
+    "parquet": ParquetCorpus,
+    "hf": SavedCorpus,
 }
 """Every kind of input, by the name ``--corpus`` knows it by."""
 
@@ -52,7 +58,7 @@ def open_corpus(
         raise CorpusError(f"{kind!r} is no kind of corpus; choose one of {', '.join(CORPORA)}")
     if kind is None:
         kind = detect(source)
-    elif kind != "jsonl" or not source.is_file():
+    elif kind not in ONE_FILE or not source.is_file():
         require_folder(source)
     made = CORPORA[kind]
     given = {"labels": labels, "text_field": text_field}
@@ -67,10 +73,14 @@ def open_corpus(
 
 def from_spec(source: Path, spec: dict[str, Any]) -> Corpus:
     """The corpus whose ``spec()`` this is, made without looking at the input; for reading runs."""
-    if spec["kind"] == "dataset":  # what `convert` packs from; not a kind to choose
+    if spec["kind"] == "dataset":  # this and the next: what `convert` packs from
         from shardkit.corpus.dataset import DatasetCorpus
         from shardkit.indexing.locate import locate
 
         place = locate(source)
         return DatasetCorpus(place.folder, place.info)
+    if spec["kind"] == "tokens":
+        from shardkit.corpus.tokens import TokenFileCorpus
+
+        return TokenFileCorpus.from_spec(source, spec)
     return CORPORA[spec["kind"]].from_spec(source, spec)

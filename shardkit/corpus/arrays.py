@@ -15,7 +15,7 @@ from shardkit.corpus.folders import FolderCorpus, batch_of, encode_paths
 from shardkit.corpus.names import extension, join
 from shardkit.encoding import npy_header, parse_npy
 from shardkit.errors import CorpusError, FormatError, SampleError
-from shardkit.sample import SampleBatch
+from shardkit.sample import SampleBatch, Value
 from shardkit.storage import show_path
 
 TENSOR_EXTENSIONS = frozenset({".pt", ".pth"})
@@ -53,7 +53,7 @@ class ArrayCorpus(FolderCorpus):
         return batch_of(run, values, "npy", paths)
 
 
-def check_npy(value: bytes) -> None:
+def check_npy(value: Value) -> None:
     """Whether this is a whole ``.npy`` file without pickles.
 
     Raises:
@@ -69,7 +69,7 @@ def check_npy(value: bytes) -> None:
         raise SampleError(f"damaged .npy: {error}") from error
 
 
-def tensor_to_npy(value: bytes) -> bytes:
+def tensor_to_npy(value: Value) -> bytes:
     """The ``.npy`` file of the tensor that ``torch.save`` wrote.
 
     Raises:
@@ -104,7 +104,7 @@ def tensor_to_npy(value: bytes) -> bytes:
     return npy_header(array.dtype.str, array.shape) + array.tobytes()
 
 
-def _zipped_bytes(value: bytes) -> int:
+def _zipped_bytes(value: Value) -> int:
     """What the members of a zip come to (``torch.save`` does not compress); 0 if it is none."""
     if not zipfile.is_zipfile(io.BytesIO(value)):
         return 0
@@ -116,7 +116,7 @@ def _zipped_bytes(value: bytes) -> int:
         raise SampleError(f"damaged .pt: {error}") from error
 
 
-def _refuse_more(num_bytes: int, value: bytes) -> None:
+def _refuse_more(num_bytes: int, value: Value) -> None:
     """A file of a kilobyte may say that it holds terabytes: by ``expand()``, or compressed."""
     if num_bytes > len(value):
         raise SampleError(

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardkit.corpus.arrays import ARRAY_EXTENSIONS
+from shardkit.corpus.arrow import is_saved
 from shardkit.corpus.files import walk
 from shardkit.corpus.folders import count_endings
 from shardkit.corpus.jsonl import is_jsonl
 from shardkit.corpus.names import DOCUMENTS, extension, stem
+from shardkit.corpus.parquet import PARQUET_EXTENSIONS
 from shardkit.corpus.text import TEXT_EXTENSIONS
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
@@ -29,10 +31,14 @@ BLOCK_FILES = 100
 DOMINANT = 100
 """A kind wins against strays if it has this many times their files."""
 
+ONE_FILE = frozenset({"jsonl", "parquet"})
+"""Kinds of which a single file is a corpus."""
+
 _KINDS = (
     dict.fromkeys(IMAGE_EXTENSIONS, "images")
     | dict.fromkeys(TEXT_EXTENSIONS, "text")
     | dict.fromkeys(ARRAY_EXTENSIONS, "arrays")
+    | dict.fromkeys(PARQUET_EXTENSIONS, "parquet")
     | {".tar": "tar"}
 )
 
@@ -129,14 +135,18 @@ def detect(source: Path) -> str:
     """
     where = show_path(source)
     if source.is_file():
-        if is_jsonl(source.name):
-            return "jsonl"
+        if kind_of(source.name) in ONE_FILE:
+            return kind_of(source.name)
         if kind_of(source.name) == "tar":
             raise CorpusError(f"{where} is a tar file; use: shardkit convert")
-        raise CorpusError(f"{where} is one file; give a folder, or a .jsonl file (also .gz, .zst)")
+        raise CorpusError(
+            f"{where} is one file; give a folder, a .jsonl file (also .gz, .zst) or a .parquet file"
+        )
     require_folder(source)
     if (source / INDEX_NAME).is_file():
         raise CorpusError(f"{where} is a shardkit dataset already; use: shardkit convert")
+    if is_saved(source):
+        return "hf"
     return judge(take_census(source), where)
 
 
@@ -161,7 +171,8 @@ def judge(census: Census, where: str) -> str:
         return "paired"
     if others and known[kind] < DOMINANT * others:
         raise CorpusError(
-            f"{where} holds {_seen(census)}; choose with --corpus images|paired|text|jsonl|arrays"
+            f"{where} holds {_seen(census)}; choose with --corpus"
+            " images|paired|text|jsonl|arrays|parquet"
         )
     if kind == "tar":
         raise CorpusError(f"{where} is a folder of tar files; use: shardkit convert")
@@ -169,7 +180,7 @@ def judge(census: Census, where: str) -> str:
 
 
 def _seen(census: Census) -> str:
-    nouns = {"images": "images", "text": "text", "jsonl": "lines of JSON", "arrays": "arrays"}
+    nouns = {"jsonl": "lines of JSON", "parquet": "tables"}
     parts = [
         f"{nouns.get(kind, kind)}: {count_endings(census.kinds[kind])}"
         for kind in sorted(census.kinds, key=lambda kind: (-census.count(kind), kind))

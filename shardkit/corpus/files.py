@@ -11,6 +11,7 @@ each call), a ``Path`` or a ``with open()`` a file doubles them.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import stat
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ from itertools import compress
 from pathlib import Path
 
 from shardkit.corpus.names import extension, join
-from shardkit.errors import StorageError
+from shardkit.errors import FormatError, StorageError
+from shardkit.sample import Value
 from shardkit.storage import show_path
 
 Reason = str
@@ -33,6 +35,9 @@ GONE = frozenset({errno.ENOENT, errno.ELOOP})
 
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors that say something of this process, not of the file that was opened."""
+
+HUGE_BYTES = 64 << 20
+"""Values from this size on are mapped, not read: what they came from must not change meanwhile."""
 
 HIDDEN = "hidden"
 """Where names that begin with a dot are counted; no extension is called so."""
@@ -225,8 +230,8 @@ def _listing_message(path: str, error: OSError) -> str:
 # --- reading ------------------------------------------------------------------------------
 
 
-def read_files(folder: Path, names: list[bytes], sizes: list[int]) -> list[bytes | Reason]:
-    """The contents of files of one folder; a str in place of bytes says why there are none.
+def read_files(folder: Path, names: list[bytes], sizes: list[int]) -> list[Value | Reason]:
+    """The contents of files of one folder, huge ones mapped; a str says why there are none.
 
     A file must still have the size it was listed with; what is no regular file is never opened.
 
@@ -235,7 +240,7 @@ def read_files(folder: Path, names: list[bytes], sizes: list[int]) -> list[bytes
             descriptors.
     """
     open_file, read, close = os.open, os.read, os.close
-    values: list[bytes | Reason] = []
+    values: list[Value | Reason] = []
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
@@ -245,7 +250,7 @@ def read_files(folder: Path, names: list[bytes], sizes: list[int]) -> list[bytes
     try:
         for name, size in zip(names, sizes, strict=True):
             try:
-                if size:
+                if 0 < size < HUGE_BYTES:
                     file = open_file(name, _OPEN, dir_fd=fd)
                     try:
                         value = read(file, size + 1)
@@ -262,24 +267,35 @@ def read_files(folder: Path, names: list[bytes], sizes: list[int]) -> list[bytes
     return values
 
 
-def _read_odd(name: bytes, size: int, fd: int) -> bytes | Reason:
-    """A file that is empty, no file at all, changed since it was listed, or over 2 GiB."""
+def _read_odd(name: bytes, size: int, fd: int) -> Value | Reason:
+    """A file that is empty, huge, no file at all, or changed since it was listed."""
     status = os.stat(name, dir_fd=fd)
     if not stat.S_ISREG(status.st_mode):
         return f"is {_kind(status.st_mode)}, not a file"
-    parts: list[bytes] = []
     file = os.open(name, _OPEN, dir_fd=fd)
     try:
-        left = size + 1
-        while left and (part := os.read(file, left)):
-            parts.append(part)
-            left -= len(part)
+        value = _read_whole(file, size) if size < HUGE_BYTES else _map_whole(file)
     finally:
         os.close(file)
-    if left != 1:
-        now = os.stat(name, dir_fd=fd).st_size
-        return f"changed while packing: {size} bytes when listed, now {now}"
+    if len(value) == size:
+        return value
+    now = os.stat(name, dir_fd=fd).st_size
+    return f"changed while packing: {size} bytes when listed, now {now}"
+
+
+def _read_whole(fd: int, size: int) -> bytes:
+    """An open file, but at most a byte more than ``size``."""
+    parts: list[bytes] = []
+    left = size + 1
+    while left and (part := os.read(fd, left)):
+        parts.append(part)
+        left -= len(part)
     return b"".join(parts)
+
+
+def _map_whole(fd: int) -> Value:
+    size = os.fstat(fd).st_size
+    return memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ)) if size else b""
 
 
 def _kind(mode: int) -> str:
@@ -310,3 +326,16 @@ def gone(name: bytes | str, fd: int | None = None) -> Reason:
     except OSError:
         return "vanished since it was listed"
     return f"a symbolic link to {show_path(target)}, which leads nowhere; remove it"
+
+
+def stamp_of(path: Path) -> int:
+    """When a file changed last. Raises FormatError, which does not name it, if it is none."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
+        raise FormatError(gone(os.fspath(path))) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise FormatError("is no regular file; remove it")
+    return status.st_mtime_ns

@@ -90,7 +90,7 @@ def lost_run(folder: Folder, root: Root) -> Run:
 
 def batch_of(
     run: Run,
-    values: list[bytes | Reason],
+    values: list[Value | Reason],
     fields: list[str] | str,
     paths: list[bytes] | None = None,
 ) -> SampleBatch:
@@ -115,7 +115,7 @@ def batch_of(
     return batch
 
 
-def rejects(run: Run, values: list[bytes | Reason]) -> list[tuple[str, str]]:
+def rejects(run: Run, values: list[Value | Reason]) -> list[tuple[str, str]]:
     """(path, reason) of each entry that has one."""
     return [
         (join(run.base, os.fsdecode(locator)), value)
@@ -200,5 +200,5 @@ class FolderCorpus:
         if not found:
             raise nothing_found(self.kind, self.source, self.ignored)
 
-    def contents(self, run: Run) -> list[bytes | Reason]:
+    def contents(self, run: Run) -> list[Value | Reason]:
         return read_files(self.source / run.base, run.locators, run.sizes)

@@ -20,7 +20,7 @@ from shardkit.corpus.folders import (
 from shardkit.corpus.labels import Labels, read_labels
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
-from shardkit.sample import SampleBatch
+from shardkit.sample import SampleBatch, Value
 from shardkit.storage import show_path
 
 
@@ -147,7 +147,7 @@ def by_label(run: Run, folder: Folder, labels: Labels) -> Iterator[Run]:
     return (groups[label] for label in sorted(groups))
 
 
-def name_fields(values: list[bytes | Reason]) -> list[str] | str:
+def name_fields(values: list[Value | Reason]) -> list[str] | str:
     """Each image's field name, or the one that all share; a non-image becomes a reason in place.
 
     Files of one kind mostly begin with the same bytes, so few heads need a look.
@@ -166,10 +166,10 @@ def name_fields(values: list[bytes | Reason]) -> list[str] | str:
     return fields
 
 
-def head_field(head: bytes | Reason) -> str | None:
-    return None if isinstance(head, Reason) else image_field(head)
+def head_field(head: Value | Reason) -> str | None:
+    return None if isinstance(head, Reason) else image_field(bytes(head))
 
 
-def not_image(value: bytes) -> Reason:
+def not_image(value: Value) -> Reason:
     """Why this content is refused."""
-    return f"not an image: begins with {value[:12]!r}" if value else "empty file"
+    return f"not an image: begins with {bytes(value[:12])!r}" if value else "empty file"

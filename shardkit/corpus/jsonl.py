@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from shardkit.corpus.base import Run
-from shardkit.corpus.files import GONE, Folder, gone, walk
+from shardkit.corpus.files import Folder, stamp_of, walk
 from shardkit.corpus.folders import Root, find_roots, nothing_found
+from shardkit.corpus.json_scan import scan_json, unescape
 from shardkit.corpus.lines import (
     Pieces,
     is_compressed,
     line_pieces,
+    mapped_copy,
     plain_copy,
     plain_name,
     read_pieces,
 )
 from shardkit.corpus.names import extension, join
 from shardkit.errors import CorpusError, FormatError, SampleError
-from shardkit.sample import SampleBatch, pack_paths, part_of_file
+from shardkit.sample import SampleBatch, Value, pack_paths, part_of_file
 from shardkit.storage import os_errors, show_path
 
 JSONL_EXTENSIONS = frozenset({".jsonl", ".ndjson"})
@@ -91,7 +92,7 @@ class JsonlCorpus:
             run.locators, run.keys, self._lines(run, scratch), strict=True
         ):
             try:
-                values.append(self._value(line))
+                values.append(self._value(line, scratch))
                 batch.keys.append(key)
             except SampleError as error:
                 offset = locator.partition(b":")[0].decode()
@@ -120,7 +121,7 @@ class JsonlCorpus:
         prefix = os.fsencode(root.key_base(plain_name(self._name(base))))
         with os_errors(f"listing the lines of {show_path(path)}"):
             try:
-                stamp = _stamp(path)
+                stamp = stamp_of(path)
                 plain = self._plain(base, stamp, scratch)
             except FormatError as error:
                 yield _reject_of(root.split, base, prefix, str(error))
@@ -137,7 +138,7 @@ class JsonlCorpus:
         path = self.source / base
         return plain_copy(path, name, stamp, scratch) if is_compressed(name) else path
 
-    def _lines(self, run: Run, scratch: Path) -> Iterator[bytes | None]:
+    def _lines(self, run: Run, scratch: Path) -> Iterator[Value | None]:
         """Each entry's bytes; None if the file changed since it was listed."""
         pieces = [
             (int(start), int(size)) for start, _, size in (x.partition(b":") for x in run.locators)
@@ -157,9 +158,11 @@ class JsonlCorpus:
                 else:
                     yield from [None] * len(pieces)
 
-    def _value(self, line: bytes | None) -> bytes:
+    def _value(self, line: Value | None, scratch: Path) -> Value:
         if line is None:
             raise SampleError("the file changed or vanished while packing")
+        if isinstance(line, memoryview):
+            return _huge_value(line, self.text_field, scratch)
         try:
             held = json.loads(line.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
@@ -194,19 +197,6 @@ def jsonl_names(folder: Folder, ignored: dict[str, int]) -> list[str]:
     return names
 
 
-def _stamp(path: Path) -> int:
-    """When a file changed last. Raises FormatError, which does not name it, if it is none."""
-    try:
-        status = path.stat()
-    except OSError as error:
-        if error.errno not in GONE:
-            raise
-        raise FormatError(gone(os.fspath(path))) from error
-    if not stat.S_ISREG(status.st_mode):
-        raise FormatError("is no regular file; remove it")
-    return status.st_mtime_ns
-
-
 def _reject_of(split: str, base: str, prefix: bytes, reason: str) -> Run:
     """The one entry of a file that has no lines to list; lines have other locators and keys."""
     return Run(split, base, None, [_REJECT + os.fsencode(reason)], [prefix], [0], [0])
@@ -224,16 +214,38 @@ def _run_of(pieces: Pieces, split: str, base: str, prefix: bytes, stamp: int) ->
 
 
 def _text(held: Any, field: str) -> bytes:
-    if not isinstance(held, dict):
-        raise SampleError(f"is no JSON object, so it has no field {field!r}")
-    if field not in held:
-        raise SampleError(
-            f"has no field {field!r}; it has {', '.join(map(repr, held)) or 'none'}"[:300]
-        )
-    text = held[field]
-    if not isinstance(text, str):
-        raise SampleError(f"field {field!r} is {type(text).__name__}, expected a string")
+    keys = list(held) if isinstance(held, dict) else None
+    _check_field(keys, type(held[field]).__name__ if keys and field in held else None, field)
     try:
-        return text.encode()
+        return str(held[field]).encode()
     except UnicodeEncodeError as error:
-        raise SampleError(f"field {field!r} holds half a surrogate pair: {error.reason}") from error
+        raise _half_a_pair(error.reason, field) from error
+
+
+def _huge_value(line: memoryview, field: str | None, scratch: Path) -> Value:
+    """What :meth:`JsonlCorpus._value` makes of a mapped line, in a mapped file."""
+    found = scan_json(line, field)
+    if field is None:
+        return line
+    place = found.value
+    _check_field(found.keys, place.kind if place else None, field)
+    try:
+        return mapped_copy(unescape(line, place), scratch) if place else b""
+    except UnicodeEncodeError as error:
+        raise _half_a_pair(error.reason, field) from error
+
+
+def _check_field(keys: list[str] | None, kind: str | None, field: str) -> None:
+    """Raise SampleError unless an object, of these keys (None: it is none), has a string there."""
+    if keys is None:
+        raise SampleError(f"is no JSON object, so it has no field {field!r}")
+    if kind is None:
+        raise SampleError(
+            f"has no field {field!r}; it has {', '.join(map(repr, keys)) or 'none'}"[:300]
+        )
+    if kind != "str":
+        raise SampleError(f"field {field!r} is {kind}, expected a string")
+
+
+def _half_a_pair(reason: str, field: str) -> SampleError:
+    return SampleError(f"field {field!r} holds half a surrogate pair: {reason}")

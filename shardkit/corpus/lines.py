@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import mmap
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any
 
 import numpy as np
 import xxhash
 
+from shardkit.corpus.files import HUGE_BYTES
 from shardkit.errors import CorpusError, FormatError, StorageError
+from shardkit.sample import Value
 from shardkit.storage import os_errors, show_path
 
 SCAN_BYTES = 4 << 20
@@ -87,13 +91,18 @@ def _pieces(bounds: Offsets) -> Pieces:
     return list(zip(bounds[:-1].tolist(), np.diff(bounds).tolist(), strict=True))
 
 
-def read_pieces(fd: int, pieces: Pieces) -> Iterator[bytes | None]:
-    """The contents of each piece, adjacent ones by one read; None where the file is shorter."""
+def read_pieces(fd: int, pieces: Pieces) -> Iterator[Value | None]:
+    """The contents of each piece, adjacent ones by one read, huge ones mapped; None where the file
+    is shorter."""
     start = 0
     while start < len(pieces):
-        first, end = pieces[start][0], sum(pieces[start])
-        stop = start + 1
-        while stop < len(pieces) and pieces[stop][0] == end and end - first < READ_BYTES:
+        first, size = pieces[start]
+        if size >= HUGE_BYTES:
+            yield map_range(fd, first, size)
+            start += 1
+            continue
+        stop, end = start + 1, first + size
+        while stop < len(pieces) and _goes_with(pieces[stop], first, end):
             end += pieces[stop][1]
             stop += 1
         data = _pread(fd, end - first, first)
@@ -101,6 +110,32 @@ def read_pieces(fd: int, pieces: Pieces) -> Iterator[bytes | None]:
             value = data[offset - first : offset - first + size]
             yield value if len(value) == size else None
         start = stop
+
+
+def _goes_with(piece: tuple[int, int], first: int, end: int) -> bool:
+    """Whether a piece is read together with those from ``first`` to ``end``."""
+    return piece[0] == end and piece[1] < HUGE_BYTES and end - first < READ_BYTES
+
+
+def map_range(fd: int, start: int, size: int) -> memoryview | None:
+    """A range of a file, mapped; None where the file is shorter."""
+    if os.fstat(fd).st_size < start + size:
+        return None
+    skip = start % mmap.ALLOCATIONGRANULARITY
+    held = mmap.mmap(fd, skip + size, access=mmap.ACCESS_READ, offset=start - skip)
+    return memoryview(held)[skip:]
+
+
+def mapped_copy(pieces: Iterable[bytes], scratch: Path) -> Value:
+    """Pieces joined in a file without a name, mapped: it is gone with its last user."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=scratch, buffering=0) as file:
+        for piece in pieces:
+            left = memoryview(piece)
+            while len(left):
+                left = left[file.write(left) :]
+        size = file.tell()
+        return (map_range(file.fileno(), 0, size) if size else None) or b""
 
 
 def _pread(fd: int, size: int, offset: int) -> bytes:

@@ -23,7 +23,7 @@ from shardkit.storage import show_path
 
 _STAMP_BITS = 2**63 - 1
 
-Row = dict[str, tuple[bytes, bytes]]
+Row = dict[str, tuple[bytes, Value]]
 """A sample's fields: name -> (file name, contents)."""
 
 
@@ -140,7 +140,7 @@ def _check_field(folder: Folder, name: str, known: set[str]) -> None:
 
 
 def make_row(
-    files: list[tuple[bytes, bytes | Reason]],
+    files: list[tuple[bytes, Value | Reason]],
 ) -> tuple[Row, tuple[bytes, Reason] | None]:
     """One sample's fields, or the file that spoils it and why."""
     row: Row = {}
@@ -159,13 +159,13 @@ def make_row(
     return row, None
 
 
-def field_of(name: bytes, value: bytes) -> str | None:
+def field_of(name: bytes, value: Value) -> str | None:
     """The field a file holds; None for what is named as a picture and is none."""
     field = os.fsdecode(name).partition(".")[2].lower()
     view, dot, ending = field.rpartition(".")
     if "." + ending not in IMAGE_EXTENSIONS:
         return field
-    held = image_field(value[:HEAD_BYTES])
+    held = image_field(bytes(value[:HEAD_BYTES]))
     return None if held is None else view + dot + held
 
 

@@ -38,8 +38,9 @@ _WITH_HEADER = {(20240520, 1): "<u2", (20240801, 7): "<u4"}
 
 _INDEX_MAGIC = b"MMIDIDX\0\0"
 _INDEX_HEAD = struct.Struct("<9sQBQQ")
-_INDEX_DTYPES = {1: "|u1", 2: "|u1", 3: "<u2", 4: "<u4", 5: "<u8", 8: "<u2"}
-"""Megatron's codes of integers. Signed ones are read as unsigned: see :class:`TokenFile`."""
+_INDEX_DTYPES = {1: "|u1", 4: "<u4", 5: "<u8", 8: "<u2"}
+"""Megatron's codes of integers. 4 and 5 are signed and read as unsigned, see :class:`TokenFile`; of
+int8 and int16 (2 and 3), in which nobody writes ids, a negative one would not be huge."""
 
 
 @dataclass(frozen=True)
@@ -197,8 +198,8 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], Any, Any, Any]:
     _, version, code, num_sequences, num_firsts = _INDEX_HEAD.unpack_from(held)
     if version != 1 or code not in _INDEX_DTYPES:
         raise FormatError(
-            f"{show_path(path)} has version {version} and dtype code {code}; only version 1 and"
-            f" integers (codes {', '.join(map(str, _INDEX_DTYPES))}) are known"
+            f"{show_path(path)} has version {version} and dtype code {code}; ids have version 1 and"
+            f" one of {', '.join(map(str, _INDEX_DTYPES))}"
         )
     expected = _INDEX_HEAD.size + 12 * num_sequences + 8 * num_firsts
     if len(held) != expected:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from itertools import islice
+from itertools import chain, islice
+
+from shardkit.passing import PIECE_BYTES, pieces
 
 Buffer = bytes | memoryview
 
@@ -19,13 +21,17 @@ def write_all(fd: int, buffers: Iterable[Buffer], offset: int) -> int:
     """
     source = iter(buffers)
     while batch := list(islice(source, IOV_MAX)):
+        if max(map(len, batch)) > PIECE_BYTES:
+            for piece in chain.from_iterable(map(pieces, batch)):
+                offset = write_all(fd, [piece], offset)
+            continue
         left = sum(map(len, batch))
         while left:
             done = os.pwritev(fd, batch, offset)
             offset += done
             left -= done
             if left:
-                # Linux takes 2 GiB less a page a call; signals and full disks cut calls short too.
+                # Signals and full disks cut calls short.
                 _drop(batch, done)
     return offset
 

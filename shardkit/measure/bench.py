@@ -31,7 +31,8 @@ PASS_S = 1.0
 enough to know a rate, of a dataset that may not fit into memory."""
 
 WARM_UP = 2
-"""Rounds before those that count: in the first, cases find out how long to make the second."""
+"""Rounds before those that count: in the first, cases find out how long to make the second. Cold
+ones are as long as they are."""
 
 PROBED = 256
 """Samples read of each target to see how fast it is."""
@@ -138,6 +139,7 @@ def _measure(
         for target, own in zip(targets, rows, strict=True)
     }
     limits = Limits(targets, rows, samples.sizes, options)
+    warmup = 1 if options.cold else WARM_UP
     say(f"measuring {len(cases)} cases in {options.rounds} rounds")
-    result = interleave(limits.cases | dict(cases), options.rounds or 1, warmup=WARM_UP)
+    result = interleave(limits.cases | dict(cases), options.rounds or 1, warmup)
     return make_report(BenchRun([*targets], cases, limits, result, samples, options))

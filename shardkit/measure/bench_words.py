@@ -29,8 +29,13 @@ def workers_in_words(row: Row) -> str:
     return f"{num} {kind}" if num == 1 else f"{num} {kind}{'es' if kind == 'process' else 's'}"
 
 
+def times(ratio: float) -> str:
+    """With as many digits as say something."""
+    return f"{ratio:.2f}" if ratio >= 0.2 else f"{ratio:.3f}"
+
+
 def percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1f} %"
 
 
 def in_words(report: dict[str, Any]) -> list[str]:
@@ -47,9 +52,9 @@ def _fastest(best: Row, rows: list[Row]) -> str:
     line = f"{label(best)} with {workers_in_words(best)}, {rate}"
     if best["ratio"] is None:
         return line
-    ratio = "{median:.2f} times {0} ({low:.2f} to {high:.2f})".format(
-        label(next(row for row in rows if row["workers"] == best["workers"])), **best["ratio"]
-    )
+    reference = label(next(row for row in rows if row["workers"] == best["workers"]))
+    median, low, high = (times(best["ratio"][name]) for name in ("median", "low", "high"))
+    ratio = f"{median} times {reference} ({low} to {high})"
     return f"{line}, {ratio}{'' if best['verdict'] == 'faster' else ', which may be chance'}"
 
 

@@ -58,7 +58,7 @@ class Limits:
             if name in self.cases or (has_work and name == COPY):
                 continue
             if name == COPY:
-                self.cases[name] = copying(sizes.tolist())
+                self.cases[name] = copying(sizes.tolist(), options.batch_size)
             else:
                 self.cases[name] = in_order(target.files(own), len(sizes), int(sizes.sum()))
 
@@ -82,11 +82,12 @@ def _decoder(workers: int) -> str:
     return f"bare decoder, {max(workers, 1)} thread{'s' * (workers > 1)}"
 
 
-def copying(sizes: Sequence[int]) -> Case:
-    """Copies as many bytes as samples of these sizes have, each in one go."""
+def copying(sizes: Sequence[int], batch_size: int) -> Case:
+    """Copies as many bytes as samples of these sizes have, a batch in one go: small ones one by one
+    would tell how fast Python loops."""
     num, total = len(sizes), max(sum(sizes), 1)
-    chunk = max(total // num, 1)
-    copy = memory_copy(chunk, min(num * chunk, max(MAX_HELD // chunk, 1) * chunk), num * chunk)
+    chunk = max(total * min(batch_size, num) // num, 1)
+    copy = memory_copy(chunk, max(min(total, MAX_HELD) // chunk, 1) * chunk, total)
     pace = Pace()
 
     def case() -> Work:

@@ -19,6 +19,7 @@ from shardkit.reading.dataset import Dataset
 from shardkit.reading.permute import Positions
 from shardkit.reading.source import Source
 from shardkit.reading.values import Column
+from shardkit.shards import container_of
 from shardkit.storage import show_path
 
 Read = Literal["raw", "decode", "train", "tokens"]
@@ -60,7 +61,8 @@ class Target(Protocol):
         """Rows of samples by their keys. Raises DataError for one that is not there."""
 
     def files(self, rows: Positions) -> list[Path]:
-        """All files that these rows, and what is needed to find them, are read from."""
+        """All files that these rows, and what is needed to find them, are read from; not those
+        that keys alone are kept in."""
 
     def copied(self, rows: Positions, folder: Path, where: str) -> Target:
         """A copy of these rows, or of all, in an empty folder."""
@@ -116,9 +118,12 @@ class PackedTarget(Target):
 
     def files(self, rows: Positions) -> list[Path]:
         place = locate(self.path)
-        split = place.info.splits[self._unopened.split]
-        shards = (name for shard in split.shards for name in shard.file_bytes)
-        return [place.folder / name for name in (INDEX_NAME, *split.files, *shards)]
+        split, container = place.info.splits[self._unopened.split], container_of(place.info)
+        fields = set(place.info.fields) - {"cls"} or {"cls"}  # labels come from the index
+        stems = map(split.stem, range(len(split.shards)))
+        shards = {container.file_of(stem, field) for stem in stems for field in fields}
+        names = [INDEX_NAME, f"{split.name}.rows", *sorted(shards)]
+        return [path for name in names if (path := place.folder / name).is_file()]
 
     def copied(self, rows: Positions, folder: Path, where: str) -> PackedTarget:
         """The whole dataset."""

@@ -7,15 +7,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from shardkit.corpus.dataset import DatasetCorpus
+from shardkit.corpus.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index import RowIndex, read_rejected
 from shardkit.indexing.assemble import check_unique_keys
 from shardkit.indexing.locate import Located, locate
+from shardkit.packing.convert_tokens import convert_token_file
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import Origin, PackResult, choose_dest, refuse_choice, run_pack
 from shardkit.storage import os_errors, show_path
+from shardkit.tokens.load import open_tokenizer
+from shardkit.tokens.spec import TokenizerSpec
 
 OPTIONS = (
     "workers",
@@ -35,17 +41,26 @@ OPTIONS = (
 
 
 def convert(
-    dataset: str | Path, dest: str | Path | None = None, *, to: str, **options: Any
+    dataset: str | Path,
+    dest: str | Path | None = None,
+    *,
+    to: str,
+    eos: int | None = None,
+    **options: Any,
 ) -> PackResult:
-    """Write a dataset, or WebDataset tars made by others, in another container format.
+    """Write a dataset, or WebDataset tars made by others, in another container format; or token ids
+    of nanoGPT or Megatron as a dataset of tokens.
 
     Lossless: keys, original paths, every byte of every value and the cut into shards are kept, so
     converting there and back gives identical files. Unless pictures are to be made smaller, or
     written in another format.
 
     Args:
-        dataset: its folder. dest: folder to make; default: the name and format, here.
+        dataset: its folder, or a file of ids. dest: folder to make; default: the name and format,
+            here.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``.
+        eos: of files of ids: the id that ends documents. nanoGPT's are cut into documents by it,
+            else into pieces of :data:`shardkit.corpus.tokens.PIECE_TOKENS`.
         options: those of :class:`shardkit.packing.options.PackOptions` in :data:`OPTIONS`.
 
     Raises:
@@ -57,16 +72,31 @@ def convert(
     started = time.perf_counter()
     source = Path(dataset)
     made = PackOptions(to=to, **options)
+    if is_token_file(source):
+        return convert_token_file(source, choose_dest(source, dest, to), made, eos, started)
+    if eos is not None:
+        raise UsageError(f"eos is for files of token ids; {show_path(source)} is none")
     place = locate(source)
-    tars = _tar_stamps(place)
-    if tars:  # a dataset of ours has no repeated keys
+    stamps = _tar_stamps(place)
+    if stamps:  # a dataset of ours has no repeated keys
         for split in place.info.splits.values():
             check_unique_keys(RowIndex(place.folder, place.info, split))
     if IMAGE_FIELDS.isdisjoint(place.info.fields):
         refuse_choice(made.images, f"{show_path(source)} holds {', '.join(place.info.fields)}")
     corpus = DatasetCorpus(place.folder, place.info)
-    origin = Origin(place.info.corpus, read_rejected(place.folder), tars)
+    files = _tokenizer_file(place)
+    stamps |= {name: [xxhash.xxh3_64_intdigest(data)] for name, data in files.items()}
+    origin = Origin(place.info.corpus, read_rejected(place.folder), stamps, files)
     return run_pack(source, corpus, choose_dest(source, dest, to), made, started, origin)
+
+
+def _tokenizer_file(place: Located) -> dict[str, bytes]:
+    """The file of a dataset's tokenizer, under its name. Raises DataError if it is damaged."""
+    tokens = place.info.corpus.get("tokens")
+    if tokens is None or place.info.tokenizer_file is None:
+        return {}
+    spec = TokenizerSpec.from_json(tokens)
+    return {place.info.tokenizer_file: open_tokenizer(place.folder, spec).file}
 
 
 def _tar_stamps(place: Located) -> dict[str, list[int]]:

@@ -28,6 +28,9 @@ from shardkit.packing.settle import (
 )
 from shardkit.storage import Lock, show_path
 
+TOKENIZER_RECORD = "tokenizer.record"
+"""In the work folder once a tokenizer is trained and proved: worth going on from after Ctrl-C."""
+
 _OPTIONS = "options.json"
 
 
@@ -155,6 +158,12 @@ class Destination:
                 " use the same, or pass --overwrite to start afresh"
             )
 
+    def forget_shards(self) -> None:
+        """Forget all that was done, but not of what and how."""
+        clear_work(self.dest, {LOCK_NAME, _OPTIONS})
+        self.stage.mkdir()
+        self.scratch.mkdir()
+
     def finish(self, info: DatasetInfo, packed: dict[str, Any], result: dict[str, Any]) -> None:
         """Everything new is in the stage: put it in its place, then remove the work folder."""
         replaces = self._overwrite or (self.dest / INDEX_NAME).exists()
@@ -171,7 +180,8 @@ class Destination:
     def __exit__(self, *error: object) -> None:
         kind = error[0]
         failed = isinstance(kind, type) and not issubclass(kind, ResumeError)
-        if failed and self.work.is_dir() and not self._is_worth_keeping():
+        is_stopped = kind is KeyboardInterrupt and (self.work / TOKENIZER_RECORD).exists()
+        if failed and self.work.is_dir() and not (is_stopped or self._is_worth_keeping()):
             try:
                 self._leave_nothing()
             except OSError:

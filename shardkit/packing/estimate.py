@@ -81,11 +81,11 @@ class Estimates:
 def estimate(
     source: str | Path,
     *,
-    to: str,
+    to: str | None = None,
     corpus: str | None = None,
     labels: str | Path | None = None,
     text_field: str | None = None,
-    shard_size: str | int = "256MB",
+    shard_size: str | int | None = None,
     usual: bool = True,
     max_s: float = 20.0,
     **options: Any,

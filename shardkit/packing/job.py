@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from shardkit.indexing.part import Part, PartHead, part_path, write_part
 from shardkit.indexing.rows import join_names, make_rows
 from shardkit.packing.settle import SCRATCH_NAME
 from shardkit.packing.spool import Order, decode_shard, read_segment
+from shardkit.packing.tokenize import slices, tokenize
+from shardkit.packing.tokenizer import reopen
 from shardkit.packing.transform import check_images, require_one_shape, rewrite_images
 from shardkit.sample import SampleBatch, sample_checksums
 from shardkit.storage import block_sums, fsync_path, os_errors, show_path
@@ -51,7 +54,8 @@ class Job:
 class JobContext:
     """What all jobs of a pack share; plain values, so that it travels to workers as JSON.
 
-    ``images`` is what to make of pictures, as :class:`ImageChoice` has it in JSON.
+    ``images`` is what to make of pictures, as :class:`ImageChoice` has it in JSON, and ``tokens``
+    what makes tokens of text, as :class:`shardkit.packing.tokenizer.Chosen` has it.
     """
 
     work: str
@@ -62,6 +66,7 @@ class JobContext:
     check_images: bool
     images: dict[str, Any] = field(default_factory=dict)
     dali_index: bool = False
+    tokens: dict[str, Any] | None = None
 
     @property
     def scratch(self) -> Path:
@@ -121,12 +126,15 @@ def _read(corpus: Corpus, job: Job, context: JobContext, report: Report) -> Samp
     runs, order = decode_shard(segment)
     choice = ImageChoice.from_json(context.images)
     samples = SampleBatch()
-    for run in runs:
+    for run in runs if context.tokens is None else chain.from_iterable(map(slices, runs)):
         batch = corpus.read(run, context.scratch)
         if context.check_images:
             batch = check_images(batch)
         if choice:
             batch = rewrite_images(batch, choice)
+        if context.tokens is not None:
+            tokenizer = reopen(Path(context.stage), context.tokens)
+            batch = tokenize(batch, tokenizer, context.scratch)
         if batch.rejects and not context.skip_bad:
             path, reason = batch.rejects[0]
             raise SampleError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal
 
 from shardkit.errors import UsageError
@@ -11,7 +12,11 @@ from shardkit.formats import get_format
 from shardkit.images.choice import ImageChoice, ImageFormat
 
 #: Options that change neither which bytes are written nor where: a resumed pack may change them.
-_FREE = frozenset({"workers", "overwrite", "progress", "max_rejects", "on_error"})
+#: The tokenizer is compared by its contents, see :mod:`shardkit.packing.tokenizer`.
+_FREE = frozenset({"workers", "overwrite", "progress", "max_rejects", "on_error", "tokenizer"})
+
+MIN_VOCABULARY = 256
+"""Entries a trained tokenizer has at least: one a byte."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,13 @@ class PackOptions:
         check_images: decode each image before accepting it.
         resize, max_side, crop, quality, image_format: what to make of pictures, see
             :class:`shardkit.images.choice.ImageChoice`; by default they stay as they are.
+        tokenizer: store text as the ids of this tokenizer: the path of a tokenizer.json or of a
+            transformers folder, or the name of a tiktoken encoding.
+        train_tokenizer: the same, by one of so many entries trained on the input's text.
+        eos, bos: token that ends (``auto``: the one the tokenizer is known to end documents with)
+            and that begins each document; ``none``: no such token.
+        invalid_utf8: text to tokenize that is not UTF-8 is a bad input, or what is wrong in it
+            becomes U+FFFD.
         compression: zlib level 1-9 for arrays of fixed shape in hdf5.
         dali_index: write DALI's own index beside each tar of webdataset.
         limit: pack the first ``limit`` entries of each split.
@@ -52,6 +64,11 @@ class PackOptions:
     crop: int | None = None
     quality: int | None = None
     image_format: ImageFormat = "keep"
+    tokenizer: str | Path | None = None
+    train_tokenizer: int | None = None
+    eos: str = "auto"
+    bos: str = "none"
+    invalid_utf8: Literal["reject", "replace"] = "reject"
     compression: int | None = None
     dali_index: bool = False
     limit: int | None = None
@@ -82,12 +99,36 @@ class PackOptions:
                 f"raw pictures in {self.to} may differ in shape, which nobody would notice before"
                 " training: pass crop, or choose hdf5 or npy"
             )
+        self._check_tokens()
+
+    def _check_tokens(self) -> None:
+        if self.invalid_utf8 not in ("reject", "replace"):
+            raise UsageError(f"invalid_utf8 must be reject or replace, got {self.invalid_utf8!r}")
+        if not self.makes_tokens:
+            for name in ("eos", "bos", "invalid_utf8"):
+                if getattr(self, name) != getattr(type(self), name):
+                    raise UsageError(f"{name} is of tokens: pass tokenizer or train_tokenizer, too")
+            return
+        if self.tokenizer is not None and self.train_tokenizer is not None:
+            raise UsageError("pass either tokenizer or train_tokenizer, not both")
+        if self.train_tokenizer is not None and self.train_tokenizer <= MIN_VOCABULARY:
+            raise UsageError(
+                f"train_tokenizer is a number of entries, over the {MIN_VOCABULARY} of single"
+                f" bytes, got {self.train_tokenizer}"
+            )
+        if self.images:
+            raise UsageError(f"{self.images} is for pictures, and text is to be tokenized")
 
     @property
     def images(self) -> ImageChoice:
         """What to make of pictures; raises UsageError if that makes no sense."""
         names = (f.name for f in fields(ImageChoice))
         return ImageChoice(**{name: getattr(self, name) for name in names})
+
+    @property
+    def makes_tokens(self) -> bool:
+        """Whether text is to be tokenized."""
+        return self.tokenizer is not None or self.train_tokenizer is not None
 
     @property
     def num_workers(self) -> int:

@@ -18,25 +18,39 @@ from typing import Any
 
 from shardkit.corpus import open_corpus
 from shardkit.corpus.base import Corpus
+from shardkit.encoding import TOKENS
 from shardkit.errors import CorpusError, SampleError, TooManyRejectsError, UsageError
-from shardkit.formats import get_format
+from shardkit.formats import FORMATS, get_format
 from shardkit.formats.hdf5 import MIN_CHUNK_BYTES
 from shardkit.images.choice import ImageChoice
 from shardkit.images.encode import require_encoder
 from shardkit.images.naming import RAW_FIELD
-from shardkit.index import REJECTED_NAME, DatasetInfo
+from shardkit.index import REJECTED_NAME, DatasetInfo, RowIndex
 from shardkit.indexing.assemble import assemble_split
+from shardkit.indexing.count_tokens import num_tokens
 from shardkit.indexing.part import PartHead, part_path, read_head
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine, InProcess, Processes
 from shardkit.packing.job import Job, JobContext
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
+from shardkit.packing.tokenize import TEXT
+from shardkit.packing.tokenizer import (
+    Chosen,
+    load_chosen,
+    refuse_without_text,
+    settle_tokenizer,
+)
 from shardkit.packing.transform import unequal_shapes
 from shardkit.progress import Progress
 from shardkit.storage import as_path, atomic_write, file_size, os_errors, parse_size, show_path
 
-WITHOUT_PICTURES = frozenset({"text", "jsonl", "arrays"})
+SHARD_SIZE = "256MB"
+TOKENS_SHARD_SIZE = "32MB"
+"""Tokenizing takes a hundred times as long as copying, so a worker's share of it is smaller: some 3
+seconds, so that few workers are idle at the end, and little is done again after a kill."""
+
+WITHOUT_PICTURES = frozenset({"text", "jsonl", "arrays", "parquet", "hf"})
 """Kinds of input that have none."""
 
 
@@ -49,6 +63,7 @@ class PackResult:
         num_samples, num_shards, num_rejects: counts over all splits.
         input_bytes, dataset_bytes: sizes before and after, in bytes.
         resumed_shards: shards found finished from an earlier, interrupted call.
+        num_tokens: of all documents, BOS and EOS included; 0 if text was not tokenized.
         seconds: from the first look at the source to the last sync; without starting workers.
         ignored: files passed over, by extension; hidden files and folders under ``hidden``.
         notes: what else there is to know, a line each.
@@ -65,6 +80,7 @@ class PackResult:
     dataset_bytes: int
     resumed_shards: int
     seconds: float
+    num_tokens: int = 0
     ignored: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -73,23 +89,25 @@ class PackResult:
 class Origin:
     """Where samples came from: ``corpus`` of shardkit.json, and the lines of rejected.jsonl.
 
-    ``inputs`` is file -> what changes when it does, where the corpus's runs do not say.
+    ``inputs`` is file -> what changes when it does, where the corpus's runs do not say. ``files``
+    are those of the dataset, name -> contents, that are none of a split's.
     """
 
     corpus: dict[str, Any]
     rejected: bytes = b""
     inputs: dict[str, list[int]] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
 
 
 def pack(
     source: str | Path,
     dest: str | Path | None = None,
     *,
-    to: str,
+    to: str | None = None,
     corpus: str | None = None,
     labels: str | Path | None = None,
     text_field: str | None = None,
-    shard_size: str | int = "256MB",
+    shard_size: str | int | None = None,
     **options: Any,
 ) -> PackResult:
     """Pack small files into shards that any tool can open.
@@ -98,13 +116,17 @@ def pack(
     the byte. It does not depend on the number of workers.
 
     Args:
-        source: a folder (or one .jsonl file) of images, image-text pairs, text or arrays.
+        source: a folder of images, image-text pairs, text or arrays; .jsonl or .parquet files, or
+            one; a folder that Hugging Face datasets saved.
         dest: folder to make; default: the source's name and format, in the current folder.
-        to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``.
+        to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``; may be left out for tokens, which go
+            to npy then.
         corpus: kind of input, where it should not be detected.
         labels: csv or json of path -> label, where folders do not say.
-        text_field: pack this field of each .jsonl line as ``txt``, not the whole line.
-        shard_size: input bytes a shard, as ``"256MB"`` or a number.
+        text_field: pack this field of each .jsonl line as ``txt``, not the whole line; the column
+            of tables that is their text.
+        shard_size: input bytes a shard, as ``"256MB"`` or a number; default: 256 MB, or 32 MB of
+            text to tokenize.
         options: the fields of :class:`shardkit.packing.options.PackOptions`.
 
     Raises:
@@ -117,13 +139,22 @@ def pack(
     opened = open_corpus(src, corpus, labels and Path(labels), text_field)
     if opened.kind in WITHOUT_PICTURES:
         refuse_choice(made.images, f"{show_path(src)} is taken for {opened.kind}")
-    return run_pack(src, opened, choose_dest(src, dest, to), made, started)
+    if made.makes_tokens:
+        refuse_without_text(opened, src)
+    return run_pack(src, opened, choose_dest(src, dest, made.to), made, started)
 
 
-def parse_options(to: str, shard_size: str | int, options: dict[str, Any]) -> PackOptions:
+def parse_options(
+    to: str | None, shard_size: str | int | None, options: dict[str, Any]
+) -> PackOptions:
     """What the caller of ``pack`` gave. Raises UsageError."""
+    makes_tokens = any(options.get(name) is not None for name in ("tokenizer", "train_tokenizer"))
+    if to is None and not makes_tokens:
+        raise UsageError(f"to is missing: choose a format, one of {', '.join(FORMATS)}")
+    if shard_size is None:
+        shard_size = TOKENS_SHARD_SIZE if makes_tokens else SHARD_SIZE
     try:
-        return PackOptions(to=to, shard_bytes=parse_size(shard_size), **options)
+        return PackOptions(to=to or "npy", shard_bytes=parse_size(shard_size), **options)
     except TypeError as error:
         raise UsageError(f"pack: {error}") from error
 
@@ -158,16 +189,21 @@ def run_pack(
     """
     if options.images:
         require_encoder(options.images)
+    loaded = load_chosen(options)
     with os_errors(f"packing into {dest}"), ExitStack() as stack:
         place = stack.enter_context(Destination(dest, source, options.overwrite))
         inputs = origin.inputs if origin else {}
+        if loaded is not None:
+            inputs = {"the tokenizer": [int(loaded.spec.xxh3, 16)]}
         lasting = {"inputs": inputs, "corpus": corpus.spec(), "options": options.lasting()}
         if finished := place.finished(lasting):
             return _found_complete(place.dest, finished)
         if options.overwrite:
             place.clear()
         place.prepare(lasting)
-        context = _context(place, options)
+        place.scratch.mkdir(exist_ok=True)
+        chosen = settle_tokenizer(place, corpus, options, loaded)
+        context = _context(place, options, chosen)
         before_workers = time.perf_counter()
         engine = stack.enter_context(_engine(source, corpus, context, options, place.lock_fd))
         started += time.perf_counter() - before_workers
@@ -176,10 +212,9 @@ def run_pack(
         heads = jobs.run(engine)
         if not any(head.num_rows for head in heads):
             raise CorpusError(f"nothing could be packed from {source}: every input was rejected")
-        info = _assemble(place, corpus, heads, options, origin)
-        result = _result(
-            place.dest, corpus, info, heads, jobs, options, time.perf_counter() - started
-        )
+        info = _assemble(place, corpus, heads, options, origin, chosen)
+        result = _result(place, corpus, info, heads, jobs, time.perf_counter() - started)
+        result.notes.extend([*(chosen.notes if chosen else []), *_notes(options, heads)])
         place.finish(info, lasting, {**asdict(result), "dest": ""})
         return replace(result, seconds=time.perf_counter() - started)
 
@@ -189,8 +224,7 @@ def _found_complete(dest: Path, finished: dict[str, Any]) -> PackResult:
     return PackResult(**{**finished, "dest": dest, "notes": notes})
 
 
-def _context(place: Destination, options: PackOptions) -> JobContext:
-    place.scratch.mkdir(exist_ok=True)
+def _context(place: Destination, options: PackOptions, chosen: Chosen | None) -> JobContext:
     return JobContext(
         work=str(place.work),
         stage=str(place.stage),
@@ -200,6 +234,7 @@ def _context(place: Destination, options: PackOptions) -> JobContext:
         check_images=options.check_images,
         dali_index=options.dali_index,
         images=options.images.to_json(),
+        tokens=None if chosen is None else asdict(chosen),
     )
 
 
@@ -298,9 +333,14 @@ def _assemble(
     heads: list[PartHead],
     options: PackOptions,
     origin: Origin | None,
+    chosen: Chosen | None,
 ) -> DatasetInfo:
     origin = _origin(corpus, heads, options, origin)
     fields = sorted({name for head in heads for name in head.encodings})
+    if chosen is not None:
+        if TOKENS not in fields:
+            raise CorpusError(f"nothing was tokenized: no sample has a text (a field {TEXT})")
+        origin.corpus["tokens"] = chosen.spec
     info = DatasetInfo(
         container=get_format(options.to).name,
         fields=fields,
@@ -321,6 +361,8 @@ def _assemble(
         info.splits[name] = split
     if origin.rejected:
         atomic_write(place.stage / REJECTED_NAME, [origin.rejected])
+    for name, data in origin.files.items():
+        atomic_write(place.stage / name, [data])
     return info
 
 
@@ -338,21 +380,20 @@ def _origin(
         kept["images"] = [*kept.get("images", []), options.images.to_json()]
     rejects = [{"path": path, "reason": why} for head in heads for path, why in head.rejects]
     own = "".join(json.dumps(reject) + "\n" for reject in rejects).encode()
-    return Origin(kept, before.rejected + own)
+    return replace(before, corpus=kept, rejected=before.rejected + own)
 
 
 def _result(
-    dest: Path,
+    place: Destination,
     corpus: Corpus,
     info: DatasetInfo,
     heads: list[PartHead],
     jobs: _Jobs,
-    options: PackOptions,
     seconds: float,
 ) -> PackResult:
     splits = info.splits.values()
     return PackResult(
-        dest=dest,
+        dest=place.dest,
         container=info.container,
         kind=corpus.kind,
         splits={split.name: split.num_rows for split in splits},
@@ -361,12 +402,21 @@ def _result(
         num_rejects=jobs.num_rejects,
         input_bytes=jobs.listing.num_bytes,
         dataset_bytes=sum(sum(head.file_bytes.values()) for head in heads)
-        + sum(num_bytes for split in splits for num_bytes, _ in split.files.values()),
+        + sum(num_bytes for split in splits for num_bytes, _ in split.files.values())
+        + info.corpus.get("tokens", {}).get("bytes", 0),
         resumed_shards=len(jobs.resumed),
         seconds=seconds,
+        num_tokens=_num_tokens(place, info),
         ignored=dict(corpus.ignored),
-        notes=_notes(options, heads),
     )
+
+
+def _num_tokens(place: Destination, info: DatasetInfo) -> int:
+    tokens = info.corpus.get("tokens")
+    if tokens is None:
+        return 0
+    indexes = (RowIndex(place.stage, info, split) for split in info.splits.values())
+    return sum(num_tokens(index, tokens["dtype"]) for index in indexes)
 
 
 def _notes(options: PackOptions, heads: list[PartHead]) -> list[str]:

@@ -27,10 +27,10 @@ def check_images(batch: SampleBatch) -> SampleBatch:
         for i, value in enumerate(batch.columns[name]):
             if value is not None and (reason := _decode_error(value)):
                 reasons[i] = name, reason
-    return _without(batch, batch, reasons)
+    return without(batch, batch, reasons)
 
 
-def _without(
+def without(
     batch: SampleBatch, made: SampleBatch, reasons: dict[int, tuple[str, str]]
 ) -> SampleBatch:
     """``made`` of ``batch``, sample by sample, but for those at the given places, for which one
@@ -90,7 +90,7 @@ def rewrite_images(batch: SampleBatch, choice: ImageChoice) -> SampleBatch:
             reasons[i] = held[0], str(error)
     others = {name: values for name, values in batch.columns.items() if name not in names}
     done = SampleBatch(batch.keys, paths, others | made, batch.rejects)
-    return _without(batch, done, reasons)
+    return without(batch, done, reasons)
 
 
 def two_pictures(names: list[str]) -> str:

@@ -13,12 +13,14 @@ import numpy as np
 
 from shardkit.corpus import CORPORA, open_corpus
 from shardkit.corpus.base import Run
+from shardkit.encoding import TOKENS
 from shardkit.errors import CorpusError, IndexFileError
 from shardkit.images.choice import describe
 from shardkit.images.naming import RAW_FIELD, renamed
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index import REJECTED_NAME, DatasetInfo, read_rejected
 from shardkit.progress import Progress
+from shardkit.reading.detokenize import TEXT, Texts
 from shardkit.sample import SampleBatch, Value, unpack_paths
 from shardkit.shards import PIECE_ROWS, ShardReader, num_that_fit
 from shardkit.storage import show_path
@@ -59,6 +61,7 @@ class Originals:
         self._is_part = "limit" in info.corpus
         self.rewritten = [describe(choice) for choice in info.corpus.get("images", [])]
         self._has_labels = self._corpus.classes == info.classes and "labels" not in info.corpus
+        self._texts = Texts.of(folder, info)
         self._left_out = _rejected(folder)
         self._folder = folder
         self._info = info
@@ -104,10 +107,20 @@ class Originals:
         self.num_compared += 1
         packed_batch = self._readers[name].samples(row, row + 1)
         packed = self._files(key, packed_batch.paths[0], packed_batch.fields(0))
+        differ = {PICTURE: _picture_difference}
+        if self._texts is not None and TOKENS in packed:
+            packed[TEXT], differ[TEXT] = packed.pop(TOKENS), self._text_difference
         for field in sorted(original.keys() | packed.keys()):
-            differ = _picture_difference if field == PICTURE else _difference
-            if what := differ(key, original.get(field), packed.get(field)):
+            tell = differ.get(field, _difference)
+            if what := tell(key, original.get(field), packed.get(field)):
                 yield self._readers[name].where(row), f"its {field} {what}"
+
+    def _text_difference(self, key: bytes, original: File | None, packed: File | None) -> str:
+        """As :func:`_difference`; what was packed is the document's ids."""
+        texts = self._texts
+        if texts and original and packed and texts.is_text(original[2], packed[2]):
+            packed = (*packed[:2], original[2])
+        return _difference(key, original, packed)
 
     def _find(self, split: str, key: bytes, paths: bytes) -> tuple[str, int] | None:
         """Split and row of the sample of this key that these paths, encoded, became."""

@@ -182,7 +182,7 @@ class Dataset:
 
     def _real(self, rows: Sequence[int] | Rows) -> Rows:
         """Rows of the split, from rows of this dataset, which may be a selection."""
-        numbers = _row_numbers(rows)
+        numbers = row_numbers(rows)
         if self._rows is None:
             return numbers
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(self._rows)):
@@ -228,7 +228,7 @@ class Dataset:
         mask = _as_array(rows)
         if mask.dtype == bool and mask.shape != (len(self),):
             raise UsageError(f"select: a mask of {mask.size} for {len(self)} samples")
-        numbers = np.flatnonzero(mask) if mask.dtype == bool else _row_numbers(mask)
+        numbers = np.flatnonzero(mask) if mask.dtype == bool else row_numbers(mask)
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(self)):
             raise IndexError(f"select: a row is outside 0..{len(self) - 1}")
         chosen = object.__new__(Dataset)
@@ -280,7 +280,8 @@ def _memory_errors(dataset: Dataset, num_rows: int) -> Iterator[None]:
         ) from error
 
 
-def _row_numbers(rows: Sequence[int] | Rows) -> Rows:
+def row_numbers(rows: Sequence[int] | Rows) -> Rows:
+    """(B,) int64. Raises UsageError for what is no list of integers."""
     numbers = _as_array(rows)
     if numbers.dtype == bool:
         raise UsageError(

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.encoding import TOKENS
 from shardkit.index import NO_INT, DatasetInfo, RowIndex, SplitInfo
+from shardkit.indexing.count_tokens import num_tokens
 from shardkit.indexing.locate import Located, locate
+from shardkit.reading.detokenize import spec_of
 from shardkit.sample import KEY
 from shardkit.shards import container_of
 from shardkit.storage import as_path
@@ -22,7 +25,8 @@ ORDER_SAMPLES = 4096
 @dataclass(frozen=True)
 class SplitSummary:
     """One split in numbers; sizes in bytes. ``labels_in_order``: whether it lies in class order;
-    None where there are fewer than two labels."""
+    None where there are fewer than two labels. ``num_tokens``: of all its documents; None where
+    there are no tokens."""
 
     num_samples: int
     num_shards: int
@@ -31,6 +35,7 @@ class SplitSummary:
     fingerprint: str
     encodings: dict[str, str]
     labels_in_order: bool | None
+    num_tokens: int | None
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ def _summarise(folder: Path, info: DatasetInfo, split: SplitInfo) -> SplitSummar
         fingerprint=split.fingerprint,
         encodings={name: _encoding(split, name) for name in info.fields},
         labels_in_order=_labels_in_order(folder, info, split),
+        num_tokens=_num_tokens(folder, info, split),
     )
 
 
@@ -89,6 +95,13 @@ def _encoding(split: SplitInfo, name: str) -> str:
             shape = list(encoding.shape) if encoding.dtype else ""
             found.add(f"{encoding.kind} {encoding.dtype}{shape} {encoding.codec}".strip())
     return " or ".join(sorted(found)) or "absent"
+
+
+def _num_tokens(folder: Path, info: DatasetInfo, split: SplitInfo) -> int | None:
+    spec = spec_of(info)
+    if spec is None or TOKENS not in info.fields:
+        return None
+    return num_tokens(RowIndex(folder, info, split), spec.dtype)
 
 
 def _labels_in_order(folder: Path, info: DatasetInfo, split: SplitInfo) -> bool | None:
@@ -122,6 +135,9 @@ def _how_to_open(path: Path, place: Located) -> list[str]:
     shard = path / container_of(place.info).file_of(split.stem(0), first)
     if place.folder != path.absolute():  # others' tars: what we call a shard is a link
         shard = Path(os.path.realpath(place.folder / shard.name))
+    opener = f"open({str(path)!r}, split={name!r})"
+    if "tokens" in place.info.corpus:
+        opener = f"TokenDataset({str(path)!r}, {name!r}, seq_len=2048)"
     others = {
         "lmdb": "lmdb.open({!r}, subdir=False, readonly=True, lock=False)",
         "hdf5": "h5py.File({!r})",
@@ -129,7 +145,7 @@ def _how_to_open(path: Path, place: Located) -> list[str]:
         "npy": "numpy.load({!r}, mmap_mode='r')",
     }
     lines = [
-        f"shardkit.open({str(path)!r}, split={name!r})",
+        f"shardkit.{opener}",
         others[place.info.container].format(str(shard)),
     ]
     if (index := shard.with_suffix(".idx")).name in split.shards[0].file_bytes:

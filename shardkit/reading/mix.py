@@ -54,7 +54,8 @@ def mix(
         seed: of the pattern in which datasets take turns.
 
     Raises:
-        UsageError: no datasets, an empty one, weights that do not fit.
+        UsageError: no datasets, an empty one, weights that do not fit, sequences of tokens that
+            are not alike.
     """
     if not isinstance(datasets, Mapping):
         raise UsageError(f"mix: give a dict, name -> dataset, got {type(datasets).__name__}")
@@ -65,12 +66,24 @@ def mix(
             raise UsageError(f"mix: {name!r} is no name: a str, not empty, without '/'")
         if not len(check_source(source)):
             raise UsageError(f"mix: dataset {name!r} is empty")
+    _refuse_layouts(datasets)
     shares = _shares(datasets, weights)
     if isinstance(length, str) and length not in ("first", "all"):
         raise UsageError(f"mix: length must be a number, 'first' or 'all', got {length!r}")
     if not isinstance(length, str):
         length = whole("mix: length", length, 1)
     return Mix(dict(datasets), Pattern(quantise(shares), whole("seed", seed, None)), length)
+
+
+def _refuse_layouts(datasets: Mapping[str, Source]) -> None:
+    """Raise UsageError where batches of several layouts would be mixed."""
+    layouts = {name: own for name, part in datasets.items() if (own := getattr(part, "layout", ""))}
+    first = next(iter(layouts), "")
+    for name, layout in layouts.items():
+        if layout != layouts[first]:
+            raise UsageError(
+                f"mix: {first!r} has {layouts[first]}, and {name!r} has {layout}: open both alike"
+            )
 
 
 def _shares(datasets: Mapping[str, Source], weights: Mapping[str, float] | None) -> list[float]:

@@ -80,9 +80,9 @@ class Position:
             raise UsageError("the state is of a Stream's worker, which a Loader cannot go on from")
         if state.get("fingerprint") != self._run["fingerprint"]:
             raise UsageError(
-                "the state is of another dataset, whose samples are not these (as those of pictures"
-                f" packed smaller): its fingerprint is {state.get('fingerprint')!r}, here it is"
-                f" {self._run['fingerprint']!r}"
+                "the state is of another dataset, whose samples are not these (as pictures packed"
+                " smaller, or sequences of other tokens, seq_len or boundaries): its fingerprint is"
+                f" {state.get('fingerprint')!r}, here it is {self._run['fingerprint']!r}"
             )
         for name, ours in self._run.items():
             if state.get(name) != ours:

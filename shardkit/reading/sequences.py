@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from shardkit.reading.order import Epoch, Shuffle
 from shardkit.reading.permute import Positions
+from shardkit.reading.values import Column
 
-Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
+Arrays = dict[str, Column]
 
 NO_LABEL = -100
 """What torch's ``cross_entropy`` leaves out."""

@@ -21,7 +21,8 @@ class Source(Protocol):
     ``where(row)``: the row in words, for messages; ``fingerprint``: a string that is equal for
     equal samples; ``order(shuffle, seed, epoch, **options)``: an order of its own; ``num_rows``,
     where that order has rows beyond ``len(self)``: rows are below it then; ``finish(batch)``: a
-    collated batch, with what can only be told of a whole one.
+    collated batch, with what can only be told of a whole one; ``layout``: what only sources that
+    say the same can be mixed with, in words.
     """
 
     def __len__(self) -> int: ...

@@ -12,6 +12,7 @@ from shardkit.advise import will_need
 from shardkit.errors import DataError
 from shardkit.mapping import Places
 from shardkit.reading.documents import Documents
+from shardkit.tokens.spec import MAX_VOCABULARY
 
 Tokens = np.ndarray[Any, np.dtype[Any]]
 
@@ -114,11 +115,10 @@ def _cut(
 
 
 def as_dtype(tokens: Tokens, dtype: np.dtype[Any]) -> Tokens:
-    """A copy as signed integers. Raises DataError for an id that is too large for them."""
-    may_be_too_large = tokens.itemsize >= dtype.itemsize and tokens.size
-    if may_be_too_large and int(tokens.max()) > np.iinfo(dtype).max:
+    """A copy as signed integers. Raises DataError for an id that no vocabulary has."""
+    if tokens.itemsize >= 4 and tokens.size and int(tokens.max()) >= MAX_VOCABULARY:
         raise DataError(
-            f"token id {tokens.max()} is too large for {dtype}: no vocabulary has it, the data is"
-            " damaged"
+            f"token id {tokens.max()} is more than {MAX_VOCABULARY - 1}, which no vocabulary has:"
+            " the data is damaged"
         )
     return tokens.astype(dtype)

@@ -13,7 +13,7 @@ from shardkit.corpus.token_files import is_token_file
 from shardkit.encoding import TOKENS
 from shardkit.errors import UsageError
 from shardkit.mapping import Warmth
-from shardkit.reading.dataset import Dataset
+from shardkit.reading.dataset import Dataset, row_numbers
 from shardkit.reading.fit import Fit
 from shardkit.reading.order import Epoch, Shuffle
 from shardkit.reading.packed_tokens import packed_tokens
@@ -105,8 +105,9 @@ class TokenDataset:
                 store: TokenStore = FileTokens(self.path, self.eos)
             else:
                 store = packed_tokens(self._dataset)
+            pad = self._pad(store)
             if self.boundaries == "fit":
-                made: Sequences = Fit(store, self.seq_len, self.dtype, self._pad(store))
+                made: Sequences = Fit(store, self.seq_len, self.dtype, pad)
             else:
                 made = Windows(store, self.seq_len, self.dtype, self.boundaries == "mask")
             self._opened = store, made
@@ -155,6 +156,12 @@ class TokenDataset:
     def padding(self) -> float:
         """The share of inputs that are padding, from 0 to 1."""
         return self._sequences.padding
+
+    @property
+    def layout(self) -> str:
+        """What its batches look like, in words."""
+        which = "without" if self.boundaries == "ignore" else "with"
+        return f"sequences of {self.seq_len} {self.dtype} {which} position_ids"
 
     @property
     def fingerprint(self) -> str:
@@ -220,7 +227,9 @@ class TokenDataset:
         return self._sequences.where(int(_checked(np.array([row], np.int64), self.num_rows)[0]))
 
 
-def _checked(rows: Positions, num_rows: int) -> Positions:
+def _checked(rows: Sequence[int] | Positions, num_rows: int) -> Positions:
+    if type(rows) is not np.ndarray or rows.dtype != np.int64:
+        rows = row_numbers(rows)
     numbers = rows.tolist()  # of which Python is faster for few, and these are few
     if numbers and not (min(numbers) >= 0 and max(numbers) < num_rows):
         raise IndexError(f"a row is outside 0..{num_rows - 1}")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from shardkit.encoding import TOKENS
 from shardkit.errors import DataError, DestinationError, UnsafePathError
 from shardkit.index import INDEX_NAME
 from shardkit.indexing.locate import locate
 from shardkit.progress import Progress
+from shardkit.reading.detokenize import Texts
 from shardkit.sample import Value, unpack_paths
 from shardkit.shards import ShardReader
 from shardkit.storage import as_path, os_errors, show_path
@@ -48,6 +51,12 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
             f"{show_path(target)} exists and is not an empty folder; choose another"
         )
     _refuse_dataset(target)
+    texts = Texts.of(place.folder, place.info)
+    if texts is not None and not texts.spec.is_lossless:
+        raise DataError(
+            f"{show_path(source)} holds ids of a tokenizer that does not keep text as it is: the"
+            " original files cannot be written; `shardkit show` prints what the ids say"
+        )
     writer = _Writer(target)
     readers = [ShardReader(place.folder, place.info, split) for split in place.info.splits.values()]
     name = show_path(target)
@@ -58,7 +67,7 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
         for reader in readers:
             for start, stop in reader.pieces(0, len(reader.index.table)):
                 before = writer.num_bytes
-                _write_rows(reader, start, stop, writer)
+                _write_rows(reader, start, stop, writer, texts)
                 bar.add(stop - start, writer.num_bytes - before)
         writer.close()
     if not writer.num_files:
@@ -78,12 +87,17 @@ def _refuse_dataset(target: Path) -> None:
             )
 
 
-def _write_rows(reader: ShardReader, start: int, stop: int, writer: _Writer) -> None:
+def _write_rows(
+    reader: ShardReader, start: int, stop: int, writer: _Writer, texts: Texts | None
+) -> None:
     samples = reader.samples(start, stop)
     for i, (key, packed) in enumerate(zip(samples.keys, samples.paths, strict=True)):
         values = samples.fields(i)
         for field, path, offset in unpack_paths(key, packed, [*values]):
-            writer.write(path, offset, values[field])
+            if texts is not None and field == TOKENS:
+                writer.write(path, offset, texts.pieces(values[field]))
+            else:
+                writer.write(path, offset, [values[field]])
 
 
 class _Writer:
@@ -101,10 +115,12 @@ class _Writer:
         self.num_files = 0
         self.num_bytes = 0
 
-    def write(self, path: bytes, offset: int | None, value: Value) -> None:
+    def write(self, path: bytes, offset: int | None, value: Iterable[Value]) -> None:
+        """Write a file, or the part of one at ``offset``; ``value`` comes in pieces."""
         parts = self._parts.get(path) if offset is not None else None
         whole = self._make_folder(path) if parts is None else os.path.join(self._folder, path)
         flags = os.O_CREAT | os.O_EXCL if parts is None else os.O_APPEND
+        num_bytes = 0
         try:
             fd = os.open(whole, os.O_WRONLY | os.O_NOFOLLOW | flags, 0o644)
         except FileExistsError as error:
@@ -112,13 +128,15 @@ class _Writer:
                 f"two samples hold the file {show_path(path)}; the dataset is damaged"
             ) from error
         try:
-            _write_all(fd, memoryview(value))
+            for piece in value:
+                _write_all(fd, memoryview(piece))
+                num_bytes += len(piece)
         finally:
             os.close(fd)
         if offset is not None:
-            self._parts.setdefault(path, array("q")).extend((offset, len(value)))
+            self._parts.setdefault(path, array("q")).extend((offset, num_bytes))
         self.num_files += parts is None
-        self.num_bytes += len(value)
+        self.num_bytes += num_bytes
 
     def _make_folder(self, path: bytes) -> bytes:
         check_path(path)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from shardkit.encoding import TOKENS
 from shardkit.errors import FormatError
 from shardkit.index import DALI_INDEX, INDEX_NAME, SplitInfo, is_sealed, read_index, strays
 from shardkit.indexing.locate import Located, locate
@@ -16,8 +17,11 @@ from shardkit.mapping import map_file
 from shardkit.progress import Progress
 from shardkit.reading.against import Originals
 from shardkit.reading.damage import Damage, RecordedSums, look_at, regions
+from shardkit.reading.detokenize import spec_of
+from shardkit.reading.verify_tokens import foreign_ids, tokenizer_problem
 from shardkit.shards import Rows, ShardReader
 from shardkit.storage import BLOCK_BYTES, as_path, os_errors, show_path
+from shardkit.tokens.spec import TokenizerSpec
 
 _WITHOUT = {
     "rows": "no sample of this split could be checked",
@@ -102,11 +106,14 @@ def verify(
     with os_errors(f"verifying {show_path(source)}"), Progress("verifying", progress) as bar:
         bar.expect(sum(split.num_rows for split in splits))
         recorded = RecordedSums()
-        checks = [_SplitCheck(place, split, recorded, result, bar) for split in splits]
+        spec = spec_of(place.info)
+        checks = [_SplitCheck(place, split, spec, recorded, result, bar) for split in splits]
         for check in checks:  # all of them first: a shard may have been swapped between splits
             check.index()
         for check in checks:
             check.shards()
+        if spec is not None and (problem := tokenizer_problem(place.folder, spec)):
+            result.problems.append(Problem(*problem))
         found = strays(place.info, os.listdir(place.folder))
     if originals is not None and result.ok:
         with Progress("comparing", progress) as bar:
@@ -114,6 +121,10 @@ def verify(
             for where, what in originals.differences(bar):
                 result.problems.append(Problem(where, what))
         result.is_compared, result.num_compared = True, originals.num_compared
+        if spec is not None and not spec.is_lossless:
+            result.notes.append(
+                "the tokenizer does not keep all of a text: compared are the ids that it gives"
+            )
         if originals.rewritten:
             result.notes.append(
                 f"pictures were written anew ({', then '.join(originals.rewritten)}): keys, labels"
@@ -131,12 +142,14 @@ class _SplitCheck:
         self,
         place: Located,
         split: SplitInfo,
+        spec: TokenizerSpec | None,
         recorded: RecordedSums,
         result: VerifyResult,
         bar: Progress,
     ) -> None:
         self._place = place
         self._split = split
+        self._spec = spec
         self._recorded = recorded
         self._result = result
         self._bar = bar
@@ -203,14 +216,23 @@ class _SplitCheck:
         """The broken rows, each named."""
         broken = []
         for start, stop in reader.pieces(rows.start, rows.stop):
-            if self._split.has_checksums:
-                broken += _broken(reader, np.arange(start, stop, dtype=np.int64))
+            piece = np.arange(start, stop, dtype=np.int64)
+            found = _broken(reader, piece) if self._split.has_checksums else []
+            self._tokens(reader, np.setdiff1d(piece, found), number)
+            broken += found
             self._result.num_samples += stop - start
             self._bar.add(stop - start, 0)
         for row in broken:
             key = reader.index.name(row)[0].decode(errors="surrogateescape")
             self._add(reader.where(row), "its bytes differ from those packed", number, key)
         return np.array(broken, np.int64)
+
+    def _tokens(self, reader: ShardReader, rows: Rows, number: int) -> None:
+        if self._spec is None or TOKENS not in self._place.info.fields:
+            return
+        for row, what in foreign_ids(reader, rows, self._spec):
+            key = reader.index.name(row)[0].decode(errors="surrogateescape")
+            self._add(reader.where(row), what, number, key)
 
 
 def _broken(reader: ShardReader, rows: Rows) -> list[int]:

@@ -1,0 +1,209 @@
+"""The tokenizer of a pack: loaded or trained, proved, and kept until the pack is whole.
+
+All that happens once, before the first shard. The file goes where the finished files wait, a record
+of it into the work folder, so that a resumed pack has the same tokenizer, however it was come by.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from shardkit.corpus.base import Corpus, Run
+from shardkit.errors import CorpusError
+from shardkit.packing.destination import TOKENIZER_RECORD, Destination
+from shardkit.packing.journal import read_record, write_record
+from shardkit.packing.options import PackOptions
+from shardkit.packing.plan import draw, take
+from shardkit.packing.tokenize import LARGE_BYTES, TEXT, slices
+from shardkit.passing import trim
+from shardkit.storage import atomic_write, show_path
+from shardkit.tokens.load import from_stored, load_tokenizer
+from shardkit.tokens.prove import choose_engine
+from shardkit.tokens.spec import TokenizerSpec
+from shardkit.tokens.tokenizer import Tokenizer
+from shardkit.tokens.train import train
+
+PROOF_BYTES = 2 << 20
+PROOF_INPUT_BYTES = 64 << 20
+"""Text on which the fast engine must agree before it is taken, and what is read for it at most
+where there are pictures beside it."""
+
+TRAINING_BYTES = 100 << 20
+"""Text a tokenizer is trained on at most; of more, entries are drawn."""
+
+WITHOUT_TEXT = frozenset({"images", "arrays"})
+"""Kinds of input that have none."""
+
+TRAINED_NAME = "trained.json"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What makes the tokens of a pack.
+
+    Attributes:
+        spec: the tokenizer, as :class:`TokenizerSpec` has it in JSON. engine: what runs it.
+        notes: what there is to say of it, a line each.
+    """
+
+    spec: dict[str, Any]
+    engine: str
+    notes: list[str]
+
+
+def load_chosen(options: PackOptions) -> Tokenizer | None:
+    """The tokenizer that was named, if one was. Raises UsageError if there is none of that name."""
+    if options.tokenizer is None:
+        return None
+    return load_tokenizer(options.tokenizer, eos=options.eos, bos=options.bos)
+
+
+def refuse_without_text(corpus: Corpus, source: Path) -> None:
+    """Raise CorpusError if there is no text to tokenize in this kind of input."""
+    where = f"{show_path(source)} is taken for {corpus.kind}"
+    if corpus.kind in WITHOUT_TEXT:
+        raise CorpusError(
+            f"{where}, and has no text to tokenize; leave the tokenizer out, or choose with"
+            " --corpus"
+        )
+    if corpus.kind == "jsonl" and corpus.spec()["text_field"] is None:
+        raise CorpusError(
+            f"{where}, of which each line has several fields; pass --text-field NAME to say which"
+            " holds the text to tokenize"
+        )
+
+
+def settle_tokenizer(
+    place: Destination, corpus: Corpus, options: PackOptions, loaded: Tokenizer | None
+) -> Chosen | None:
+    """Load or train it, choose its engine, and keep both; or what an earlier call has kept.
+
+    Raises:
+        UsageError: the tokenizer, or its end of text, is not there.
+        CorpusError: there is no text to train it on.
+    """
+    if not options.makes_tokens:
+        return None
+    if (found := _recorded(place)) is not None:
+        return found
+    place.forget_shards()
+    notes = []
+    if loaded is None:
+        loaded, note = _train(place, corpus, options)
+        notes.append(note)
+    head = _head(corpus.runs(place.scratch), PROOF_INPUT_BYTES)
+    sample = _texts(head, corpus, place.scratch, PROOF_BYTES)
+    tokenizer, note = choose_engine(loaded, sample)
+    trim()  # the proof took 150 MB
+    spec = replace(tokenizer.spec, invalid_utf8=options.invalid_utf8)
+    atomic_write(place.stage / str(spec.file), [tokenizer.file])
+    notes.append(note)
+    if not spec.is_lossless:
+        notes.append("the tokenizer does not keep all of a text: unpack cannot restore it")
+    chosen = Chosen(spec.to_json(), tokenizer.engine, notes)
+    write_record(place.work / TOKENIZER_RECORD, asdict(chosen))
+    return chosen
+
+
+def _recorded(place: Destination) -> Chosen | None:
+    """What an earlier call kept, if all of it is there."""
+    try:
+        record = read_record(place.work / TOKENIZER_RECORD)
+        if record is None:
+            return None
+        found = Chosen(**record)
+        spec = TokenizerSpec.from_json(found.spec)
+        is_whole = spec.matches((place.stage / str(spec.file)).read_bytes())
+    except FileNotFoundError:
+        return None
+    return found if is_whole else None
+
+
+def reopen(stage: Path, chosen: dict[str, Any]) -> Tokenizer:
+    """The tokenizer of a :class:`Chosen`, as JSON, made once a process and not proved again."""
+    return _reopen(stage, json.dumps(chosen))
+
+
+@lru_cache(maxsize=1)
+def _reopen(stage: Path, chosen: str) -> Tokenizer:
+    raw = json.loads(chosen)
+    spec = TokenizerSpec.from_json(raw["spec"])
+    return from_stored((stage / str(spec.file)).read_bytes(), spec, raw["engine"])
+
+
+# --- training -----------------------------------------------------------------------------
+
+
+def _train(place: Destination, corpus: Corpus, options: PackOptions) -> tuple[Tokenizer, str]:
+    """A tokenizer of the text of ``train``, or of the only split, and a line about it."""
+    splits = corpus.splits()
+    split = "train" if "train" in splits else splits[0]
+
+    def runs() -> Iterator[Run]:
+        return take(
+            (run for run in corpus.runs(place.scratch) if run.split == split), options.limit
+        )
+
+    # Beside pictures, sizes say nothing of text.
+    sizes = (min(size, LARGE_BYTES) for run in runs() for size in run.sizes)
+    share = 1.0 if corpus.kind == "paired" else min(TRAINING_BYTES / max(sum(sizes), 1), 1.0)
+    drawn = (_drawn(run, share, options.seed) for run in runs())
+    texts = _texts(drawn, corpus, place.scratch, TRAINING_BYTES)
+    first = next(texts, None)
+    if first is None:
+        raise CorpusError(f"split {split} has no text to train a tokenizer on")
+    path = place.work / TRAINED_NAME
+    atomic_write(path, [train(chain([first], texts), options.train_tokenizer or 0)])
+    tokenizer = load_tokenizer(path, eos=options.eos, bos=options.bos)
+    return tokenizer, f"trained a tokenizer of {tokenizer.spec.vocab_size:,} entries on {split}"
+
+
+def _drawn(run: Run, share: float, seed: int) -> Run:
+    """Those entries of a run, about this share of all, that their keys and ``seed`` choose."""
+    if share >= 1:
+        return run
+    digests = np.fromiter(map(xxhash.xxh3_64_intdigest, run.keys), np.uint64, len(run))
+    chosen = np.flatnonzero(draw(digests, seed, "tokenizer") < np.uint64(share * 2.0**64)).tolist()
+    return Run(
+        run.split,
+        run.base,
+        run.label,
+        [run.locators[i] for i in chosen],
+        [run.keys[i] for i in chosen],
+        [run.sizes[i] for i in chosen],
+        [run.stamps[i] for i in chosen],
+    )
+
+
+def _head(runs: Iterable[Run], num_bytes: int) -> Iterator[Run]:
+    """The first entries, so many input bytes of them."""
+    for piece in chain.from_iterable(slices(run, LARGE_BYTES) for run in runs):
+        if num_bytes > 0:
+            yield piece
+        num_bytes -= sum(piece.sizes)
+        if num_bytes <= 0:
+            return
+
+
+def _texts(runs: Iterable[Run], corpus: Corpus, scratch: Path, at_most: int) -> Iterator[str]:
+    """The text of entries, one after another, until there are so many bytes; of a large document
+    the first :data:`LARGE_BYTES`."""
+    left = at_most
+    for piece in chain.from_iterable(slices(run, LARGE_BYTES) for run in runs):
+        for value in corpus.read(piece, scratch).columns.get(TEXT, []):
+            if value is None or not left:
+                continue
+            data = value[: min(left, LARGE_BYTES)]
+            left -= len(data)
+            yield str(data, "utf-8", "replace")
+        if not left:
+            return

@@ -1,0 +1,75 @@
+"""The engine for any ``tokenizer.json``: Hugging Face's ``tokenizers``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardkit.errors import FormatError, UsageError
+from shardkit.tokens.engine import INSTALL, Ids, is_refusal, narrow
+from shardkit.tokens.spec import TokenizerSpec
+
+
+def import_tokenizers() -> Any:
+    """The module. Raises UsageError where it is not installed."""
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise UsageError(f"this needs the library tokenizers: {INSTALL}") from error
+    return tokenizers
+
+
+def parse_tokenizer(data: bytes) -> Any:
+    """The library's tokenizer, made to encode whole text as text.
+
+    Truncation and padding, which some files ask for, are off; special tokens that occur in the text
+    are text.
+
+    Raises:
+        FormatError: the file is damaged or hostile. UsageError: the library is missing.
+    """
+    module = import_tokenizers()
+    try:
+        made = module.Tokenizer.from_buffer(data)
+        made.no_truncation()
+        made.no_padding()
+        made.encode_special_tokens = True
+    except BaseException as error:
+        if not is_refusal(error):
+            raise
+        raise FormatError(f"tokenizer.json is refused by tokenizers: {str(error)[:120]}") from error
+    return made
+
+
+class LibraryEngine:
+    """Encodes by ``tokenizers``."""
+
+    def __init__(self, data: bytes, spec: TokenizerSpec) -> None:
+        self._tokenizer = parse_tokenizer(data)
+        self._spec = spec
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        # One text a call, since the library spreads a batch over all cores.
+        return [self.encode_batch([text])[0] for text in texts]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """As :meth:`encode`, on all cores."""
+        try:
+            found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except BaseException as error:
+            if not is_refusal(error):
+                raise
+            raise FormatError(f"tokenizers cannot encode a text: {str(error)[:120]}") from error
+        return [narrow(np.array(one.ids, np.uint32), self._spec) for one in found]
+
+    def decode(self, ids: Ids) -> bytes:
+        """The text of ids, as the library makes it."""
+        try:
+            text: str = self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
+        except BaseException as error:
+            if not is_refusal(error):
+                raise
+            raise FormatError(f"tokenizers cannot decode these ids: {str(error)[:120]}") from error
+        return text.encode()

@@ -1,0 +1,134 @@
+"""A tokenizer: its file, what is known of it, and the engine that runs it."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from shardkit.errors import FormatError
+from shardkit.tokens import joints
+from shardkit.tokens.bytelevel import byte_table, is_byte_level
+from shardkit.tokens.definition import parse_definition
+from shardkit.tokens.engine import Engine, Ids
+from shardkit.tokens.fast import fast_engine
+from shardkit.tokens.library import LibraryEngine
+from shardkit.tokens.named import named_engine, parse_ranks
+from shardkit.tokens.spec import TokenizerSpec
+
+FAST = "tiktoken"
+
+CAREFUL = "tiktoken+tokenizers"
+"""tiktoken, but for texts with a character that the two libraries do not class alike."""
+
+STEP_BYTES = 1 << 20
+"""How much of a large document is read at a time."""
+
+
+class Tokenizer:
+    """Text to ids and back, on one thread; not for several threads at once.
+
+    Decoding needs no library if ids stand for bytes; encoding needs that of ``engine``, which is
+    imported when first used.
+
+    Attributes:
+        spec: what is stored of it.
+        file: the bytes of its file.
+        engine: what encodes: ``tokenizers``, ``tiktoken``, or :data:`CAREFUL`.
+    """
+
+    def __init__(self, spec: TokenizerSpec, file: bytes, engine: str) -> None:
+        self.spec = spec
+        self.file = file
+        self.engine = engine
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text: (n,) of ``spec.dtype``, without BOS and EOS.
+
+        Special tokens that occur in a text are encoded as any other text.
+
+        Raises:
+            FormatError: the tokenizer's file is damaged, or it cannot encode a text.
+            SampleError: a text of over 4 million characters, and the tokenizer does not allow it to
+                be cut.
+            UsageError: the library is not installed.
+        """
+        if all(len(text) <= joints.PIECE_CHARS for text in texts):
+            return self._engine.encode(texts)
+        return [self._encode_any(text) for text in texts]
+
+    def _encode_any(self, text: str) -> Ids:
+        if len(text) <= joints.PIECE_CHARS:
+            return self._engine.encode([text])[0]
+        size = joints.PIECE_CHARS
+        chunks = (text[start : start + size] for start in range(0, len(text), size))
+        return np.concatenate([*joints.encode_parts(self._engine.encode, chunks)])
+
+    def encode_pieces(self, data: bytes | memoryview, errors: str = "strict") -> Iterator[Ids]:
+        """The ids of a document of any size, in order; joined, they are those of :meth:`encode`.
+
+        Memory: some hundred MB, however large the document.
+
+        Args:
+            data: UTF-8.
+            errors: ``strict``, or ``replace`` for U+FFFD where it is not UTF-8.
+
+        Raises:
+            UnicodeDecodeError: it is not UTF-8. Others as :meth:`encode`.
+        """
+        return joints.encode_parts(self._engine.encode, _chunks(data, errors))
+
+    def decode(self, ids: Ids) -> bytes:
+        """The bytes that ids stand for: exact if byte-level, and so not always whole characters.
+
+        Raises:
+            FormatError: an id that is not in the vocabulary, or a damaged file.
+        """
+        if self._bytes is None:
+            return self._library.decode(ids)
+        try:
+            return b"".join(map(self._bytes.__getitem__, ids.tolist()))
+        except KeyError as error:
+            raise FormatError(f"id {error} is not in the tokenizer's vocabulary") from error
+
+    def document_bytes(self, ids: Ids) -> bytes:
+        """The text of a document: BOS and EOS taken off, and decoded."""
+        bos, eos = self.spec.bos, self.spec.eos
+        start = bos is not None and len(ids) > 0 and ids[0] == bos
+        end = eos is not None and len(ids) > start and ids[-1] == eos
+        return self.decode(ids[int(start) : len(ids) - int(end)])
+
+    @cached_property
+    def _engine(self) -> Engine:
+        if self.spec.kind == "tiktoken":
+            return named_engine(self.file, self.spec)
+        if self.engine in (FAST, CAREFUL):
+            raw = parse_definition(self.file)
+            return fast_engine(raw, self.spec, self._by_library, self.engine == CAREFUL)
+        return self._library
+
+    @cached_property
+    def _library(self) -> LibraryEngine:
+        return LibraryEngine(self.file, self.spec)
+
+    def _by_library(self, text: str) -> Ids:
+        return self._library.encode([text])[0]
+
+    @cached_property
+    def _bytes(self) -> dict[int, bytes] | None:
+        """Id -> bytes, None where ids have no bytes of their own."""
+        if self.spec.kind == "tiktoken":
+            special = (self.spec.special_tokens or {}).items()
+            table = {i: token for token, i in parse_ranks(self.file).items()}
+            return table | {i: text.encode() for text, i in special}
+        raw = parse_definition(self.file)
+        return byte_table(raw) if is_byte_level(raw) else None
+
+
+def _chunks(data: bytes | memoryview, errors: str) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")(errors)
+    for start in range(0, len(data), STEP_BYTES):
+        end = start + STEP_BYTES
+        yield decoder.decode(data[start:end], end >= len(data))
