@@ -34,6 +34,8 @@ _HOME = {
     "normalize": "shardkit.loading.normalize",
     "bench": "shardkit.measure.bench",
     "stage": "shardkit.measure.stage",
+    "tune": "shardkit.measure.tune",
+    "Tuning": "shardkit.measure.tune",
     "ShardkitError": "shardkit.errors",
 }
 
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from shardkit.loading.prefetch import CudaPrefetcher as CudaPrefetcher
     from shardkit.measure.bench import bench as bench
     from shardkit.measure.stage import stage as stage
+    from shardkit.measure.tune import Tuning as Tuning
+    from shardkit.measure.tune import tune as tune
     from shardkit.packing.convert import convert as convert
     from shardkit.packing.estimate import estimate as estimate
     from shardkit.packing.pack import PackResult as PackResult

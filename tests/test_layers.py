@@ -70,6 +70,8 @@ PUBLIC = [
     "normalize",
     "bench",
     "stage",
+    "tune",
+    "Tuning",
     "ShardkitError",
 ]
 
@@ -176,7 +178,7 @@ def imported(*args: object) -> set[str]:
 
 
 def test_help_is_light() -> None:
-    names = ["pack", "convert", "unpack", "verify", "info", "show", "bench", "stage"]
+    names = ["pack", "convert", "unpack", "verify", "info", "show", "bench", "stage", "tune"]
     for args in ([], *([name] for name in names)):
         assert not imported(*args, "--help") & HEAVY
 

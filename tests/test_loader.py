@@ -29,6 +29,8 @@ from PIL import Image
 import shardkit
 from shardkit import Loader
 from shardkit.errors import DataError, SampleError, TooManyRejectsError, UsageError
+from shardkit.loading.workers import _Processes
+from shardkit.reading.maker import Request
 
 WORKERS = [(0, "thread"), (1, "thread"), (3, "thread"), (2, "process")]
 
@@ -680,6 +682,18 @@ def test_workers_that_hang_are_ended_at_once(dataset: shardkit.Dataset) -> None:
     batches.close()  # type: ignore[attr-defined]
     assert time.monotonic() - started < 5
     assert multiprocessing.active_children() == []
+
+
+def test_workers_may_be_killed_while_they_shut_down(dataset: shardkit.Dataset) -> None:
+    """The thread that is told to end may be doing so: under load it took longer than patience."""
+    maker = Loader(dataset, 4).maker
+    processes = _Processes(maker, [Request(0, 0, number) for number in range(9)], 2, 1)
+    batches = iter(processes)
+    assert len(next(batches).batch["cls"]) == 4
+    processes.shut_down()
+    processes.kill()
+    processes.kill()
+    batches.close()
 
 
 def test_a_worker_that_is_killed_is_said(dataset: shardkit.Dataset) -> None:

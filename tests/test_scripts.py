@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -225,6 +226,17 @@ def test_share_of_copies_beside_kernels(monkeypatch: pytest.MonkeyPatch) -> None
     assert covered([(0, 4), (10, 12)], [(1, 3), (2, 5), (11, 20)]) == pytest.approx(4 / 6)
     assert covered([(0, 4)], []) == 0
     assert covered([], [(0, 4)]) == 0
+
+
+# --- check_tune ---------------------------------------------------------------------------
+
+
+def test_check_tune_times_the_choice_beside_the_grid(tmp_path: Path) -> None:
+    done = run_script("check_tune.py", "--quick", "--only", "raw-small", "--workdir", tmp_path)
+    section = done.stdout.partition("raw-small: ")[2].splitlines()
+    assert section[1].split()[:2] == ["cache", "samples/s"]
+    assert any(re.match(r"no worker|\d (thread|process)", line) for line in section[2:])
+    assert done.stderr == ""
 
 
 # --- soak ---------------------------------------------------------------------------------

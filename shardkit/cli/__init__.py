@@ -17,6 +17,7 @@ from shardkit.cli.output import Interrupted
 from shardkit.cli.pack import pack
 from shardkit.cli.show import show
 from shardkit.cli.stage import stage
+from shardkit.cli.tune import tune
 from shardkit.cli.unpack import unpack
 from shardkit.cli.verify import verify
 from shardkit.errors import ShardkitError
@@ -34,7 +35,7 @@ def group() -> None:
     """
 
 
-for command in (pack, convert, unpack, verify, info, show, bench, stage):
+for command in (pack, convert, unpack, verify, info, show, bench, stage, tune):
     group.add_command(command)
 
 

@@ -6,10 +6,13 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from shardkit.errors import UsageError
+from shardkit.loading.auto import choose
+from shardkit.loading.headroom import of_environment
 from shardkit.loading.prefetch import CudaPrefetcher, has_cuda
+from shardkit.loading.settings import Settings
 from shardkit.loading.skips import SkipCount
 from shardkit.loading.tensors import move_tensors, pinned
 from shardkit.loading.workers import WorkerType, make_batches
@@ -19,7 +22,6 @@ from shardkit.reading.maker import BatchMaker, Made, OnError, Request
 from shardkit.reading.order import Shuffle
 from shardkit.reading.source import Source
 from shardkit.reading.transform import Transform, refuse_in_threads
-from shardkit.whole import whole
 
 
 @dataclass
@@ -63,9 +65,11 @@ class Loader:
             gets a numpy Generator keyed by (seed, epoch, position); one with a method
             ``batch(columns, keys)`` gets a whole batch. See :mod:`shardkit.reading.transform`.
         workers: threads or processes that make batches; 0 makes them in the loop's own thread.
-        worker_type: ``"thread"``: no copies between processes; right where the work lets go of
-            the GIL (reading, decoding). ``"process"``: where it is Python code.
-        prefetch: batches each worker makes ahead.
+            ``"auto"``: what ``shardkit tune`` found for this work on this machine, else a rule,
+            see :mod:`shardkit.loading.auto`; ``loader.settings`` says which.
+        worker_type: ``"thread"``, the default: no copies between processes; right where the work
+            lets go of the GIL (reading, decoding). ``"process"``: where it is Python code.
+        prefetch: batches each worker makes ahead, by default 2.
         pin_memory: yield batches in pinned memory, where there is CUDA. For copies of your own:
             ``device`` needs no such thing.
         device: yield batches on this device, through a :class:`CudaPrefetcher`.
@@ -94,9 +98,9 @@ class Loader:
         shuffle: Shuffle | bool = None,
         seed: int = 0,
         transform: Transform | None = None,
-        workers: int = 2,
-        worker_type: WorkerType = "thread",
-        prefetch: int = 2,
+        workers: int | Literal["auto"] = 2,
+        worker_type: WorkerType | None = None,
+        prefetch: int | None = None,
         pin_memory: bool = False,
         device: Any = None,
         device_transform: Callable[[Batch], Batch] | None = None,
@@ -110,14 +114,9 @@ class Loader:
         readahead: int = 4,
         **order_options: int,
     ) -> None:
-        if worker_type not in ("process", "thread"):
-            raise UsageError(f"worker_type must be 'process' or 'thread', got {worker_type!r}")
-        self._workers = whole("workers", workers)
-        self._worker_type = worker_type
-        self._prefetch = whole("prefetch", prefetch, 1)
         self._pin_memory = pin_memory and has_cuda()
         self.dataset = dataset
-        self._maker = BatchMaker.checked(
+        self.maker = BatchMaker.checked(
             "Loader",
             dataset,
             batch_size,
@@ -134,8 +133,9 @@ class Loader:
             readahead=readahead,
             order=order_options,
         )
-        if workers and worker_type == "thread":
-            refuse_in_threads(self._maker.transform)
+        self.settings: Settings = choose(self.maker, workers, worker_type, prefetch)
+        if self.settings.workers and self.settings.worker_type == "thread":
+            refuse_in_threads(self.maker.transform)
         self._prefetcher = None
         if device is not None:
             to_device = _on_batch(device_transform)
@@ -144,21 +144,23 @@ class Loader:
             raise UsageError("device_transform runs on a device: give device=, too")
         self._skips = None
         if on_error == "skip":
-            self._skips = SkipCount(self._maker.world_size, self._maker.max_skips)
-        self._position = self._maker.position()
+            self._skips = SkipCount(self.maker.world_size, self.maker.max_skips)
+        self._headroom = of_environment(self.maker.batch_size)
+        self._position = self.maker.position()
         self._is_started = False
         self._run_now: object = None
         self.stats = LoaderStats()
-        self._maker.refuse_no_batch()
+        self.maker.refuse_no_batch()
 
     def __repr__(self) -> str:
-        maker = self._maker
+        maker = self.maker
         where = f"rank {maker.rank} of {maker.world_size}"
-        return f"<Loader: {len(self)} batches of {maker.batch_size} of {self.dataset!r}, {where}>"
+        batches = f"{len(self)} batches of {maker.batch_size} of {self.dataset!r}"
+        return f"<Loader: {batches}, {where}, {self.settings} ({self.settings.why})>"
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank; fewer are left after a resume."""
-        return len(self._maker.plan(self.epoch))
+        return len(self.maker.plan(self.epoch))
 
     # --- where it is ----------------------------------------------------------------------
 
@@ -185,7 +187,7 @@ class Loader:
         Raises:
             UsageError: the state is of another dataset, seed or shuffle.
         """
-        self._position.load_state_dict(state, self._maker.num_positions)
+        self._position.load_state_dict(state, self.maker.num_positions)
         self._is_started = False
         self._run_now = None
 
@@ -222,14 +224,19 @@ class Loader:
         return one
 
     def _made(self, epoch: int, start: int) -> Generator[Made, None, None]:
-        num_batches = len(self._maker.plan(epoch, start))
+        num_batches = len(self.maker.plan(epoch, start))
         requests = (Request(epoch, start, number) for number in range(num_batches))
-        made = make_batches(self._maker, requests, self._worker_type, self._workers, self._prefetch)
+        how = self.settings
+        made = make_batches(self.maker, requests, how.worker_type, how.workers, how.prefetch)
         if self._skips is not None:
             self._skips.begin()
         if self._prefetcher is not None:
-            return self._prefetcher.run(made)
-        return _all_pinned(made) if self._pin_memory else made
+            made = self._prefetcher.run(made)
+        elif self._pin_memory:
+            made = _all_pinned(made)
+        if self._headroom is not None:
+            made = self._headroom.between(made, self.maker.plan(epoch, start))
+        return made
 
 
 def _all_pinned(batches: Generator[Made, None, None]) -> Generator[Made, None, None]:

@@ -132,9 +132,12 @@ class _Processes:
             return
         from torch.utils.data._utils import signal_handling
 
-        # Or the handler that other loaders install would take this for an accident.
-        signal_handling._remove_worker_pids(id(self._batches))  # type: ignore[attr-defined]
         self._batches._worker_pids_set = False
+        try:
+            # Or the handler that other loaders install would take this for an accident.
+            signal_handling._remove_worker_pids(id(self._batches))  # type: ignore[attr-defined]
+        except ValueError:  # shut_down, which the thread may be in, has done so already
+            pass
         for worker in self._batches._workers:
             worker.kill()
         self._batches._worker_result_queue.put((None, None))  # a batch that nobody asked for

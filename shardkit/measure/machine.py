@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import UsageError
+from shardkit.loading.allowance import cpu_model, num_cores
 from shardkit.measure.pagecache import cache_state, evict
 from shardkit.measure.timing import Case, Work
 
@@ -26,24 +27,14 @@ _PACKAGES = ("shardkit", "numpy", "torch", "lmdb", "h5py", "webdataset", "xxhash
 def machine() -> dict[str, Any]:
     """The machine and the versions that a number was measured with; memory in bytes."""
     return {
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cpu": cpu_model(),
+        "cores": num_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "packages": {name: v for name in _PACKAGES if (v := _version(name))} | _pillow(),
         "load_1min": round(os.getloadavg()[0], 2),
     }
-
-
-def _cpu_model() -> str:
-    """As Linux names it; elsewhere the architecture."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except FileNotFoundError:
-        return platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def _version(package: str) -> str | None:

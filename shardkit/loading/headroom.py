@@ -1,0 +1,111 @@
+"""What a training script would gain if loading cost nothing: its first batches, again and again.
+
+``SHARDKIT_HEADROOM=replay:FOLDER`` in the environment makes every :class:`shardkit.Loader` make
+its first few batches, end its workers, and hand those over for the rest of the run; ``watch:``
+leaves it as it is. Both write into the folder how long the loop's steps took and how long it
+waited. ``shardkit tune --headroom script.py`` runs a script both ways: the difference is all that
+any loader could win (the method of SPDL, Meta's loader). A step that changes its batch in place
+gets the changed one again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shardkit.errors import UsageError
+from shardkit.reading.batches import BatchPlan
+from shardkit.reading.maker import Made
+
+ENVIRONMENT = "SHARDKIT_HEADROOM"
+
+NUM_KEPT = 8
+"""Batches that are replayed: more than a processor's or a model's cache of shapes would hide."""
+
+MOST_STEPS = 1000
+"""That are written down, so that the file stays small."""
+
+WRITE_EVERY_S = 0.2
+
+_numbers = itertools.count()
+
+
+class Headroom:
+    """Stands between a loader's batches and its loop.
+
+    Args:
+        folder: gets one file a loader, see :meth:`_write`. is_replay: whether batches are replayed.
+    """
+
+    def __init__(self, folder: Path, is_replay: bool, batch_size: int) -> None:
+        self._path = folder / f"{os.getpid()}-{next(_numbers)}.json"
+        self._is_replay = is_replay
+        self._batch_size = batch_size
+        self._kept: list[Made] = []
+        self._waits: list[float] = []
+        self._steps: list[float] = []
+        self._written = 0.0
+
+    def between(
+        self, made: Generator[Made, None, None], plan: BatchPlan
+    ) -> Generator[Made, None, None]:
+        """The batches of a plan, made or replayed; each with its own place in the epoch."""
+        with closing(made):
+            for number in range(len(plan)):
+                asked = time.perf_counter()
+                one = self._one(made, number, plan)
+                given = time.perf_counter()
+                yield one
+                del one
+                self._note(given - asked, time.perf_counter() - given)
+            self._write()
+
+    def _one(self, made: Generator[Made, None, None], number: int, plan: BatchPlan) -> Made:
+        if len(self._kept) == NUM_KEPT:
+            made.close()  # which ends its workers
+            one = self._kept[number % NUM_KEPT]
+            return replace(one, end=plan.end(number), skipped=[], seconds=(0.0, 0.0, 0.0))
+        one = next(made)
+        if self._is_replay:
+            self._kept.append(one)
+        return one
+
+    def _note(self, wait_s: float, step_s: float) -> None:
+        if len(self._steps) == MOST_STEPS:
+            return
+        self._waits.append(wait_s)
+        self._steps.append(step_s)
+        if time.perf_counter() - self._written > WRITE_EVERY_S:
+            self._write()
+
+    def _write(self) -> None:
+        """Seconds of each wait and step so far. Whoever reads it sees a whole file."""
+        found = {"batch_size": self._batch_size, "waits": self._waits, "steps": self._steps}
+        temp = self._path.with_suffix(".tmp")
+        temp.write_text(json.dumps(found))
+        temp.replace(self._path)
+        self._written = time.perf_counter()
+
+
+def of_environment(batch_size: int) -> Headroom | None:
+    """None unless the environment asks for it. Raises UsageError for nonsense there."""
+    text = os.environ.get(ENVIRONMENT, "")
+    if not text:
+        return None
+    kind, _, folder = text.partition(":")
+    if kind not in ("replay", "watch") or not os.path.isdir(folder):
+        raise UsageError(f"{ENVIRONMENT} must be replay:FOLDER or watch:FOLDER, got {text!r}")
+    return Headroom(Path(folder), kind == "replay", batch_size)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Of the loader in a folder that made the most steps; empty if there is none."""
+    found = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    return max(found, key=lambda one: len(one["steps"]), default={})

@@ -1,0 +1,163 @@
+"""What ``shardkit tune`` found on this machine, kept in the user's cache folder.
+
+One file, ``shardkit/tune.json`` in ``$XDG_CACHE_HOME`` or ``~/.cache``: a result for each machine,
+dataset, batch size and kind of work. It can be lost at any time: what cannot be read is as if it
+were not there, and a warning says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import functools
+import json
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from shardkit.errors import UsageError
+from shardkit.loading.allowance import Allowance
+from shardkit.loading.settings import Settings
+from shardkit.reading.maker import BatchMaker
+from shardkit.reading.source import fingerprint_of
+from shardkit.storage import atomic_write, show_path
+
+VERSION = 1
+
+MOST = 1000
+"""Results that are kept; the oldest go first."""
+
+_MOST_BYTES = 16 << 20
+
+
+def cache_file() -> Path:
+    """As the XDG base directory specification has it. Raises OSError where there is no home."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):
+        cache = os.path.expanduser("~/.cache")
+    if not os.path.isabs(cache):  # a container's user of no name
+        raise FileNotFoundError(errno.ENOENT, "no home folder: set XDG_CACHE_HOME")
+    return Path(cache) / "shardkit" / "tune.json"
+
+
+# --- what a result is for -----------------------------------------------------------------
+
+
+def about(maker: BatchMaker, found: Allowance, ranks: int) -> dict[str, Any]:
+    """The machine and the work that settings are for; JSON."""
+    source = maker.source
+    options = {
+        name: getattr(source, name)
+        for name in ("decode", "fields", "verify", "seq_len")
+        if isinstance(getattr(source, name, None), bool | str | int | list)
+    }
+    transform = None if maker.transform is None else in_words(maker.transform.transform)
+    return {
+        "cpu": found.cpu,
+        "cores": found.cores,
+        "cpu_quota": found.cpu_quota,
+        "ranks": ranks,
+        "dataset": fingerprint_of(source),
+        "source": {"type": type(source).__name__, **options},
+        "transform": transform,
+        "as_buffer": list(maker.as_buffer),
+        "batch_size": maker.batch_size,
+    }
+
+
+def in_words(transform: Callable[..., Any]) -> str:
+    """A transform's name and options, the same in every process. Which decoder it uses is left
+    out: it is part of what is tuned."""
+    if isinstance(transform, functools.partial):
+        given = [*map(str, transform.args), *(f"{k}={v}" for k, v in transform.keywords.items())]
+        return f"{in_words(transform.func)}({', '.join(given)})"
+    if is_dataclass(transform) and not isinstance(transform, type):
+        if any(field.name == "backend" for field in fields(transform)):
+            transform = replace(transform, backend=None)
+        return repr(transform)
+    named = transform if hasattr(transform, "__qualname__") else type(transform)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _key(described: dict[str, Any]) -> str:
+    return xxhash.xxh3_64_hexdigest(json.dumps(described, sort_keys=True).encode())
+
+
+# --- the file -----------------------------------------------------------------------------
+
+
+def load(described: dict[str, Any]) -> Settings | None:
+    """The settings found for this; None if there are none. Warns of what cannot be read."""
+    try:
+        path = cache_file()
+    except OSError:
+        return None
+    entry = _read(path).get(_key(described))
+    if entry is None:
+        return None
+    try:
+        settings = Settings(entry["workers"], entry["worker_type"], entry["prefetch"])
+    except (TypeError, KeyError, UsageError):
+        _warn(path, f"the result {_key(described)} is damaged")
+        return None
+    return replace(settings, why="tuned on this machine")
+
+
+def save(described: dict[str, Any], settings: Settings, samples_per_s: float) -> Path:
+    """Keep settings for :func:`load`; returns the file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path = cache_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
+        results = _read(path)
+        results.pop(_key(described), None)
+        results[_key(described)] = {
+            "workers": settings.workers,
+            "worker_type": settings.worker_type,
+            "prefetch": settings.prefetch,
+            "samples_per_s": round(samples_per_s, 1),
+            "about": described,
+        }
+        kept = dict(list(results.items())[-MOST:])
+        text = json.dumps({"version": VERSION, "results": kept}, indent=1)
+        atomic_write(path, [text.encode()])
+    finally:
+        os.close(lock)
+    return path
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Results by key; none where there is no file, or none that can be used."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+        found = json.loads(text) if len(text) <= _MOST_BYTES else None
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        _warn(path, getattr(error, "strerror", None) or "it is no JSON")
+        return {}
+    if not isinstance(found, dict) or not isinstance(found.get("results"), dict):
+        _warn(path, "it holds no results")
+        return {}
+    if found.get("version") != VERSION:
+        _warn(path, f"it is of version {found.get('version')!r}, here it is {VERSION}")
+        return {}
+    return dict(found["results"])
+
+
+def _warn(path: Path, why: str) -> None:
+    warnings.warn(
+        f"tuned settings in {show_path(path)} are ignored: {why}; `shardkit tune` writes them anew",
+        stacklevel=4,
+    )

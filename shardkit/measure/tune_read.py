@@ -1,0 +1,66 @@
+"""What ``shardkit tune --read`` does with a dataset: its source and its transform."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from shardkit import images
+from shardkit.encoding import TOKENS
+from shardkit.images.sniff import IMAGE_FIELDS
+from shardkit.measure.work import Decode, refuse_without_pictures
+from shardkit.readers import open as open_dataset
+from shardkit.reading.source import Source, check_source
+from shardkit.storage import show_path
+
+Read = Literal["raw", "decode", "train", "tokens"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What to tune for.
+
+    Attributes:
+        options: of a Loader. line: of Python, that opens the source as ``ds``.
+    """
+
+    source: Source
+    options: dict[str, Any]
+    line: str
+
+
+def reading(
+    path: str | Path,
+    read: Read | None,
+    split: str | None = None,
+    size: int = 224,
+    seq_len: int = 2048,
+) -> Reading:
+    """Open a dataset. None: tokens as sequences, pictures as crops for training, else as it is.
+
+    Raises:
+        UsageError: there is nothing to read in that way. Else as :func:`shardkit.open`.
+    """
+    of_split = "" if split is None else f", {json.dumps(split)}"
+    if read != "tokens":
+        dataset = open_dataset(path, split)
+        read = read or usual(dataset.fields)
+    place = json.dumps(str(path))
+    if read == "tokens":
+        from shardkit.reading.tokens import TokenDataset
+
+        line = f"ds = shardkit.TokenDataset({place}{of_split}, seq_len={seq_len})"
+        return Reading(check_source(TokenDataset(path, split, seq_len=seq_len)), {}, line)
+    refuse_without_pictures(read, show_path(path), dataset.fields)
+    transforms = {"train": lambda: images.train(size), "decode": Decode}
+    options = {"transform": transforms[read]()} if read in transforms else {}
+    return Reading(dataset, options, f"ds = shardkit.open({place}{of_split})")
+
+
+def usual(fields: list[str]) -> Read:
+    """What such a dataset is most often read for."""
+    if TOKENS in fields:
+        return "tokens"
+    return "raw" if IMAGE_FIELDS.isdisjoint(fields) else "train"

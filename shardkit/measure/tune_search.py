@@ -1,0 +1,118 @@
+"""Which of some settings is the fastest, on a machine that is never twice the same.
+
+Pure: what is timed, and how, comes from outside. Candidates are timed in turn, and compared within
+a round, where all met the same noise. After a few rounds the slower half is left out, and the time
+goes to the others (successive halving: Jamieson and Talwalkar, "Non-stochastic best arm
+identification and hyperparameter optimization", AISTATS 2016).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+FIRST_ROUNDS = 2
+
+ROUNDS = 3
+"""Between two halvings."""
+
+FINAL_ROUNDS = 7
+"""For the last few."""
+
+LAST = 3
+"""So many are not halved any more."""
+
+NEAR = 0.03
+"""Two whose rates differ by less are the same: more cannot be told apart in a minute here."""
+
+NEAR_A_STEP = 0.01
+"""The same where a step is given: a loop that is fed is as fast as can be, whatever the noise."""
+
+DROP = 0.75
+"""What reached less of the best's rate in the first rounds is left out at once."""
+
+
+class Priced(Protocol):
+    """What can be compared by cost where the rates are alike."""
+
+    @property
+    def cost(self) -> tuple[int, ...]: ...
+
+
+C = TypeVar("C", bound=Priced)
+
+Rates = Mapping[C, Sequence[float]]
+"""Samples a second of each round; lists of equal length."""
+
+Timer = Callable[[Sequence[C], int], Rates[C]]
+"""Times candidates in turn for a number of rounds. One that cannot run is missing."""
+
+
+@dataclass
+class Race(Generic[C]):
+    """Finds the best of some candidates.
+
+    Attributes:
+        timer: see :data:`Timer`. near: how much slower than the fastest is as fast. is_over:
+            whether the time is spent: whoever is ahead then has won.
+    """
+
+    timer: Timer[C]
+    near: float = NEAR
+    is_over: Callable[[], bool] = lambda: False
+
+    def best(self, candidates: Sequence[C]) -> C | None:
+        """Of these, the cheapest of those that are as fast as the fastest; None if none can run."""
+        timed: dict[C, list[float]] = {one: [] for one in candidates}
+        self._run(timed, FIRST_ROUNDS)
+        self._leave(timed, len(timed), DROP)
+        while len(timed) > LAST and not self.is_over():
+            self._run(timed, ROUNDS)
+            self._leave(timed, max(LAST, math.ceil(len(timed) / 2)))
+        for _ in range(FINAL_ROUNDS):
+            if len(timed) > 1 and not self.is_over():
+                self._run(timed, 1)
+        return choose(timed, self.near) if timed else None
+
+    def _run(self, timed: dict[C, list[float]], rounds: int) -> None:
+        got = self.timer(list(timed), rounds)
+        for one in list(timed):
+            if one not in got:
+                del timed[one]
+                continue
+            timed[one] += got[one]
+
+    def _leave(self, timed: dict[C, list[float]], most: int, least: float = 0.0) -> None:
+        """The cheapest of those that are as fast as the fastest stay, then the fastest."""
+        standing = scores(timed)
+        alike = set(_alike(standing, self.near))
+        ranked = sorted(
+            timed, key=lambda one: (one not in alike, one.cost if one in alike else -standing[one])
+        )
+        fastest = max(standing.values(), default=0.0)
+        for place, one in enumerate(ranked):
+            if place >= most or standing[one] < least * fastest:
+                del timed[one]
+
+
+def scores(rates: Rates[C]) -> dict[C, float]:
+    """How many times the round's geometric mean each reached: the median over the rounds."""
+    logs = {one: [math.log(rate) for rate in found] for one, found in rates.items()}
+    means = [statistics.fmean(each) for each in zip(*logs.values(), strict=True)]
+    return {
+        one: math.exp(statistics.median(a - b for a, b in zip(found, means, strict=True)))
+        for one, found in logs.items()
+    }
+
+
+def choose(rates: Rates[C], near: float = NEAR) -> C:
+    """The cheapest of those that are within ``near`` of the fastest, in paired ratios."""
+    return min(_alike(scores(rates), near), key=lambda one: one.cost)
+
+
+def _alike(standing: Mapping[C, float], near: float) -> list[C]:
+    fastest = max(standing.values(), default=0.0)
+    return [one for one, score in standing.items() if score >= (1 - near) * fastest]

@@ -1,0 +1,545 @@
+"""Tuning on this machine: sources of a known speed, and the command."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Run, make_images, write
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shardkit
+from shardkit import Loader, images
+from shardkit.errors import DataError, StorageError, UsageError
+from shardkit.loading import auto
+from shardkit.loading.allowance import Allowance
+from shardkit.loading.settings import Settings
+from shardkit.measure import tune as module
+from shardkit.measure import tuner, workload
+from shardkit.measure.timing import Work
+from shardkit.measure.trial import Epoch, batches_per_s, feed, footprint, least_batches, num_ahead
+from shardkit.measure.tune import Tuning, tune
+from shardkit.measure.tune_space import Candidate
+
+FOUND = Allowance("Some CPU", 2, None, 10**12, 10**12, None)
+
+
+class Numbers:
+    """A source whose every batch takes so long, with nothing to do meanwhile."""
+
+    def __init__(self, load_s: float = 0.0, num: int = 4000) -> None:
+        self.load_s = load_s
+        self.num = num
+
+    def __len__(self) -> int:
+        return self.num
+
+    def read(self, rows: Any) -> dict[str, Any]:
+        time.sleep(self.load_s)
+        return {"row": rows}
+
+
+def drawing(sample: dict[str, Any]) -> dict[str, Any]:
+    return {**sample, "noise": random.random()}
+
+
+def with_function(sample: dict[str, Any]) -> dict[str, Any]:
+    return {**sample, "function": lambda: None}
+
+
+@pytest.fixture(autouse=True)
+def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short trials on two cores, and a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    monkeypatch.setattr(tuner, "SHORTEST_TRIAL_S", 0.01)
+    set_machine(monkeypatch, FOUND)
+
+
+def set_machine(monkeypatch: pytest.MonkeyPatch, found: Allowance) -> None:
+    monkeypatch.setattr(module, "allowance", lambda: found)
+    monkeypatch.setattr(auto, "allowance", lambda: found)
+
+
+def tuned(source: Any, batch_size: int = 4, **options: Any) -> Tuning:
+    return tune(source, batch_size, **{"seconds": 1.0, **options})
+
+
+def tried(found: Tuning) -> set[str]:
+    return {trial.settings for trial in found.trials}
+
+
+LoadS = Callable[[Candidate], float]
+Simulate = Callable[[LoadS], None]
+
+
+@pytest.fixture
+def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
+    """Says how long a batch takes, instead of loading any."""
+
+    def simulate(load_s: LoadS) -> None:
+        def timed(self: Any, one: Candidate, seconds: float) -> Work:
+            return Work(self.batch_size, seconds=load_s(one), cache="warm")
+
+        monkeypatch.setattr(workload.Workload, "timed", timed)
+
+    return simulate
+
+
+def side_by_side(one: Candidate) -> float:
+    """Workers that do not get in each other's way."""
+    return 0.02 / max(1, one.settings.workers)
+
+
+# --- the choice ---------------------------------------------------------------------------
+
+
+def test_workers_where_they_help(simulate: Simulate) -> None:
+    simulate(side_by_side)
+    found = tuned(Numbers())
+    assert found.settings == Settings(3, "thread", 2)
+    assert found.samples_per_s == pytest.approx(600)
+    assert tried(found) == {
+        "no worker",
+        *(f"{num} thread{'s' * (num > 1)}, prefetch 2" for num in (1, 2, 3)),
+        *(f"{num} process{'es' * (num > 1)}, prefetch 2" for num in (1, 2, 3)),
+        *(f"3 threads, prefetch {num}" for num in (4, 8)),
+    }
+    assert found.trials[0].samples_per_s == pytest.approx(600)
+    assert found.trials[-1].samples_per_s == pytest.approx(200)
+    assert found.left_out == [] and found.cache == "warm" and found.backend is None
+    assert found.line == (
+        'loader = shardkit.Loader(ds, 4, workers=3, worker_type="thread", prefetch=2)'
+    )
+
+
+def test_no_worker_where_workers_cost_more_than_they_do(
+    simulate: Simulate,
+) -> None:
+    simulate(lambda one: 0.001 if one.settings.workers else 0.0009)
+    found = tuned(Numbers(), 64)
+    assert found.settings.workers == 0
+    assert found.line == "loader = shardkit.Loader(ds, 64, workers=0)"
+    (note,) = found.notes
+    assert note.startswith("the loop itself loads, 0.9 ms a batch")
+
+
+def test_processes_and_depth_where_they_help(simulate: Simulate) -> None:
+    simulate(
+        lambda one: (
+            side_by_side(one)
+            * (1.0 if one.settings.worker_type == "process" else 1.2)
+            * (1 + 0.4 / one.settings.prefetch)
+        )
+    )
+    found = tuned(Numbers())
+    assert found.settings == Settings(3, "process", 8)
+
+
+def test_on_many_cores_the_gaps_are_looked_into(
+    simulate: Simulate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six of 16 is the best: between those that are tried at first."""
+    set_machine(monkeypatch, replace(FOUND, cores=16))
+    simulate(lambda one: 0.01 + 0.001 * abs(one.settings.workers - 6))
+    assert tuned(Numbers()).settings == Settings(6, "thread", 2)
+
+
+def test_a_step_that_one_thread_feeds(simulate: Simulate) -> None:
+    simulate(side_by_side)
+    found = tuned(Numbers(0.02), step_ms=40.0, seconds=3.0)
+    assert found.settings == Settings(1, "thread", 2)
+    step = found.step
+    assert step is not None and step.is_fed and step.predicted_wait == 0
+    assert step.margin == pytest.approx(2)
+    assert step.wait < 0.2
+    assert found.notes == []
+
+
+def test_a_step_that_nothing_feeds(simulate: Simulate) -> None:
+    simulate(side_by_side)
+    found = tuned(Numbers(0.02), step_ms=5.0, seconds=3.0)
+    assert found.settings.workers == 3
+    step = found.step
+    assert step is not None and not step.is_fed
+    assert step.margin == pytest.approx(0.75)
+    assert step.predicted_wait == pytest.approx(0.25)
+    assert step.wait == pytest.approx(0.25, abs=0.2)
+
+
+def test_real_workers_on_real_waits() -> None:
+    found = tuned(Numbers(0.02), seconds=3.0)
+    assert found.settings.workers in (2, 3)
+    rates = {trial.settings: trial.samples_per_s for trial in found.trials}
+    assert 60 < rates["no worker"] <= 200
+    assert 1.3 < rates["2 threads, prefetch 2"] / rates["no worker"] < 2.5
+    assert all(trial.low <= trial.samples_per_s <= trial.high for trial in found.trials)
+
+
+def test_pictures_are_tried_with_each_decoder(folder: Path) -> None:
+    found = tuned(folder, transform=images.train(16), shuffle="full")
+    names = {title.split()[0].partition("-")[0] for title in images.backends()}
+    decoded = {text.rpartition("decoded by ")[2] for text in tried(found) if "decoded by" in text}
+    assert decoded <= names and len(decoded) >= len(names) - 1
+    assert re.match(
+        r'loader = shardkit\.Loader\(ds, 4, transform=shardkit\.images\.train\(16(, backend="\w+")?'
+        r'\), shuffle="full", workers=',
+        found.line,
+    )
+
+
+def test_a_decoder_that_was_chosen_is_kept(folder: Path) -> None:
+    found = tuned(folder, transform=images.eval(16, backend="pillow", resize=20))
+    assert not any("decoded by" in text for text in tried(found))
+    assert 'shardkit.images.eval(16, backend="pillow", resize=20)' in found.line
+
+
+def test_windows_of_block_order(folder: Path) -> None:
+    found = tuned(folder, shuffle="block", block_rows=2)
+    assert found.window_blocks in (4, 16, 64, 256)
+    assert f"window_blocks={found.window_blocks}" in found.line
+    given = tuned(folder, shuffle="block", window_blocks=7)
+    assert given.window_blocks is None and "window_blocks=7" in given.line
+
+
+def test_the_result_is_for_auto(folder: Path, tmp_path: Path) -> None:
+    found = tuned(folder, batch_size=5, shuffle="full")
+    assert found.saved == str(tmp_path / "cache" / "shardkit" / "tune.json")
+    loader = Loader(shardkit.open(folder), 5, workers="auto")
+    assert loader.settings == found.settings
+    assert loader.settings.why == found.settings.why == "tuned on this machine"
+
+
+def test_nothing_is_kept_if_not_wished(folder: Path, tmp_path: Path) -> None:
+    assert tuned(folder, save=False).saved is None
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_cache_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
+    write(tmp_path / "cache", "a file")
+    found = tuned(folder)
+    assert found.saved is None
+    assert found.notes[-1].startswith("the result was not kept: ")
+
+
+# --- what cannot be ----------------------------------------------------------------------
+
+
+def test_threads_are_left_out_where_they_are_refused(
+    simulate: Simulate,
+) -> None:
+    simulate(side_by_side)
+    found = tuned(Numbers(), transform=drawing)
+    assert found.settings == Settings(3, "process", 2)
+    assert not any("thread" in text for text in tried(found))
+    (reason,) = found.left_out
+    assert reason.startswith("worker_type='thread': the transform draws from the global random")
+
+
+def test_processes_are_left_out_where_nothing_travels(
+    simulate: Simulate,
+) -> None:
+    simulate(side_by_side)
+    found = tuned(Numbers(), transform=with_function)
+    assert found.settings == Settings(3, "thread", 2)
+    (reason,) = found.left_out
+    assert reason.startswith("worker_type='process': field 'function' cannot be sent from a worker")
+
+
+def test_there_is_no_room(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of 32 bytes."""
+    simulate(lambda one: side_by_side(one) * (one.settings.worker_type == "thread" or 0.25))
+    set_machine(monkeypatch, replace(FOUND, shm_bytes=125))
+    found = tuned(Numbers())
+    assert found.settings == Settings(1, "process", 2)
+    assert [text for text in found.left_out if "free in /dev/shm" in text] == [
+        f"{num} processes, prefetch 2: its batches would take {size} B of the 125 B free in"
+        " /dev/shm"
+        for num, size in ((2, 128), (3, 192))
+    ] + [
+        f"1 process, prefetch {num}: its batches would take {size} B of the 125 B free in /dev/shm"
+        for num, size in ((4, 160), (8, 288))
+    ]
+
+
+def test_a_worker_that_dies_is_left_out(simulate: Simulate) -> None:
+    def dying(one: Candidate) -> float:
+        if one.settings.workers == 3:
+            raise StorageError("a worker process ended by itself")
+        return side_by_side(one)
+
+    simulate(dying)
+    found = tuned(Numbers())
+    assert found.settings == Settings(2, "thread", 2)
+    assert "3 threads, prefetch 2: a worker process ended by itself" in found.left_out
+
+
+def test_nothing_runs(simulate: Simulate) -> None:
+    def dying(one: Candidate) -> float:
+        raise StorageError("no such disk")
+
+    simulate(dying)
+    with pytest.raises(StorageError, match="no such disk"):
+        tuned(Numbers())
+
+
+def test_quotas_and_ranks_bound_the_workers(
+    simulate: Simulate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(side_by_side)
+    set_machine(monkeypatch, replace(FOUND, cores=64, cpu_quota=1.5))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    found = tuned(Numbers())
+    assert found.settings == Settings(2, "thread", 2)
+    assert not any(text.startswith("3 ") for text in tried(found))
+
+
+def test_a_sample_that_cannot_be_read(tmp_path: Path) -> None:
+    class Bad(Numbers):
+        def read(self, rows: Any) -> dict[str, Any]:
+            raise DataError("sample 3 is damaged")
+
+    with pytest.raises(DataError, match="sample 3 is damaged"):
+        tuned(Bad())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seconds": 0}, "seconds must be more than 0, got 0"),
+        ({"step_ms": -1.0}, "step_ms must be more than 0, got -1.0"),
+        ({"seconds": float("nan")}, "seconds must be more than 0"),
+        ({"workers": 2}, "tune takes no option 'workers'"),
+        ({"device": "cuda"}, "tune takes no option 'device'"),
+        ({"drop_last": True}, "takes no option 'drop_last'"),
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"cold": True}, "cold: a Numbers does not say which files it reads"),
+        ({"batch_size": 5000}, "4000 samples do not fill one batch of 5000"),
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        tuned(Numbers(), **options)
+
+
+def test_no_source() -> None:
+    with pytest.raises(UsageError, match="list cannot be fed from"):
+        tuned([1, 2, 3])
+
+
+# --- cold ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cold", [None, True])
+def test_files_are_dropped_before_each_trial(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, cold: bool | None
+) -> None:
+    dropped: list[list[Path]] = []
+    monkeypatch.setattr(workload, "evict", lambda paths: dropped.append(paths) or 0.0)
+    found = tuned(folder, cold=cold)
+    if cold is None:
+        assert found.cache == "warm" and not dropped
+        return
+    assert found.cache == "cold"
+    assert len(dropped) > sum(trial.rounds for trial in found.trials)
+    assert {path.name for path in dropped[0]} >= {"shardkit.json", "train-00000.jpg.npy"}
+
+
+def test_files_that_cannot_be_dropped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload, "evict", lambda paths: 0.5)
+    found = tuned(folder, cold=True)
+    assert found.cache == "unknown"
+    assert any(note.startswith("not all files could be dropped") for note in found.notes)
+
+
+def test_what_does_not_fit_in_memory_is_cold(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload, "evict", lambda paths: 0.0)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    set_machine(monkeypatch, replace(FOUND, memory_bytes=size - 1))
+    assert tuned(folder).cache == "cold"
+    set_machine(monkeypatch, replace(FOUND, memory_bytes=size))
+    assert tuned(folder).cache == "warm"
+
+
+# --- trials -------------------------------------------------------------------------------
+
+
+def test_the_rate_of_whole_epochs_where_they_were_seen() -> None:
+    epochs = [Epoch([0.1, 0.2], 0.4), Epoch([0.1, 0.2], 0.6), Epoch([0.1])]
+    assert batches_per_s(epochs, 2, Settings(1)) == pytest.approx(4.0)
+
+
+def test_the_rate_of_a_long_epoch_is_its_start_and_its_pace() -> None:
+    """Two workers: batches come in pairs, every second, the first after three."""
+    arrivals = [3.0, 3.0, 4.0, 4.0, 5.0, 5.0, 6.0, 6.0, 7.0]
+    for seen in (4, 5, 8, 9):
+        rate = batches_per_s([Epoch(arrivals[:seen])], 10_000, Settings(2))
+        assert rate == pytest.approx(2.0, rel=0.01)
+    assert batches_per_s([Epoch(arrivals)], 10, Settings(2)) == pytest.approx(10 / 7)
+    assert batches_per_s([Epoch([1.0, 2.0, 3.0])], 5, Settings(0)) == pytest.approx(1.0)
+
+
+@given(
+    how=st.builds(
+        Settings, st.integers(0, 9), st.sampled_from(["thread", "process"]), st.integers(1, 8)
+    ),
+    more=st.integers(0, 20),
+    load_s=st.floats(0.001, 10),
+    data=st.data(),
+)
+def test_the_pace_of_workers_in_step(
+    how: Settings, more: int, load_s: float, data: st.DataObject
+) -> None:
+    """Whatever lay ready when the first was taken."""
+    num = least_batches(how) + more
+    ready = data.draw(st.integers(0, num_ahead(how)))
+    side_by_side = max(1, how.workers)
+    arrivals = [load_s * (1 + max(0, n - ready) // side_by_side) for n in range(num)]
+    rate = batches_per_s([Epoch(arrivals)], 10**9, how)
+    assert rate == pytest.approx(side_by_side / load_s, rel=1e-6)
+
+
+def test_what_a_batch_takes() -> None:
+    loader = Loader(Numbers(num=8), 8, transform=lambda sample: {**sample, "text": "four"})
+    (batch,) = loader
+    found = footprint({**batch, "raw": [b"123", None], "nested": {"a": (batch["row"],)}})
+    assert found.batch_tensors == 2
+    assert found.batch_bytes == 2 * 64 + 8 * 4 + 3 + 64
+
+
+def test_a_loop_that_waits() -> None:
+    got = feed(Loader(Numbers(0.03), 4, workers=0), 0.01, 0.5)
+    assert got.wait + got.starting == pytest.approx(0.75, abs=0.1)
+    assert got.starting < 0.15
+    assert 8 <= got.steps <= 20
+    got = feed(Loader(Numbers(0.03, num=4), 4, workers=0), 0.01, 0.5)
+    assert got.wait == pytest.approx(0, abs=0.02)
+    assert got.starting == pytest.approx(0.75, abs=0.1)
+
+
+# --- the command --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tune")
+    shardkit.pack(make_images(root / "source"), root / "packed", to="npy", progress=False)
+    return root / "packed"
+
+
+def test_the_command(run: Run, folder: Path, tmp_path: Path) -> None:
+    options = ["--seconds", 2, "--batch-size", 4, "--size", 16, "--step-ms", 20]
+    got = run("tune", folder, *options)
+    assert got.code == 0 and got.err == ""
+    head, columns, *lines = got.out.splitlines()
+    assert re.fullmatch(
+        re.escape(str(folder)) + r": batches of 4, read from memory, on 2 of \d+ cores?, .+", head
+    )
+    assert columns.split() == ["tried", "samples/s", "low", "high", "rounds"]
+    best = next(number for number, line in enumerate(lines) if line.startswith("best: "))
+    table, rest = lines[:best], lines[best:]
+    assert all(re.fullmatch(r"  .+?( +[\d,]+){4}", line) for line in table)
+    assert re.fullmatch(r"best: .+, [\d,]+ samples/s \([\d.]+ ms a batch\)", rest[0])
+    assert rest[1] == f'  ds = shardkit.open("{folder}")'
+    assert re.fullmatch(
+        r'  loader = shardkit\.Loader\(ds, 4, shuffle="full",'
+        r" transform=shardkit\.images\.train\(16.*\), workers=\d.*\)",
+        rest[2],
+    )
+    assert rest[3] == f'  kept for workers="auto": {tmp_path}/cache/shardkit/tune.json'
+    assert re.fullmatch(
+        r"  a step of 20 ms is fed: batches come [\d.e+]+ times as fast as needed", rest[4]
+    )
+    assert re.fullmatch(
+        r"  such a loop should wait [\d.]+% of its time for batches; it waited [\d.]+%, and"
+        r" [\d.]+% for the first of each epoch",
+        rest[5],
+    )
+    code = "\n".join(line.strip() for line in rest[1:3])
+    names: dict[str, Any] = {"shardkit": shardkit}
+    exec(code, names)
+    assert len(next(iter(names["loader"]))["image"]) == 4
+
+
+def test_the_command_in_json(run: Run, folder: Path) -> None:
+    got = run("tune", folder, "--read", "raw", "--seconds", 1, "--batch-size", 4, "--json",
+              "--no-save", "--shuffle", "none")  # fmt: skip
+    found = json.loads(got.out)
+    assert set(found["settings"]) == {"workers", "worker_type", "prefetch", "why"}
+    assert found["saved"] is None and found["step"] is None and found["headroom"] is None
+    assert found["trials"][0]["samples_per_s"] > 0
+    assert found["line"].startswith("loader = shardkit.Loader(ds, 4, shuffle=None, ")
+
+
+SCRIPT = """
+import sys, time
+sys.path[:0] = {path!r}
+import shardkit
+
+def slow(sample):
+    time.sleep(0.01)
+    return sample
+
+loader = shardkit.Loader(shardkit.open({folder!r}), 3, transform=slow)
+while True:
+    for batch in loader:
+        time.sleep(0.01)
+"""
+
+
+def test_the_command_for_a_script(run: Run, folder: Path, tmp_path: Path) -> None:
+    import sys
+
+    script = write(tmp_path / "train.py", SCRIPT.format(path=sys.path, folder=str(folder)))
+    got = run("tune", folder, "--read", "raw", "--seconds", 1.5, "--headroom", script)
+    assert got.code == 0, got.err
+    assert "batches of 3," in got.out
+    found = re.search(
+        r"the script's step takes ([\d.]+) ms, and ([\d.]+) ms when loading costs nothing: loading"
+        r" costs (\d+)% of its time",
+        got.out,
+    )
+    assert found and float(found[1]) > float(found[2]) >= 10
+    assert f"  a step of {float(found[2]):.3g} ms is fed" in got.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--step-ms", 5, "--headroom", "x.py"], "give either --step-ms or --headroom"),
+        (["--read", "tokens"], "holds cls, jpg, no tokens"),
+        (["--seconds", -1], "seconds must be more than 0, got -1.0"),
+        (["--batch-size", 0], "batch_size must be at least 1, got 0"),
+        (["--split", "nope"], "has no split 'nope'"),
+        (["--batch-size", 400], "36 samples do not fill one batch of 400"),
+    ],
+)
+def test_errors_are_one_line(run: Run, folder: Path, options: list[Any], message: str) -> None:
+    got = run("tune", folder, *options)
+    assert got.code == 2 and got.out == ""
+    assert got.err.startswith("shardkit: error: ") and got.err.count("\n") == 1
+    assert message in got.err
+
+
+def test_no_pictures_to_crop(run: Run, tmp_path: Path) -> None:
+    for i in range(9):
+        write(tmp_path / "texts" / f"{i}.txt", f"text {i}")
+    run("pack", "texts", "--to", "npy")
+    got = run("tune", "texts-npy", "--read", "train")
+    assert got.code == 2 and "no pictures to train; use --read raw" in got.err
+    got = run("tune", "texts-npy", "--seconds", 1, "--batch-size", 3)
+    assert got.code == 0 and "shuffle=" in got.out and "transform" not in got.out
+
+
+def test_decoding(run: Run, folder: Path) -> None:
+    got = run("tune", folder, "--read", "decode", "--seconds", 1, "--batch-size", 4)
+    assert got.code == 0, got.err
+    assert "transform=Decode" in got.out
