@@ -4,10 +4,11 @@ that its documentation recommends, in an environment of its own that is made her
     python scripts/compare_peers.py --jpegs my-pictures
     python scripts/compare_peers.py --jpegs my-pictures --only shardkit dali --cold
 
-Two works, each a shuffled epoch in batches of 64 with 2 workers: ``crop`` (decode, random-resized
-crop to 224, uint8) and ``raw`` (files and labels). Peers live on between their epochs, which run in
-turn. Before anything is timed, each is shown to return every label, and every file or crop. Cold
-epochs begin with starting workers, and FFCV's with compiling (0.3 to 1 s), as a first does.
+Two works, each a shuffled epoch in batches of 64 with 2 workers at most: ``crop`` (decode,
+random-resized crop to 224, uint8) and ``raw`` (files and labels). Peers live on between their
+epochs, which run in turn. Before anything is timed, each is shown to return every label, and every
+file or crop. Cold epochs begin with starting workers, and FFCV's with compiling (0.3 to 1 s), as a
+first does.
 
 The environments take 1 to 2 GB each, if torch comes without CUDA: where pip does not do so by
 itself, set PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
@@ -49,7 +50,7 @@ class Peer:
 
 TORCH = ("torch==2.13.0", "numpy==2.1.3", "pillow==13.0.0")
 PEERS = {
-    "shardkit": Peer("LMDB, Loader, full shuffle, 2 threads"),
+    "shardkit": Peer("LMDB, Loader, full shuffle, 2 threads, for raw files 1 and `as_buffer`"),
     "dataloader": Peer("plain folder, Pillow, torch's DataLoader, 2 processes", TORCH),
     "webdataset": Peer(
         "20 tars, buffer of 1,000, Pillow, WebLoader, 2 processes", ("webdataset==1.0.2", *TORCH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,27 @@ def prepare(folder: Path, store: Path, work: str) -> None:
 
 
 def load(folder: Path, store: Path, work: str) -> Epoch:
-    crop = shardkit.images.train(SIZE, flip=0) if work == "crop" else None
-    loader = shardkit.Loader(
-        shardkit.open(store / "packed"),
-        BATCH,
-        shuffle="full",
-        transform=crop,
-        workers=WORKERS,
-        last="pad",
+    """Workers as ``workers="auto"`` takes them here: bytes as they are need one."""
+    options: dict[str, Any] = (
+        {"transform": shardkit.images.train(SIZE, flip=0), "workers": WORKERS}
+        if work == "crop"
+        else {"as_buffer": ["jpg"], "workers": 1}
     )
-    name = "image" if work == "crop" else "jpg"
+    dataset = shardkit.open(store / "packed")
+    loader = shardkit.Loader(dataset, BATCH, shuffle="full", last="pad", **options)
 
     def epoch() -> Iterator[tuple[Any, Any]]:
         for batch in loader:
             num = int(batch["valid"].sum())
-            yield batch[name][:num], batch["cls"][:num]
+            yield (batch["image"] if work == "crop" else files(batch))[:num], batch["cls"][:num]
 
     return epoch
+
+
+def files(batch: dict[str, Any]) -> list[Any]:
+    """Each as a view of the buffer that all have in common."""
+    buffer, offsets = batch["jpg"].numpy(), batch["jpg.offsets"].tolist()
+    return [buffer[start:end] for start, end in pairwise(offsets)]
 
 
 serve(["shardkit", "torch"], prepare, load)
