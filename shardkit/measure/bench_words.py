@@ -55,7 +55,10 @@ def _fastest(best: Row, rows: list[Row]) -> str:
     reference = label(next(row for row in rows if row["workers"] == best["workers"]))
     median, low, high = (times(best["ratio"][name]) for name in ("median", "low", "high"))
     ratio = f"{median} times {reference} ({low} to {high})"
-    return f"{line}, {ratio}{'' if best['verdict'] == 'faster' else ', which may be chance'}"
+    return f"{line}, {ratio}{_DOUBT.get(best['verdict'], ', which may be chance')}"
+
+
+_DOUBT = {"faster": "", "no difference": ", too little to choose by"}
 
 
 def _nearly(best: Row, rows: list[Row]) -> list[str]:
