@@ -1,60 +1,91 @@
-"""Views of one array are views of one tensor, where that array is no more than they are."""
+"""Columns that are said to be views of one array are views of one tensor."""
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from shardkit.reading.collate import collate
+from shardkit.reading.collate import Shifted, collate
 
 
 def storages(batch: dict[str, Any]) -> int:
     return len({tensor.untyped_storage().data_ptr() for tensor in batch.values()})
 
 
-def test_views_side_by_side() -> None:
-    base = np.arange(12).reshape(3, 4)
-    batch = collate({"a": base[:, :-1], "b": base[:, 1:], "c": base[::2]})
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+@pytest.mark.parametrize("shape", [(3, 4), (1, 2), (3, 1), (0, 4)])
+def test_shifted_windows_are_views_of_one_tensor(dtype: Any, shape: tuple[int, int]) -> None:
+    windows = np.arange(np.prod(shape), dtype=dtype).reshape(shape)
+    batch = collate(Shifted(windows))
+    assert [*batch] == ["inputs", "labels"]
     assert storages(batch) == 1
-    assert batch["a"].tolist() == base[:, :-1].tolist()
-    assert batch["b"].tolist() == base[:, 1:].tolist()
-    assert batch["c"].tolist() == base[::2].tolist()
-    base[0, 1] = 99
-    assert batch["a"][0, 1] == batch["b"][0, 0] == 99
+    assert batch["inputs"].untyped_storage().nbytes() == windows.nbytes
+    for name, expected in {"inputs": windows[:, :-1], "labels": windows[:, 1:]}.items():
+        assert batch[name].shape == expected.shape
+        assert (batch[name].numpy() == expected).all()
+        assert batch[name].numpy().dtype == dtype
 
 
-LARGE = np.arange(1000).reshape(10, 100)
+def test_what_is_written_to_a_column_is_in_the_batch() -> None:
+    columns = Shifted(np.arange(12).reshape(3, 4))
+    columns["inputs"][0, 1] = 99
+    batch = collate(columns)
+    assert batch["inputs"][0, 1] == batch["labels"][0, 0] == 99
+
+
+def test_a_transform_may_add_replace_and_remove_columns() -> None:
+    windows = np.arange(12).reshape(3, 4)
+    added = Shifted(windows)
+    added["more"] = np.ones(3)
+    batch = collate(added)
+    assert batch["more"].tolist() == [1, 1, 1]
+    assert storages({name: batch[name] for name in ("inputs", "labels")}) == 1
+
+    replaced = Shifted(windows)
+    replaced["labels"] = replaced["inputs"]
+    batch = collate(replaced)
+    assert batch["labels"].tolist() == batch["inputs"].tolist() == windows[:, :-1].tolist()
+
+    removed = Shifted(windows)
+    del removed["inputs"]
+    assert {name: value.tolist() for name, value in collate(removed).items()} == {
+        "labels": windows[:, 1:].tolist()
+    }
+
+
+@pytest.mark.parametrize("copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy])
+def test_a_copy_is_a_dict_of_two_arrays(copied: Callable[[Any], Any]) -> None:
+    columns = copied(Shifted(np.arange(12).reshape(3, 4)))
+    assert type(columns) is dict
+    columns["inputs"][0, 1] = 99
+    batch = collate(columns)
+    assert batch["inputs"].tolist() == [[0, 99, 2], [4, 5, 6], [8, 9, 10]]
+    assert batch["labels"].tolist() == [[1, 2, 3], [5, 6, 7], [9, 10, 11]]
+
+
 READ_ONLY = np.arange(12).reshape(3, 4)
 READ_ONLY.flags.writeable = False
 
 
 @pytest.mark.parametrize(
-    "columns",
+    "values",
     [
-        {"a": LARGE[:, :3], "b": LARGE[:, 3:6]},
-        {"a": np.arange(12).reshape(3, 4)[:, :-1]},
-        {"a": READ_ONLY[:, :-1], "b": READ_ONLY[:, 1:]},
-        {"a": (base := np.arange(12).reshape(3, 4))[:, ::-1], "b": base[:, :-1]},
-        {"a": (base := np.arange(12).reshape(3, 4))[:, :-1], "b": base.view("<f8")[:, 1:]},
-        {"a": (base := np.arange(12, dtype=">i8").reshape(3, 4))[:, :-1], "b": base[:, 1:]},
-        {"a": (base := np.arange(12, dtype="<f2").reshape(3, 4))[:, :-1], "b": base[:, 1:].real},
+        READ_ONLY,
+        np.arange(12).reshape(3, 4)[:, ::-1],
+        np.arange(12).reshape(3, 4)[:, 1:],
+        np.arange(12, dtype=">i8").reshape(3, 4),
+        np.arange(12, dtype="<f2").reshape(3, 4)[:, 1:].real,
     ],
-    ids=["larger", "alone", "read-only", "backwards", "two dtypes", "swapped", "real"],
+    ids=["read-only", "backwards", "part", "swapped", "real"],
 )
-def test_others_have_the_values_all_the_same(columns: dict[str, Any]) -> None:
-    batch = collate(columns)
-    for name, values in columns.items():
-        assert isinstance(batch[name], torch.Tensor)
-        assert (batch[name].numpy() == values).all()
-        assert batch[name].untyped_storage().nbytes() <= max(values.nbytes, 24 * 4)
-
-
-def test_parts_of_a_number_that_lie_between_elements() -> None:
-    raw = np.zeros(3 * 32 + 8, np.uint8)
-    base = np.ndarray((3, 4), "<i8", raw)
-    between = np.ndarray((3, 3), "<i8", raw, 4, (32, 8))
-    batch = collate({"a": base[:, :-1], "b": base[:, 1:], "c": between})
-    assert batch["c"].shape == (3, 3)
+def test_an_array_that_torch_cannot_take_is_copied(values: Any) -> None:
+    tensor = collate({"a": values})["a"]
+    assert isinstance(tensor, torch.Tensor)
+    assert (tensor.numpy() == values).all()
+    assert tensor.untyped_storage().nbytes() == values.nbytes

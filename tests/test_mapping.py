@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardkit.advise
-from shardkit.mapping import FileMaps, merged
+from shardkit.mapping import FileMaps, Warmth, merged
 from shardkit.measure.pagecache import evict, resident_fraction
 
 RANGES = st.lists(
@@ -66,3 +67,27 @@ def test_small_values_are_not_announced(tmp_path, monkeypatch):
     monkeypatch.setattr("shardkit.mapping.will_need", lambda *ranges: pytest.fail("announced"))
     one = np.ones(1, np.int64)
     FileMaps(tmp_path, ["file"], [100], 1).announce(0 * one, one, 10 * one, at_least=11)
+
+
+def test_batches_are_announced_while_reads_go_to_the_disk_and_some_after(monkeypatch):
+    reads, asked = [0], []
+
+    def usage(who):
+        asked.append(who)
+        return SimpleNamespace(ru_majflt=0, ru_inblock=reads[0])
+
+    monkeypatch.setattr("shardkit.mapping.resource.getrusage", usage)
+    warmth = Warmth()
+    while warmth.is_cold():
+        reads[0] += len(asked) < 100
+    assert 100 < len(asked) <= 100 + Warmth.BATCHES  # each of them
+
+    asked.clear()
+    assert not any(warmth.is_cold() for _ in range(100 * Warmth.ASKED_EVERY))
+    assert len(asked) == 100
+
+    reads[0] += 1  # it goes to the disk again
+    announced = [warmth.is_cold() for _ in range(Warmth.ASKED_EVERY + Warmth.BATCHES)]
+    assert any(announced[: Warmth.ASKED_EVERY])
+    assert sum(announced) == Warmth.BATCHES - 1
+    assert not warmth.is_cold()

@@ -221,7 +221,7 @@ class BatchMaker:
         if advise is None or not self.readahead:
             return
         ahead = batch + self.readahead
-        for number in range(batch and ahead, min(ahead + 1, len(run.plan))):
+        for number in range(batch and ahead, min(ahead + 1, run.num_batches)):
             advise(run.rows(number))
 
     def _columns(

@@ -197,9 +197,11 @@ class Mix:
     def read(self, rows: Positions) -> dict[str, Column]:
         which, inside = self._split(np.asarray(rows, np.int64))
         present = np.unique(which).tolist()
-        read = {number: self._parts[number].read(inside[which == number]) for number in present}
+        read: dict[int, dict[str, Column]] = {
+            number: self._parts[number].read(inside[which == number]) for number in present
+        }
         if len(self._parts) == 1:
-            return dict(read[0])
+            return read[0]
         return {name: _merged(name, which, read) for name in self.fields}
 
     @cached_property

@@ -21,6 +21,7 @@ class Run:
     def __init__(self, order: Epoch, plan: BatchPlan) -> None:
         self.order = order
         self.plan = plan
+        self.num_batches = len(plan)
         self._step = max(ROWS_AT_ONCE // plan.batch_size, 1)
         self._found: dict[int, list[Positions]] = {}
 
@@ -34,7 +35,7 @@ class Run:
         return found[within].copy()
 
     def _find(self, first: int) -> list[Positions]:
-        numbers = range(first, min(first + self._step, len(self.plan)))
+        numbers = range(first, min(first + self._step, self.num_batches))
         positions = self.plan.positions_of(numbers)
         return list(self.order.rows(positions.ravel()).reshape(positions.shape))
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.mapping import Places
+from shardkit.reading.collate import Shifted
 from shardkit.reading.order import Order, Shuffle
 from shardkit.reading.permute import Positions, derive
 from shardkit.reading.sequences import NO_LABEL, Arrays, counted
@@ -52,8 +53,7 @@ class Windows:
         tokens = self._store.read(*self._unrolled(starts)).reshape(len(rows), self._seq_len + 1)
         if self._is_masked:
             return self._masked(starts, tokens)
-        windows = as_dtype(tokens, self._dtype)
-        return {"inputs": windows[:, :-1], "labels": windows[:, 1:]}
+        return Shifted(as_dtype(tokens, self._dtype))
 
     def _starts(self, rows: Positions) -> list[int]:
         """The first token of each row's window, which is below T."""
