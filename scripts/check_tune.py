@@ -20,7 +20,7 @@ import numpy as np
 from bench_run import Bench, run_sections
 
 from shardkit import images
-from shardkit.loading.allowance import allowance
+from shardkit.allowance import allowance
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.timing import Case, Row, interleave

@@ -18,7 +18,7 @@ import shardkit
 ROOT = Path(shardkit.__file__).parent
 
 LAYERS = [
-    {"errors", "advise", "passing"},
+    {"errors", "advise", "allowance", "passing"},
     {"whole"},
     {"sample", "storage"},
     {"encoding", "mapping"},

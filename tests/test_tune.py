@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 import shardkit
 from shardkit import Loader, images
+from shardkit.allowance import Allowance
 from shardkit.errors import DataError, StorageError, UsageError
 from shardkit.loading import auto
-from shardkit.loading.allowance import Allowance
 from shardkit.loading.settings import Settings
 from shardkit.measure import tune as module
 from shardkit.measure import tuner, workload

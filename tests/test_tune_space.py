@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardkit.allowance import Allowance
 from shardkit.errors import UsageError
-from shardkit.loading.allowance import Allowance
 from shardkit.loading.settings import Settings
 from shardkit.measure.tune_space import (
     MEMORY_SHARE,

@@ -18,9 +18,9 @@ from conftest import make_images
 
 import shardkit
 from shardkit import Loader, images
+from shardkit.allowance import Allowance
 from shardkit.errors import UsageError
 from shardkit.loading import auto, tuned
-from shardkit.loading.allowance import Allowance
 from shardkit.loading.settings import Settings
 
 FOUND = Allowance("Some CPU", 8, 4.0, 10**12, 10**12, None)

@@ -15,9 +15,9 @@ import os
 from dataclasses import replace
 from typing import Literal
 
+from shardkit.allowance import Allowance, allowance
 from shardkit.errors import UsageError
 from shardkit.loading import tuned
-from shardkit.loading.allowance import Allowance, allowance
 from shardkit.loading.settings import DEFAULT_PREFETCH, Settings
 from shardkit.loading.workers import WorkerType
 from shardkit.reading.maker import BatchMaker

@@ -20,8 +20,8 @@ from typing import Any
 
 import xxhash
 
+from shardkit.allowance import Allowance
 from shardkit.errors import UsageError
-from shardkit.loading.allowance import Allowance
 from shardkit.loading.settings import Settings
 from shardkit.reading.maker import BatchMaker
 from shardkit.reading.source import fingerprint_of

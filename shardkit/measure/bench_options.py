@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
+from shardkit.allowance import allowance
 from shardkit.errors import UsageError
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.target import Read
@@ -60,5 +60,5 @@ class BenchOptions:
 
 
 def default_workers() -> tuple[int, ...]:
-    """None, and one a core."""
-    return (0, len(os.sched_getaffinity(0)))
+    """None, and one a core that this process may use."""
+    return (0, allowance().cpus)

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.allowance import cpu_model, num_cores
 from shardkit.errors import UsageError
-from shardkit.loading.allowance import cpu_model, num_cores
 from shardkit.measure.pagecache import cache_state, evict
 from shardkit.measure.timing import Case, Work
 

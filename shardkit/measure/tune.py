@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from shardkit.allowance import Allowance, allowance
 from shardkit.errors import UsageError
 from shardkit.loading import tuned
-from shardkit.loading.allowance import Allowance, allowance
 from shardkit.loading.auto import local_ranks
 from shardkit.loading.settings import Settings
 from shardkit.measure.machine import machine

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardkit.loading.allowance import Allowance
+from shardkit.allowance import Allowance
 from shardkit.loading.settings import DEFAULT_PREFETCH, Settings
 from shardkit.loading.workers import WorkerType
 from shardkit.storage import format_bytes

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from shardkit.allowance import Allowance
 from shardkit.errors import StorageError, UsageError
-from shardkit.loading.allowance import Allowance
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.pagecache import Cache

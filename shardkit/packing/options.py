@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from shardkit.allowance import allowance
 from shardkit.errors import UsageError
 from shardkit.formats import get_format
 from shardkit.images.choice import ImageChoice, ImageFormat
@@ -133,7 +133,7 @@ class PackOptions:
     @property
     def num_workers(self) -> int:
         """Processes to start."""
-        return len(os.sched_getaffinity(0)) if self.workers is None else self.workers
+        return allowance().cpus if self.workers is None else self.workers
 
     def lasting(self) -> dict[str, Any]:
         """The options that decide the result: a resumed pack must have the same."""
