@@ -1,0 +1,51 @@
+"""A report of a bench, read back from the file that ``--json`` wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from shardkit.errors import FormatError
+from shardkit.measure.bench_report import VERSION
+from shardkit.storage import os_errors, show_path
+
+REPORT = frozenset(
+    {"machine", "commit", "command", "options", "checked", "limits", "rows", "notes"}
+)
+
+ROW = {
+    *("target", "format", "path", "where", "read", "workers", "worker_type", "batch_size", "cache"),
+    *("rounds", "samples", "samples_per_s", "bytes_per_s", "ratio", "verdict", "limit", "of_limit"),
+    *("batch_ms", "batch_histogram", "seconds", "device_bytes", "dataset_bytes"),
+}
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """The report. Raises FormatError for what is none, StorageError for what cannot be read."""
+    with os_errors(f"reading {show_path(path)}"):
+        data = Path(path).read_bytes()
+    try:
+        report = json.loads(data)
+    except ValueError as error:
+        raise FormatError(f"{show_path(path)} is not JSON: {error}") from error
+    if reason := why_not(report):
+        raise FormatError(f"{show_path(path)} is no report of shardkit bench --json: {reason}")
+    return dict(report)
+
+
+def why_not(report: Any) -> str | None:
+    """What a value lacks to be a report; None if it is one."""
+    if not isinstance(report, dict) or "version" not in report:
+        return "it has no version"
+    if report["version"] != VERSION:
+        return f"its version is {report['version']!r}, this shardkit reads {VERSION}"
+    if missing := sorted(REPORT - report.keys()):
+        return f"it has no {missing[0]}"
+    if not isinstance(report["rows"], list) or not report["rows"]:
+        return "it has no rows"
+    for number, row in enumerate(report["rows"]):
+        missing = sorted(ROW - row.keys()) if isinstance(row, dict) else sorted(ROW)
+        if missing:
+            return f"its row {number} has no {missing[0]}"
+    return None
