@@ -1,71 +1,40 @@
-"""The charts of a bench's report: Vega-Lite specifications, from the rows alone. Pure.
-
-A chart is laid out here, in pixels from the top: a line with the target's name, then a bar for
-each number of workers. An axis with the names beside it would leave a phone no room for the bars.
-"""
+"""The charts of a bench's report: Vega-Lite specifications, from the rows alone. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from shardkit.measure.bench_words import Row, label, percent, workers_in_words
+from shardkit.measure.bench_report import MOST_APART
+from shardkit.measure.bench_words import Row, percent, workers_in_words
+from shardkit.measure.report_marks import (
+    BAR,
+    GAP,
+    HEAD,
+    LEFT,
+    WIDTH,
+    Layout,
+    Spec,
+    Values,
+    by_target,
+    chart,
+    lay_out,
+    layer,
+    rule,
+    text,
+)
 from shardkit.measure.report_text import amount, case_name
 
-Spec = dict[str, Any]
-Values = list[dict[str, Any]]
-
-WIDTH = 340
-LEFT = 66
-"""Pixels; ``12 processes`` fits in."""
-
-HEAD, BAR, GAP = 16, 14, 7
-"""Heights in pixels: of a name, of a bar with the space below it, between targets."""
-
 RIDGE = 26
-"""Of a distribution."""
+"""Pixels that a distribution is high."""
+
+BESIDE = 27
+"""Characters of a name that fit beside ``0.0234 ms, 99 %: 10.7``, in wide fonts."""
 
 FAR = 3.0
 """A limit this many times beyond the fastest rate would leave no room for the rates."""
 
-WIDE = 6.0
-"""Batches whose times differ by more are drawn to a logarithmic scale."""
-
 PARTS = ("read", "transform", "collate")
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the bar of a row is drawn."""
-
-    row: Row
-    y: int
-
-
-@dataclass(frozen=True)
-class Layout:
-    """``heads``: names and where their line begins."""
-
-    places: list[Place]
-    heads: Values
-    height: int
-
-
-def lay_out(rows: Sequence[Row], bars: int = 1) -> Layout:
-    """Rows of one target below one another, in the order of the targets; ``bars`` for each."""
-    y, heads, places = 0, [], []
-    for name in dict.fromkeys(map(label, rows)):
-        heads.append({"text": name, "y": y + HEAD / 2})
-        y += HEAD
-        for row in (row for row in rows if label(row) == name):
-            places.append(Place(row, y))
-            y += bars * BAR
-        y += GAP
-    return Layout(places, heads, y)
-
-
-# --- the charts ---------------------------------------------------------------------------
 
 
 def rates(rows: Sequence[Row], limits: Sequence[dict[str, Any]]) -> Spec:
@@ -74,13 +43,13 @@ def rates(rows: Sequence[Row], limits: Sequence[dict[str, Any]]) -> Spec:
     seen = {one["name"]: one["samples_per_s"] for one in near_limits(rows, limits)}
     bars = [_rate_bar(place.row, place.y, "var(--bar)") for place in layout.places]
     marks = [
-        {"x": seen[place.row["limit"]], "y": place.y, "y2": place.y + BAR - 3}
+        {"x": seen[place.row["limit"]], "y": place.y - 1, "y2": place.y + BAR - 2}
         for place in layout.places
         if place.row["limit"] in seen
     ]
     top = max([1.3 * _fastest(rows), *(1.05 * rate for rate in seen.values())])
-    layers = [*_bars(bars), _rule(marks, "var(--limit)", 3)]
-    return _spec(layout, layers, [0, top], "samples a second")
+    layers = _bars(bars, rule(marks, "var(--limit)", 3))
+    return chart(layout, layers, [0, top], "samples a second")
 
 
 def near_limits(rows: Sequence[Row], limits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -97,10 +66,10 @@ def cold_and_warm(pairs: Sequence[tuple[Row, Row]]) -> Spec:
         other = cold[id(place.row)]
         share = other["samples_per_s"]["median"] / max(place.row["samples_per_s"]["median"], 1e-9)
         bars.append(_rate_bar(place.row, place.y, "var(--warm)", " warm"))
-        bars.append(_rate_bar(other, place.y + BAR - 3, "var(--cold)", f" cold, {percent(share)}"))
+        bars.append(_rate_bar(other, place.y + BAR - 1, "var(--cold)", f" cold, {percent(share)}"))
         bars[-1]["workers"] = ""
     top = 1.55 * _fastest([row for pair in pairs for row in pair])
-    return _spec(layout, _bars(bars), [0, top], "samples a second")
+    return chart(layout, _bars(bars), [0, top], "samples a second")
 
 
 def time_spent(rows: Sequence[Row]) -> Spec:
@@ -110,54 +79,55 @@ def time_spent(rows: Sequence[Row]) -> Spec:
     bars, waits = [], []
     for place in layout.places:
         spent = {part: _us(place.row, part) for part in (*PARTS, "wait")}
-        start, text = 0.0, ", ".join(f"{part} {amount(us)} µs" for part, us in spent.items())
+        start, about = 0.0, ", ".join(f"{part} {amount(us)} µs" for part, us in spent.items())
         for part in PARTS:
             bar = _bar(place.row, place.y, f"var(--{part})", start, start + spent[part])
-            bars.append(bar | {"about": f"{case_name(place.row)}: {text}"})
+            bars.append(bar | {"about": f"{case_name(place.row)}: {about}"})
             start += spent[part]
         bars[-1] |= {"text": amount(start), "end": max(start, spent["wait"])}
         waits.append({"x": spent["wait"], "y": place.y - 1, "y2": place.y + BAR - 2})
     top = 1.25 * max(*(bar["x2"] for bar in bars), *(wait["x"] for wait in waits), 1e-3)
-    return _spec(layout, [*_bars(bars), _rule(waits, "var(--ink)", 2)], [0, top], "µs a sample")
+    return chart(layout, _bars(bars, rule(waits, "var(--ink)", 2)), [0, top], "µs a sample")
 
 
 def batch_times(rows: Sequence[Row]) -> Spec:
     """A distribution a row, one below another; each as high as its highest bin."""
-    low = min(row["batch_ms"]["p5"] for row in rows) / 2
     high = max(row["batch_histogram"]["edges_ms"][-1] for row in rows)
-    is_log = low > 0 and max(r["batch_ms"]["p50"] for r in rows) > WIDE * 2 * low
-    start = low if is_log else 0.0
+    low = max(min(row["batch_histogram"]["edges_ms"][0] for row in rows), high / MOST_APART)
     bins: Values = []
     heads: Values = []
     medians: Values = []
     step = HEAD + RIDGE + GAP
-    for i, row in enumerate(rows):
+    for i, row in enumerate(by_target(rows)):
         foot, times = (i + 1) * step - GAP, row["batch_ms"]
-        bins += _bins(row, foot, start)
-        medians.append({"x": max(times["p50"], start), "y": foot - RIDGE, "y2": foot})
-        text = f"{amount(times['p50'])} ms, 99 % in {amount(times['p99'])}"
-        heads.append({"text": case_name(row), "right": text, "y": i * step + HEAD / 2})
+        bins += _bins(row, foot, low)
+        medians.append({"x": max(times["p50"], low), "y": foot - RIDGE, "y2": foot})
+        right = f"{amount(times['p50'])} ms, 99 %: {amount(times['p99'])}"
+        heads.append({"text": case_name(row, BESIDE), "right": right, "y": i * step + HEAD / 2})
     layers = [
-        _layer({"type": "rect", "color": "var(--bar)"}, bins, x=True, x2=True, y=True, y2=True),
-        _rule(medians, "var(--ink)", 1.5),
-        _text(heads, "right", {"align": "right", "fontSize": 11}, x={"value": WIDTH}),
+        layer({"type": "rect", "color": "var(--bar)"}, bins, x=True, x2=True, y=True, y2=True),
+        rule(medians, "var(--ink)", 1.5),
+        text(heads, "right", {"align": "right", "fontSize": 11}, x={"value": WIDTH}),
     ]
     layout = Layout([], heads, len(rows) * step)
-    return _spec(layout, layers, [start, high], "ms a batch", left=0, is_log=is_log, room=200)
+    return chart(layout, layers, [low, high], "ms a batch", left=0, is_log=True, size=11)
 
 
-def _bins(row: Row, foot: int, start: float) -> Values:
+def _bins(row: Row, foot: float, start: float) -> Values:
     """The bins with batches in them, as far as they lie right of ``start``."""
     edges, counts = row["batch_histogram"]["edges_ms"], row["batch_histogram"]["counts"]
     most, total = max([1, *counts]), max(sum(counts), 1)
-    found = []
-    for low, high, count in zip(edges, edges[1:], counts, strict=False):
-        if count and high > start:
-            about = f"{amount(low)} to {amount(high)} ms: {percent(count / total)} of the batches"
-            top = foot - RIDGE * count / most
-            x = max(low, start)
-            found.append({"x": x, "x2": high, "y": top, "y2": foot, "about": about})
-    return found
+    return [
+        {
+            "x": max(low, start),
+            "x2": high,
+            "y": foot - RIDGE * count / most,
+            "y2": foot,
+            "about": f"{amount(low)} to {amount(high)} ms: {percent(count / total)} of the batches",
+        }
+        for low, high, count in zip(edges, edges[1:], counts, strict=False)
+        if count and high > start
+    ]
 
 
 # --- what they are made of ----------------------------------------------------------------
@@ -176,7 +146,7 @@ def _bar(row: Row, y: int, color: str, x: float, x2: float) -> dict[str, Any]:
     return {**place, "color": color, "workers": workers_in_words(row)}
 
 
-def _rate_bar(row: Row, y: int, color: str, text: str = "") -> dict[str, Any]:
+def _rate_bar(row: Row, y: int, color: str, after: str = "") -> dict[str, Any]:
     rate = row["samples_per_s"]
     median, low, high = (amount(rate[name]) for name in ("median", "low", "high"))
     return {
@@ -184,13 +154,14 @@ def _rate_bar(row: Row, y: int, color: str, text: str = "") -> dict[str, Any]:
         "low": rate["low"],
         "high": rate["high"],
         "end": max(rate["high"], rate["median"]),
-        "text": median + text,
+        "text": median + after,
         "about": f"{case_name(row)}: {median} samples/s ({low} to {high})",
     }
 
 
-def _bars(bars: Values) -> list[Spec]:
-    """Rectangles, the interval of those that have one, what their workers are, and their text."""
+def _bars(bars: Values, *marks: Spec) -> list[Spec]:
+    """Rectangles, marks on them, the interval of those that have one, what their workers are, and
+    their text, which what is below it must not hide."""
     spread = [bar for bar in bars if "low" in bar]
     rect = {"type": "rect"}
     color = {"field": "color", "type": "nominal", "scale": None}
@@ -199,88 +170,15 @@ def _bars(bars: Values) -> list[Spec]:
     ends = [bar for bar in bars if "text" in bar]
     starts = list({bar["mid"]: bar for bar in bars if bar["workers"]}.values())
     return [
-        _layer(rect, bars, x=True, x2=True, y=True, y2=True, color=color),
-        _layer(
+        layer(rect, bars, x=True, x2=True, y=True, y2=True, color=color),
+        *marks,
+        layer(
             {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.5, "aria": False},
             spread,
             x={"field": "low"},
             x2={"field": "high"},
             y={"field": "mid"},
         ),
-        _text(starts, "workers", left, x={"value": LEFT}, y={"field": "mid"}),
-        _text(ends, "text", right, x={"field": "end"}, y={"field": "mid"}),
+        text(starts, "workers", left, x={"value": LEFT}, y={"field": "mid"}),
+        text(ends, "text", right, x={"field": "end"}, y={"field": "mid"}),
     ]
-
-
-def _rule(values: Values, color: str, width: float) -> Spec:
-    mark = {"type": "rule", "color": color, "strokeWidth": width, "aria": False}
-    return _layer(mark, values, x=True, y=True, y2=True)
-
-
-def _text(values: Values, field: str, mark: Spec, **encoding: Any) -> Spec:
-    mark = {"type": "text", "baseline": "middle", "color": "var(--ink)", "aria": False} | mark
-    text = {"field": field, "type": "nominal"}
-    return _layer(mark, values, **({"y": True} | encoding), text=text)
-
-
-def _layer(mark: Spec, values: Values, **encoding: Any) -> Spec:
-    """A layer; ``x=True`` is the field of that name."""
-    made = {name: {"field": name} if what is True else what for name, what in encoding.items()}
-    for name in ("x", "y"):
-        if "field" in made.get(name, {}):
-            made[name] = made[name] | {"type": "quantitative"}
-    if any("about" in value for value in values):
-        made["description"] = {"field": "about"}
-    return {"mark": mark, "data": {"values": values}, "encoding": made}
-
-
-def _spec(
-    layout: Layout,
-    layers: Sequence[Spec],
-    domain: Sequence[float],
-    title: str,
-    left: int = LEFT,
-    is_log: bool = False,
-    room: int = WIDTH,
-) -> Spec:
-    """A chart; its names are ``room`` pixels wide at most."""
-    names = _text(
-        layout.heads, "text", {"align": "left", "fontWeight": 600, "limit": room}, x={"value": 0}
-    )
-    kind = {"type": "log"} if is_log else {"type": "linear"}
-    x = {**kind, "domain": [*domain], "range": [left, WIDTH], "nice": False, "clamp": True}
-    y = {"domain": [0, layout.height], "range": [0, layout.height], "nice": False}
-    axis = {"title": title, "format": "~g" if is_log else "~s", "tickCount": 4, "labelExpr": ZERO}
-    shared = {
-        "x": {"type": "quantitative", "scale": x, "axis": axis},
-        "y": {"type": "quantitative", "scale": y, "axis": None},
-    }
-    return {
-        "width": WIDTH,
-        "height": layout.height,
-        "padding": 4,
-        "encoding": shared,
-        "layer": [*layers, names],
-        "config": CONFIG,
-    }
-
-
-ZERO = "datum.value ? datum.label : '0'"
-"""Not ``0k``."""
-
-CONFIG = {
-    "background": "transparent",
-    "view": {"stroke": None},
-    "text": {"fontSize": 12},
-    "axis": {
-        "labelColor": "var(--soft)",
-        "titleColor": "var(--soft)",
-        "titleFontWeight": "normal",
-        "gridColor": "var(--grid)",
-        "domain": False,
-        "ticks": False,
-        "labelFontSize": 11,
-        "titleFontSize": 11,
-    },
-}
-"""Colours are variables of the page, which has others in the dark."""

@@ -17,6 +17,7 @@ from typing import Any
 from shardkit.errors import UsageError
 from shardkit.measure import report_charts as charts
 from shardkit.measure.bench_words import Row, in_words, label
+from shardkit.measure.report_marks import Spec
 from shardkit.measure.report_style import STYLE
 from shardkit.measure.report_tables import conditions, tables
 from shardkit.measure.report_text import amount, is_whole, showable
@@ -95,7 +96,7 @@ def _cold_and_warm(reports: Sequence[Report]) -> str:
     pairs = cold_with_warm([row for report in reports for row in _drawable(report)])
     if not pairs:
         return ""
-    note = "The bars are medians, the dark lines their 95 % intervals; the shares are cold to warm."
+    note = "The bars are medians, the thin lines their 95 % intervals; the shares are cold to warm."
     facts = {tuple(r["machine"].get(f) for f in ("cpu", "cores", "memory_bytes")) for r in reports}
     if len(facts) > 1:
         note = f"Measured on different machines. {note}"
@@ -128,14 +129,17 @@ def _figures(report: Report, has_name: bool) -> str:
 
 def _charts(report: Report) -> Iterator[str]:
     rows, limits = _drawable(report), report["limits"]
-    note = "The bars are medians, the dark lines their 95 % intervals."
+    note = "The bars are medians, the thin lines their 95 % intervals."
     yield _chart("Rate", charts.rates(rows, limits), escape(note) + _limits(rows, limits))
     key = _key(("read", "reading"), ("transform", "the transform"), ("collate", "collating"))
-    note = "The dark line is how long the loop waited: with workers, who share the work, less."
+    note = (
+        "Of all workers, added up. The thin line is how long the loop waited: with workers, who"
+        " share the work, less."
+    )
     yield _chart("Where the time goes", charts.time_spent(rows), key + escape(note))
     note = (
-        "How long the loop waited for each batch. The line is the median; what took longer than"
-        " the drawing is wide is in the last bar."
+        "How long the loop waited for each batch, to a scale on which each step is a multiple."
+        " The thin line is the median; the last bar has all above, too."
     )
     yield _chart("Time a batch", charts.batch_times(rows), escape(note))
 
@@ -166,14 +170,14 @@ def _key(*names: tuple[str, str]) -> str:
     return f'<span class="key">{" ".join(f"<span>{one}</span>" for one in swatches)}</span> '
 
 
-def _chart(title: str, spec: charts.Spec, caption: str) -> str:
+def _chart(title: str, spec: Spec, caption: str) -> str:
     svg = with_titles(draw(spec))
     about = f"{title}: a chart; its figures are in the tables below"
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(about)}" ', 1)
     return f"<figure><h3>{title}</h3>{svg}<figcaption>{caption}</figcaption></figure>"
 
 
-def draw(spec: charts.Spec) -> str:
+def draw(spec: Spec) -> str:
     """An SVG element. Raises UsageError if the library is missing."""
     try:
         import vl_convert

@@ -26,11 +26,11 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 14px; margi
   font-size: .875rem; }
 dt { color: var(--soft); }
 dd { margin: 0; }
-.charts { columns: 2 320px; column-gap: 16px; margin-bottom: 12px; }
+.charts { columns: 2 320px; column-gap: 16px; margin-bottom: 24px; }
 figure { margin: 0 0 16px; padding: 12px; background: var(--card); border-radius: 8px;
   break-inside: avoid; max-width: 480px; }
 figure svg { display: block; width: 100%; height: auto; }
-svg text { font-family: inherit; }
+svg text { font-family: inherit; paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
 figcaption { font-size: .8125rem; color: var(--soft); margin-top: 6px; }
 .key { display: flex; flex-wrap: wrap; gap: 0 14px; }
 .key i { display: inline-block; width: .75em; height: .75em; border-radius: 2px;
@@ -41,14 +41,14 @@ figcaption { font-size: .8125rem; color: var(--soft); margin-top: 6px; }
 .scroll { overflow-x: auto; margin-bottom: 24px; border: 1px solid var(--grid);
   border-radius: 8px; }
 table { border-collapse: collapse; font-size: .8125rem; font-variant-numeric: tabular-nums;
-  min-width: 100%; }
+  width: max-content; min-width: 100%; }
 th, td { padding: 5px 10px; text-align: left; white-space: nowrap;
   border-bottom: 1px solid var(--grid); }
 tbody tr:last-child > * { border-bottom: 0; }
 thead th { color: var(--soft); font-weight: 500; }
 .num { text-align: right; }
-tr > :first-child { position: sticky; left: 0; background: var(--ground); max-width: 130px;
-  overflow: hidden; text-overflow: ellipsis; }
+tr > :first-child { position: sticky; left: 0; background: var(--ground);
+  max-width: min(36vw, 300px); white-space: normal; overflow-wrap: break-word; }
 details { margin-bottom: 24px; }
 summary { cursor: pointer; }
 pre { overflow: auto; max-height: 70vh; padding: 12px; background: var(--card);

@@ -12,7 +12,9 @@ from shardkit.storage import format_bytes
 
 Column = tuple[str, Callable[[Row], str]]
 
-WORDS = frozenset({"target", "cache", "against the first", "nearest limit", "format", "path"})
+WORDS = frozenset(
+    {"target", "limit", "cache", "against the first", "nearest limit", "format", "path"}
+)
 """Columns of text, which stand left."""
 
 
@@ -41,7 +43,8 @@ def tables(report: dict[str, Any]) -> str:
     rows: list[Row] = report["rows"]
     made = [
         _table("Rates", _CASE + _RATES, rows),
-        _table("Times", _CASE + _TIMES, rows),
+        _table("Time a batch, in ms", _CASE + _BATCHES, rows),
+        _table("Where the time of a round goes, in ms", _CASE + _ROUNDS, rows),
         _table("Targets", _TARGETS, list({label(row): row for row in rows}.values())),
     ]
     if report["limits"]:
@@ -120,11 +123,16 @@ _RATES: list[Column] = [
     _bytes("bytes of the dataset", "dataset_bytes"),
 ]
 
-_TIMES: list[Column] = [
-    *(_of(f"{name} ms", "batch_ms", key) for name, key in [("5 %", "p5"), ("median", "p50")]),
-    *(_of(f"{name} ms", "batch_ms", key) for name, key in [("95 %", "p95"), ("99 %", "p99")]),
-    _of("longest ms", "batch_ms", "max"),
-    *(_of(f"{part} s", "seconds", part) for part in ("read", "transform", "collate", "wait")),
+_BATCHES: list[Column] = [
+    _of("5 %", "batch_ms", "p5"),
+    _of("median", "batch_ms", "p50"),
+    _of("95 %", "batch_ms", "p95"),
+    _of("99 %", "batch_ms", "p99"),
+    _of("longest", "batch_ms", "max"),
+]
+
+_ROUNDS: list[Column] = [
+    _of(part, "seconds", part, scale=1e3) for part in ("read", "transform", "collate", "wait")
 ]
 
 _TARGETS: list[Column] = [
@@ -134,7 +142,7 @@ _TARGETS: list[Column] = [
 ]
 
 _LIMITS: list[Column] = [
-    ("target", lambda limit: str(limit["name"])),
+    ("limit", lambda limit: str(limit["name"])),
     _of("samples/s", "samples_per_s"),
     _of("MB/s", "bytes_per_s", scale=1e-6),
 ]

@@ -19,9 +19,19 @@ def amount(value: float | None) -> str:
     return f"{value:.{max(2 - math.floor(math.log10(abs(value))), 0)}f}"
 
 
-def case_name(row: Row) -> str:
-    """``lmdb, 2 threads``."""
-    return f"{label(row)}, {workers_in_words(row)}"
+def case_name(row: Row, most: int | None = None) -> str:
+    """``lmdb, 2 threads``; with so many characters at most, the workers whole."""
+    workers = f", {workers_in_words(row)}"
+    name = label(row)
+    return (name if most is None else shortened(name, most - len(workers))) + workers
+
+
+def shortened(text: str, most: int) -> str:
+    """With so many characters at most, without those in the middle: names differ at their ends."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
 
 
 def showable(value: Any) -> Any:
@@ -40,10 +50,13 @@ def showable(value: Any) -> Any:
 
 def is_whole(row: Row) -> bool:
     """Whether a row has all the figures that charts are drawn from."""
+    edges = row["batch_histogram"]["edges_ms"]
     needed = [
         *(row["samples_per_s"][name] for name in ("median", "low", "high")),
-        *row["batch_ms"].values(),
-        *row["batch_histogram"]["edges_ms"],
+        *(row["batch_ms"][name] for name in ("p50", "p99")),
+        *edges,
+        *row["batch_histogram"]["counts"],
         *row["seconds"].values(),
     ]
-    return all(isinstance(value, int | float) and math.isfinite(value) for value in needed)
+    are_numbers = all(isinstance(one, int | float) and math.isfinite(one) for one in needed)
+    return are_numbers and len(edges) > 1 and edges[-1] > 0
