@@ -66,7 +66,7 @@ def cold_and_warm(pairs: Sequence[tuple[Row, Row]]) -> Spec:
         other = cold[id(place.row)]
         share = other["samples_per_s"]["median"] / max(place.row["samples_per_s"]["median"], 1e-9)
         bars.append(_rate_bar(place.row, place.y, "var(--warm)", " warm"))
-        bars.append(_rate_bar(other, place.y + BAR - 1, "var(--cold)", f" cold, {percent(share)}"))
+        bars.append(_rate_bar(other, place.y + BAR, "var(--cold)", f" cold, {percent(share)}"))
         bars[-1]["workers"] = ""
     top = 1.55 * _fastest([row for pair in pairs for row in pair])
     return chart(layout, _bars(bars), [0, top], "samples a second")

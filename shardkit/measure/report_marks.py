@@ -25,7 +25,7 @@ LEFT = 78
 HEAD, BAR, GAP = 16, 14, 7
 """Heights in pixels: of a name, of a bar with the space below it, between targets."""
 
-BETWEEN = 2
+BETWEEN = 4
 """Between the groups where a row has more than one bar."""
 
 LONGEST = 40
