@@ -12,6 +12,7 @@ import click
 
 from shardkit.cli.bench_table import echo_report
 from shardkit.cli.output import interrupted
+from shardkit.errors import UsageError
 from shardkit.storage import atomic_write, os_errors, show_path
 
 
@@ -58,22 +59,52 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
 @click.option("--limit", type=int, metavar="N", help="Measure N samples only, drawn by --seed.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the report; - is stdout.")
-def bench(targets: tuple[str, ...], json_file: str | None, **options: Any) -> None:
+@click.option("--html", "html_file", metavar="FILE", help="Write it as a page with charts.")
+@click.option(
+    "--with", "earlier", metavar="FILE", help="On that page, an earlier --json: warm beside --cold."
+)
+def bench(
+    targets: tuple[str, ...],
+    json_file: str | None,
+    html_file: str | None,
+    earlier: str | None,
+    **options: Any,
+) -> None:
     """Measure how fast the same samples come out of TARGETS, side by side.
 
     A TARGET is a dataset in any format, WebDataset tars, or a plain folder. The others are compared
     with the first. All run in turn, round after round, so that a noisy machine is noisy for all.
     """
     from shardkit.measure.bench import bench as run
+    from shardkit.measure.report_html import page
 
+    others = _others(html_file, earlier)
     with interrupted("temporary files are removed"):
         report = run(*targets, say=lambda line: click.echo(line, err=True), **options)
     report["command"] = shlex.join(["shardkit", *sys.argv[1:]])
     text = json.dumps(report, indent=1)
     if json_file == "-":
         click.echo(text)
-        return
-    echo_report(report)
-    if json_file:
-        with os_errors(f"writing {show_path(json_file)}"):
-            atomic_write(Path(json_file), [text.encode() + b"\n"])
+    else:
+        echo_report(report)
+        _write(json_file, text + "\n")
+    if html_file:
+        _write(html_file, page([report, *others]))
+
+
+def _others(html_file: str | None, earlier: str | None) -> list[dict[str, Any]]:
+    """The earlier report; what is wrong with it is said before minutes of measuring."""
+    from shardkit.measure.report_file import load
+    from shardkit.measure.report_html import refuse_without_charts
+
+    if html_file:
+        refuse_without_charts()
+    elif earlier:
+        raise UsageError("--with puts an earlier report on a page: name that with --html FILE")
+    return [load(earlier)] if earlier else []
+
+
+def _write(path: str | None, text: str) -> None:
+    if path:
+        with os_errors(f"writing {show_path(path)}"):
+            atomic_write(Path(path), [text.encode()])

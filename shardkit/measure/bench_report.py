@@ -27,6 +27,9 @@ VERSION = 1
 BINS = 40
 """Of the histogram of batches."""
 
+MOST_APART = 1e4
+"""The end of its last bin over the start of the first."""
+
 MOST_WARM = 0.01
 LEAST_COLD = 0.9
 """Shares of the samples' bytes that may come from the device for warm, and must for cold. Cold less
@@ -154,11 +157,16 @@ def _median(read: Sequence[int | None]) -> int | None:
 
 
 def batch_times(seconds: Any) -> dict[str, Any]:
-    """Percentiles and a histogram of how long batches took, in ms; its last bin has all above."""
+    """Percentiles and a histogram of how long batches took, in ms.
+
+    Bins grow, each by the same factor: with workers, one that is ready takes 1/100 of the time of
+    one that is waited for. The first has all below, too, and the last all above.
+    """
     ms = np.asarray(seconds) * 1e3
     p5, p50, p95, p99 = np.percentile(ms, [5, 50, 95, 99]).tolist()
     top = max(p99 * 1.25, 1e-3)
-    counts, edges = np.histogram(np.minimum(ms, top), bins=BINS, range=(0.0, top))
+    edges = np.geomspace(max(float(ms.min()), top / MOST_APART), top, BINS + 1)
+    counts, _ = np.histogram(np.clip(ms, edges[0], edges[-1]), edges)
     return {
         "batch_ms": {"p5": p5, "p50": p50, "p95": p95, "p99": p99, "max": float(ms.max())},
         "batch_histogram": {"edges_ms": edges.tolist(), "counts": counts.tolist()},
