@@ -29,8 +29,10 @@ from bench_claims_settings import (
     OpenLoader,
     check_pixels,
     epoch,
+    first_epoch,
     part,
     settings,
+    settings_cold,
     short_epochs,
     with_a_step,
 )
@@ -39,7 +41,7 @@ from bench_feed import Cold
 from bench_run import Bench, run_sections
 
 from shardkit.loading.loader import Loader
-from shardkit.measure.pagecache import Cache, cache_state, evict
+from shardkit.measure.pagecache import Cache
 from shardkit.measure.timing import Case, Result, Row, Work
 from shardkit.reading.dataset import Dataset
 
@@ -84,17 +86,10 @@ def warm(bench: Bench, corpus: Corpus, works: Works) -> list[Row]:
 
 def cold(bench: Bench, corpus: Corpus, works: Works, block: str) -> list[Row]:
     check_same(corpus, works)
-
-    def first_epoch(name: str, open_loader: OpenLoader) -> Work:
-        """Workers start on the clock: an LMDB that is open in one cannot be dropped."""
+    cases: dict[str, Case] = {}
+    for name, open_loader in loaders(corpus, works).items():
         paths = corpus.files.paths if "folder" in name else [shard_of(corpus)]
-        cache = cache_state(evict(paths))
-        return epoch(open_loader(persistent=False), cache, corpus.num_bytes)
-
-    cases: dict[str, Case] = {
-        name: partial(first_epoch, name, open_loader)
-        for name, open_loader in loaders(corpus, works).items()
-    }
+        cases[name] = partial(first_epoch, open_loader, paths, corpus.num_bytes)
     if shutil.which("fio"):
         block = "4k" if bench.is_quick else block  # fio skips files of less than a block
         files = Cold(corpus.packed("lmdb"), corpus.num_bytes, block)
@@ -192,6 +187,7 @@ SECTIONS = {
     "pictures-warm": pictures_warm,
     "pictures-cold": pictures_cold,
     "settings": settings,
+    "settings-cold": settings_cold,
     "with-a-step": with_a_step,
     "short-epochs": short_epochs,
 }

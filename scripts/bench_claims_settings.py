@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from article_loaders import SIZE, Folder, crop, torch_loader
 from bench_corpora import Corpus, repeat_files
 from bench_run import Bench
-from torch.utils.data import Subset
+from plain_folder import PlainFolder
 
 from shardkit import images
 from shardkit.loading.loader import Loader
-from shardkit.measure.pagecache import Cache
+from shardkit.measure.pagecache import Cache, cache_state, evict
 from shardkit.measure.timing import Case, Result, Row, Work
 from shardkit.reading.dataset import Dataset
 
 BATCH = 32
 WORKERS = 2
 NUM_LARGE = 1_000
-NUM_SETTINGS, NUM_SHORT = 640, 160
+NUM_SETTINGS, NUM_SHORT = 512, 160
 STEP_SHARE = 3 / 7
 """Of what one process needs to make a batch: without workers, such a step runs 30 % of the time."""
 
@@ -53,8 +54,18 @@ def settings(bench: Bench) -> list[Row]:
     return beside_two_workers(bench.time(cases))
 
 
+def settings_cold(bench: Bench) -> list[Row]:
+    """The same, dropped from memory before each epoch, workers started anew (samples/s)"""
+    dataset, _ = crops(bench, NUM_SETTINGS)
+    paths = dataset.files.paths
+    opened = with_settings(dataset)
+    return beside_two_workers(
+        bench.time({name: partial(first_epoch, make, paths) for name, make in opened.items()})
+    )
+
+
 def with_a_step(bench: Bench) -> list[Row]:
-    """The same, with a step that leaves the cores alone, 3/7 of a batch's decoding (samples/s)"""
+    """In memory, with a step that leaves the cores alone, 3/7 of a batch's decoding (samples/s)"""
     dataset, cache = crops(bench, NUM_SETTINGS)
     opened = {name: make(persistent=True) for name, make in with_settings(dataset).items()}
     _, alone = epoch(opened[NONE], cache), epoch(opened[NONE], cache)
@@ -73,7 +84,7 @@ def with_a_step(bench: Bench) -> list[Row]:
 
 
 def short_epochs(bench: Bench) -> list[Row]:
-    """The same in epochs of 160 pictures: workers that live on, and workers started anew"""
+    """In memory, in epochs of 160 pictures: workers that live on, and workers started anew"""
     dataset, cache = crops(bench, NUM_SHORT)
     anew, kept = f"{TWO}, started anew", f"{TWO}, persistent_workers"
     loaders = {
@@ -84,13 +95,13 @@ def short_epochs(bench: Bench) -> list[Row]:
     return result.rows(anew)
 
 
-def crops(bench: Bench, count: int) -> tuple[Subset[Any], Cache]:
+def crops(bench: Bench, count: int) -> tuple[Folder, Cache]:
     corpus = part(bench, bench.large(), NUM_LARGE)
-    cache = corpus.warm()
-    return Subset(Folder(corpus.files, crop), range(min(count, len(corpus.files)))), cache
+    cache, files = corpus.warm(), corpus.files
+    return Folder(PlainFolder(files.paths[:count], files.labels[:count]), crop), cache
 
 
-def with_settings(dataset: Subset[Any]) -> dict[str, OpenLoader]:
+def with_settings(dataset: Folder) -> dict[str, OpenLoader]:
     return {
         name: partial(torch_loader, dataset, BATCH, **chosen) for name, chosen in SETTINGS.items()
     }
@@ -119,6 +130,13 @@ def epoch(loader: Iterable[Any], cache: Cache, num_bytes: int = 0, step_s: float
         num += num_valid(batch)
         time.sleep(step_s)
     return Work(num, num_bytes, time.perf_counter() - started, cache)
+
+
+def first_epoch(open_loader: OpenLoader, paths: Sequence[str | Path], num_bytes: int = 0) -> Work:
+    """After dropping the files from memory; workers start on the clock, since an LMDB that is open
+    in one cannot be dropped."""
+    cache = cache_state(evict(paths))
+    return epoch(open_loader(persistent=False), cache, num_bytes)
 
 
 def num_valid(batch: Any) -> int:
