@@ -43,8 +43,8 @@ class Folder(Dataset[Any]):
 class Lmdb(Dataset[Any]):
     """One LMDB file for all; each worker opens it at its first sample.
 
-    ``readahead``: what LMDB asks the kernel for when a page is missing. Articles and torchvision's
-    LSUN turn it off.
+    ``readahead``: where a page is missing, may the kernel read its neighbours, too? Many turn that
+    off, as torchvision's LSUN does.
     """
 
     files: PlainFolder

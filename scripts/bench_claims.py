@@ -47,31 +47,32 @@ from shardkit.reading.dataset import Dataset
 
 NUM_SMALL = 20_000
 
-Works = Mapping[str, Make]
+Works = Mapping[str, tuple[Make, int]]
+"""Names, and what is made of a file, in batches of how many."""
+SMALL: Works = {"batches of 32": (keep, 32), "batches of 256": (keep, 256)}
+PICTURES: Works = {"bytes": (keep, BATCH), "decoded": (resize, BATCH)}
 
 # --- a folder or LMDB ---------------------------------------------------------------------
 
 
 def small_warm(bench: Bench) -> list[Row]:
     """Files of 1 KB, in memory: a bare loop, and loaders with 2 workers (samples/s)"""
-    return warm(bench, part(bench, bench.small(), NUM_SMALL), {"bytes": keep})
+    return warm(bench, part(bench, bench.small(), NUM_SMALL), SMALL)
 
 
 def small_cold(bench: Bench) -> list[Row]:
     """Files of 1 KB, dropped from memory before each epoch: loaders with 2 workers (samples/s)"""
-    return cold(bench, part(bench, bench.small(), NUM_SMALL), {"bytes": keep}, "4k")
+    return cold(bench, part(bench, bench.small(), NUM_SMALL), SMALL, "4k")
 
 
 def pictures_warm(bench: Bench) -> list[Row]:
     """JPEGs of 110 KB, in memory: bare loops, and loaders with 2 workers (samples/s)"""
-    works = {"bytes": keep, "decoded": resize}
-    return warm(bench, part(bench, bench.large(), NUM_LARGE), works)
+    return warm(bench, part(bench, bench.large(), NUM_LARGE), PICTURES)
 
 
 def pictures_cold(bench: Bench) -> list[Row]:
     """JPEGs of 110 KB, dropped from memory before each epoch: loaders, 2 workers (samples/s)"""
-    works = {"bytes": keep, "decoded": resize}
-    return cold(bench, part(bench, bench.large(), NUM_LARGE), works, "128k")
+    return cold(bench, part(bench, bench.large(), NUM_LARGE), PICTURES, "128k")
 
 
 def warm(bench: Bench, corpus: Corpus, works: Works) -> list[Row]:
@@ -134,19 +135,19 @@ def bare_loops(corpus: Corpus, cache: Cache) -> dict[str, Case]:
 
 def loaders(corpus: Corpus, works: Works) -> dict[str, OpenLoader]:
     found: dict[str, OpenLoader] = {}
-    for work, make in works.items():
+    for work, (make, size) in works.items():
         theirs = {
             "folder": Folder(corpus.files, make),
             "lmdb": Lmdb(corpus.files, make, shard_of(corpus)),
             "lmdb, readahead=False": Lmdb(corpus.files, make, shard_of(corpus), readahead=False),
         }
         for name, dataset in theirs.items():
-            found[f"{work}: {name}"] = partial(torch_loader, dataset, BATCH, WORKERS)
-        found[f"{work}: shardkit"] = partial(our_loader, corpus, make)
+            found[f"{work}: {name}"] = partial(torch_loader, dataset, size, WORKERS)
+        found[f"{work}: shardkit"] = partial(our_loader, corpus, make, size)
     return found
 
 
-def our_loader(corpus: Corpus, make: Make, persistent: bool) -> Iterable[Any]:
+def our_loader(corpus: Corpus, make: Make, size: int, persistent: bool) -> Iterable[Any]:
     """Its workers are threads, which live for an epoch: ``persistent`` or not is the same."""
 
     def transform(sample: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def our_loader(corpus: Corpus, make: Make, persistent: bool) -> Iterable[Any]:
 
     return Loader(
         Dataset(corpus.packed("lmdb")),
-        BATCH,
+        size,
         shuffle="full",
         workers=WORKERS,
         transform=None if make is keep else transform,
