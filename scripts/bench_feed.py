@@ -261,11 +261,11 @@ class Cold:
         seconds = sum(work.seconds or 0.0 for work in works)
         return Work(bytes=sum(work.bytes for work in works), seconds=seconds, cache="cold")
 
-    def fio(self, engine: str, is_direct: bool) -> Work:
-        """Every block of the files once."""
+    def fio(self, engine: str, is_direct: bool, depth: int = 32) -> Work:
+        """Every block of the files once, ``depth`` at a time."""
         cache = cache_state(evict(self.shards))
         command = [
-            "fio", "--name=bench", "--rw=randread", f"--bs={self.fio_block}", "--iodepth=32",
+            "fio", "--name=bench", "--rw=randread", f"--bs={self.fio_block}", f"--iodepth={depth}",
             "--readonly", "--output-format=json",
             f"--ioengine={engine}", f"--direct={int(is_direct)}",
             f"--filename={':'.join(map(str, self.shards))}",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import CONTAINERS, tree
 from PIL import Image
 
@@ -198,6 +199,44 @@ def test_bench_tokens_runs_every_section(tmp_path: Path) -> None:
     assert all(row["median_s"] > 0 and row["rounds"] == 1 for row in rows)
     assert "target" not in out
     assert "packed" not in {path.name for path in data.iterdir()}
+
+
+def test_bench_claims_runs_every_section(pictures: Path, tmp_path: Path) -> None:
+    report, data = tmp_path / "report.json", tmp_path / "data"
+    options = ["--quick", "--workdir", data, "--json", report, "--jpegs", pictures]
+    done = run_script("bench_claims.py", *options)
+    sections = json.loads(report.read_text())["sections"]
+    reads = ["small-warm", "small-cold", "pictures-warm", "pictures-cold"]
+    assert [*sections] == [*reads, "settings", "settings-cold", "with-a-step", "short-epochs"]
+    for name in reads:
+        rows = {row["name"]: row for row in sections[name]}
+        kinds = {kind.partition(": ")[0] for kind in rows} - {"limit"}
+        for kind in kinds:
+            assert rows[f"{kind}: folder"]["reference"] is None
+            others = [rows[f"{kind}: {side}"] for side in ("lmdb", "shardkit")]
+            assert {row["reference"] for row in others} == {f"{kind}: folder"}
+        assert ("bare loop" in kinds) == name.endswith("warm")
+        assert ("decoded" in kinds) == name.startswith("pictures")
+        if name.endswith("warm"):
+            assert "cold" not in {row["cache"] for row in rows.values()}
+    assert all("the step runs " in row["note"] for row in sections["with-a-step"])
+    rows = [row for section in sections.values() for row in section]
+    assert all(row["median_s"] > 0 and row["rounds"] == 1 for row in rows)
+    assert done.stderr == ""
+    assert "packed" not in {path.name for path in data.iterdir()}
+
+
+@pytest.mark.parametrize("change", ["pixels", "label"])
+def test_bench_claims_notices_other_pictures(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    settings = import_module("bench_claims_settings")
+    pixels, labels = torch.arange(24).reshape(2, 2, 2, 3), torch.tensor([0, 1])
+    turned = [(pixels.flip(0), labels.flip(0))]  # another order is no other picture
+    first = {"first": lambda persistent: [(pixels, labels)]}
+    settings.check_pixels({**first, "turned": lambda persistent: turned})
+    other = (pixels + 1, labels) if change == "pixels" else (pixels, labels.flip(0))
+    with pytest.raises(SystemExit, match="other does not return the pictures of first"):
+        settings.check_pixels({**first, "other": lambda persistent: [other]})
 
 
 def test_find_text_collects_what_is_text(tmp_path: Path) -> None:
