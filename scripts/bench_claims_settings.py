@@ -22,7 +22,7 @@ from shardkit.reading.dataset import Dataset
 
 BATCH = 32
 WORKERS = 2
-NUM_LARGE = 1_000
+NUM_LARGE = 800
 NUM_SETTINGS, NUM_SHORT = 512, 160
 STEP_SHARE = 3 / 7
 """Of what one process needs to make a batch: without workers, such a step runs 30 % of the time."""
