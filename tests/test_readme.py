@@ -16,7 +16,6 @@ from conftest import make_images, write
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
 """Commands run this checkout, installed or not."""
 
 
@@ -44,6 +43,10 @@ def commands(program: str) -> list[list[str]]:
     return [w for line in lines if (w := shlex.split(line, comments=True)) and w[0] == program]
 
 
+FEW = {"bench": ["--rounds", "1"], "tune": ["--seconds", "2"]}
+"""Options that make those commands short that measure."""
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with the README's ``pictures/`` and ``texts/`` in it."""
@@ -51,6 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for number, path in enumerate(sorted((ROOT / "shardkit").rglob("*.py"))[:60]):
         write(tmp_path / "texts" / f"{number:02d}.txt", path.read_bytes())
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # what tune found
     return tmp_path
 
 
@@ -60,7 +64,7 @@ def test_blocks_are_found_with_their_lines() -> None:
 
 
 def test_every_block_says_its_language() -> None:
-    assert {block.language for block in blocks(README)} == {"bash", "python"}
+    assert {block.language for block in blocks(README)} == {"bash", "python", "text"}
     assert README.count("```") == 2 * len(blocks(README))
 
 
@@ -77,13 +81,19 @@ def test_commands_and_code_run_in_order(folder: Path) -> None:
         for line in block.text.splitlines():
             words = shlex.split(line, comments=True)
             if words[:1] == ["shardkit"]:
-                command = [sys.executable, "-m", *words]
-                done = subprocess.run(command, capture_output=True, text=True, env=ENV)
+                command = [sys.executable, "-m", *words, *FEW.get(words[1], [])]
+                done = subprocess.run(
+                    command,
+                    capture_output=True,
+                    text=True,
+                    env={**os.environ, "PYTHONPATH": str(ROOT)},
+                )
                 assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
                 ran.append(words[1])
     quick_start = ["pack", "info", "info", "show", "verify", "convert", "unpack"]
     smaller, tokens = ["pack", "pack", "convert", "python"], ["pack", "pack", "show", "verify"]
-    assert ran == [*quick_start, *6 * ["python"], *smaller, *tokens, "python", "pack"]
+    measured = [*5 * ["bench"], "stage", "tune", "python"]
+    assert ran == [*quick_start, *6 * ["python"], *smaller, *tokens, "python", "pack", *measured]
     check_quick_start(folder, namespace)
 
 
@@ -109,6 +119,8 @@ def check_quick_start(folder: Path, namespace: dict[str, object]) -> None:
     assert namespace["train"].state.count(" + ") <= 2  # type: ignore[attr-defined]
     assert namespace["pixels"].shape == (16, 16, 3)  # type: ignore[attr-defined]
     assert namespace["flipped"]["image"].shape == (16, 32, 32, 3)  # type: ignore[attr-defined]
+    assert (folder / "report.html").read_text(encoding="utf-8").count("<figure>") == 7
+    assert namespace["loader"].settings.why == "tuned on this machine"  # type: ignore[attr-defined]
     assert 0 < namespace["packed"].padding < 0.5  # type: ignore[attr-defined]
 
 
