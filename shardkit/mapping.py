@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit import buffers
 from shardkit.advise import will_need
 from shardkit.errors import IndexFileError, ShardMissingError, StorageError
 from shardkit.storage import os_errors, show_path
@@ -117,7 +118,7 @@ class FileMaps(dict[int, memoryview]):
         files = np.flatnonzero(np.bincount(numbers))
         if len(files) * RANGES_A_FILE > len(starts):
             return None
-        out = np.empty(len(starts), f"V{size}")
+        out = buffers.empty(len(starts), f"V{size}")
         steps, rest = np.divmod(starts, size)
         for number in files.tolist():
             own = np.flatnonzero(numbers == number) if len(files) > 1 else slice(None)

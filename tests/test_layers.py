@@ -18,7 +18,7 @@ import shardkit
 ROOT = Path(shardkit.__file__).parent
 
 LAYERS = [
-    {"errors", "advise", "allowance", "passing"},
+    {"errors", "advise", "allowance", "buffers", "passing"},
     {"whole"},
     {"sample", "storage"},
     {"encoding", "mapping"},

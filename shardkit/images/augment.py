@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit import buffers
 from shardkit.errors import BadImageError, UsageError
 from shardkit.images import boxes, decoders, pillow
 from shardkit.images import kernel as compiled
@@ -91,7 +92,7 @@ class Transform:
                 no pictures.
         """
         values, names = pictures_of(columns, self.field)
-        out = np.empty((len(values), self.size, self.size, 3), np.uint8)
+        out = buffers.empty((len(values), self.size, self.size, 3), np.uint8)
         kernel, decoder = self._engine()
         if kernel is None:
             self._fill(out, values, keys, decoder)

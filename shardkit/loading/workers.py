@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Literal
 
+from shardkit import buffers
 from shardkit.errors import ShardkitError, StorageError, UsageError
 from shardkit.loading.background import in_background
 from shardkit.loading.tensors import map_tensors
@@ -44,14 +45,15 @@ def make_batches(
 
 
 def _here(maker: BatchMaker, requests: Iterable[Request]) -> Batches:
-    for request in requests:
-        yield _make(maker, request, "no worker")
+    with buffers.keeping():
+        for request in requests:
+            yield _make(maker, request, "no worker")
 
 
 def _in_threads(
     maker: BatchMaker, requests: Iterable[Request], workers: int, ahead: int
 ) -> Batches:
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="shardkit-loader")
+    pool = ThreadPoolExecutor(workers, "shardkit-loader", initializer=buffers.keep)
     pending: deque[Future[Made]] = deque()
     try:
         for request in requests:

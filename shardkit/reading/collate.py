@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit import buffers
 from shardkit.errors import UsageError
 from shardkit.shards import lay_out, offsets_of
 
@@ -102,7 +103,7 @@ def _one_buffer(name: str, values: Sequence[Any]) -> tuple[Any, Any]:
     if not all(isinstance(value, (memoryview, bytes, bytearray, type(None))) for value in values):
         raise UsageError(f"as_buffer: field {name!r} holds no bytes")
     offsets = offsets_of([0 if value is None else len(value) for value in values])
-    out = np.empty(int(offsets[-1]), np.uint8)
+    out = buffers.empty(int(offsets[-1]), np.uint8)
     lay_out(values, offsets, out.data)
     return torch.from_numpy(out), torch.from_numpy(offsets)
 

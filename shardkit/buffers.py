@@ -1,0 +1,103 @@
+"""Memory for batches, taken again when the batch that it was for is gone.
+
+Fresh memory of some MB comes from the kernel, which maps and clears it page by page, and goes back
+there when it is freed: for a batch of 7 MB that takes as long as filling it, and two threads that
+do so wait for one another. A thread that makes batches keeps what it gave out, and gives it out
+again once nothing refers to it: no array, no tensor, no view of either.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+LEAST_BYTES = 1 << 20
+"""Less comes from the heap, which keeps it."""
+
+MOST_KEPT = 24
+"""Buffers a thread: more than a worker has under way."""
+
+SPARE = 1.25
+"""Batches of files differ in size; so many times the bytes asked for are set aside, and only what
+is used of them is memory."""
+
+WASTE = 4
+"""A buffer larger than so many times what is asked for is left alone."""
+
+Buffer = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+class _Kept(threading.local):
+    """A thread's. ``users``: that have not ended yet; None of its memory is kept without."""
+
+    def __init__(self) -> None:
+        self.state = _State()
+
+
+class _State:
+    def __init__(self) -> None:
+        self.users = 0
+        self.buffers: list[Buffer] = []
+
+
+_kept = _Kept()
+
+_held = [np.empty(0, np.uint8)]
+_UNUSED = sys.getrefcount(_held[0])
+"""References to what nothing but a list holds, as this Python counts them."""
+
+
+@contextmanager
+def keeping() -> Iterator[None]:
+    """Meanwhile this thread keeps its buffers; wherever it ends."""
+    state = _kept.state
+    state.users += 1
+    try:
+        yield
+    finally:
+        state.users -= 1
+        if not state.users:
+            state.buffers = []
+
+
+def keep() -> None:
+    """This thread keeps its buffers as long as it lives."""
+    _kept.state.users += 1
+
+
+def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
+    """As :func:`numpy.empty`: whatever is in it."""
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    kind = np.dtype(dtype)
+    num_bytes = math.prod(shape) * kind.itemsize
+    if num_bytes < LEAST_BYTES or not _kept.state.users or not _counts_are_exact():
+        return np.empty(shape, kind)
+    buffer = _take(_kept.state.buffers, num_bytes)
+    array: np.ndarray[Any, Any] = buffer[:num_bytes].view(kind).reshape(shape)
+    return array
+
+
+def _take(kept: list[Buffer], num_bytes: int) -> Buffer:
+    """One of those that is large enough and not in use, else a new one."""
+    unused = [number for number in range(len(kept)) if sys.getrefcount(kept[number]) == _UNUSED]
+    for number in unused:
+        if num_bytes <= kept[number].nbytes <= WASTE * num_bytes:
+            return kept[number]
+    if len(kept) >= MOST_KEPT and unused:
+        del kept[unused[0]]
+    buffer = np.empty(int(SPARE * num_bytes), np.uint8)
+    if len(kept) < MOST_KEPT:
+        kept.append(buffer)
+    return buffer
+
+
+def _counts_are_exact() -> bool:
+    """Without the GIL, references are not all counted in one place."""
+    has_gil: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+    return has_gil
