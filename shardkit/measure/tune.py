@@ -34,7 +34,9 @@ SEARCH_SHARE = 0.85
 ENOUGH_ROUNDS = 4
 
 WILD = 1.5
-"""Where the interval of a choice's rate ends at so many times its beginning, it says little."""
+"""Where the interval of a choice's rate ends at so many times its beginning, it says little. Tuning
+pictures, bytes and tokens it was 1.04 to 1.07 times on a quiet machine of 2 cores, and 2.1 to 2.9
+times beside three programs that came and went."""
 
 FOUND = ("workers", "worker_type", "prefetch", "device", "device_transform", "pin_memory")
 """Options of a Loader that are found, or have no part in it."""
@@ -138,7 +140,14 @@ def tune(
             tell(f"a loop of {step_ms:g} ms")
             step = try_step(work, best, median(tuner.rates[best]), step_s, seconds - search_s)
     result = _tuning(work, tuner, best, step)
-    return _kept(result, work, tuner, best, found, ranks) if save else result
+    if why := unsure(tuner.rates[tuner.hiding], tuner.is_short):
+        result.notes.append(
+            f'the choice is unsure, {why}, and not kept for workers="auto": more seconds, or a'
+            " quieter machine, would make it surer"
+        )
+    elif save:
+        return _kept(result, work, tuner, best, found, ranks)
+    return result
 
 
 @contextmanager
@@ -197,17 +206,8 @@ def _kept(
     found: Allowance,
     ranks: int,
 ) -> Tuning:
-    """For a loader with the user's own options, and for one with those that were found, too;
-    unless the choice is unsure, which would only replace a better one."""
-    rates = tuner.rates[tuner.hiding]
-    why_not = unsure(rates, tuner.is_short)
+    """For a loader with the user's own options, and for one with those that were found, too."""
     notes = [*result.notes]
-    if why_not:
-        notes.append(
-            f'the choice is unsure, {why_not}: it was not kept for workers="auto"; more seconds,'
-            " or a quieter machine, would make it surer"
-        )
-        return replace(result, notes=notes)
     extra = {"backend": best.backend, "window_blocks": best.window_blocks}
     given = ", ".join(f"{name}={value!r}" for name, value in extra.items() if value is not None)
     if given:
@@ -215,7 +215,7 @@ def _kept(
     try:
         for one in (_AS_GIVEN, best):
             about = tuned.about(work.loader(one).maker, found, ranks)
-            path = tuned.save(about, result.for_auto, median(rates))
+            path = tuned.save(about, result.for_auto, median(tuner.rates[tuner.hiding]))
     except OSError as error:
         notes.append(f"the result was not kept: {error.strerror or error}")
         return replace(result, notes=notes)
