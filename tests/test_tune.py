@@ -202,12 +202,14 @@ def test_a_long_step_does_not_take_a_minute(simulate: Simulate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("predicted", "wait", "found"),
-    [(0.0, 0.0, "fed"), (0.009, 0.049, "fed"), (0.0, 0.3, "unclear"), (0.3, 0.0, "unclear"),
-     (0.02, 0.06, "not fed"), (0.25, 0.25, "not fed")],
+    ("predicted", "wait", "starting", "found"),
+    [(0.0, 0.0, 0.3, "fed"), (0.009, 0.049, 0.0, "fed"), (0.0, 0.3, 0.0, "unclear"),
+     (0.3, 0.0, 0.009, "unclear"), (0.3, 0.0, 0.2, "not fed"), (0.02, 0.02, 0.0, "not fed")],
 )  # fmt: skip
-def test_a_verdict_of_both_waits(predicted: float, wait: float, found: str) -> None:
-    assert verdict(predicted, wait) == found
+def test_a_verdict_of_both_waits(
+    predicted: float, wait: float, starting: float, found: str
+) -> None:
+    assert verdict(predicted, wait, starting) == found
 
 
 def test_a_machine_that_is_busier_in_the_loop(simulate: Simulate) -> None:
@@ -280,8 +282,8 @@ def test_windows_of_block_order(folder: Path) -> None:
 def test_the_result_is_for_auto(folder: Path, tmp_path: Path) -> None:
     found = tuned(folder, batch_size=5, shuffle="full")
     assert found.saved == str(tmp_path / "cache" / "shardkit" / "tune.json")
-    loader = Loader(shardkit.open(folder), 5, workers="auto")
-    assert loader.settings == found.settings
+    loader = Loader(shardkit.open(folder), 5, workers="auto", shuffle="full")
+    assert loader.settings == found.for_auto
     assert loader.settings.why == found.settings.why == "tuned on this machine"
 
 
@@ -296,12 +298,17 @@ def test_an_unsure_choice_replaces_nothing(
     simulate(side_by_side)
     good = tuned(folder).settings
     monkeypatch.setattr(module, "WILD", 1.5)
-    turns = itertools.count()
-    simulate(lambda one: 0.02 * (one.settings.workers + 1) * (1 + 3 * (next(turns) % 2)))
+    turns: dict[Candidate, itertools.count[int]] = {}
+
+    def every_other_round(one: Candidate) -> float:
+        turn = next(turns.setdefault(one, itertools.count()))
+        return 0.02 * (one.settings.workers + 1) * (1 + 3 * (turn % 2))
+
+    simulate(every_other_round)
     found = tuned(folder)
     assert found.settings != good and found.saved is None
     assert re.fullmatch(
-        r"the choice is unsure, its rounds spread from 50 to 200 samples/s, and not kept for"
+        r"the choice is unsure, its rounds spread from 25 to 100 samples/s, and not kept for"
         r' workers="auto": more seconds, or a quieter machine, would make it surer',
         found.notes[-1],
     )
@@ -589,6 +596,17 @@ def test_the_command(run: Run, folder: Path, tmp_path: Path) -> None:
     names: dict[str, Any] = {"shardkit": shardkit}
     exec(code, names)
     assert len(next(iter(names["loader"]))["image"]) == 4
+
+
+def test_the_command_for_a_long_step(run: Run, folder: Path, simulate: Simulate) -> None:
+    simulate(side_by_side)
+    got = run("tune", folder, "--seconds", 0.5, "--batch-size", 36, "--size", 8, "--step-ms", 400)
+    assert "\n  a step of 400 ms is fed" in got.out
+
+
+def test_the_help_says_what_cannot_be_guessed(run: Run) -> None:
+    text = " ".join(run("tune", "--help").out.split())
+    assert "LOCAL_WORLD_SIZE" in text and "come on top" in text and "shardkit.Loader?" in text
 
 
 def test_the_command_in_json(run: Run, folder: Path) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_images
+from conftest import make_images, write
 
 import shardkit
-from shardkit import Loader, images
+from shardkit import Loader, TokenDataset, images
 from shardkit.allowance import Allowance
 from shardkit.errors import UsageError
 from shardkit.loading import auto, tuned
@@ -153,6 +153,19 @@ def test_the_container_is_what_it_is_about(dataset: shardkit.Dataset, tmp_path: 
     other = shardkit.open(tmp_path / "other")
     assert other.fingerprint == dataset.fingerprint
     assert settings_of(other) != TUNED
+
+
+def test_the_container_of_tokens(tmp_path: Path) -> None:
+    np.arange(4000, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
+    assert about(Loader(TokenDataset(tmp_path / "tokens.bin", seq_len=8), 4))["container"] is None
+    for name in ("a.txt", "b.txt"):
+        write(tmp_path / "texts" / name, "some words, " * 50)
+    found = set()
+    for container in ("npy", "lmdb"):
+        packed = tmp_path / container
+        shardkit.pack(tmp_path / "texts", packed, to=container, tokenizer="bytes", progress=False)
+        found.add(about(Loader(TokenDataset(packed, seq_len=8), 4))["container"])
+    assert found == {"npy", "lmdb"}
 
 
 def test_a_decoder_that_was_chosen_is_what_it_is_about(dataset: shardkit.Dataset) -> None:

@@ -148,7 +148,7 @@ def _echo_choice(dataset: str, found: Tuning, opening: str) -> None:
     )
     click.echo(
         f"best: {found.settings}, {found.samples_per_s:,.0f} samples/s"
-        f" ({1e3 * found.batch_size / found.samples_per_s:.3g} ms a batch)"
+        f" ({_ms(1e3 * found.batch_size / found.samples_per_s)} a batch)"
     )
     click.echo(f"  {opening}\n  {found.line}")
     if found.saved is not None:
@@ -157,8 +157,8 @@ def _echo_choice(dataset: str, found: Tuning, opening: str) -> None:
 
 def _echo_headroom(room: Headroom) -> None:
     click.echo(
-        f"  the script's step takes {room.step_ms:.3g} ms ({room.settings}), and"
-        f" {room.free_ms:.3g} ms when loading costs nothing: loading costs {room.share:.0%} of its"
+        f"  the script's step takes {_ms(room.step_ms)} ({room.settings}), and"
+        f" {_ms(room.free_ms)} when loading costs nothing: loading costs {room.share:.0%} of its"
         " time"
     )
 
@@ -166,7 +166,7 @@ def _echo_headroom(room: Headroom) -> None:
 def _echo_step(step: Step) -> None:
     verdicts = {"fed": "is fed", "not fed": "is NOT fed", "unclear": "may be fed or not"}
     click.echo(
-        f"  a step of {step.step_ms:.3g} ms {verdicts[step.verdict]}: batches come"
+        f"  a step of {_ms(step.step_ms)} {verdicts[step.verdict]}: batches come"
         f" {step.margin:.2g} times as fast as needed\n"
         f"  such a loop should wait {step.predicted_wait:.1%} of its time for batches;"
         f" it waited {step.wait:.1%}, and {step.starting:.1%} for the first of each epoch"
@@ -175,3 +175,7 @@ def _echo_step(step: Step) -> None:
         click.echo("  the two contradict each other: the machine was busy meanwhile; try again")
     if step.advice:
         click.echo(f"  {step.advice}")
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"

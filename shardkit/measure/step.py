@@ -21,7 +21,7 @@ LEAST_STEPS = 5
 """And some for each batch that may have been made before the loop begins."""
 
 FED_BY_RATE = 0.01
-"""A loop that should wait for less of its time is fed ..."""
+"""A loop that should wait for less of its time is fed, ..."""
 
 FED_AS_MEASURED = 0.05
 """... if it did wait for less than that: of a few steps, one slow batch is 1 or 2 %."""
@@ -59,12 +59,11 @@ def positive(name: str, value: float) -> None:
         raise UsageError(f"{name} must be more than 0, and finite, got {value}")
 
 
-def verdict(predicted_wait: float, wait: float) -> Verdict:
-    """Of a share by the rates, and one that was measured."""
-    is_fed = predicted_wait < FED_BY_RATE
-    if is_fed != (wait < FED_AS_MEASURED):
-        return "unclear"
-    return "fed" if is_fed else "not fed"
+def verdict(predicted_wait: float, wait: float, starting: float) -> Verdict:
+    """Of a share by the rates, in which an epoch's start is, and of those that were measured."""
+    if predicted_wait < FED_BY_RATE:
+        return "fed" if wait < FED_AS_MEASURED else "unclear"
+    return "not fed" if wait + starting >= FED_BY_RATE else "unclear"
 
 
 def advice(work_s: Mapping[str, float], is_of_pictures: bool) -> str:
@@ -102,7 +101,7 @@ def try_step(
     least = LEAST_STEPS + num_ahead(best.settings)
     got = feed(work.loader(best), step_s, max(seconds, least * (step_s + waits)))
     share = waits / (step_s + waits)
-    found = verdict(share, got.wait - HANDOVER_S / step_s)
+    found = verdict(share, got.wait - HANDOVER_S / step_s, got.starting)
     is_of_pictures = isinstance(work.options.get("transform"), Transform)
     return Step(
         step_ms=1e3 * step_s,
