@@ -158,12 +158,14 @@ def test_the_container_is_what_it_is_about(dataset: shardkit.Dataset, tmp_path: 
 def test_the_container_of_tokens(tmp_path: Path) -> None:
     np.arange(4000, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
     assert about(Loader(TokenDataset(tmp_path / "tokens.bin", seq_len=8), 4))["container"] is None
-    for name in ("a.txt", "b.txt"):
-        write(tmp_path / "texts" / name, "some words, " * 50)
+    for number in range(3):
+        write(tmp_path / "pairs" / f"{number}.txt", "x")
+        with (tmp_path / "pairs" / f"{number}.tokens").open("wb") as file:
+            np.save(file, np.arange(90, dtype=np.uint16))
     found = set()
     for container in ("npy", "lmdb"):
         packed = tmp_path / container
-        shardkit.pack(tmp_path / "texts", packed, to=container, tokenizer="bytes", progress=False)
+        shardkit.pack(tmp_path / "pairs", packed, to=container, corpus="paired", progress=False)
         found.add(about(Loader(TokenDataset(packed, seq_len=8), 4))["container"])
     assert found == {"npy", "lmdb"}
 
