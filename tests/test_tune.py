@@ -25,11 +25,20 @@ from shardkit.errors import DataError, StorageError, UsageError
 from shardkit.loading import auto
 from shardkit.loading import tuned as tuned_results
 from shardkit.loading.settings import Settings
+from shardkit.measure import step as step_module
 from shardkit.measure import tune as module
 from shardkit.measure import tuner, workload
-from shardkit.measure.step import SPARE, advice, verdict
+from shardkit.measure.step import SPARE, advice, try_step, verdict
 from shardkit.measure.timing import Work
-from shardkit.measure.trial import Epoch, batches_per_s, feed, footprint, least_batches, num_ahead
+from shardkit.measure.trial import (
+    Epoch,
+    Feed,
+    batches_per_s,
+    feed,
+    footprint,
+    least_batches,
+    num_ahead,
+)
 from shardkit.measure.tune import Tuning, tune, unsure
 from shardkit.measure.tune_space import Candidate
 
@@ -210,6 +219,18 @@ def test_a_verdict_of_both_waits(
     predicted: float, wait: float, starting: float, found: str
 ) -> None:
     assert verdict(predicted, wait, starting) == found
+
+
+@pytest.mark.parametrize(("step_ms", "found"), [(1.0, "fed"), (100.0, "unclear")])
+def test_what_handing_over_takes_is_no_busy_machine(
+    monkeypatch: pytest.MonkeyPatch, step_ms: float, found: str
+) -> None:
+    """A tenth of a millisecond, which is much of a short step only."""
+    fed = Feed(50, wait=0.09, starting=0.0, work_s={})
+    monkeypatch.setattr(step_module, "feed", lambda *given: fed)
+    work = workload.Workload(Numbers(), 4)
+    one = Candidate(Settings(1))
+    assert try_step(work, one, 1e6, step_ms / 1e3, 1.0).verdict == found
 
 
 def test_a_machine_that_is_busier_in_the_loop(simulate: Simulate) -> None:
