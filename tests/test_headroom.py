@@ -85,7 +85,7 @@ def test_loaders_of_the_same_work_count_as_one(
     source = Numbers()
     for _ in range(30):
         assert len(rows(Loader(source, 30, workers=0))) == 2
-    list(Loader(source, 4))
+    list(Loader(source, 4, workers=0))
     found = read(tmp_path)
     assert found["work"]["batch_size"] == 30
     assert len(found["steps"]) == len(found["waits"]) == 60
