@@ -134,7 +134,7 @@ def test_processes(images: Path) -> None:
 @quick
 def test_the_limit_draws_samples(images: Path) -> None:
     report = bench(images, packed(images), limit=5, batch_size=5)
-    assert "same 5 samples" in report["checked"]
+    assert "same 5 of 36 samples" in report["checked"]
     other = bench(images, packed(images, "other"), limit=5, batch_size=5, seed=1)
     assert report["checked"] != other["checked"]  # the sizes differ, too
 
@@ -332,7 +332,9 @@ def test_cold_is_cold(large: Path, container: str) -> None:
         assert row["device_bytes"] <= 1.15 * row["dataset_bytes"]
         assert row["limit"] == "sequential read"
     assert report["notes"][0].startswith("cold: files were written out and dropped")
-    assert len(report["notes"]) == 1
+    assert not any(note.startswith("not cold") for note in report["notes"])
+    assert report["notes"][1].startswith("folder: its files, opened and read one by one")
+    assert len(report["notes"]) == 2, "there are no pictures to decode"
 
 
 def test_what_stays_in_the_cache_is_not_called_cold(large: Path) -> None:
@@ -466,7 +468,7 @@ def test_also(images: Path, tmp_path: Path) -> None:
     fast.mkdir()
     said: list[str] = []
     report = bench(images, packed(images), also=fast, say=said.append, limit=20)
-    assert "4 targets returned the same 20 samples" in report["checked"]
+    assert "4 targets returned the same 20 of 36 samples" in report["checked"]
     assert [(row["target"], row["where"]) for row in report["rows"]] == [
         ("folder", None),
         ("npy", None),
@@ -633,7 +635,7 @@ def test_every_target_is_read_in_one_order(images: Path) -> None:
 def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
     ratio = more.pop("ratio", None)
     return {
-        "target": target, "where": None, "workers": 2, "worker_type": "thread",
+        "target": target, "where": None, "cache": "warm", "workers": 2, "worker_type": "thread",
         "samples_per_s": {"median": rate, "low": rate, "high": rate}, "rounds": 12,
         "ratio": ratio and {"median": ratio, "low": ratio - 0.1, "high": ratio + 0.1},
         "verdict": "faster" if ratio else "reference", "limit": "memory copy", "of_limit": 0.5,
@@ -649,7 +651,7 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
             [
                 "fastest: npy with 2 threads, 300 samples/s, 3.00 times folder (2.90 to 3.10)",
                 "nearly as fast: lmdb with 2 threads",
-                "it reaches 50 % of the limit, memory copy; 75 % of the work is reading",
+                "it reaches 50 % of the limit, memory copy; 75 % of the work is finding and reading samples",
             ],
         ),
         (
@@ -659,6 +661,31 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
                 " little to choose by",
                 "nearly as fast: lmdb with 2 threads",
                 "it reaches 90 % of the limit, memory copy: little is left to win",
+            ],
+        ),
+        (
+            [row("lmdb", 99), row("npy", 100, ratio=0.97, verdict="unclear", of_limit=0.5)],
+            [
+                "fastest: lmdb with 2 threads, 99 samples/s",
+                "nearly as fast: npy with 2 threads",
+                "it reaches 50 % of the limit, memory copy; 75 % of the work is finding and"
+                " reading samples",
+                "unclear: the rounds of npy differ too much; try --rounds 24",
+            ],
+        ),
+        (
+            [row("npy", 300, of_limit=1.08), row("lmdb", 200, cache="cold", limit=None)],
+            [
+                "fastest: npy with 2 threads, 300 samples/s",
+                "it is as fast as the limit, memory copy (108 % of it): little is left to win",
+            ],
+        ),
+        (
+            [row("npy", 300, cache="cold", of_limit=0.5, limit="sequential read")],
+            [
+                "fastest: npy with 2 threads, 300 samples/s",
+                "it reaches 50 % of the limit, sequential read; the disk is waited for wherever"
+                " bytes are touched first",
             ],
         ),
         (
@@ -674,9 +701,9 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
                 row("npy", 200, workers=1, ratio=2.0, verdict="unclear", rounds=5, limit=None),
             ],
             [
-                "fastest: npy with 1 thread, 200 samples/s, 2.00 times lmdb (1.90 to 2.10), which"
-                " may be chance",
-                "75 % of the work is reading",
+                "fastest: npy with 1 thread, 200 samples/s, 2.00 times lmdb (1.90 to 2.10), in"
+                " too few rounds",
+                "75 % of the work is finding and reading samples",
                 "too few rounds to judge npy: try --rounds 6 or more",
             ],
         ),
@@ -687,7 +714,7 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
             ],
             [
                 "fastest: lmdb with 1 process, 100 samples/s",
-                "it reaches 50 % of the limit, memory copy; 75 % of the work is reading",
+                "it reaches 50 % of the limit, memory copy; 75 % of the work is finding and reading samples",
                 "unclear: the rounds of lmdb on /fast differ too much; try --rounds 24",
             ],
         ),
@@ -727,7 +754,9 @@ def test_output(run: Run) -> None:
     assert re.match(" npy 0 NUM INTERVAL [NUM0-9]+ SHARE RATIO unclear", lines[3])
     assert re.match(" limit: memory copy NUM [NUM0-9]+", lines[4])
     assert lines[5].startswith("fastest: ")
-    assert lines[-1] == "too few rounds to judge npy: try --rounds 6 or more"
+    assert lines[-3] == "too few rounds to judge npy: try --rounds 6 or more"
+    assert lines[-2].startswith("folder: its files, opened and read one by one")
+    assert lines[-1] == "nothing was decoded: what training gets of it, --read train says"
     assert max(map(len, got.out.splitlines()[1:5])) <= 100
     report = json.loads(Path("report.json").read_text())
     assert report["command"] == (

@@ -56,7 +56,12 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
     help="Pack a sample of the one TARGET, a folder, into each of these, and measure them, too.",
 )
 @click.option("--also", type=click.Path(), metavar="FOLDER", help="Measure a copy there, too.")
-@click.option("--limit", type=int, metavar="N", help="Measure N samples only, drawn by --seed.")
+@click.option(
+    "--limit",
+    type=int,
+    metavar="N",
+    help="Measure N samples, drawn by --seed.  [default: all; warm, what is read in a second]",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the report; - is stdout.")
 @click.option("--html", "html_file", metavar="FILE", help="Write it as a page with charts.")

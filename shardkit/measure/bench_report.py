@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.measure.bench_options import BenchOptions
 from shardkit.measure.bench_words import label
 from shardkit.measure.device import is_in_memory
@@ -72,7 +73,9 @@ def make_report(run: BenchRun) -> dict[str, Any]:
 
 def _checked(run: BenchRun) -> str:
     num, sizes = len(run.targets), run.samples.sizes
-    what = f"{len(sizes):,} samples of {', '.join(run.samples.fields)}"
+    whole = len(run.targets[0])
+    drawn = f"{len(sizes):,}" if len(sizes) == whole else f"{len(sizes):,} of {whole:,}"
+    what = f"{drawn} samples of {', '.join(run.samples.fields)}"
     size = format_bytes(int(sizes.sum()))
     return f"{num} targets returned the same {what}, {size}" if num > 1 else f"{what}, {size}"
 
@@ -174,8 +177,17 @@ def batch_times(seconds: Any) -> dict[str, Any]:
 
 
 def _notes(run: BenchRun, rows: Sequence[dict[str, Any]]) -> list[str]:
-    if not run.options.cold:
-        return []
+    notes = _cold_notes(rows) if run.options.cold else []
+    if any(row["format"] == "folder" for row in rows):
+        notes.append(
+            "folder: its files, opened and read one by one; the loader and the decoder are the same"
+        )
+    if run.options.read == "raw" and not IMAGE_FIELDS.isdisjoint(run.samples.fields):
+        notes.append("nothing was decoded: what training gets of it, --read train says")
+    return notes
+
+
+def _cold_notes(rows: Sequence[dict[str, Any]]) -> list[str]:
     notes = [
         "cold: files were written out and dropped from the page cache (posix_fadvise) before each"
         " case; what a drive or a virtual machine's host caches was left"
