@@ -320,7 +320,7 @@ def test_output(run: Run, tmp_path: Path) -> None:
     got = run("stage", "pictures-npy", "fast")
     line = re.sub(r"[\d.]+ s", "TIME", got.out)
     assert (got.code, got.err) == (0, "")
-    assert line == f"copied 10 files, SIZE, in TIME: {tmp_path}/fast\n"
+    assert line == f"copied and checked 10 files, SIZE, in TIME: {tmp_path}/fast\n"
     assert run("stage", "pictures-npy", "fast") == Ran(
         2,
         "",

@@ -33,6 +33,6 @@ def stage(dataset: str, dest: str, overwrite: bool, as_json: bool) -> None:
     before = result.num_bytes - result.copied_bytes
     found = f", {format_bytes(before)} of it by an earlier run" if before else ""
     click.echo(
-        f"copied {count(result.num_files, 'file')}, {format_bytes(result.num_bytes)}{found},"
+        f"copied and checked {count(result.num_files, 'file')}, {format_bytes(result.num_bytes)}{found},"
         f" in {result.seconds:.2f} s: {show_path(result.dest)}"
     )
