@@ -7,6 +7,9 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,8 +130,8 @@ def test_processes(images: Path) -> None:
     report = bench(images, packed(images), workers=[2], worker_type="process")
     assert [row["worker_type"] for row in report["rows"]] == ["process"] * 2
     for row in report["rows"]:
-        assert row["samples"] == 3 * 8, "the first batch, which waits for the start, is left out"
-        assert sum(row["batch_histogram"]["counts"]) == 3 * row["rounds"]
+        assert row["samples"] == 4 * 8, "batches that were made while processes started are not"
+        assert sum(row["batch_histogram"]["counts"]) == 4 * row["rounds"]
 
 
 @quick
@@ -344,7 +347,26 @@ def test_what_stays_in_the_cache_is_not_called_cold(large: Path) -> None:
     report = bench(dataset, cold=True, batch_size=16)
     assert [row["cache"] for row in report["rows"]] == ["unknown"]
     assert report["notes"][1].startswith("not cold: npy: some stayed in the page cache")
+    assert [limit["cache"] for limit in report["limits"]] == ["unknown"]
+    assert [row["limit"] for row in report["rows"]] == [None], "what is in memory is no limit"
+    beside = bench(dataset, packed(large, "other"), cold=True, batch_size=16, rounds=6)
+    assert [row["cache"] for row in beside["rows"]] == ["unknown", "cold"]
+    assert [row["verdict"] for row in beside["rows"]] == ["reference", "unclear"]
+    assert any(line.startswith("not compared: ") for line in in_words(beside))
     del shard
+
+
+@pytest.mark.parametrize("worker_type", ["thread", "process"])
+def test_a_few_samples_of_large_shards_do_not_pass_the_limit(large: Path, worker_type: Any) -> None:
+    """Whole shards are read for the limit: their bytes count, not those of the few samples. And of
+    what processes make before their first batch comes, all the time counts."""
+    dataset = packed(large, shard_size="10MB")
+    (few,) = bench(
+        dataset, cold=True, batch_size=1, limit=6, workers=[1], worker_type=worker_type, rounds=3
+    )["rows"]
+    assert few["samples"] == 6
+    assert few["of_limit"] < 1.5
+    assert few["samples_per_s"]["high"] < 6 / 0.0001
 
 
 def test_what_the_device_did_not_give_is_not_called_cold(
@@ -459,6 +481,47 @@ def test_interrupted_nothing_is_left(
         monkeypatch.setattr(bench_module, "interleave", interrupt)
     with pytest.raises(KeyboardInterrupt):
         bench(images, formats="npy", also=images.parent)
+
+
+def left_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".shardkit-bench")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_ended_from_outside_it_leaves_nothing_for_long(images: Path, number: int) -> None:
+    command = [sys.executable, "-m", "shardkit", "bench", images, "--formats", "npy"]
+    env = {**os.environ, "PYTHONPATH": str(Path(shardkit.__file__).parents[1])}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
+    assert process.stderr is not None
+    while "measuring" not in process.stderr.readline():
+        assert process.poll() is None
+    assert len(left_in(images.parent)) == 1
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    if number == signal.SIGKILL:
+        assert len(left_in(images.parent)) == 1
+        with places._scratch(images.parent) as mine:
+            assert left_in(images.parent) == [mine.name], "the next one removes it"
+            with places._scratch(images.parent):
+                assert len(left_in(images.parent)) == 2, "but not what is in use"
+    else:
+        assert process.returncode == 128 + number
+        assert said.splitlines()[-1].endswith("interrupted; temporary files are removed")
+    assert left_in(images.parent) == []
+
+
+@pytest.mark.parametrize("read", ["decode", "train"])
+def test_a_picture_that_does_not_decode_is_named(images: Path, read: str) -> None:
+    path = images / "class1" / "img.003.jpg"
+    path.write_bytes(path.read_bytes()[:-300])
+    with pytest.raises(DataError, match=r"folder: sample 'class1/img.003': .*--on-error skip"):
+        bench(images, read=read)
+
+
+@quick
+def test_a_batch_is_no_larger_than_an_epoch(images: Path) -> None:
+    report = bench(images, batch_size=10**11)
+    assert report["rows"][0]["batch_size"] == 36
 
 
 @quick
@@ -651,7 +714,8 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
             [
                 "fastest: npy with 2 threads, 300 samples/s, 3.00 times folder (2.90 to 3.10)",
                 "nearly as fast: lmdb with 2 threads",
-                "it reaches 50 % of the limit, memory copy; 75 % of the work is finding and reading samples",
+                "it reaches 50 % of the limit, memory copy; 75 % of the work is finding and"
+                " reading samples",
             ],
         ),
         (
@@ -714,7 +778,8 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
             ],
             [
                 "fastest: lmdb with 1 process, 100 samples/s",
-                "it reaches 50 % of the limit, memory copy; 75 % of the work is finding and reading samples",
+                "it reaches 50 % of the limit, memory copy; 75 % of the work is finding and"
+                " reading samples",
                 "unclear: the rounds of lmdb on /fast differ too much; try --rounds 24",
             ],
         ),
@@ -773,7 +838,11 @@ def test_refusals_are_one_line(run: Run) -> None:
         (["bench", "pictures", "--workers", "two"], 2),
         (["bench", "pictures", "--formats", "zip"], 2),
         (["bench", "nothing"], 2),
-        (["bench", "pictures", "--json", "none/there.json", "--rounds", "1"], 1),
+        (["bench", "pictures", "--json", "none/there.json"], 2),
+        (["bench", "pictures", "--json", "."], 2),
+        (["bench", "pictures", "--html", "none/there.html"], 2),
+        (["bench", "pictures", "--raw", ""], 2),
+        (["bench", "pictures", "--workers", "5000"], 2),
     ):
         got = run(*args)
         assert got.code == code

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from shardkit.cli.bench_table import echo_report
-from shardkit.cli.output import interrupted
+from shardkit.cli.output import interrupted, refuse_no_file
 from shardkit.errors import UsageError
 from shardkit.storage import atomic_write, os_errors, show_path
 
@@ -83,6 +83,9 @@ def bench(
     from shardkit.measure.bench import bench as run
     from shardkit.measure.report_html import page
 
+    for path in (json_file, html_file):
+        if path and path != "-":
+            refuse_no_file(path)
     others = _others(html_file, earlier)
     with interrupted("temporary files are removed"):
         report = run(*targets, say=lambda line: click.echo(line, err=True), **options)

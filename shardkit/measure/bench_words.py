@@ -57,10 +57,10 @@ def _best(rows: list[Row]) -> Row:
     """The highest rate; of two in the same rounds, the one that won most of them."""
     best = max(rows, key=lambda row: row["samples_per_s"]["median"])
     is_behind = best["ratio"] is not None and best["ratio"]["median"] < 1
-    return _reference(best, rows) if is_behind else best
+    return reference(best, rows) if is_behind else best
 
 
-def _reference(row: Row, rows: list[Row]) -> Row:
+def reference(row: Row, rows: list[Row]) -> Row:
     """What it is compared with."""
     return next(one for one in rows if one["workers"] == row["workers"])
 
@@ -70,9 +70,9 @@ def _fastest(best: Row, rows: list[Row]) -> str:
     line = f"{label(best)} with {workers_in_words(best)}, {rate}"
     if best["ratio"] is None:
         return line
-    reference = label(_reference(best, rows))
+    first = label(reference(best, rows))
     median, low, high = (times(best["ratio"][name]) for name in ("median", "low", "high"))
-    ratio = f"{median} times {reference} ({low} to {high})"
+    ratio = f"{median} times {first} ({low} to {high})"
     return f"{line}, {ratio}{_doubt(best)}"
 
 
@@ -115,6 +115,8 @@ def _unclear(rows: list[Row]) -> list[str]:
     if not names:
         return []
     rounds = rows[0]["rounds"]
+    if any({row["cache"], reference(row, rows)["cache"]} == {"cold", "unknown"} for row in rows):
+        return [f"not compared: {names}: one side came from the disk, the other may not have"]
     if rounds < FEW_ROUNDS:
         return [f"too few rounds to judge {names}: try --rounds {FEW_ROUNDS} or more"]
     return [f"unclear: the rounds of {names} differ too much; try --rounds {2 * rounds}"]

@@ -114,7 +114,7 @@ def cold_with_warm(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
 
 
 def _case(row: Row) -> tuple[Any, ...]:
-    return (label(row), row["format"], *(row[name] for name in SAME))
+    return (row["path"], label(row), row["format"], *(row[name] for name in SAME))
 
 
 def _figures(report: Report, has_name: bool) -> str:
