@@ -7,6 +7,9 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,14 +130,14 @@ def test_processes(images: Path) -> None:
     report = bench(images, packed(images), workers=[2], worker_type="process")
     assert [row["worker_type"] for row in report["rows"]] == ["process"] * 2
     for row in report["rows"]:
-        assert row["samples"] == 3 * 8, "the first batch, which waits for the start, is left out"
-        assert sum(row["batch_histogram"]["counts"]) == 3 * row["rounds"]
+        assert row["samples"] == 4 * 8, "batches that were made while processes started are not"
+        assert sum(row["batch_histogram"]["counts"]) == 4 * row["rounds"]
 
 
 @quick
 def test_the_limit_draws_samples(images: Path) -> None:
     report = bench(images, packed(images), limit=5, batch_size=5)
-    assert "same 5 samples" in report["checked"]
+    assert "same 5 of 36 samples" in report["checked"]
     other = bench(images, packed(images, "other"), limit=5, batch_size=5, seed=1)
     assert report["checked"] != other["checked"]  # the sizes differ, too
 
@@ -332,7 +335,9 @@ def test_cold_is_cold(large: Path, container: str) -> None:
         assert row["device_bytes"] <= 1.15 * row["dataset_bytes"]
         assert row["limit"] == "sequential read"
     assert report["notes"][0].startswith("cold: files were written out and dropped")
-    assert len(report["notes"]) == 1
+    assert not any(note.startswith("not cold") for note in report["notes"])
+    assert report["notes"][1].startswith("folder: its files, opened and read one by one")
+    assert len(report["notes"]) == 2, "there are no pictures to decode"
 
 
 def test_what_stays_in_the_cache_is_not_called_cold(large: Path) -> None:
@@ -342,7 +347,26 @@ def test_what_stays_in_the_cache_is_not_called_cold(large: Path) -> None:
     report = bench(dataset, cold=True, batch_size=16)
     assert [row["cache"] for row in report["rows"]] == ["unknown"]
     assert report["notes"][1].startswith("not cold: npy: some stayed in the page cache")
+    assert [limit["cache"] for limit in report["limits"]] == ["unknown"]
+    assert [row["limit"] for row in report["rows"]] == [None], "what is in memory is no limit"
+    beside = bench(dataset, packed(large, "other"), cold=True, batch_size=16, rounds=6)
+    assert [row["cache"] for row in beside["rows"]] == ["unknown", "cold"]
+    assert [row["verdict"] for row in beside["rows"]] == ["reference", "unclear"]
+    assert any(line.startswith("not compared: ") for line in in_words(beside))
     del shard
+
+
+@pytest.mark.parametrize("worker_type", ["thread", "process"])
+def test_a_few_samples_of_large_shards_do_not_pass_the_limit(large: Path, worker_type: Any) -> None:
+    """Whole shards are read for the limit: their bytes count, not those of the few samples. And of
+    what processes make before their first batch comes, all the time counts."""
+    dataset = packed(large, shard_size="10MB")
+    (few,) = bench(
+        dataset, cold=True, batch_size=1, limit=6, workers=[1], worker_type=worker_type, rounds=3
+    )["rows"]
+    assert few["samples"] == 6
+    assert few["of_limit"] < 1.5
+    assert few["samples_per_s"]["high"] < 6 / 0.0001
 
 
 def test_what_the_device_did_not_give_is_not_called_cold(
@@ -459,6 +483,47 @@ def test_interrupted_nothing_is_left(
         bench(images, formats="npy", also=images.parent)
 
 
+def left_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".shardkit-bench")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_ended_from_outside_it_leaves_nothing_for_long(images: Path, number: int) -> None:
+    command = [sys.executable, "-m", "shardkit", "bench", images, "--formats", "npy"]
+    env = {**os.environ, "PYTHONPATH": str(Path(shardkit.__file__).parents[1])}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
+    assert process.stderr is not None
+    while "measuring" not in process.stderr.readline():
+        assert process.poll() is None
+    assert len(left_in(images.parent)) == 1
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    if number == signal.SIGKILL:
+        assert len(left_in(images.parent)) == 1
+        with places._scratch(images.parent) as mine:
+            assert left_in(images.parent) == [mine.name], "the next one removes it"
+            with places._scratch(images.parent):
+                assert len(left_in(images.parent)) == 2, "but not what is in use"
+    else:
+        assert process.returncode == 128 + number
+        assert said.splitlines()[-1].endswith("interrupted; temporary files are removed")
+    assert left_in(images.parent) == []
+
+
+@pytest.mark.parametrize("read", ["decode", "train"])
+def test_a_picture_that_does_not_decode_is_named(images: Path, read: str) -> None:
+    path = images / "class1" / "img.003.jpg"
+    path.write_bytes(path.read_bytes()[:-300])
+    with pytest.raises(DataError, match=r"folder: sample 'class1/img.003': .*--on-error skip"):
+        bench(images, read=read)
+
+
+@quick
+def test_a_batch_is_no_larger_than_an_epoch(images: Path) -> None:
+    report = bench(images, batch_size=10**11)
+    assert report["rows"][0]["batch_size"] == 36
+
+
 @quick
 @pytest.mark.usefixtures("_unchanged")
 def test_also(images: Path, tmp_path: Path) -> None:
@@ -466,7 +531,7 @@ def test_also(images: Path, tmp_path: Path) -> None:
     fast.mkdir()
     said: list[str] = []
     report = bench(images, packed(images), also=fast, say=said.append, limit=20)
-    assert "4 targets returned the same 20 samples" in report["checked"]
+    assert "4 targets returned the same 20 of 36 samples" in report["checked"]
     assert [(row["target"], row["where"]) for row in report["rows"]] == [
         ("folder", None),
         ("npy", None),
@@ -633,7 +698,7 @@ def test_every_target_is_read_in_one_order(images: Path) -> None:
 def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
     ratio = more.pop("ratio", None)
     return {
-        "target": target, "where": None, "workers": 2, "worker_type": "thread",
+        "target": target, "where": None, "cache": "warm", "workers": 2, "worker_type": "thread",
         "samples_per_s": {"median": rate, "low": rate, "high": rate}, "rounds": 12,
         "ratio": ratio and {"median": ratio, "low": ratio - 0.1, "high": ratio + 0.1},
         "verdict": "faster" if ratio else "reference", "limit": "memory copy", "of_limit": 0.5,
@@ -649,7 +714,8 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
             [
                 "fastest: npy with 2 threads, 300 samples/s, 3.00 times folder (2.90 to 3.10)",
                 "nearly as fast: lmdb with 2 threads",
-                "it reaches 50 % of the limit, memory copy; 75 % of the work is reading",
+                "it reaches 50 % of the limit, memory copy; 75 % of the work is finding and"
+                " reading samples",
             ],
         ),
         (
@@ -659,6 +725,31 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
                 " little to choose by",
                 "nearly as fast: lmdb with 2 threads",
                 "it reaches 90 % of the limit, memory copy: little is left to win",
+            ],
+        ),
+        (
+            [row("lmdb", 99), row("npy", 100, ratio=0.97, verdict="unclear", of_limit=0.5)],
+            [
+                "fastest: lmdb with 2 threads, 99 samples/s",
+                "nearly as fast: npy with 2 threads",
+                "it reaches 50 % of the limit, memory copy; 75 % of the work is finding and"
+                " reading samples",
+                "unclear: the rounds of npy differ too much; try --rounds 24",
+            ],
+        ),
+        (
+            [row("npy", 300, of_limit=1.08), row("lmdb", 200, cache="cold", limit=None)],
+            [
+                "fastest: npy with 2 threads, 300 samples/s",
+                "it is as fast as the limit, memory copy (108 % of it): little is left to win",
+            ],
+        ),
+        (
+            [row("npy", 300, cache="cold", of_limit=0.5, limit="sequential read")],
+            [
+                "fastest: npy with 2 threads, 300 samples/s",
+                "it reaches 50 % of the limit, sequential read; the disk is waited for wherever"
+                " bytes are touched first",
             ],
         ),
         (
@@ -674,9 +765,9 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
                 row("npy", 200, workers=1, ratio=2.0, verdict="unclear", rounds=5, limit=None),
             ],
             [
-                "fastest: npy with 1 thread, 200 samples/s, 2.00 times lmdb (1.90 to 2.10), which"
-                " may be chance",
-                "75 % of the work is reading",
+                "fastest: npy with 1 thread, 200 samples/s, 2.00 times lmdb (1.90 to 2.10), in"
+                " too few rounds",
+                "75 % of the work is finding and reading samples",
                 "too few rounds to judge npy: try --rounds 6 or more",
             ],
         ),
@@ -687,7 +778,8 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
             ],
             [
                 "fastest: lmdb with 1 process, 100 samples/s",
-                "it reaches 50 % of the limit, memory copy; 75 % of the work is reading",
+                "it reaches 50 % of the limit, memory copy; 75 % of the work is finding and"
+                " reading samples",
                 "unclear: the rounds of lmdb on /fast differ too much; try --rounds 24",
             ],
         ),
@@ -727,7 +819,9 @@ def test_output(run: Run) -> None:
     assert re.match(" npy 0 NUM INTERVAL [NUM0-9]+ SHARE RATIO unclear", lines[3])
     assert re.match(" limit: memory copy NUM [NUM0-9]+", lines[4])
     assert lines[5].startswith("fastest: ")
-    assert lines[-1] == "too few rounds to judge npy: try --rounds 6 or more"
+    assert lines[-3] == "too few rounds to judge npy: try --rounds 6 or more"
+    assert lines[-2].startswith("folder: its files, opened and read one by one")
+    assert lines[-1] == "nothing was decoded: what training gets of it, --read train says"
     assert max(map(len, got.out.splitlines()[1:5])) <= 100
     report = json.loads(Path("report.json").read_text())
     assert report["command"] == (
@@ -744,7 +838,11 @@ def test_refusals_are_one_line(run: Run) -> None:
         (["bench", "pictures", "--workers", "two"], 2),
         (["bench", "pictures", "--formats", "zip"], 2),
         (["bench", "nothing"], 2),
-        (["bench", "pictures", "--json", "none/there.json", "--rounds", "1"], 1),
+        (["bench", "pictures", "--json", "none/there.json"], 2),
+        (["bench", "pictures", "--json", "."], 2),
+        (["bench", "pictures", "--html", "none/there.html"], 2),
+        (["bench", "pictures", "--raw", ""], 2),
+        (["bench", "pictures", "--workers", "5000"], 2),
     ):
         got = run(*args)
         assert got.code == code

@@ -92,7 +92,7 @@ def test_commands_and_code_run_in_order(folder: Path) -> None:
                 ran.append(words[1])
     quick_start = ["pack", "info", "info", "show", "verify", "convert", "unpack"]
     smaller, tokens = ["pack", "pack", "convert", "python"], ["pack", "pack", "show", "verify"]
-    measured = [*5 * ["bench"], "stage", "tune", "python"]
+    measured = [*5 * ["bench"], "python", "stage", "tune", "python"]
     assert ran == [*quick_start, *6 * ["python"], *smaller, *tokens, "python", "pack", *measured]
     check_quick_start(folder, namespace)
 
@@ -119,6 +119,7 @@ def check_quick_start(folder: Path, namespace: dict[str, object]) -> None:
     assert namespace["train"].state.count(" + ") <= 2  # type: ignore[attr-defined]
     assert namespace["pixels"].shape == (16, 16, 3)  # type: ignore[attr-defined]
     assert namespace["flipped"]["image"].shape == (16, 32, 32, 3)  # type: ignore[attr-defined]
+    assert (folder / "page.html").is_file()
     assert (folder / "report.html").read_text(encoding="utf-8").count("<figure>") == 7
     assert namespace["loader"].settings.why == "tuned on this machine"  # type: ignore[attr-defined]
     assert 0 < namespace["packed"].padding < 0.5  # type: ignore[attr-defined]

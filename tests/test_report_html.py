@@ -164,7 +164,7 @@ def test_every_figure_of_the_tables_is_the_reports(report: Report) -> None:
             near(ms) for ms in row["batch_ms"].values()
         ]
         assert {name: number(spent[name]) for name in row["seconds"]} == {
-            name: near(1e3 * s) for name, s in row["seconds"].items()
+            name: near(1e6 * s / row["samples"]) for name, s in row["seconds"].items()
         }
     assert [line["path"] for line in targets] == [row["path"] for row in report["rows"][:3]]
     for limit, line in zip(report["limits"], limits, strict=True):
@@ -295,7 +295,7 @@ def test_only_the_same_case_is_set_beside_a_cold_one(report: Report) -> None:
     warm = {**report["rows"][0], "cache": "warm"}
     cold = {**warm, "cache": "cold"}
     assert cold_with_warm([cold, warm]) == cold_with_warm([warm, cold]) == [(cold, warm)]
-    for name, other in [("workers", 7), ("read", "decode"), ("batch_size", 3), ("where", "/x")]:
+    for name, other in [("workers", 7), ("read", "decode"), ("batch_size", 3), ("path", "/x")]:
         assert cold_with_warm([cold, {**warm, name: other}]) == []
     assert cold_with_warm([cold, {**warm, "cache": "unknown"}]) == []
 
@@ -339,6 +339,28 @@ def test_a_row_that_lacks_something(report: Report, tmp_path: Path, name: str) -
         path.write_text(json.dumps(other))
         with pytest.raises(FormatError, match=f"its row 0 has no {name}"):
             load(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"machine": {}},
+        {"options": 3},
+        {"limits": ["fast"]},
+        {"limits": [{}]},
+        {"rows": {"samples_per_s": {"median": "1", "low": 1, "high": 2}}},
+        {"rows": {"seconds": {"read": [], "transform": 0, "collate": 0, "wait": 0}}},
+    ],
+)
+def test_what_cannot_be_drawn_is_no_report(
+    report: Report, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    other = changed(report)
+    other["rows"][0] |= changes.pop("rows", {})
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(other | changes))
+    with pytest.raises(FormatError, match="is no report of shardkit bench --json: "):
+        load(path)
 
 
 def test_a_report_that_is_not_there(tmp_path: Path) -> None:

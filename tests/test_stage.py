@@ -250,6 +250,29 @@ def test_interrupted_it_goes_on(
     assert result.num_bytes - result.copied_bytes == sum(sizes.values())
 
 
+def test_what_was_damaged_since_it_was_copied_is_copied_again(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = stage_module._copy_all
+
+    def stop(*args: Any) -> None:
+        real(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stage_module, "_copy_all", stop)
+    with pytest.raises(KeyboardInterrupt):
+        stage(dataset, tmp_path / "copy", progress=False)
+    monkeypatch.undo()
+    for name in ("train.names", next(dataset.glob("train-*")).name):
+        (copied,) = (tmp_path / "copy").rglob(name)
+        data = bytearray(copied.read_bytes())
+        data[len(data) // 2] ^= 1
+        copied.write_bytes(data)
+    result = stage(dataset, tmp_path / "copy", progress=False)
+    assert tree(tmp_path / "copy") == tree(dataset)
+    assert result.copied_bytes > 0
+
+
 def test_another_dataset_is_not_mixed_into_one_begun(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,7 +343,7 @@ def test_output(run: Run, tmp_path: Path) -> None:
     got = run("stage", "pictures-npy", "fast")
     line = re.sub(r"[\d.]+ s", "TIME", got.out)
     assert (got.code, got.err) == (0, "")
-    assert line == f"copied 10 files, SIZE, in TIME: {tmp_path}/fast\n"
+    assert line == f"copied and checked 10 files, SIZE, in TIME: {tmp_path}/fast\n"
     assert run("stage", "pictures-npy", "fast") == Ran(
         2,
         "",

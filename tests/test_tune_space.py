@@ -99,10 +99,13 @@ def test_too_little_memory() -> None:
     small = replace(ROOMY, memory_bytes=200 * MB)  # 50 MB for 10 MB each
     assert why_not(using(1), SMALL, small) == ""
     assert why_not(using(2), SMALL, small) == (
-        "its workers and batches would take 60.0 MB of the 200.0 MB of memory that are free"
+        "its workers and batches would take 60.0 MB, more than 25 % of the 200.0 MB of memory"
+        " that are free"
     )
     assert why_not(using(1), SMALL, small, ranks=2).startswith("its workers and batches")
-    assert "217.3 MB of the 200.0 MB" in why_not(using(1, "process", 5), SMALL, small)
+    assert "217.3 MB, more than 25 % of the 200.0 MB" in why_not(
+        using(1, "process", 5), SMALL, small
+    )
     fit, reasons = that_fit([using(2), using(2, prefetch=4), using(9)], SMALL, small)
     assert fit == [using(2, prefetch=1)]
     assert list(reasons) == ["2 threads, prefetch 4", "9 threads, prefetch 2"]
@@ -113,7 +116,7 @@ def test_too_little_shared_memory_matters_to_processes_alone() -> None:
     assert why_not(using(9), SMALL, docker) == ""
     assert why_not(using(1, "process"), SMALL, docker) == ""
     assert why_not(using(2, "process"), SMALL, docker) == (
-        "its batches would take 60.0 MB of the 64.0 MB free in /dev/shm"
+        "its batches would take 60.0 MB, more than 80 % of the 64.0 MB free in /dev/shm"
     )
     assert why_not(using(2, "process"), SMALL, replace(docker, shm_bytes=None)) == ""
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from shardkit.cli.bench_table import echo_report
-from shardkit.cli.output import interrupted
+from shardkit.cli.output import interrupted, refuse_no_file
 from shardkit.errors import UsageError
 from shardkit.storage import atomic_write, os_errors, show_path
 
@@ -56,7 +56,12 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
     help="Pack a sample of the one TARGET, a folder, into each of these, and measure them, too.",
 )
 @click.option("--also", type=click.Path(), metavar="FOLDER", help="Measure a copy there, too.")
-@click.option("--limit", type=int, metavar="N", help="Measure N samples only, drawn by --seed.")
+@click.option(
+    "--limit",
+    type=int,
+    metavar="N",
+    help="Measure N samples, drawn by --seed.  [default: all; warm, what is read in a second]",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the report; - is stdout.")
 @click.option("--html", "html_file", metavar="FILE", help="Write it as a page with charts.")
@@ -78,6 +83,9 @@ def bench(
     from shardkit.measure.bench import bench as run
     from shardkit.measure.report_html import page
 
+    for path in (json_file, html_file):
+        if path and path != "-":
+            refuse_no_file(path)
     others = _others(html_file, earlier)
     with interrupted("temporary files are removed"):
         report = run(*targets, say=lambda line: click.echo(line, err=True), **options)

@@ -22,6 +22,8 @@ def echo_report(report: dict[str, Any]) -> None:
         f" {options['batch_size']}, {options['rounds']} rounds"
     )
     lines = [*map(_cells, report["rows"]), *map(_limit_cells, report["limits"])]
+    if len({line["cache"] for line in lines[: len(report["rows"])]}) == 1:
+        lines = [{**line, "cache": ""} for line in lines]
     _echo_table(lines)
     for line in in_words(report):
         click.echo(line)
@@ -52,6 +54,7 @@ def _cells(row: Row) -> dict[str, str]:
     return {
         "": label(row),
         "workers": str(row["workers"]),
+        "cache": row["cache"],
         "samples/s": f"{rate['median']:,.0f}",
         "95 % interval": f"{rate['low']:,.0f}-{rate['high']:,.0f}",
         "MB/s": f"{row['bytes_per_s']['median'] / 1e6:,.0f}",
@@ -64,6 +67,7 @@ def _cells(row: Row) -> dict[str, str]:
 def _limit_cells(limit: dict[str, Any]) -> dict[str, str]:
     return {
         "": f"limit: {limit['name']}",
+        "cache": limit["cache"],
         "samples/s": f"{limit['samples_per_s']:,.0f}",
         "MB/s": f"{limit['bytes_per_s'] / 1e6:,.0f}",
     }

@@ -4,32 +4,76 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkit.storage import format_bytes, show_path
+from shardkit.errors import UsageError
+from shardkit.storage import as_path, format_bytes, show_path
 
 if TYPE_CHECKING:
     from shardkit.packing.pack import PackResult
 
 
 class Interrupted(click.ClickException):
-    """Ctrl-C, and how to go on."""
+    """Ctrl-C, or the wish of a scheduler or terminal that ends, and how to go on."""
 
-    exit_code = 130  # as shells expect it of a program that ends on SIGINT
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        vars(self)["exit_code"] = 128 + number  # as shells expect of what a signal ends
+
+
+class _SignalReceived(KeyboardInterrupt):
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 @contextmanager
 def interrupted(how_to_go_on: str) -> Iterator[None]:
-    """Say that instead of a traceback when Ctrl-C ends the block."""
+    """Say that instead of a traceback when Ctrl-C ends the block, or SIGTERM or SIGHUP, which
+    would leave temporary files behind."""
     try:
-        yield
+        with _signals_raise():
+            yield
     except KeyboardInterrupt as error:
         click.echo(err=True)  # ends the line of the terminal's own ^C
-        raise Interrupted(f"interrupted; {how_to_go_on}") from error
+        number = error.number if isinstance(error, _SignalReceived) else signal.SIGINT
+        raise Interrupted(f"interrupted; {how_to_go_on}", number) from error
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Meanwhile those signals raise that would end the process at once."""
+
+    def stop(number: int, frame: object) -> None:
+        raise _SignalReceived(number)
+
+    numbers = [n for n in _ENDING if signal.getsignal(n) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+def refuse_no_file(path: str) -> None:
+    """Raises UsageError for what cannot be written to, before minutes of work."""
+    place = as_path(path, "the file to write")
+    if place.is_dir():
+        raise UsageError(f"{show_path(path)} is a folder: name a file to write")
+    if not place.parent.is_dir():
+        raise UsageError(f"{show_path(path)} cannot be written: there is no such folder")
+    if not os.access(place.parent, os.W_OK):
+        raise UsageError(f"{show_path(path)} cannot be written: the folder is read-only")
 
 
 def echo_json(value: Any) -> None:

@@ -32,7 +32,8 @@ def stage(dataset: str, dest: str, overwrite: bool, as_json: bool) -> None:
         return
     before = result.num_bytes - result.copied_bytes
     found = f", {format_bytes(before)} of it by an earlier run" if before else ""
+    size = format_bytes(result.num_bytes)
     click.echo(
-        f"copied {count(result.num_files, 'file')}, {format_bytes(result.num_bytes)}{found},"
+        f"copied and checked {count(result.num_files, 'file')}, {size}{found},"
         f" in {result.seconds:.2f} s: {show_path(result.dest)}"
     )

@@ -180,6 +180,7 @@ def _check_it_travels(made: Made, worker: str) -> None:
 def _leave_interrupts(worker: int) -> None:
     """Ctrl-C on a terminal goes to all: the training process ends its workers itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what the command line raises is for one process
 
 
 def _unchanged(made: Any) -> Any:

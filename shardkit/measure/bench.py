@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def bench(
         made = BenchOptions(workers=counts, **options)
     except TypeError as error:
         raise UsageError(f"bench: {error}") from error
-    paths = [as_path(path, "a target") for path in ([raw] if raw else []) + [*targets]]
+    paths = [as_path(path, "a target") for path in ([] if raw is None else [raw]) + [*targets]]
     if not paths:
         raise UsageError("name at least one dataset or folder to measure")
     with ExitStack() as stack:
@@ -133,6 +134,8 @@ def _measure(
 ) -> dict[str, Any]:
     samples = check_same(targets, rows)
     refuse_without_pictures(options.read, targets[0].name, samples.fields)
+    # A loader never makes a batch larger than an epoch.
+    options = replace(options, batch_size=min(options.batch_size, len(samples.sizes)))
     cases = {
         f"{target.label}, {workers}": Loading(target, own, samples.sizes, workers, options)
         for workers in options.workers
@@ -140,6 +143,7 @@ def _measure(
     }
     limits = Limits(targets, rows, samples.sizes, options)
     warmup = 1 if options.cold else WARM_UP
-    say(f"measuring {len(cases)} cases in {options.rounds} rounds")
+    num, rounds = len(cases), options.rounds
+    say(f"measuring {num} case{'s' * (num > 1)} in {rounds} round{'s' * (rounds != 1)}")
     result = interleave(limits.cases | dict(cases), options.rounds or 1, warmup)
     return make_report(BenchRun([*targets], cases, limits, result, samples, options))

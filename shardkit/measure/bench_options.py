@@ -19,6 +19,9 @@ COLD_ROUNDS = 12
 """Each is a whole epoch from the disk."""
 
 
+MOST_WORKERS = 512
+
+
 @dataclass(frozen=True)
 class BenchOptions:
     """Options of :func:`bench`; checked when made, raising UsageError.
@@ -50,6 +53,8 @@ class BenchOptions:
         counts = [whole("workers", count) for count in self.workers]
         if not counts or len(set(counts)) < len(counts):
             raise UsageError(f"workers must be different counts, got {list(self.workers)}")
+        if max(counts) > MOST_WORKERS:
+            raise UsageError(f"workers: {max(counts):,} are too many, at most {MOST_WORKERS:,}")
         whole("batch_size", self.batch_size, 1)
         usual = COLD_ROUNDS if self.cold else ROUNDS
         rounds = usual if self.rounds is None else whole("rounds", self.rounds, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.measure.bench_options import BenchOptions
-from shardkit.measure.bench_words import label
+from shardkit.measure.bench_words import label, reference
 from shardkit.measure.device import is_in_memory
 from shardkit.measure.limits import Limits
 from shardkit.measure.loading import Loading
@@ -56,7 +58,7 @@ class BenchRun:
 
 
 def make_report(run: BenchRun) -> dict[str, Any]:
-    rows = [_row(run, name) for name in run.cases]
+    rows = _withhold([_row(run, name) for name in run.cases])
     return {
         "version": VERSION,
         "machine": machine(),
@@ -72,7 +74,9 @@ def make_report(run: BenchRun) -> dict[str, Any]:
 
 def _checked(run: BenchRun) -> str:
     num, sizes = len(run.targets), run.samples.sizes
-    what = f"{len(sizes):,} samples of {', '.join(run.samples.fields)}"
+    whole = len(run.targets[0])
+    drawn = f"{len(sizes):,}" if len(sizes) == whole else f"{len(sizes):,} of {whole:,}"
+    what = f"{drawn} samples of {', '.join(run.samples.fields)}"
     size = format_bytes(int(sizes.sum()))
     return f"{num} targets returned the same {what}, {size}" if num > 1 else f"{what}, {size}"
 
@@ -80,6 +84,7 @@ def _checked(run: BenchRun) -> str:
 def _limit(name: str, measured: Measurement) -> dict[str, Any]:
     return {
         "name": name,
+        "cache": measured.cache,
         "samples_per_s": statistics.median(measured.rates("samples")),
         "bytes_per_s": statistics.median(measured.rates("bytes")),
     }
@@ -92,7 +97,7 @@ def _row(run: BenchRun, name: str) -> dict[str, Any]:
     return {
         "target": case.target.name,
         "format": case.target.format,
-        "path": str(case.target.path),
+        "path": os.path.abspath(case.target.path),
         "where": case.target.where,
         "read": options.read,
         "workers": case.workers,
@@ -115,22 +120,34 @@ def _row(run: BenchRun, name: str) -> dict[str, Any]:
     }
 
 
+def _withhold(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """No verdict between what came from the disk and what may not have."""
+    for row in rows:
+        other = reference(row, rows)
+        if {row["cache"], other["cache"]} == {"cold", "unknown"}:
+            row["verdict"] = "unclear"
+    return rows
+
+
 def _compared(run: BenchRun, name: str) -> dict[str, Any]:
     """With the first target at the same number of workers, round by round."""
     case = run.cases[name]
-    reference = next(n for n, c in run.cases.items() if c.workers == case.workers)
-    if name == reference:
+    first = next(n for n, c in run.cases.items() if c.workers == case.workers)
+    if name == first:
         return {"ratio": None, "verdict": "reference"}
-    rates = (run.result[one].rates("samples") for one in (name, reference))
+    rates = (run.result[one].rates("samples") for one in (name, first))
     ratio = spread([own / theirs for own, theirs in zip(*rates, strict=True)])
     return {"ratio": ratio.to_json(), "verdict": verdict(ratio)}
 
 
 def _limited(run: BenchRun, name: str) -> dict[str, Any]:
-    """The limit that lies nearest, and the share of it that is reached."""
+    """The limit that lies nearest, and the share of it that is reached. Files that could not be
+    dropped from memory are no limit."""
     case = run.cases[name]
     shares = {
-        limit: run.result.ratio(name, limit) for limit in run.limits.of(case.target, case.workers)
+        limit: run.result.ratio(name, limit)
+        for limit in run.limits.of(case.target, case.workers)
+        if run.result[limit].cache != "unknown"
     }
     nearest = max(shares, key=lambda limit: shares[limit], default=None)
     return {"limit": nearest, "of_limit": None if nearest is None else shares[nearest]}
@@ -174,12 +191,23 @@ def batch_times(seconds: Any) -> dict[str, Any]:
 
 
 def _notes(run: BenchRun, rows: Sequence[dict[str, Any]]) -> list[str]:
-    if not run.options.cold:
-        return []
+    notes = _cold_notes(rows) if run.options.cold else []
+    if any(row["format"] == "folder" for row in rows):
+        notes.append(
+            "folder: its files, opened and read one by one; the loader and the decoder are the same"
+        )
+    if run.options.read == "raw" and not IMAGE_FIELDS.isdisjoint(run.samples.fields):
+        notes.append("nothing was decoded: what training gets of it, --read train says")
+    return notes
+
+
+def _cold_notes(rows: Sequence[dict[str, Any]]) -> list[str]:
     notes = [
         "cold: files were written out and dropped from the page cache (posix_fadvise) before each"
         " case; what a drive or a virtual machine's host caches was left"
     ]
+    if any(row["workers"] and row["worker_type"] == "process" for row in rows):
+        notes.append("processes are started anew for each case, and that counts")
     for state, why in NOT_COLD.items():
         names = ", ".join(dict.fromkeys(label(row) for row in rows if row["cache"] == state))
         if names:

@@ -13,6 +13,12 @@ NEARLY = 0.95
 FEW_ROUNDS = 6
 """Below that no interval holds with 95 %."""
 
+WORK = {
+    "read": "finding and reading samples",
+    "transform": "decoding and cropping",
+    "collate": "copying them into batches",
+}
+
 Row = dict[str, Any]
 
 
@@ -42,9 +48,21 @@ def in_words(report: dict[str, Any]) -> list[str]:
     """Which is fastest, by how much, how far from the limit, what takes the time; what else there
     is to know, a line each."""
     rows = report["rows"]
-    best = max(rows, key=lambda row: row["samples_per_s"]["median"])
+    best = _best(rows)
     lines = [f"fastest: {_fastest(best, rows)}", *_nearly(best, rows), _limited(best)]
     return [*lines, *_unclear(rows), *report["notes"]]
+
+
+def _best(rows: list[Row]) -> Row:
+    """The highest rate; of two in the same rounds, the one that won most of them."""
+    best = max(rows, key=lambda row: row["samples_per_s"]["median"])
+    is_behind = best["ratio"] is not None and best["ratio"]["median"] < 1
+    return reference(best, rows) if is_behind else best
+
+
+def reference(row: Row, rows: list[Row]) -> Row:
+    """What it is compared with."""
+    return next(one for one in rows if one["workers"] == row["workers"])
 
 
 def _fastest(best: Row, rows: list[Row]) -> str:
@@ -52,13 +70,18 @@ def _fastest(best: Row, rows: list[Row]) -> str:
     line = f"{label(best)} with {workers_in_words(best)}, {rate}"
     if best["ratio"] is None:
         return line
-    reference = label(next(row for row in rows if row["workers"] == best["workers"]))
+    first = label(reference(best, rows))
     median, low, high = (times(best["ratio"][name]) for name in ("median", "low", "high"))
-    ratio = f"{median} times {reference} ({low} to {high})"
-    return f"{line}, {ratio}{_DOUBT.get(best['verdict'], ', which may be chance')}"
+    ratio = f"{median} times {first} ({low} to {high})"
+    return f"{line}, {ratio}{_doubt(best)}"
 
 
-_DOUBT = {"faster": "", "no difference": ", too little to choose by"}
+def _doubt(best: Row) -> str:
+    if best["verdict"] == "faster":
+        return ""
+    if best["verdict"] == "no difference":
+        return ", too little to choose by"
+    return ", in too few rounds" if best["rounds"] < FEW_ROUNDS else ", which may be chance"
 
 
 def _nearly(best: Row, rows: list[Row]) -> list[str]:
@@ -75,11 +98,15 @@ def _limited(best: Row) -> str:
     """How near the fastest is to its limit, or what takes its time."""
     spent = {name: best["seconds"][name] for name in ("read", "transform", "collate")}
     name, most = max(spent.items(), key=lambda item: item[1])
-    names = {"read": "reading", "transform": "the transform", "collate": "collating"}
-    goes = f"{percent(most / max(sum(spent.values()), 1e-9))} of the work is {names[name]}"
+    goes = f"{percent(most / max(sum(spent.values()), 1e-9))} of the work is {WORK[name]}"
+    if best["cache"] == "cold":
+        goes = "the disk is waited for wherever bytes are touched first"
     if best["limit"] is None:
         return goes
-    reached = f"it reaches {percent(best['of_limit'])} of the limit, {best['limit']}"
+    share, limit = percent(best["of_limit"]), best["limit"]
+    if best["of_limit"] > 1:
+        return f"it is as fast as the limit, {limit} ({share} of it): little is left to win"
+    reached = f"it reaches {share} of the limit, {limit}"
     return f"{reached}{': little is left to win' if best['of_limit'] >= CLOSE else '; ' + goes}"
 
 
@@ -88,6 +115,8 @@ def _unclear(rows: list[Row]) -> list[str]:
     if not names:
         return []
     rounds = rows[0]["rounds"]
+    if any({row["cache"], reference(row, rows)["cache"]} == {"cold", "unknown"} for row in rows):
+        return [f"not compared: {names}: one side came from the disk, the other may not have"]
     if rounds < FEW_ROUNDS:
         return [f"too few rounds to judge {names}: try --rounds {FEW_ROUNDS} or more"]
     return [f"unclear: the rounds of {names} differ too much; try --rounds {2 * rounds}"]

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from shardkit.errors import BadImageError, DataError
 from shardkit.images.fields import pictures_of
 from shardkit.measure.bench_options import BenchOptions
 from shardkit.measure.device import is_in_memory
 from shardkit.measure.machine import memory_copy
 from shardkit.measure.pace import Pace
 from shardkit.measure.pagecache import cache_state, evict
+from shardkit.measure.same import sample_name
 from shardkit.measure.target import Read, Target
 from shardkit.measure.timing import Case, Work
 from shardkit.measure.work import transform_of
@@ -49,7 +52,11 @@ class Limits:
             pictures = held_pictures(targets[0], rows[0], sizes)
             for workers in options.workers:
                 self.cases[_decoder(workers)] = decoding(
-                    options.read, pictures, options.batch_size, max(workers, 1)
+                    options.read,
+                    pictures,
+                    options.batch_size,
+                    max(workers, 1),
+                    partial(refuse_damaged, options.read, pictures, targets[0], rows[0]),
                 )
         # Of files of 100 KB some time goes into opening them: shards say more of the medium.
         pairs = sorted(zip(targets, rows, strict=True), key=lambda pair: pair[0].format == "folder")
@@ -60,7 +67,7 @@ class Limits:
             if name == COPY:
                 self.cases[name] = copying(sizes.tolist(), options.batch_size)
             else:
-                self.cases[name] = in_order(target.files(own), len(sizes), int(sizes.sum()))
+                self.cases[name] = in_order(target.files(own), *_whole(target, own, sizes))
 
     def of(self, target: Target, workers: int) -> list[str]:
         """The names of those that hold for a target with so many workers."""
@@ -72,6 +79,16 @@ class Limits:
         if not self._options.cold or is_in_memory(target.path):
             return COPY
         return IN_ORDER if target.where is None else f"{IN_ORDER} on {target.where}"
+
+
+def _whole(target: Target, rows: Positions, sizes: Positions) -> tuple[int, int]:
+    """Samples and bytes in all files that these rows lie in: shards hold others, too, whose number
+    follows from their bytes."""
+    num, num_bytes = len(rows), int(sizes.sum())
+    if target.format == "folder" or num == len(target):
+        return num, num_bytes
+    file_bytes = sum(path.stat().st_size for path in target.files(rows))
+    return max(round(num * file_bytes / max(num_bytes, 1)), 1), file_bytes
 
 
 COPY = "memory copy"
@@ -100,8 +117,15 @@ def copying(sizes: Sequence[int], batch_size: int) -> Case:
     return case
 
 
-def decoding(read: Read, pictures: Sequence[bytes], batch_size: int, threads: int) -> Case:
-    """The transform alone, called on batches of bytes in memory by so many threads."""
+def decoding(
+    read: Read,
+    pictures: Sequence[bytes],
+    batch_size: int,
+    threads: int,
+    explain: Callable[[], None],
+) -> Case:
+    """The transform alone, called on batches of bytes in memory by so many threads. ``explain``
+    raises what is to be said of a picture that does not decode."""
     transform: Any = transform_of(read)
     draws = Draws(0, 0)
     sizes = np.array([len(picture) for picture in pictures], np.int64)
@@ -109,7 +133,11 @@ def decoding(read: Read, pictures: Sequence[bytes], batch_size: int, threads: in
 
     def one(number: int) -> int:
         rows = np.arange(number * batch_size, (number + 1) * batch_size) % len(pictures)
-        transform.batch({"jpg": [pictures[row] for row in rows.tolist()]}, draws.keys(rows))
+        try:
+            transform.batch({"jpg": [pictures[row] for row in rows.tolist()]}, draws.keys(rows))
+        except BadImageError:
+            explain()
+            raise
         return int(sizes[rows].sum())
 
     def case() -> Work:
@@ -129,6 +157,19 @@ def held_pictures(target: Target, rows: Positions, sizes: Positions) -> list[byt
     columns: dict[str, Any] = source.read(np.arange(len(source)))
     values, _ = pictures_of(columns)
     return [bytes(value) for value in values]
+
+
+def refuse_damaged(read: Read, pictures: Sequence[bytes], target: Target, rows: Positions) -> None:
+    """Raises DataError that names the first picture that does not decode."""
+    transform: Any = transform_of(read)
+    for number, picture in enumerate(pictures):
+        try:
+            transform.batch({"jpg": [picture]}, Draws(0, 0).keys(np.array([number])))
+        except BadImageError as error:
+            raise DataError(
+                f"{target.name}: {sample_name(target, int(rows[number]))}: {error}; pack with"
+                " --check-images --on-error skip to leave such out"
+            ) from error
 
 
 def in_order(files: Sequence[Path], num_samples: int, num_bytes: int) -> Case:

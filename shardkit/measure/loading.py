@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.loading.loader import Loader
+from shardkit.loading.settings import DEFAULT_PREFETCH
 from shardkit.measure.bench_options import BenchOptions
 from shardkit.measure.device import counter
 from shardkit.measure.pace import LEAST_S, Pace
@@ -36,7 +37,7 @@ class Round:
     """
 
     batch_s: np.ndarray[Any, np.dtype[np.float64]]
-    seconds: tuple[float, float, float, float]
+    seconds: tuple[float, ...]
     device_bytes: int | None = None
 
 
@@ -94,7 +95,7 @@ class Loading:
             return cache_state(evict(self.target.files(self._rows)))
 
     def _cold_pass(self) -> Work:
-        """Every sample once, from files that are opened anew."""
+        """Every sample once, from files that are opened anew, by workers that are started anew."""
         order = np.arange(len(self._rows))
         return self._pass(self.target.open(self._rows), order, "pad")
 
@@ -106,17 +107,16 @@ class Loading:
         """
         if self._kept is None:
             self._kept = self.target.open(self._rows)
-        num = self._pace.num
+        num = self._pace.num + self._ahead
         order = np.resize(np.arange(len(self._rows)), num * self._options.batch_size)
-        work = self._pass(self._kept, order, "drop")
+        work = self._pass(self._kept, order, "drop", self._ahead)
         self._pace.took(work.seconds or 0.0)
         return work
 
-    def _pass(self, source: Source, order: Positions, last: Last) -> Work:
+    def _pass(self, source: Source, order: Positions, last: Last, skipped: int = 0) -> Work:
         """One epoch of these samples, in an order that is the same for every target.
 
-        Where processes are started, which a long epoch does not feel, the clock runs from the
-        first batch on, which does not count.
+        The clock runs from the batch on that comes after ``skipped``.
         """
         loader = self._loader(Chosen(source, order), last)
         times = [time.perf_counter()]
@@ -124,9 +124,8 @@ class Loading:
             times.append(time.perf_counter())
         stats = loader.stats
         spent = (stats.read_s, stats.transform_s, stats.collate_s, stats.wait_s)
-        skipped = 1 if self._starts_processes and len(times) > 2 else 0
         share = 1 - skipped * self._options.batch_size / len(order)
-        self.rounds.append(Round(np.diff(times[skipped:]), spent))
+        self.rounds.append(Round(np.diff(times[skipped:]), tuple(share * s for s in spent)))
         return Work(
             round(share * len(order)),
             round(share * int(self._sizes[order].sum())),
@@ -134,8 +133,12 @@ class Loading:
         )
 
     @property
-    def _starts_processes(self) -> bool:
-        return self.workers > 0 and self._options.worker_type == "process"
+    def _ahead(self) -> int:
+        """Batches, warm, that do not count: starting processes is nothing in a long epoch, and
+        what they made meanwhile comes at once."""
+        if self._options.worker_type == "thread":
+            return 0
+        return self.workers * (DEFAULT_PREFETCH + 1) + 1 if self.workers else 0
 
     def _loader(self, source: Source, last: Last) -> Loader:
         options = self._options

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ from shardkit.storage import format_bytes, show_path
 NUM_SAMPLES = 2_000
 NUM_BYTES = 200_000_000
 """How much of a folder is packed into every format, unless the user gives a limit."""
+
+_PREFIX = ".shardkit-bench-"
 
 INDEX_BYTES = 4096
 """What a format may add to each sample, generously."""
@@ -112,18 +116,35 @@ def copies(
 @contextmanager
 def _scratch(*folders: Path) -> Iterator[Path]:
     """A new folder in the first of these that takes one, removed in the end."""
+    for folder in folders:
+        _remove_left_behind(folder)
     place = _make(folders)
+    lock = os.open(place, os.O_RDONLY)
     try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield place
     finally:
+        os.close(lock)
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _remove_left_behind(folder: Path) -> None:
+    """What a killed bench could not remove: nobody holds its lock any more."""
+    for place in folder.glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # somebody else's
+            lock = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(place, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 def _make(folders: Sequence[Path]) -> Path:
     refusals = []
     for folder in folders:
         try:
-            return Path(tempfile.mkdtemp(prefix=".shardkit-bench-", dir=folder))
+            return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
         except OSError as error:
             refusals.append(f"{show_path(folder)}: {error.strerror}")
     raise DestinationError(

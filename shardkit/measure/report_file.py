@@ -8,6 +8,7 @@ from typing import Any
 
 from shardkit.errors import FormatError
 from shardkit.measure.bench_report import VERSION
+from shardkit.measure.report_html import page
 from shardkit.storage import os_errors, show_path
 
 REPORT = frozenset(
@@ -30,14 +31,24 @@ ROW = {
 
 
 def load(path: str | Path) -> dict[str, Any]:
-    """The report. Raises FormatError for what is none, StorageError for what cannot be read."""
+    """The report, of which a page can be made.
+
+    Raises:
+        FormatError: it is none. StorageError: it cannot be read.
+    """
     with os_errors(f"reading {show_path(path)}"):
         data = Path(path).read_bytes()
     try:
         report = json.loads(data)
     except ValueError as error:
         raise FormatError(f"{show_path(path)} is not JSON: {error}") from error
-    if reason := why_not(report):
+    reason = why_not(report)
+    if reason is None:
+        try:
+            page([report])
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            reason = f"{type(error).__name__}: {error}"
+    if reason:
         raise FormatError(f"{show_path(path)} is no report of shardkit bench --json: {reason}")
     return dict(report)
 

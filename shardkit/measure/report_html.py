@@ -114,7 +114,7 @@ def cold_with_warm(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
 
 
 def _case(row: Row) -> tuple[Any, ...]:
-    return (label(row), row["format"], *(row[name] for name in SAME))
+    return (row["path"], label(row), row["format"], *(row[name] for name in SAME))
 
 
 def _figures(report: Report, has_name: bool) -> str:
@@ -138,8 +138,8 @@ def _charts(report: Report) -> Iterator[str]:
     )
     yield _chart("Where the time goes", charts.time_spent(rows), key + escape(note))
     note = (
-        "How long the loop waited for each batch, to a scale on which each step is a multiple."
-        " The thin line is the median; the last bar has all above, too."
+        "How long the loop waited for each batch; a logarithmic scale. The thin line is the median,"
+        " which is named, and what 99 % of them stay below; the last bar has all above, too."
     )
     yield _chart("Time a batch", charts.batch_times(rows), escape(note))
 

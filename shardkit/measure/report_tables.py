@@ -44,7 +44,7 @@ def tables(report: dict[str, Any]) -> str:
     made = [
         _table("Rates", _CASE + _RATES, rows),
         _table("Time a batch, in ms", _CASE + _BATCHES, rows),
-        _table("Where the time of a round goes, in ms", _CASE + _ROUNDS, rows),
+        _table("Where the time of a sample goes, in µs", _CASE + _ROUNDS, rows),
         _table("Targets", _TARGETS, list({label(row): row for row in rows}.values())),
     ]
     if report["limits"]:
@@ -81,6 +81,16 @@ def _of(name: str, *path: str, scale: float = 1) -> Column:
         return NOTHING if value is None else amount(scale * value)
 
     return name, text
+
+
+def _per_sample(part: str) -> Column:
+    """Rounds are of different lengths."""
+
+    def text(row: Row) -> str:
+        value = row["seconds"][part]
+        return NOTHING if value is None else amount(1e6 * value / max(row["samples"], 1))
+
+    return part, text
 
 
 def _interval(row: Row) -> str:
@@ -131,9 +141,7 @@ _BATCHES: list[Column] = [
     _of("longest", "batch_ms", "max"),
 ]
 
-_ROUNDS: list[Column] = [
-    _of(part, "seconds", part, scale=1e3) for part in ("read", "transform", "collate", "wait")
-]
+_ROUNDS: list[Column] = [_per_sample(part) for part in ("read", "transform", "collate", "wait")]
 
 _TARGETS: list[Column] = [
     ("target", label),

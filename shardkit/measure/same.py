@@ -77,7 +77,7 @@ def check_same(targets: Sequence[Target], rows: Sequence[Positions]) -> Samples:
             difference = find_difference(first, _columns(source.read(piece)))
             if difference is not None:
                 at, what = difference
-                where = _name(targets[0], int(rows[0][start + at]))
+                where = sample_name(targets[0], int(rows[0][start + at]))
                 raise DataError(
                     f"{target.name} does not return the samples of {targets[0].name}: of {where},"
                     f" {what}"
@@ -145,6 +145,6 @@ def _size(value: Any) -> int:
     return 0 if value is None or isinstance(value, int | float) else len(repr(value))
 
 
-def _name(target: Target, row: int) -> str:
+def sample_name(target: Target, row: int) -> str:
     keys = target.keys(np.array([row]))
     return f"row {row}" if keys is None else f"sample {keys[0]!r}"

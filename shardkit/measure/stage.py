@@ -136,8 +136,11 @@ def _files(place: Located) -> Iterator[_File]:
 
 
 def _is_there(path: Path, file: _File) -> bool:
-    """Whether an earlier call copied it: it has its name only since it was checked."""
-    return path.is_file() and path.stat().st_size == file.num_bytes
+    """Whether an earlier call copied it, and nothing has happened to it since."""
+    if not path.is_file() or path.stat().st_size != file.num_bytes:
+        return False
+    expected = block_sums(file.source) if file.sums is None else file.sums
+    return np.array_equal(block_sums(path), expected)
 
 
 def refuse_little_space(folder: Path, needed: int) -> None:

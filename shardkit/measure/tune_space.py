@@ -140,18 +140,17 @@ def why_not(one: Candidate, batch: Footprint, found: Allowance, ranks: int = 1) 
     is_process = bool(how.workers) and how.worker_type == "process"
     in_memory = ranks * (waiting * batch.batch_bytes + is_process * how.workers * PROCESS_BYTES)
     if in_memory > MEMORY_SHARE * found.memory_bytes:
+        most = f"{100 * MEMORY_SHARE:.0f} % of the {format_bytes(found.memory_bytes)}"
         return (
-            f"its workers and batches would take {format_bytes(in_memory)} of the"
-            f" {format_bytes(found.memory_bytes)} of memory that are free"
+            f"its workers and batches would take {format_bytes(in_memory)}, more than {most} of"
+            " memory that are free"
         )
     if not is_process:
         return ""
     in_shm = ranks * waiting * batch.batch_bytes
     if found.shm_bytes is not None and in_shm > SHM_SHARE * found.shm_bytes:
-        return (
-            f"its batches would take {format_bytes(in_shm)} of the"
-            f" {format_bytes(found.shm_bytes)} free in /dev/shm"
-        )
+        most = f"{100 * SHM_SHARE:.0f} % of the {format_bytes(found.shm_bytes)}"
+        return f"its batches would take {format_bytes(in_shm)}, more than {most} free in /dev/shm"
     files = waiting * batch.batch_tensors + SPARE_FILES
     if found.open_files is not None and files > found.open_files:
         return f"it would open {files} files of the {found.open_files} that `ulimit -n` leaves"

@@ -189,21 +189,23 @@ class BatchMaker:
             DataError: a sample cannot be read or transformed; names it.
             TooManyRejectsError: too many such samples after one another.
         """
+        started = time.perf_counter()
         run = self.run(request.epoch, request.start)
         self.announce(run, request.batch)
         rows = run.rows(request.batch)
+        finding = time.perf_counter() - started
         skipped: list[str] = []
         draws = Draws(self.seed, request.epoch) if self.transform else None
         # Of 20 us that a batch costs beside its reading, positions that nobody asks for were 2.
         positions = run.plan.positions(request.batch)[0] if draws else NOWHERE
         try:
-            columns, seconds = self._columns(rows, positions, draws)
+            columns, (reading, transforming) = self._columns(rows, positions, draws)
         except DataError:
             if self.on_error == "fail":
                 raise
             positions = run.plan.positions(request.batch)[0]
             rows, skipped = self._good_rows(run.order, positions, draws)
-            columns, seconds = self._columns(rows, positions, draws)
+            columns, (reading, transforming) = self._columns(rows, positions, draws)
         started = time.perf_counter()
         batch = finish(self.source, collate(columns, self.as_buffer))
         if self.with_keys:
@@ -213,7 +215,8 @@ class BatchMaker:
 
             batch[VALID] = torch.from_numpy(run.plan.positions(request.batch)[1])
         collating = time.perf_counter() - started
-        return Made(batch, run.plan.end(request.batch), skipped, (*seconds, collating))
+        seconds = finding + reading, transforming, collating
+        return Made(batch, run.plan.end(request.batch), skipped, seconds)
 
     def announce(self, run: Run, batch: int) -> None:
         """Tell the source what is read ``readahead`` batches later."""
