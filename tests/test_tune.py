@@ -383,13 +383,11 @@ def test_there_is_no_room(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -
     set_machine(monkeypatch, replace(FOUND, shm_bytes=125))
     found = tuned(Numbers())
     assert found.settings == Settings(1, "process", 2)
+    room = "more than 80 % of the 125 B free in /dev/shm"
+    sizes = [("2 processes, prefetch 2", 128), ("3 processes, prefetch 2", 192),
+             ("1 process, prefetch 4", 160), ("1 process, prefetch 8", 288)]  # fmt: skip
     assert [text for text in found.left_out if "free in /dev/shm" in text] == [
-        f"{num} processes, prefetch 2: its batches would take {size} B of the 125 B free in"
-        " /dev/shm"
-        for num, size in ((2, 128), (3, 192))
-    ] + [
-        f"1 process, prefetch {num}: its batches would take {size} B of the 125 B free in /dev/shm"
-        for num, size in ((4, 160), (8, 288))
+        f"{words}: its batches would take {size} B, {room}" for words, size in sizes
     ]
 
 
