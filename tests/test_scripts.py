@@ -275,7 +275,11 @@ def test_check_tune_times_the_choice_beside_the_grid(tmp_path: Path) -> None:
     section = done.stdout.partition("raw-small: ")[2].splitlines()
     assert section[1].split()[:2] == ["cache", "samples/s"]
     assert any(re.match(r"no worker|\d (thread|process)", line) for line in section[2:])
+    (whole,) = (line for line in section if line.startswith("the choice, a whole epoch "))
+    assert whole.endswith("what the trials reckon with is 1.00")
     assert done.stderr == ""
+    help_text = run_script("check_tune.py", "--help").stdout
+    assert "full grid, the cross product of what it may try" in " ".join(help_text.split())
 
 
 # --- soak ---------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import random
 import re
 import time
@@ -21,12 +23,23 @@ from shardkit import Loader, images
 from shardkit.allowance import Allowance
 from shardkit.errors import DataError, StorageError, UsageError
 from shardkit.loading import auto
+from shardkit.loading import tuned as tuned_results
 from shardkit.loading.settings import Settings
+from shardkit.measure import step as step_module
 from shardkit.measure import tune as module
 from shardkit.measure import tuner, workload
+from shardkit.measure.step import SPARE, advice, try_step, verdict
 from shardkit.measure.timing import Work
-from shardkit.measure.trial import Epoch, batches_per_s, feed, footprint, least_batches, num_ahead
-from shardkit.measure.tune import Tuning, tune
+from shardkit.measure.trial import (
+    Epoch,
+    Feed,
+    batches_per_s,
+    feed,
+    footprint,
+    least_batches,
+    num_ahead,
+)
+from shardkit.measure.tune import Tuning, tune, unsure
 from shardkit.measure.tune_space import Candidate
 
 FOUND = Allowance("Some CPU", 2, None, 10**12, 10**12, None)
@@ -61,6 +74,8 @@ def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     monkeypatch.setattr(tuner, "SHORTEST_TRIAL_S", 0.01)
+    monkeypatch.setattr(module, "WILD", 1e9)  # tests run on busy machines
+    monkeypatch.setattr(module, "ENOUGH_ROUNDS", 0)
     set_machine(monkeypatch, FOUND)
 
 
@@ -132,6 +147,16 @@ def test_no_worker_where_workers_cost_more_than_they_do(
     assert note.startswith("the loop itself loads, 0.9 ms a batch")
 
 
+def test_what_is_kept_hides_loading_behind_a_step(simulate: Simulate, folder: Path) -> None:
+    """Even where a loop that does nothing is faster without workers."""
+    simulate(lambda one: 0.001 * (1 + 0.2 * one.settings.workers))
+    found = tuned(folder)
+    assert found.settings == Settings(0)
+    assert found.for_auto == Settings(1, "thread", 2)
+    assert Loader(shardkit.open(folder), 4, workers="auto").settings == Settings(1, "thread", 2)
+    assert tuned(folder, step_ms=1e-3).for_auto.workers == 0  # which was judged by a step
+
+
 def test_processes_and_depth_where_they_help(simulate: Simulate) -> None:
     simulate(
         lambda one: (
@@ -158,9 +183,10 @@ def test_a_step_that_one_thread_feeds(simulate: Simulate) -> None:
     found = tuned(Numbers(0.02), step_ms=40.0, seconds=3.0)
     assert found.settings == Settings(1, "thread", 2)
     step = found.step
-    assert step is not None and step.is_fed and step.predicted_wait == 0
+    assert step is not None and step.verdict != "not fed" and step.predicted_wait == 0
     assert step.margin == pytest.approx(2)
     assert step.wait < 0.2
+    assert step.advice == ""
     assert found.notes == []
 
 
@@ -169,10 +195,57 @@ def test_a_step_that_nothing_feeds(simulate: Simulate) -> None:
     found = tuned(Numbers(0.02), step_ms=5.0, seconds=3.0)
     assert found.settings.workers == 3
     step = found.step
-    assert step is not None and not step.is_fed
+    assert step is not None and step.verdict == "not fed"
+    assert step.advice.startswith("reading takes the longest: a faster medium may help")
     assert step.margin == pytest.approx(0.75)
     assert step.predicted_wait == pytest.approx(0.25)
     assert step.wait == pytest.approx(0.25, abs=0.2)
+
+
+def test_a_long_step_does_not_take_a_minute(simulate: Simulate) -> None:
+    simulate(side_by_side)
+    began = time.perf_counter()
+    step = tuned(Numbers(), step_ms=300.0, seconds=0.5).step
+    assert step is not None and step.margin > 10
+    assert time.perf_counter() - began < 0.5 + 15 * 0.3
+
+
+@pytest.mark.parametrize(
+    ("predicted", "wait", "starting", "found"),
+    [(0.0, 0.0, 0.3, "fed"), (0.009, 0.049, 0.0, "fed"), (0.0, 0.3, 0.0, "unclear"),
+     (0.3, 0.0, 0.009, "unclear"), (0.3, 0.0, 0.2, "not fed"), (0.02, 0.02, 0.0, "not fed")],
+)  # fmt: skip
+def test_a_verdict_of_both_waits(
+    predicted: float, wait: float, starting: float, found: str
+) -> None:
+    assert verdict(predicted, wait, starting) == found
+
+
+@pytest.mark.parametrize(("step_ms", "found"), [(1.0, "fed"), (100.0, "unclear")])
+def test_what_handing_over_takes_is_no_busy_machine(
+    monkeypatch: pytest.MonkeyPatch, step_ms: float, found: str
+) -> None:
+    """A tenth of a millisecond, which is much of a short step only."""
+    fed = Feed(50, wait=0.09, starting=0.0, work_s={})
+    monkeypatch.setattr(step_module, "feed", lambda *given: fed)
+    work = workload.Workload(Numbers(), 4)
+    one = Candidate(Settings(1))
+    assert try_step(work, one, 1e6, step_ms / 1e3, 1.0).verdict == found
+
+
+def test_a_machine_that_is_busier_in_the_loop(simulate: Simulate) -> None:
+    """Trials were four times as fast as the loop is."""
+    simulate(lambda one: 0.02)
+    step = tuned(Numbers(0.08), batch_size=4, step_ms=20.0 * SPARE, seconds=3.0).step
+    assert step is not None and step.predicted_wait == 0 and step.wait > 0.1
+    assert step.verdict == "unclear"
+
+
+def test_what_to_do_is_about_what_takes_the_longest() -> None:
+    took = {"read": 1.0, "transform": 5.0, "collate": 2.0}
+    assert "shardkit pack --estimate" in advice(took, is_of_pictures=True)
+    assert "more cores" in advice(took, is_of_pictures=False)
+    assert "shardkit stage" in advice({**took, "read": 9.0}, is_of_pictures=True)
 
 
 def test_real_workers_on_real_waits() -> None:
@@ -196,6 +269,23 @@ def test_pictures_are_tried_with_each_decoder(folder: Path) -> None:
     )
 
 
+def test_a_decoder_that_won_is_not_what_auto_takes(
+    simulate: Simulate, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept is for the loader as it was given, and for the line that is to be pasted."""
+    simulate(lambda one: side_by_side(one) * (0.5 if one.backend == "pillow" else 1.0))
+    found = tuned(folder, transform=images.train(16))
+    assert found.backend == "pillow" and found.saved is not None
+    assert found.notes[-1] == (
+        "workers=\"auto\" takes workers alone from it: give backend='pillow', as above, too"
+    )
+    assert found.work["transform"] == tuned_results.in_words(images.train(16))
+    for crops in (images.train(16), images.train(16, backend="pillow")):
+        loader = Loader(shardkit.open(folder), 4, workers="auto", transform=crops)
+        assert loader.settings.why == "tuned on this machine"
+        assert loader.settings == found.for_auto
+
+
 def test_a_decoder_that_was_chosen_is_kept(folder: Path) -> None:
     found = tuned(folder, transform=images.eval(16, backend="pillow", resize=20))
     assert not any("decoded by" in text for text in tried(found))
@@ -213,14 +303,47 @@ def test_windows_of_block_order(folder: Path) -> None:
 def test_the_result_is_for_auto(folder: Path, tmp_path: Path) -> None:
     found = tuned(folder, batch_size=5, shuffle="full")
     assert found.saved == str(tmp_path / "cache" / "shardkit" / "tune.json")
-    loader = Loader(shardkit.open(folder), 5, workers="auto")
-    assert loader.settings == found.settings
+    loader = Loader(shardkit.open(folder), 5, workers="auto", shuffle="full")
+    assert loader.settings == found.for_auto
     assert loader.settings.why == found.settings.why == "tuned on this machine"
 
 
 def test_nothing_is_kept_if_not_wished(folder: Path, tmp_path: Path) -> None:
     assert tuned(folder, save=False).saved is None
     assert not (tmp_path / "cache").exists()
+
+
+def test_an_unsure_choice_replaces_nothing(
+    simulate: Simulate, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(side_by_side)
+    good = tuned(folder).settings
+    monkeypatch.setattr(module, "WILD", 1.5)
+    turns: dict[Candidate, itertools.count[int]] = {}
+
+    def every_other_round(one: Candidate) -> float:
+        turn = next(turns.setdefault(one, itertools.count()))
+        return 0.02 * (one.settings.workers + 1) * (1 + 3 * (turn % 2))
+
+    simulate(every_other_round)
+    found = tuned(folder)
+    assert found.settings != good and found.saved is None
+    assert re.fullmatch(
+        r"the choice is unsure, its rounds spread from 25 to 100 samples/s, and not kept for"
+        r' workers="auto": more seconds, or a quieter machine, would make it surer',
+        found.notes[-1],
+    )
+    assert Loader(shardkit.open(folder), 4, workers="auto").settings == good
+
+
+def test_what_is_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ENOUGH_ROUNDS", 4)
+    monkeypatch.setattr(module, "WILD", 1.5)
+    assert unsure([1.0] * 3, is_short=True) == "it had 3 rounds only"
+    assert unsure([1.0] * 3, is_short=False) == ""  # it won at once
+    assert unsure([1.0] * 4, is_short=True) == ""
+    assert unsure([*[1.0] * 9, 0.1], is_short=False) == ""  # one stumble
+    assert unsure([1.0, 4.0] * 5, is_short=False) == "its rounds spread from 1 to 4 samples/s"
 
 
 def test_a_cache_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
@@ -260,13 +383,11 @@ def test_there_is_no_room(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -
     set_machine(monkeypatch, replace(FOUND, shm_bytes=125))
     found = tuned(Numbers())
     assert found.settings == Settings(1, "process", 2)
+    room = "more than 80 % of the 125 B free in /dev/shm"
+    sizes = [("2 processes, prefetch 2", 128), ("3 processes, prefetch 2", 192),
+             ("1 process, prefetch 4", 160), ("1 process, prefetch 8", 288)]  # fmt: skip
     assert [text for text in found.left_out if "free in /dev/shm" in text] == [
-        f"{num} processes, prefetch 2: its batches would take {size} B of the 125 B free in"
-        " /dev/shm"
-        for num, size in ((2, 128), (3, 192))
-    ] + [
-        f"1 process, prefetch {num}: its batches would take {size} B of the 125 B free in /dev/shm"
-        for num, size in ((4, 160), (8, 288))
+        f"{words}: its batches would take {size} B, {room}" for words, size in sizes
     ]
 
 
@@ -298,8 +419,30 @@ def test_quotas_and_ranks_bound_the_workers(
     set_machine(monkeypatch, replace(FOUND, cores=64, cpu_quota=1.5))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     found = tuned(Numbers())
-    assert found.settings == Settings(2, "thread", 2)
-    assert not any(text.startswith("3 ") for text in tried(found))
+    assert found.settings == Settings(1, "thread", 2)
+    assert not any(text.startswith("2 ") for text in tried(found))
+    assert "2 threads, prefetch 2: each of 2 processes has 1 of the 2 cores" in found.left_out
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
+def test_trials_of_one_rank_run_on_its_share_of_the_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = os.sched_getaffinity(0)
+    met: set[int] = set()
+
+    class Seen(Numbers):
+        def read(self, rows: Any) -> dict[str, Any]:
+            met.add(len(os.sched_getaffinity(0)))
+            return super().read(rows)
+
+    tuned(Seen(), save=False)
+    assert met == {len(before)}
+    met.clear()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    tuned(Seen(), seconds=0.5, save=False)
+    assert met == {1}
+    assert os.sched_getaffinity(0) == before
 
 
 def test_a_sample_that_cannot_be_read(tmp_path: Path) -> None:
@@ -314,9 +457,12 @@ def test_a_sample_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seconds": 0}, "seconds must be more than 0, got 0"),
-        ({"step_ms": -1.0}, "step_ms must be more than 0, got -1.0"),
+        ({"seconds": 0}, "seconds must be more than 0, and finite, got 0"),
+        ({"step_ms": -1.0}, "step_ms must be more than 0, and finite, got -1.0"),
         ({"seconds": float("nan")}, "seconds must be more than 0"),
+        ({"seconds": float("inf")}, "seconds must be more than 0, and finite, got inf"),
+        ({"step_ms": float("inf")}, "step_ms must be more than 0, and finite, got inf"),
+        ({"step_ms": float("nan")}, "step_ms must be more than 0, and finite, got nan"),
         ({"workers": 2}, "tune takes no option 'workers'"),
         ({"device": "cuda"}, "tune takes no option 'device'"),
         ({"drop_last": True}, "takes no option 'drop_last'"),
@@ -439,14 +585,13 @@ def test_the_command(run: Run, folder: Path, tmp_path: Path) -> None:
     options = ["--seconds", 2, "--batch-size", 4, "--size", 16, "--step-ms", 20]
     got = run("tune", folder, *options)
     assert got.code == 0 and got.err == ""
-    head, columns, *lines = got.out.splitlines()
+    head, *rest = got.out.splitlines()
     assert re.fullmatch(
         re.escape(str(folder)) + r": batches of 4, read from memory, on 2 of \d+ cores?, .+", head
     )
-    assert columns.split() == ["tried", "samples/s", "low", "high", "rounds"]
-    best = next(number for number, line in enumerate(lines) if line.startswith("best: "))
-    table, rest = lines[:best], lines[best:]
-    assert all(re.fullmatch(r"  .+?( +[\d,]+){4}", line) for line in table)
+    at = next(number for number, line in enumerate(rest) if line.startswith("tried, each in"))
+    assert rest[at + 1].split() == ["samples/s", "low", "high", "rounds"]
+    assert all(re.fullmatch(r"  .+?( +[\d,]+){4}", line) for line in rest[at + 2 :])
     assert re.fullmatch(r"best: .+, [\d,]+ samples/s \([\d.]+ ms a batch\)", rest[0])
     assert rest[1] == f'  ds = shardkit.open("{folder}")'
     assert re.fullmatch(
@@ -454,9 +599,12 @@ def test_the_command(run: Run, folder: Path, tmp_path: Path) -> None:
         r" transform=shardkit\.images\.train\(16.*\), workers=\d.*\)",
         rest[2],
     )
-    assert rest[3] == f'  kept for workers="auto": {tmp_path}/cache/shardkit/tune.json'
+    kept = r'  kept for workers="auto": \d (thread|process)\S*, prefetch \d, in '
+    assert re.fullmatch(kept + re.escape(f"{tmp_path}/cache/shardkit/tune.json"), rest[3])
     assert re.fullmatch(
-        r"  a step of 20 ms is fed: batches come [\d.e+]+ times as fast as needed", rest[4]
+        r"  a step of 20 ms (is fed|may be fed or not): batches come [\d.e+]+ times as fast as"
+        r" needed",
+        rest[4],
     )
     assert re.fullmatch(
         r"  such a loop should wait [\d.]+% of its time for batches; it waited [\d.]+%, and"
@@ -467,6 +615,17 @@ def test_the_command(run: Run, folder: Path, tmp_path: Path) -> None:
     names: dict[str, Any] = {"shardkit": shardkit}
     exec(code, names)
     assert len(next(iter(names["loader"]))["image"]) == 4
+
+
+def test_the_command_for_a_long_step(run: Run, folder: Path, simulate: Simulate) -> None:
+    simulate(side_by_side)
+    got = run("tune", folder, "--seconds", 0.5, "--batch-size", 36, "--size", 8, "--step-ms", 400)
+    assert "\n  a step of 400 ms is fed" in got.out
+
+
+def test_the_help_says_what_cannot_be_guessed(run: Run) -> None:
+    text = " ".join(run("tune", "--help").out.split())
+    assert "LOCAL_WORLD_SIZE" in text and "come on top" in text and "shardkit.Loader?" in text
 
 
 def test_the_command_in_json(run: Run, folder: Path) -> None:
@@ -503,12 +662,17 @@ def test_the_command_for_a_script(run: Run, folder: Path, tmp_path: Path) -> Non
     assert got.code == 0, got.err
     assert "batches of 3," in got.out
     found = re.search(
-        r"the script's step takes ([\d.]+) ms, and ([\d.]+) ms when loading costs nothing: loading"
-        r" costs (\d+)% of its time",
+        r"the script's step takes ([\d.]+) ms \(2 threads, prefetch 2\), and ([\d.]+) ms"
+        r" when loading costs nothing: loading costs (\d+)% of its time",
         got.out,
     )
     assert found and float(found[1]) > float(found[2]) >= 10
-    assert f"  a step of {float(found[2]):.3g} ms is fed" in got.out
+    assert f"  a step of {float(found[2]):.3g} ms " in got.out
+    assert re.search(
+        r"\n  the script's Loader does other work than was tuned: transform \S+\.slow there, None"
+        r" here; shuffle None there, full here\n",
+        got.out,
+    )
 
 
 @pytest.mark.parametrize(
@@ -516,7 +680,12 @@ def test_the_command_for_a_script(run: Run, folder: Path, tmp_path: Path) -> Non
     [
         (["--step-ms", 5, "--headroom", "x.py"], "give either --step-ms or --headroom"),
         (["--read", "tokens"], "holds cls, jpg, no tokens"),
-        (["--seconds", -1], "seconds must be more than 0, got -1.0"),
+        (["--seconds", -1], "seconds must be more than 0, and finite, got -1.0"),
+        (["--seconds", "inf", "--headroom", "x.py"], "seconds must be more than 0, and finite"),
+        (["--step-ms", "inf"], "step_ms must be more than 0, and finite"),
+        (["--headroom", "'unclosed"], "is no command line: No closing quotation"),
+        (["--headroom", "x.py"], "headroom: x.py: no such file"),
+        (["--read", "decode"], "'decode' is not one of 'raw', 'train', 'tokens'"),
         (["--batch-size", 0], "batch_size must be at least 1, got 0"),
         (["--split", "nope"], "has no split 'nope'"),
         (["--batch-size", 400], "36 samples do not fill one batch of 400"),
@@ -539,7 +708,10 @@ def test_no_pictures_to_crop(run: Run, tmp_path: Path) -> None:
     assert got.code == 0 and "shuffle=" in got.out and "transform" not in got.out
 
 
-def test_decoding(run: Run, folder: Path) -> None:
-    got = run("tune", folder, "--read", "decode", "--seconds", 1, "--batch-size", 4)
-    assert got.code == 0, got.err
-    assert "transform=Decode" in got.out
+def test_a_transform_without_a_name(folder: Path) -> None:
+    class Plain:
+        def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+            return sample
+
+    assert "transform=transform," in tuned(folder, transform=Plain()).line
+    assert "transform=drawing," in tuned(folder, transform=drawing).line

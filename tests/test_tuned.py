@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_images
+from conftest import make_images, write
 
 import shardkit
-from shardkit import Loader, images
+from shardkit import Loader, TokenDataset, images
 from shardkit.allowance import Allowance
 from shardkit.errors import UsageError
 from shardkit.loading import auto, tuned
@@ -70,6 +70,12 @@ def test_the_rule(dataset: shardkit.Dataset) -> None:
     chosen = settings_of(dataset, transform=drawing)
     assert chosen == Settings(4, "process")
     assert chosen.why == "by rule: a process for each core this process may use"
+    given = settings_of(dataset, transform=plain, worker_type="process")
+    assert given.why == "by rule: a process for each core this process may use"
+    given = settings_of(dataset, worker_type="process")
+    assert given.why == "by rule: a process is enough for bytes as they are"
+    with pytest.raises(UsageError, match='workers must be a whole number or "auto", got \'autom'):
+        Loader(dataset, 4, workers="automatic")  # type: ignore[arg-type]
 
 
 def test_ranks_share_the_machine(
@@ -109,7 +115,8 @@ def test_what_is_given_wins(dataset: shardkit.Dataset) -> None:
 @pytest.mark.parametrize(
     "other",
     [{"batch_size": 5}, {"transform": drawing}, {"transform": None}, {"as_buffer": ["jpg"]},
-     {"transform": functools.partial(plain)}, {"transform": images.train(8)}],
+     {"transform": functools.partial(plain)}, {"transform": images.train(8)},
+     {"shuffle": "full"}, {"shuffle": "block"}, {"window_blocks": 8}],
 )  # fmt: skip
 def test_other_work_is_not_it(dataset: shardkit.Dataset, other: dict[str, Any]) -> None:
     tuned.save(about(Loader(dataset, 4, transform=plain)), TUNED, 1.0)
@@ -121,7 +128,7 @@ def test_another_machine_or_dataset_is_not_it(
 ) -> None:
     tuned.save(about(Loader(dataset, 4)), TUNED, 1.0)
     assert settings_of(dataset) == TUNED
-    assert settings_of(dataset, shuffle="full", seed=3) == TUNED
+    assert settings_of(dataset, seed=3) == TUNED
     assert settings_of(dataset.select(range(20))) != TUNED
     assert settings_of(shardkit.open(dataset.path, decode=False)) != TUNED
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
@@ -140,10 +147,58 @@ def test_memory_and_files_are_not_what_it_is_about(
     assert settings_of(dataset) == TUNED
 
 
-def test_the_decoder_is_not_what_it_is_about(dataset: shardkit.Dataset) -> None:
+def test_the_container_is_what_it_is_about(dataset: shardkit.Dataset, tmp_path: Path) -> None:
+    tuned.save(about(Loader(dataset, 4)), TUNED, 1.0)
+    shardkit.convert(dataset.path, tmp_path / "other", to="hdf5", progress=False)
+    other = shardkit.open(tmp_path / "other")
+    assert other.fingerprint == dataset.fingerprint
+    assert settings_of(other) != TUNED
+
+
+def test_the_container_of_tokens(tmp_path: Path) -> None:
+    np.arange(4000, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
+    assert about(Loader(TokenDataset(tmp_path / "tokens.bin", seq_len=8), 4))["container"] is None
+    for number in range(3):
+        write(tmp_path / "pairs" / f"{number}.txt", "x")
+        with (tmp_path / "pairs" / f"{number}.tokens").open("wb") as file:
+            np.save(file, np.arange(90, dtype=np.uint16))
+    found = set()
+    for container in ("npy", "lmdb"):
+        packed = tmp_path / container
+        shardkit.pack(tmp_path / "pairs", packed, to=container, corpus="paired", progress=False)
+        found.add(about(Loader(TokenDataset(packed, seq_len=8), 4))["container"])
+    assert found == {"npy", "lmdb"}
+
+
+def test_a_decoder_that_was_chosen_is_what_it_is_about(dataset: shardkit.Dataset) -> None:
     tuned.save(about(Loader(dataset, 4, transform=images.train(8))), TUNED, 1.0)
-    assert settings_of(dataset, transform=images.train(8, backend="pillow")) == TUNED
+    assert settings_of(dataset, transform=images.train(8)) == TUNED
+    assert settings_of(dataset, transform=images.train(8, backend="pillow")) != TUNED
     assert settings_of(dataset, transform=images.train(9)) != TUNED
+
+
+class Scaled:
+    """As torchvision's transforms are: an object that says what it does."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def __repr__(self) -> str:
+        return f"Scaled({self.factor})"
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        return sample
+
+
+class Bare(Scaled):
+    __repr__ = object.__repr__
+
+
+def test_what_an_object_says_of_itself() -> None:
+    assert tuned.in_words(Scaled(3)) == "Scaled(3)"
+    assert tuned.in_words(Bare(3)) == "test_tuned.Bare"
+    long, other = tuned.in_words(Scaled(10**3000)), tuned.in_words(Scaled(10**3000 + 1))
+    assert len(long) < 1100 and long != other
 
 
 WORDS = """
@@ -208,6 +263,10 @@ def test_nothing_was_kept(cache: Path) -> None:
         ('{"version": 1, "results": {"KEY": {"workers": 1}}}', "the result KEY is damaged"),
         ('{"version": 1, "results": {"KEY": {"workers": -1, "worker_type": "thread",'
          ' "prefetch": 2}}}', "the result KEY is damaged"),
+        ('{"version": 1, "results": {"KEY": {"workers": 1000000000, "worker_type": "thread",'
+         ' "prefetch": 2}}}', "the result KEY is damaged"),
+        ('{"version": 1, "results": {"KEY": {"workers": 1, "worker_type": "thread",'
+         ' "prefetch": 1000000000}}}', "the result KEY is damaged"),
         ('{"version": 1, "results": {"KEY": {"workers": 1, "worker_type": ["thread"],'
          ' "prefetch": 2}}}', "the result KEY is damaged"),
         ('{"version": 1, "results": {"KEY": {"workers": true, "worker_type": "thread",'

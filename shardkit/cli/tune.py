@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @click.argument("dataset", type=click.Path())
 @click.option(
     "--read",
-    type=click.Choice(["raw", "decode", "train", "tokens"]),
-    help="What the loader does: hand over what is stored, decode pictures, make crops of them for"
-    " training, or sequences of tokens.  [default: what the dataset is for]",
+    type=click.Choice(["raw", "train", "tokens"]),
+    help="What the loader does: hand over what is stored, make crops of pictures for training, or"
+    " sequences of tokens.  [default: what the dataset is for]",
 )
 @click.option("--split", help="Which, if there are several.  [default: train]")
 @click.option("--batch-size", type=int, help="Samples a batch.  [default: 64, or the script's]")
@@ -41,14 +41,21 @@ if TYPE_CHECKING:
 @click.option(
     "--headroom",
     metavar="SCRIPT",
-    help="Or for this training script? It is run twice for some steps, as it is and with its first"
-    " batches replayed: the difference is what its loader costs.",
+    help="Or for this training script, with a loop over a shardkit.Loader? It is run twice for some"
+    " steps, as it is and with its first batches replayed: the difference is what loading costs.",
 )
 @click.option(
     "--cold", is_flag=True, help="Drop the files from memory before each trial: an epoch that does"
     " not fit there. Always so where they do not."
 )  # fmt: skip
-@click.option("--seconds", type=float, default=60.0, show_default=True, help="To take, about.")
+@click.option(
+    "--seconds",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="To take, about: it is more where a batch or a step takes long, and --headroom's two runs,"
+    " half of that each, come on top.",
+)
 @click.option("--no-save", is_flag=True, help='Do not keep the result for workers="auto".')
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def tune(dataset: str, as_json: bool, no_save: bool, **options: Any) -> None:
@@ -56,13 +63,17 @@ def tune(dataset: str, as_json: bool, no_save: bool, **options: Any) -> None:
 
     Settings are timed in turn, in rounds; the slower half is left out, and so on. Of those that are
     as fast within 3 % it takes the one with fewer workers, threads before processes, less made
-    ahead. shardkit.Loader(..., workers="auto") uses the result.
+    ahead. shardkit.Loader(..., workers="auto") uses the result. Where torchrun starts several
+    processes on this machine, set LOCAL_WORLD_SIZE to their number: each has its share of the
+    cores.
     """
     from shardkit.errors import UsageError
-    from shardkit.measure.headroom import headroom
+    from shardkit.measure.headroom import differences, headroom
+    from shardkit.measure.step import positive
     from shardkit.measure.tune import tune as run
     from shardkit.measure.tune_read import reading
 
+    positive("seconds", options["seconds"])
     if options["headroom"] is not None and options["step_ms"] is not None:
         raise UsageError("give either --step-ms or --headroom, which measures it")
     what = reading(dataset, options["read"], options["split"], options["size"], options["seq_len"])
@@ -83,17 +94,19 @@ def tune(dataset: str, as_json: bool, no_save: bool, **options: Any) -> None:
             shuffle=None if options["shuffle"] == "none" else options["shuffle"],
             **what.options,
         )
+    if room is not None and (others := differences(room.work, found.work)):
+        found.notes.append(f"the script's Loader does other work than was tuned: {others}")
     if as_json:
         echo_json({**vars(found), "headroom": room})
         return
-    _echo_trials(dataset, found)
-    _echo_choice(found, what.line)
+    _echo_choice(dataset, found, what.line)
     if room is not None:
         _echo_headroom(room)
     if found.step is not None:
         _echo_step(found.step)
     for note in found.notes:
         click.echo(f"  {note}")
+    _echo_trials(found)
 
 
 def _tell(words: str) -> None:
@@ -110,14 +123,9 @@ def _cleared() -> Iterator[None]:
         _tell("")
 
 
-def _echo_trials(dataset: str, found: Tuning) -> None:
-    places = {"warm": "memory", "cold": "the disk", "unknown": "memory and the disk"}
-    cores = count(found.machine["cores"], "core")
-    click.echo(
-        f"{show_path(dataset)}: batches of {found.batch_size}, read from {places[found.cache]},"
-        f" on {found.machine['cpus']} of {cores}, {found.machine['cpu']}"
-    )
-    rows = [("tried", "samples/s", "low", "high", "rounds"), *map(_cells, found.trials)]
+def _echo_trials(found: Tuning) -> None:
+    click.echo("tried, each in rounds of its own, so that rates of few rounds compare badly:")
+    rows = [("", "samples/s", "low", "high", "rounds"), *map(_cells, found.trials)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *rest in rows:
         cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
@@ -131,27 +139,43 @@ def _cells(one: Trial) -> tuple[str, ...]:
     return (one.settings, *rates, str(one.rounds))
 
 
-def _echo_choice(found: Tuning, opening: str) -> None:
+def _echo_choice(dataset: str, found: Tuning, opening: str) -> None:
+    places = {"warm": "memory", "cold": "the disk", "unknown": "memory and the disk"}
+    cores = count(found.machine["cores"], "core")
+    click.echo(
+        f"{show_path(dataset)}: batches of {found.batch_size}, read from {places[found.cache]},"
+        f" on {found.machine['cpus']} of {cores}, {found.machine['cpu']}"
+    )
     click.echo(
         f"best: {found.settings}, {found.samples_per_s:,.0f} samples/s"
-        f" ({1e3 * found.batch_size / found.samples_per_s:.3g} ms a batch)"
+        f" ({_ms(1e3 * found.batch_size / found.samples_per_s)} a batch)"
     )
     click.echo(f"  {opening}\n  {found.line}")
     if found.saved is not None:
-        click.echo(f'  kept for workers="auto": {found.saved}')
+        click.echo(f'  kept for workers="auto": {found.for_auto}, in {found.saved}')
 
 
 def _echo_headroom(room: Headroom) -> None:
     click.echo(
-        f"  the script's step takes {room.step_ms:.3g} ms, and {room.free_ms:.3g} ms when loading"
-        f" costs nothing: loading costs {room.share:.0%} of its time"
+        f"  the script's step takes {_ms(room.step_ms)} ({room.settings}), and"
+        f" {_ms(room.free_ms)} when loading costs nothing: loading costs {room.share:.0%} of its"
+        " time"
     )
 
 
 def _echo_step(step: Step) -> None:
-    verdict = "is fed" if step.is_fed else "is NOT fed"
+    verdicts = {"fed": "is fed", "not fed": "is NOT fed", "unclear": "may be fed or not"}
     click.echo(
-        f"  a step of {step.step_ms:.3g} ms {verdict}: batches come {step.margin:.2g} times as fast"
-        f" as needed\n  such a loop should wait {step.predicted_wait:.1%} of its time for batches;"
+        f"  a step of {_ms(step.step_ms)} {verdicts[step.verdict]}: batches come"
+        f" {step.margin:.2g} times as fast as needed\n"
+        f"  such a loop should wait {step.predicted_wait:.1%} of its time for batches;"
         f" it waited {step.wait:.1%}, and {step.starting:.1%} for the first of each epoch"
     )
+    if step.verdict == "unclear":
+        click.echo("  the two contradict each other: the machine was busy meanwhile; try again")
+    if step.advice:
+        click.echo(f"  {step.advice}")
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"

@@ -35,6 +35,8 @@ def choose(
     if workers == "auto":
         settings = _found(maker, worker_type)
         return settings if prefetch is None else replace(settings, prefetch=prefetch)
+    if isinstance(workers, str):
+        raise UsageError(f'workers must be a whole number or "auto", got {workers!r}')
     return Settings(
         whole("workers", workers),
         "thread" if worker_type is None else worker_type,
@@ -47,16 +49,21 @@ def _found(maker: BatchMaker, worker_type: WorkerType | None) -> Settings:
     stored = tuned.load(tuned.about(maker, found, ranks))
     if stored is not None and worker_type in (None, stored.worker_type):
         return stored
-    settings = by_rule(maker.transform, found, ranks)
-    return settings if worker_type is None else replace(settings, worker_type=worker_type)
+    return by_rule(maker.transform, found, ranks, worker_type)
 
 
-def by_rule(transform: Randomised | None, found: Allowance, ranks: int = 1) -> Settings:
+def by_rule(
+    transform: Randomised | None,
+    found: Allowance,
+    ranks: int = 1,
+    worker_type: WorkerType | None = None,
+) -> Settings:
     """What to take where nothing was measured, for one of ``ranks`` processes on the machine."""
+    needed: WorkerType = "process" if transform is not None and transform.is_global else "thread"
+    kind = needed if worker_type is None else worker_type
     if transform is None:
-        return Settings(1, why="by rule: a thread is enough for bytes as they are")
+        return Settings(1, kind, why=f"by rule: a {kind} is enough for bytes as they are")
     cpus = max(1, found.cpus // ranks)
-    kind: WorkerType = "process" if transform.is_global else "thread"
     return Settings(cpus, kind, why=f"by rule: a {kind} for each core this process may use")
 
 

@@ -3,14 +3,14 @@
 ``SHARDKIT_HEADROOM=replay:FOLDER`` in the environment makes every :class:`shardkit.Loader` make
 its first few batches, end its workers, and hand those over for the rest of the run; ``watch:``
 leaves it as it is. Both write into the folder how long the loop's steps took and how long it
-waited. ``shardkit tune --headroom script.py`` runs a script both ways: the difference is all that
+waited. Loaders of the same work in one process, as where a script makes one each epoch, count as
+one. ``shardkit tune --headroom script.py`` runs a script both ways: the difference is all that
 any loader could win (the method of SPDL, Meta's loader). A step that changes its batch in place
 gets the changed one again.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import time
@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import UsageError
+from shardkit.loading import tuned
+from shardkit.loading.settings import Settings
 from shardkit.reading.batches import BatchPlan
-from shardkit.reading.maker import Made
+from shardkit.reading.maker import BatchMaker, Made
 
 ENVIRONMENT = "SHARDKIT_HEADROOM"
 
@@ -34,38 +36,46 @@ MOST_STEPS = 1000
 
 WRITE_EVERY_S = 0.2
 
-_numbers = itertools.count()
+_of_process: dict[tuple[int, str, str], Headroom] = {}
+"""By process, environment and work."""
 
 
 class Headroom:
     """Stands between a loader's batches and its loop.
 
     Args:
-        folder: gets one file a loader, see :meth:`_write`. is_replay: whether batches are replayed.
+        path: of the file that is written. is_replay: whether batches are replayed.
+        about: of the loader, to be written.
+
+    Raises:
+        UsageError: the file cannot be written.
     """
 
-    def __init__(self, folder: Path, is_replay: bool, batch_size: int) -> None:
-        self._path = folder / f"{os.getpid()}-{next(_numbers)}.json"
+    def __init__(self, path: Path, is_replay: bool, about: dict[str, Any]) -> None:
+        self._path = path
         self._is_replay = is_replay
-        self._batch_size = batch_size
+        self._about = about
         self._kept: list[Made] = []
         self._waits: list[float] = []
         self._steps: list[float] = []
         self._written = 0.0
+        self._write()
 
     def between(
         self, made: Generator[Made, None, None], plan: BatchPlan
     ) -> Generator[Made, None, None]:
         """The batches of a plan, made or replayed; each with its own place in the epoch."""
         with closing(made):
-            for number in range(len(plan)):
-                asked = time.perf_counter()
-                one = self._one(made, number, plan)
-                given = time.perf_counter()
-                yield one
-                del one
-                self._note(given - asked, time.perf_counter() - given)
-            self._write()
+            try:
+                for number in range(len(plan)):
+                    asked = time.perf_counter()
+                    one = self._one(made, number, plan)
+                    given = time.perf_counter()
+                    yield one
+                    del one
+                    self._note(given - asked, time.perf_counter() - given)
+            finally:
+                self._write()
 
     def _one(self, made: Generator[Made, None, None], number: int, plan: BatchPlan) -> Made:
         if len(self._kept) == NUM_KEPT:
@@ -87,25 +97,40 @@ class Headroom:
 
     def _write(self) -> None:
         """Seconds of each wait and step so far. Whoever reads it sees a whole file."""
-        found = {"batch_size": self._batch_size, "waits": self._waits, "steps": self._steps}
+        found = {**self._about, "waits": self._waits, "steps": self._steps}
         temp = self._path.with_suffix(".tmp")
-        temp.write_text(json.dumps(found))
-        temp.replace(self._path)
+        try:
+            temp.write_text(json.dumps(found))
+            temp.replace(self._path)
+        except OSError as error:
+            raise UsageError(
+                f"{ENVIRONMENT}: cannot write to {self._path.parent}: {error.strerror or error}"
+            ) from error
         self._written = time.perf_counter()
 
 
-def of_environment(batch_size: int) -> Headroom | None:
-    """None unless the environment asks for it. Raises UsageError for nonsense there."""
+def of_environment(maker: BatchMaker, settings: Settings, device: object) -> Headroom | None:
+    """None unless the environment asks for it.
+
+    Raises:
+        UsageError: for nonsense there, or a folder that cannot be written to.
+    """
     text = os.environ.get(ENVIRONMENT, "")
     if not text:
         return None
     kind, _, folder = text.partition(":")
     if kind not in ("replay", "watch") or not os.path.isdir(folder):
         raise UsageError(f"{ENVIRONMENT} must be replay:FOLDER or watch:FOLDER, got {text!r}")
-    return Headroom(Path(folder), kind == "replay", batch_size)
+    about = {"work": tuned.work(maker), "settings": str(settings)}
+    batches = [maker.rank, maker.world_size, maker.last, maker.with_keys, str(device)]
+    key = os.getpid(), text, json.dumps([about, batches])
+    if key not in _of_process:
+        path = Path(folder) / f"{os.getpid()}-{len(_of_process)}.json"
+        _of_process[key] = Headroom(path, kind == "replay", about)
+    return _of_process[key]
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Of the loader in a folder that made the most steps; empty if there is none."""
+    """Of the work in a folder that had the most steps; empty if there is none."""
     found = [json.loads(path.read_text()) for path in folder.glob("*.json")]
     return max(found, key=lambda one: len(one["steps"]), default={})

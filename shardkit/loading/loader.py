@@ -145,7 +145,7 @@ class Loader:
         self._skips = None
         if on_error == "skip":
             self._skips = SkipCount(self.maker.world_size, self.maker.max_skips)
-        self._headroom = of_environment(self.maker.batch_size)
+        self._headroom = of_environment(self.maker, self.settings, device)
         self._position = self.maker.position()
         self._is_started = False
         self._run_now: object = None

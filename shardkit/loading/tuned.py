@@ -14,7 +14,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,12 @@ MOST = 1000
 
 _MOST_BYTES = 16 << 20
 
+_MOST_WORDS = 1000
+"""Characters of a transform's own words; of more a hash is kept."""
+
+_MOST_WORKERS, _MOST_PREFETCH = 1024, 64
+"""No tuning finds more: a result that has them is damaged."""
+
 
 def cache_file() -> Path:
     """As the XDG base directory specification has it. Raises OSError where there is no home."""
@@ -50,6 +56,17 @@ def cache_file() -> Path:
 
 def about(maker: BatchMaker, found: Allowance, ranks: int) -> dict[str, Any]:
     """The machine and the work that settings are for; JSON."""
+    return {
+        "cpu": found.cpu,
+        "cores": found.cores,
+        "cpu_quota": found.cpu_quota,
+        "ranks": ranks,
+        **work(maker),
+    }
+
+
+def work(maker: BatchMaker) -> dict[str, Any]:
+    """What a loader does, but for where its batches are made; JSON."""
     source = maker.source
     options = {
         name: getattr(source, name)
@@ -58,28 +75,31 @@ def about(maker: BatchMaker, found: Allowance, ranks: int) -> dict[str, Any]:
     }
     transform = None if maker.transform is None else in_words(maker.transform.transform)
     return {
-        "cpu": found.cpu,
-        "cores": found.cores,
-        "cpu_quota": found.cpu_quota,
-        "ranks": ranks,
         "dataset": fingerprint_of(source),
+        "container": getattr(getattr(source, "info", None), "container", None),
         "source": {"type": type(source).__name__, **options},
         "transform": transform,
         "as_buffer": list(maker.as_buffer),
         "batch_size": maker.batch_size,
+        "shuffle": maker.shuffle,
+        "order": dict(maker.order_options),
     }
 
 
 def in_words(transform: Callable[..., Any]) -> str:
-    """A transform's name and options, the same in every process. Which decoder it uses is left
-    out: it is part of what is tuned."""
+    """A transform's name and options, the same in every process: what it says of itself, but for
+    addresses."""
     if isinstance(transform, functools.partial):
         given = [*map(str, transform.args), *(f"{k}={v}" for k, v in transform.keywords.items())]
         return f"{in_words(transform.func)}({', '.join(given)})"
-    if is_dataclass(transform) and not isinstance(transform, type):
-        if any(field.name == "backend" for field in fields(transform)):
-            transform = replace(transform, backend=None)
-        return repr(transform)
+    text = repr(transform)
+    if " at 0x" not in text:
+        is_long = len(text) > _MOST_WORDS
+        return (
+            f"{text[:_MOST_WORDS]}... {xxhash.xxh3_64_hexdigest(text.encode())}"
+            if is_long
+            else text
+        )
     named = transform if hasattr(transform, "__qualname__") else type(transform)
     return f"{named.__module__}.{named.__qualname__}"
 
@@ -102,6 +122,8 @@ def load(described: dict[str, Any]) -> Settings | None:
         return None
     try:
         settings = Settings(entry["workers"], entry["worker_type"], entry["prefetch"])
+        if settings.workers > _MOST_WORKERS or settings.prefetch > _MOST_PREFETCH:
+            raise UsageError(f"nobody needs {settings}")
     except (TypeError, KeyError, UsageError):
         _warn(path, f"the result {_key(described)} is damaged")
         return None

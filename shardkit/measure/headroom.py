@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import IO, Any
 
-from shardkit.errors import DataError, UsageError
-from shardkit.loading.headroom import ENVIRONMENT, NUM_KEPT, read
+from shardkit.errors import DataError
+from shardkit.loading.headroom import NUM_KEPT, read
+from shardkit.measure.script import command_of, running
+from shardkit.measure.step import positive
 
 SKIPPED = NUM_KEPT + 8
 """Steps that are not counted: batches that are still made, and a model that warms up."""
@@ -25,8 +24,6 @@ STEPS = 200
 
 PATIENCE_S = 600.0
 """For the first batch: imports, compilation."""
-
-PATIENCE_TO_END_S = 5.0
 
 POLL_S = 0.1
 
@@ -37,11 +34,14 @@ class Headroom:
 
     Attributes:
         step_ms: with loading as it is. free_ms: with loading that costs nothing.
+        settings: of the script's loader, in words. work: see :func:`shardkit.loading.tuned.work`.
     """
 
     step_ms: float
     free_ms: float
     batch_size: int
+    settings: str
+    work: dict[str, Any]
 
     @property
     def share(self) -> float:
@@ -53,7 +53,7 @@ def headroom(
     script: str, seconds: float = 30.0, tell: Callable[[str], None] = lambda words: None
 ) -> Headroom:
     """Run a training script twice, for some steps each: with its first batches replayed, see
-    :mod:`shardkit.loading.headroom`, and as it is. It is then ended, with its child processes.
+    :mod:`shardkit.loading.headroom`, and as it is. It is then ended, with all that it started.
 
     Args:
         script: a command line; ``train.py ...`` is run by this Python. seconds: to measure, in
@@ -63,16 +63,28 @@ def headroom(
         UsageError: there is no such program. DataError: it ended, or took ten minutes, before it
             had made some steps with a :class:`shardkit.Loader`.
     """
-    command = shlex.split(script)
-    if not command:
-        raise UsageError("headroom: give a script to run, as in 'train.py --epochs 1'")
-    if command[0].endswith(".py"):
-        command.insert(0, sys.executable)
+    positive("seconds", seconds)
+    command = command_of(script)
     tell(f"{script}, loading free")
     free = _run(command, "replay", seconds)
     tell(f"{script}, as it is")
     usual = _run(command, "watch", seconds)
-    return Headroom(_mean_ms(usual), _mean_ms(free), int(usual["batch_size"]))
+    work = usual["work"]
+    return Headroom(_mean_ms(usual), _mean_ms(free), work["batch_size"], usual["settings"], work)
+
+
+def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
+    """What a script's loader does otherwise than the one that was tuned; empty if nothing."""
+    return "; ".join(
+        f"{name} {_in_words(theirs.get(name))} there, {_in_words(ours.get(name))} here"
+        for name in ours
+        if theirs.get(name) != ours.get(name)
+    )
+
+
+def _in_words(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _mean_ms(found: dict[str, Any]) -> float:
@@ -80,27 +92,13 @@ def _mean_ms(found: dict[str, Any]) -> float:
     return 1e3 * (fmean(waits) + fmean(steps))
 
 
-def _run(command: list[str], kind: str, seconds: float) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="shardkit-") as folder, tempfile.TemporaryFile() as out:
-        environment = {**os.environ, ENVIRONMENT: f"{kind}:{folder}"}
-        try:
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # all that it starts can be ended with it
-            )
-        except OSError as error:
-            raise UsageError(f"cannot run {command[0]}: {error.strerror or error}") from error
-        try:
-            _wait(process, Path(folder), seconds)
-        finally:
-            _end(process)
-        found = read(Path(folder))
+def _run(command: Sequence[str], kind: str, seconds: float) -> dict[str, Any]:
+    with tempfile.TemporaryFile() as out:
+        with running(command, kind, out) as (process, folder):
+            _wait(process, folder, seconds)
+            ended, found = process.poll(), read(folder)
         if len(found.get("steps", ())) <= SKIPPED:
-            raise DataError(_too_few(command, len(found.get("steps", ())), process, out))
+            raise DataError(_too_few(command, found, ended, out))
         return found
 
 
@@ -116,25 +114,21 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, seconds: float) -> Non
             return
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """With all processes that it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            break
-        try:
-            process.wait(PATIENCE_TO_END_S)
-        except subprocess.TimeoutExpired:
-            pass
-    process.wait()
-
-
-def _too_few(command: list[str], num: int, process: subprocess.Popen[bytes], out: IO[bytes]) -> str:
+def _too_few(
+    command: Sequence[str], found: dict[str, Any], ended: int | None, out: IO[bytes]
+) -> str:
+    """Why nothing can be said, and what to do."""
     out.seek(0)
     lines = out.read().decode(errors="replace").strip().splitlines()
     said = f"; it said: {lines[-1].strip()[:200]}" if lines else ""
+    how = "it was still running" if ended is None else f"exit code {ended}"
+    if not found:
+        return (
+            f"{shlex.join(command)} made no shardkit.Loader ({how}): --headroom looks at loops over"
+            f" a shardkit.Loader; else time a step, and give --step-ms{said}"
+        )
     return (
-        f"{shlex.join(command)} made {num} steps with batches of shardkit.Loader, more than"
-        f" {SKIPPED} are needed (exit code {process.returncode}){said}"
+        f"{shlex.join(command)} made {len(found['steps'])} steps with batches of shardkit.Loader,"
+        f" more than {SKIPPED} are needed ({how}): let it run longer, by more epochs or"
+        f" --seconds{said}"
     )

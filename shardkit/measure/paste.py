@@ -30,7 +30,7 @@ def in_python(value: Any) -> str:
 
 
 def _name(value: Callable[..., Any]) -> str:
-    name = getattr(value, "__name__", type(value).__name__)
+    name = getattr(value, "__name__", "")
     return name if name.isidentifier() else "transform"
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from shardkit.errors import UsageError
+from shardkit.images.augment import Transform
 from shardkit.measure.trial import feed, num_ahead
 from shardkit.measure.tune_space import Candidate
 from shardkit.measure.workload import Workload
@@ -12,8 +17,19 @@ SPARE = 1.5
 """How many times as fast as a step batches should come, so that a slow one now and then is no
 matter."""
 
-LEAST_STEPS = 20
+LEAST_STEPS = 5
 """And some for each batch that may have been made before the loop begins."""
+
+FED_BY_RATE = 0.01
+"""A loop that should wait for less of its time is fed, ..."""
+
+FED_AS_MEASURED = 0.05
+"""... if it did wait for less than that: of a few steps, one slow batch is 1 or 2 %."""
+
+HANDOVER_S = 1e-4
+"""That a batch takes from a worker to the loop, which nothing hides."""
+
+Verdict = Literal["fed", "not fed", "unclear"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +40,8 @@ class Step:
         margin: how many times as fast as needed batches come. predicted_wait: share of the loop's
             time spent waiting, by the rate. wait: as measured. starting: the share spent waiting
             for the first batch of each epoch, as measured. All shares are from 0 to 1.
+        verdict: of both; ``unclear`` where they contradict each other: the machine was busier with
+            other things at one time than at the other. advice: what to do if it is not fed.
     """
 
     step_ms: float
@@ -31,10 +49,36 @@ class Step:
     predicted_wait: float
     wait: float
     starting: float
+    verdict: Verdict
+    advice: str
 
-    @property
-    def is_fed(self) -> bool:
-        return self.predicted_wait < 0.01
+
+def positive(name: str, value: float) -> None:
+    """Raises UsageError for nothing, less, infinity and what is no number."""
+    if not (value > 0 and math.isfinite(value)):
+        raise UsageError(f"{name} must be more than 0, and finite, got {value}")
+
+
+def verdict(predicted_wait: float, wait: float, starting: float) -> Verdict:
+    """Of a share by the rates, in which an epoch's start is, and of those that were measured."""
+    if predicted_wait < FED_BY_RATE:
+        return "fed" if wait < FED_AS_MEASURED else "unclear"
+    return "not fed" if wait + starting >= FED_BY_RATE else "unclear"
+
+
+def advice(work_s: Mapping[str, float], is_of_pictures: bool) -> str:
+    """One thing to do about what takes workers the longest."""
+    if max(work_s, key=lambda kind: work_s[kind]) == "read":
+        return (
+            "reading takes the longest: a faster medium may help, see `shardkit bench --also"
+            " /dev/shm` and `shardkit stage`"
+        )
+    if is_of_pictures:
+        return (
+            "decoding takes the longest: smaller pictures are decoded faster, see `shardkit pack"
+            " --estimate`"
+        )
+    return "work on the samples takes the longest: more cores would help, or a lighter transform"
 
 
 def wait_s(load_s: float, step_s: float, workers: int) -> float:
@@ -54,7 +98,17 @@ def try_step(
     """Reckon what a loop of such a step has of these settings, and run one."""
     load_s = work.batch_size / samples_per_s
     waits = wait_s(load_s, step_s, best.settings.workers)
-    least = LEAST_STEPS + 5 * num_ahead(best.settings)
+    least = LEAST_STEPS + num_ahead(best.settings)
     got = feed(work.loader(best), step_s, max(seconds, least * (step_s + waits)))
     share = waits / (step_s + waits)
-    return Step(1e3 * step_s, step_s / load_s, share, got.wait, got.starting)
+    found = verdict(share, got.wait - HANDOVER_S / step_s, got.starting)
+    is_of_pictures = isinstance(work.options.get("transform"), Transform)
+    return Step(
+        step_ms=1e3 * step_s,
+        margin=step_s / load_s,
+        predicted_wait=share,
+        wait=got.wait,
+        starting=got.starting,
+        verdict=found,
+        advice=advice(got.work_s, is_of_pictures) if found == "not fed" else "",
+    )

@@ -102,11 +102,13 @@ class Feed:
     Attributes:
         steps: that were run. wait: the share of the loop's time spent waiting for batches, but
             for the first of each epoch; starting: for those. From 0 to 1.
+        work_s: seconds that workers spent on each kind of work: read, transform, collate.
     """
 
     steps: int
     wait: float
     starting: float
+    work_s: dict[str, float]
 
 
 def feed(loader: Loader, step_s: float, seconds: float) -> Feed:
@@ -125,7 +127,8 @@ def feed(loader: Loader, step_s: float, seconds: float) -> Feed:
                 if time.perf_counter() >= deadline:
                     break
     taken = time.perf_counter() - began
-    return Feed(steps, (stats.wait_s - starting) / taken, starting / taken)
+    work_s = {"read": stats.read_s, "transform": stats.transform_s, "collate": stats.collate_s}
+    return Feed(steps, (stats.wait_s - starting) / taken, starting / taken, work_s)
 
 
 def footprint(batch: Batch) -> Footprint:

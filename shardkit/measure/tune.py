@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -16,9 +18,10 @@ from shardkit.loading.auto import local_ranks
 from shardkit.loading.settings import Settings
 from shardkit.measure.machine import machine
 from shardkit.measure.paste import python_line
-from shardkit.measure.step import Step, try_step
+from shardkit.measure.step import Step, positive, try_step
 from shardkit.measure.tune_space import Candidate
 from shardkit.measure.tuner import Tuner
+from shardkit.measure.verdict import spread
 from shardkit.measure.workload import Workload
 from shardkit.readers import open as open_dataset
 from shardkit.reading.source import Source, check_source
@@ -29,6 +32,11 @@ SEARCH_SHARE = 0.85
 """Of the time, where a loop with a step is to be run, too."""
 
 ENOUGH_ROUNDS = 4
+
+WILD = 1.5
+"""Where the interval of a choice's rate ends at so many times its beginning, it says little. Tuning
+pictures, bytes and tokens it was 1.04 to 1.07 times on a quiet machine of 2 cores, and 2.1 to 2.9
+times beside three programs that came and went."""
 
 FOUND = ("workers", "worker_type", "prefetch", "device", "device_transform", "pin_memory")
 """Options of a Loader that are found, or have no part in it."""
@@ -58,9 +66,10 @@ class Tuning:
             ``unknown``.
         machine: see :func:`shardkit.measure.machine.machine`, and ``cpus``, the cores that may be
             used by each process that feeds here.
-        step: that was asked about.
-        saved: the file that ``workers="auto"`` reads; None if there is none, and ``notes`` says
-            why.
+        step: that was asked about. work: see :func:`shardkit.loading.tuned.work`.
+        for_auto: what ``workers="auto"`` is to take: those settings, or if they have no worker the
+            best that have one: only they hide loading behind a step. saved: the file that it reads
+            them from; None if they were not kept, and ``notes`` says why.
     """
 
     settings: Settings
@@ -71,6 +80,8 @@ class Tuning:
     left_out: list[str]
     cache: str
     machine: dict[str, Any]
+    work: dict[str, Any]
+    for_auto: Settings
     backend: str | None = None
     window_blocks: int | None = None
     step: Step | None = None
@@ -108,9 +119,9 @@ def tune(
     Raises:
         UsageError: options that make no sense. DataError: a sample cannot be read.
     """
-    for name, value in (("seconds", seconds), ("step_ms", step_ms)):
-        if value is not None and not value > 0:
-            raise UsageError(f"{name} must be more than 0, got {value}")
+    positive("seconds", seconds)
+    if step_ms is not None:
+        positive("step_ms", step_ms)
     for name in FOUND:
         if name in options:
             raise UsageError(f"tune takes no option {name!r}: it finds workers, for any device")
@@ -121,31 +132,44 @@ def tune(
     search_s = seconds if step_ms is None else SEARCH_SHARE * seconds
     step_s, step = (step_ms or 0.0) / 1e3, None
     tuner = Tuner(work, search_s, found, ranks, step_s, tell)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _on_cores(tuner.cpus if ranks > 1 else None):
         # Torch finds more processes than cores "excessive"; whether they are is what we ask.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         best = tuner.run()
         if step_s:
             tell(f"a loop of {step_ms:g} ms")
             step = try_step(work, best, median(tuner.rates[best]), step_s, seconds - search_s)
-    about = tuned.about(work.loader(best).maker, found, ranks) if save else None
-    return _tuning(work, tuner, best, step, about)
+    result = _tuning(work, tuner, best, step)
+    if why := unsure(tuner.rates[tuner.hiding], tuner.is_short):
+        result.notes.append(
+            f'the choice is unsure, {why}, and not kept for workers="auto": more seconds, or a'
+            " quieter machine, would make it surer"
+        )
+    elif save:
+        return _kept(result, work, tuner, best, found, ranks)
+    return result
 
 
-def _tuning(
-    work: Workload,
-    tuner: Tuner,
-    best: Candidate,
-    step: Step | None,
-    about: dict[str, Any] | None,
-) -> Tuning:
-    """In words; the settings are kept if it is known what they are about."""
+@contextmanager
+def _on_cores(num: int | None) -> Iterator[None]:
+    """This thread, and all that it starts, on so many cores; None: on all that it has."""
+    if num is None or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:num])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _tuning(work: Workload, tuner: Tuner, best: Candidate, step: Step | None) -> Tuning:
+    """In words."""
     settings = replace(best.settings, why="tuned on this machine")
     rates = tuner.rates[best]
     notes = []
-    if tuner.is_short and len(rates) < ENOUGH_ROUNDS:
-        notes.append(f"the choice had {len(rates)} rounds only: more seconds would make it surer")
-    if step is None and not best.settings.workers:
+    if not best.settings.workers and not step:
         notes.append(
             f"the loop itself loads, {1e3 * work.batch_size / median(rates):.2g} ms a batch: give"
             " the step's time, too, if its loading should be hidden behind a GPU's work"
@@ -161,12 +185,51 @@ def _tuning(
         left_out=[f"{name}: {reason}" for name, reason in tuner.left_out.items()],
         cache=tuner.caches.pop() if len(tuner.caches) == 1 else "unknown",
         machine={**machine(), "cpus": tuner.cpus},
+        work=tuned.work(work.loader(_AS_GIVEN).maker),
+        for_auto=replace(tuner.hiding.settings, why=settings.why),
         backend=best.backend,
         window_blocks=best.window_blocks,
         step=step,
-        saved=None if about is None else _saved(about, settings, median(rates), notes),
         notes=notes,
     )
+
+
+_AS_GIVEN = Candidate(Settings(0))
+"""Makes a loader with the user's own options."""
+
+
+def _kept(
+    result: Tuning,
+    work: Workload,
+    tuner: Tuner,
+    best: Candidate,
+    found: Allowance,
+    ranks: int,
+) -> Tuning:
+    """For a loader with the user's own options, and for one with those that were found, too."""
+    notes = [*result.notes]
+    extra = {"backend": best.backend, "window_blocks": best.window_blocks}
+    given = ", ".join(f"{name}={value!r}" for name, value in extra.items() if value is not None)
+    if given:
+        notes.append(f'workers="auto" takes workers alone from it: give {given}, as above, too')
+    try:
+        for one in (_AS_GIVEN, best):
+            about = tuned.about(work.loader(one).maker, found, ranks)
+            path = tuned.save(about, result.for_auto, median(tuner.rates[tuner.hiding]))
+    except OSError as error:
+        notes.append(f"the result was not kept: {error.strerror or error}")
+        return replace(result, notes=notes)
+    return replace(result, notes=notes, saved=show_path(path))
+
+
+def unsure(rates: Sequence[float], is_short: bool) -> str:
+    """Why a choice with these rates says little; empty if it says enough."""
+    if is_short and len(rates) < ENOUGH_ROUNDS:
+        return f"it had {len(rates)} rounds only"
+    found = spread(rates)
+    if found.high > WILD * found.low:
+        return f"its rounds spread from {min(rates):,.0f} to {max(rates):,.0f} samples/s"
+    return ""
 
 
 def _tell_nobody(words: str) -> None:
@@ -187,11 +250,3 @@ def _trials(rates: Mapping[Candidate, Sequence[float]]) -> list[Trial]:
         for one, found in rates.items()
     ]
     return sorted(trials, key=lambda trial: trial.samples_per_s, reverse=True)
-
-
-def _saved(about: dict[str, Any], settings: Settings, rate: float, notes: list[str]) -> str | None:
-    try:
-        return show_path(tuned.save(about, settings, rate))
-    except OSError as error:
-        notes.append(f"the result was not kept: {error.strerror or error}")
-        return None

@@ -10,12 +10,12 @@ from typing import Any, Literal
 from shardkit import images
 from shardkit.encoding import TOKENS
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.measure.work import Decode, refuse_without_pictures
+from shardkit.measure.work import refuse_without_pictures
 from shardkit.readers import open as open_dataset
 from shardkit.reading.source import Source, check_source
 from shardkit.storage import show_path
 
-Read = Literal["raw", "decode", "train", "tokens"]
+Read = Literal["raw", "train", "tokens"]
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,7 @@ def reading(
         line = f"ds = shardkit.TokenDataset({place}{of_split}, seq_len={seq_len})"
         return Reading(check_source(TokenDataset(path, split, seq_len=seq_len)), {}, line)
     refuse_without_pictures(read, show_path(path), dataset.fields)
-    transforms = {"train": lambda: images.train(size), "decode": Decode}
-    options = {"transform": transforms[read]()} if read in transforms else {}
+    options = {"transform": images.train(size)} if read == "train" else {}
     return Reading(dataset, options, f"ds = shardkit.open({place}{of_split})")
 
 

@@ -134,6 +134,8 @@ def why_not(one: Candidate, batch: Footprint, found: Allowance, ranks: int = 1) 
     Each of ``ranks`` processes on the machine takes as much. Open files are a process's own.
     """
     how = one.settings
+    if ranks > 1 and how.workers > (share := max(1, found.cpus // ranks)):
+        return f"each of {ranks} processes has {share} of the {found.cpus} cores"
     waiting = how.workers * (how.prefetch + 1) if how.workers else 1
     is_process = bool(how.workers) and how.worker_type == "process"
     in_memory = ranks * (waiting * batch.batch_bytes + is_process * how.workers * PROCESS_BYTES)

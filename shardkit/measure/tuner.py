@@ -30,7 +30,8 @@ class Tuner:
     Attributes:
         rates: samples a second of each round of each candidate that was timed. left_out: what
             was not, and why. caches: states of the page cache that were met.
-            is_short: whether a race was ended by its time.
+            is_short: whether a race was ended by its time. hiding: the best of those that load
+            beside the loop, not in it; where a step is given, the best of all.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Tuner:
         self.left_out: dict[str, str] = {}
         self.caches: set[Cache] = set()
         self.is_short = False
+        self.hiding = Candidate(Settings(0))
 
     def run(self) -> Candidate:
         """What decodes first, since it changes the work; then workers; then how far ahead.
@@ -77,7 +79,21 @@ class Tuner:
         if best.settings.workers:
             depths = {best.settings.prefetch, *PREFETCHES}
             best = self._best([best.using(prefetch=num) for num in sorted(depths)], 0.9)
+        self.hiding = self._hiding(best)
         return self._best([replace(best, window_blocks=num) for num in self._work.windows], 1.0)
+
+    def _hiding(self, best: Candidate) -> Candidate:
+        """Where a loop that does nothing is fastest without workers, one that trains is not."""
+        others = [
+            one
+            for one in self.rates
+            if one.settings.workers
+            and one.backend == best.backend
+            and str(one) not in self.left_out
+        ]
+        if best.settings.workers or self._step_s or not others:
+            return best
+        return self._best(others, 0.95)
 
     def _is_over(self) -> bool:
         """Asked only while there is more to time."""

@@ -12,6 +12,7 @@ import numpy as np
 from shardkit.corpus.token_files import is_token_file
 from shardkit.encoding import TOKENS
 from shardkit.errors import UsageError
+from shardkit.index import DatasetInfo
 from shardkit.mapping import Warmth
 from shardkit.reading.dataset import Dataset, row_numbers
 from shardkit.reading.fit import Fit
@@ -97,6 +98,11 @@ class TokenDataset:
             raise UsageError(
                 f"{show_path(path)}: {self.num_tokens} tokens make no sequence of {seq_len}"
             )
+
+    @property
+    def info(self) -> DatasetInfo | None:
+        """Of the packed dataset; None of a file of tokens."""
+        return None if self._dataset is None else self._dataset.info
 
     def _open(self) -> tuple[TokenStore, Sequences]:
         """On first use in each process."""
