@@ -301,7 +301,7 @@ def test_two_looks_at_once_do_not_count_each_other(monkeypatch: pytest.MonkeyPat
     alone = soak.look(0.0).files
     with ThreadPoolExecutor(4) as pool:
         seen = [held.files for held in pool.map(soak.look, [0.0] * 400)]
-    assert set(seen) == {alone}
+    assert max(seen) <= alone, "fewer, when garbage of other tests goes"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
