@@ -30,10 +30,10 @@ from shardkit.allowance import allowance
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.timing import Case, Row, Work, interleave
-from shardkit.measure.tune import tune
-from shardkit.measure.tune_search import scores
-from shardkit.measure.tune_space import PREFETCHES, Candidate, worker_counts
-from shardkit.measure.workload import Workload
+from shardkit.measure.tuning.search import scores
+from shardkit.measure.tuning.space import PREFETCHES, Candidate, worker_counts
+from shardkit.measure.tuning.tune import tune
+from shardkit.measure.tuning.workload import Workload
 from shardkit.reading.dataset import Dataset
 from shardkit.reading.source import Source, check_source
 from shardkit.reading.tokens import TokenDataset

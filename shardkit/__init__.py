@@ -32,10 +32,10 @@ _HOME = {
     "Loader": "shardkit.loading.loader",
     "CudaPrefetcher": "shardkit.loading.prefetch",
     "normalize": "shardkit.loading.normalize",
-    "bench": "shardkit.measure.bench",
+    "bench": "shardkit.measure.benching.bench",
     "stage": "shardkit.measure.stage",
-    "tune": "shardkit.measure.tune",
-    "Tuning": "shardkit.measure.tune",
+    "tune": "shardkit.measure.tuning.tune",
+    "Tuning": "shardkit.measure.tuning.tune",
     "ShardkitError": "shardkit.errors",
 }
 
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from shardkit.loading.loader import Loader as Loader
     from shardkit.loading.normalize import normalize as normalize
     from shardkit.loading.prefetch import CudaPrefetcher as CudaPrefetcher
-    from shardkit.measure.bench import bench as bench
+    from shardkit.measure.benching.bench import bench as bench
     from shardkit.measure.stage import stage as stage
-    from shardkit.measure.tune import Tuning as Tuning
-    from shardkit.measure.tune import tune as tune
+    from shardkit.measure.tuning.tune import Tuning as Tuning
+    from shardkit.measure.tuning.tune import tune as tune
     from shardkit.packing.convert import convert as convert
     from shardkit.packing.estimate import estimate as estimate
     from shardkit.packing.pack import PackResult as PackResult

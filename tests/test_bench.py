@@ -22,17 +22,17 @@ from token_data import documents, pack_tokens
 
 import shardkit
 from shardkit.errors import DataError, DestinationError, UsageError
-from shardkit.measure import bench as bench_module
-from shardkit.measure import pace, places
-from shardkit.measure.bench_options import ROUNDS, BenchOptions
-from shardkit.measure.bench_words import in_words
+from shardkit.measure.benching import bench as bench_module
+from shardkit.measure.benching import pace, places
+from shardkit.measure.benching.folder import FolderTarget
+from shardkit.measure.benching.limits import read_ahead
+from shardkit.measure.benching.loading import Loading
+from shardkit.measure.benching.options import ROUNDS, BenchOptions
+from shardkit.measure.benching.same import align, check_same, find_difference
+from shardkit.measure.benching.target import PackedTarget, name_apart
+from shardkit.measure.benching.words import in_words
 from shardkit.measure.device import counter
-from shardkit.measure.folder import FolderTarget
-from shardkit.measure.limits import read_ahead
-from shardkit.measure.loading import Loading
 from shardkit.measure.pagecache import cache_state, evict
-from shardkit.measure.same import align, check_same, find_difference
-from shardkit.measure.target import PackedTarget, name_apart
 from shardkit.reading.permute import Positions
 
 Report = dict[str, Any]
@@ -373,14 +373,14 @@ def test_what_the_device_did_not_give_is_not_called_cold(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a host's cache serves a file system of its own."""
-    monkeypatch.setattr("shardkit.measure.loading.counter", lambda path: lambda: 0)
+    monkeypatch.setattr("shardkit.measure.benching.loading.counter", lambda path: lambda: 0)
     report = bench(large, cold=True, batch_size=16)
     assert report["rows"][0]["cache"] == "unknown"
 
 
 def test_memory_is_never_cold(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("bench_report", "limits"):
-        monkeypatch.setattr(f"shardkit.measure.{module}.is_in_memory", lambda path: True)
+    for module in ("report", "limits"):
+        monkeypatch.setattr(f"shardkit.measure.benching.{module}.is_in_memory", lambda path: True)
     report = bench(large, cold=True, batch_size=16)
     assert report["rows"][0]["cache"] == "warm"
     assert report["rows"][0]["limit"] == "memory copy"

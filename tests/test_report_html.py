@@ -21,13 +21,14 @@ from hypothesis import strategies as st
 
 import shardkit
 from shardkit.errors import FormatError, StorageError, UsageError
-from shardkit.measure import pace, report_html
-from shardkit.measure.bench_report import batch_times
-from shardkit.measure.bench_words import in_words, workers_in_words
-from shardkit.measure.report_file import ROW, load
-from shardkit.measure.report_html import cold_with_warm, page, write
-from shardkit.measure.report_marks import MOST_STEPS, steps
-from shardkit.measure.report_text import amount, is_whole, shortened, showable
+from shardkit.measure.benching import pace
+from shardkit.measure.benching.report import batch_times
+from shardkit.measure.benching.words import in_words, workers_in_words
+from shardkit.measure.report import page as report_html
+from shardkit.measure.report.file import ROW, load
+from shardkit.measure.report.marks import MOST_STEPS, steps
+from shardkit.measure.report.page import cold_with_warm, page, write
+from shardkit.measure.report.text import amount, is_whole, shortened, showable
 
 Report = dict[str, Any]
 

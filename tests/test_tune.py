@@ -25,12 +25,13 @@ from shardkit.errors import DataError, StorageError, UsageError
 from shardkit.loading import auto
 from shardkit.loading import tuned as tuned_results
 from shardkit.loading.settings import Settings
-from shardkit.measure import step as step_module
-from shardkit.measure import tune as module
-from shardkit.measure import tuner, workload
-from shardkit.measure.step import SPARE, advice, try_step, verdict
 from shardkit.measure.timing import Work
-from shardkit.measure.trial import (
+from shardkit.measure.tuning import step as step_module
+from shardkit.measure.tuning import tune as module
+from shardkit.measure.tuning import tuner, workload
+from shardkit.measure.tuning.space import Candidate
+from shardkit.measure.tuning.step import SPARE, advice, try_step, verdict
+from shardkit.measure.tuning.trial import (
     Epoch,
     Feed,
     batches_per_s,
@@ -39,8 +40,7 @@ from shardkit.measure.trial import (
     least_batches,
     num_ahead,
 )
-from shardkit.measure.tune import Tuning, tune, unsure
-from shardkit.measure.tune_space import Candidate
+from shardkit.measure.tuning.tune import Tuning, tune, unsure
 
 FOUND = Allowance("Some CPU", 2, None, 10**12, 10**12, None)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shardkit.allowance import Allowance
 from shardkit.errors import UsageError
 from shardkit.loading.settings import Settings
-from shardkit.measure.tune_space import (
+from shardkit.measure.tuning.space import (
     MEMORY_SHARE,
     Candidate,
     Footprint,

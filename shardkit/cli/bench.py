@@ -80,8 +80,8 @@ def bench(
     A TARGET is a dataset in any format, WebDataset tars, or a plain folder. The others are compared
     with the first. All run in turn, round after round, so that a noisy machine is noisy for all.
     """
-    from shardkit.measure.bench import bench as run
-    from shardkit.measure.report_html import page
+    from shardkit.measure.benching.bench import bench as run
+    from shardkit.measure.report.page import page
 
     for path in (json_file, html_file):
         if path and path != "-":
@@ -102,8 +102,8 @@ def bench(
 
 def _others(html_file: str | None, earlier: str | None) -> list[dict[str, Any]]:
     """The earlier report; what is wrong with it is said before minutes of measuring."""
-    from shardkit.measure.report_file import load
-    from shardkit.measure.report_html import refuse_without_charts
+    from shardkit.measure.report.file import load
+    from shardkit.measure.report.page import refuse_without_charts
 
     if html_file:
         refuse_without_charts()

@@ -10,7 +10,7 @@ from shardkit.errors import UsageError
 from shardkit.images.fields import pictures_of
 from shardkit.images.naming import IMAGE
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.measure.target import Read
+from shardkit.measure.benching.target import Read
 from shardkit.reading.transform import Transform
 
 SIZE = 224

@@ -12,13 +12,13 @@ import numpy as np
 
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import DEFAULT_PREFETCH
-from shardkit.measure.bench_options import BenchOptions
+from shardkit.measure.benching.options import BenchOptions
+from shardkit.measure.benching.pace import LEAST_S, Pace
+from shardkit.measure.benching.target import Chosen, Target
+from shardkit.measure.benching.work import transform_of
 from shardkit.measure.device import counter
-from shardkit.measure.pace import LEAST_S, Pace
 from shardkit.measure.pagecache import Cache, cache_state, evict
-from shardkit.measure.target import Chosen, Target
 from shardkit.measure.timing import Work
-from shardkit.measure.work import transform_of
 from shardkit.reading.batches import Last
 from shardkit.reading.permute import Positions
 from shardkit.reading.source import Source

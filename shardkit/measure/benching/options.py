@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shardkit.allowance import allowance
 from shardkit.errors import UsageError
 from shardkit.loading.workers import WorkerType
-from shardkit.measure.target import Read
+from shardkit.measure.benching.target import Read
 from shardkit.whole import whole
 
 ROUNDS = 20

@@ -13,8 +13,8 @@ from shardkit.images.decoders import installed
 from shardkit.loading.loader import Loader
 from shardkit.measure.pagecache import Cache, cache_state, evict
 from shardkit.measure.timing import Work
-from shardkit.measure.trial import batches_of, footprint, loads_per_s
-from shardkit.measure.tune_space import WINDOWS, Candidate, Footprint
+from shardkit.measure.tuning.space import WINDOWS, Candidate, Footprint
+from shardkit.measure.tuning.trial import batches_of, footprint, loads_per_s
 from shardkit.reading.source import Source
 
 

@@ -9,9 +9,9 @@ from typing import Literal
 
 from shardkit.errors import UsageError
 from shardkit.images.augment import Transform
-from shardkit.measure.trial import feed, num_ahead
-from shardkit.measure.tune_space import Candidate
-from shardkit.measure.workload import Workload
+from shardkit.measure.tuning.space import Candidate
+from shardkit.measure.tuning.trial import feed, num_ahead
+from shardkit.measure.tuning.workload import Workload
 
 SPARE = 1.5
 """How many times as fast as a step batches should come, so that a slow one now and then is no

@@ -14,8 +14,8 @@ from typing import IO, Any
 
 from shardkit.errors import DataError
 from shardkit.loading.headroom import NUM_KEPT, read
-from shardkit.measure.script import command_of, running
-from shardkit.measure.step import positive
+from shardkit.measure.tuning.script import command_of, running
+from shardkit.measure.tuning.step import positive
 
 SKIPPED = NUM_KEPT + 8
 """Steps that are not counted: batches that are still made, and a model that warms up."""

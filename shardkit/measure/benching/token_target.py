@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.corpus.token_files import is_token_file
+from shardkit.measure.benching.target import Chosen, PackedTarget, Target
 from shardkit.measure.stage import copy_files
-from shardkit.measure.target import Chosen, PackedTarget, Target
 from shardkit.reading.permute import Positions
 from shardkit.reading.source import Source
 from shardkit.reading.tokens import TokenDataset

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from shardkit.measure.bench_report import MOST_APART
-from shardkit.measure.bench_words import Row, percent, workers_in_words
-from shardkit.measure.report_marks import (
+from shardkit.measure.benching.report import MOST_APART
+from shardkit.measure.benching.words import Row, percent, workers_in_words
+from shardkit.measure.report.marks import (
     BAR,
     GAP,
     HEAD,
@@ -23,7 +23,7 @@ from shardkit.measure.report_marks import (
     rule,
     text,
 )
-from shardkit.measure.report_text import amount, case_name
+from shardkit.measure.report.text import amount, case_name
 
 RIDGE = 26
 """Pixels that a distribution is high."""

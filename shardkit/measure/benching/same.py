@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import DataError
-from shardkit.measure.target import Target
+from shardkit.measure.benching.target import Target
 from shardkit.reading.permute import Positions
 
 PIECE = 256

@@ -15,15 +15,15 @@ import numpy as np
 
 from shardkit.errors import BadImageError, DataError
 from shardkit.images.fields import pictures_of
-from shardkit.measure.bench_options import BenchOptions
+from shardkit.measure.benching.options import BenchOptions
+from shardkit.measure.benching.pace import Pace
+from shardkit.measure.benching.same import sample_name
+from shardkit.measure.benching.target import Read, Target
+from shardkit.measure.benching.work import transform_of
 from shardkit.measure.device import is_in_memory
 from shardkit.measure.machine import memory_copy
-from shardkit.measure.pace import Pace
 from shardkit.measure.pagecache import cache_state, evict
-from shardkit.measure.same import sample_name
-from shardkit.measure.target import Read, Target
 from shardkit.measure.timing import Case, Work
-from shardkit.measure.work import transform_of
 from shardkit.reading.permute import Positions
 from shardkit.reading.transform import Draws
 

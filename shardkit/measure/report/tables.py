@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
-from shardkit.measure.bench_words import Row, label, percent, times
-from shardkit.measure.report_text import NOTHING, amount
+from shardkit.measure.benching.words import Row, label, percent, times
+from shardkit.measure.report.text import NOTHING, amount
 from shardkit.storage import format_bytes
 
 Column = tuple[str, Callable[[Row], str]]

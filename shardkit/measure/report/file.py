@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import FormatError
-from shardkit.measure.bench_report import VERSION
-from shardkit.measure.report_html import page
+from shardkit.measure.benching.report import VERSION
+from shardkit.measure.report.page import page
 from shardkit.storage import os_errors, show_path
 
 REPORT = frozenset(

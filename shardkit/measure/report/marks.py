@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from shardkit.measure.bench_words import Row, label
-from shardkit.measure.report_text import shortened
+from shardkit.measure.benching.words import Row, label
+from shardkit.measure.report.text import shortened
 
 Spec = dict[str, Any]
 Values = list[dict[str, Any]]

@@ -17,12 +17,12 @@ from shardkit.loading import tuned
 from shardkit.loading.auto import local_ranks
 from shardkit.loading.settings import Settings
 from shardkit.measure.machine import machine
-from shardkit.measure.paste import python_line
-from shardkit.measure.step import Step, positive, try_step
-from shardkit.measure.tune_space import Candidate
-from shardkit.measure.tuner import Tuner
+from shardkit.measure.tuning.paste import python_line
+from shardkit.measure.tuning.space import Candidate
+from shardkit.measure.tuning.step import Step, positive, try_step
+from shardkit.measure.tuning.tuner import Tuner
+from shardkit.measure.tuning.workload import Workload
 from shardkit.measure.verdict import spread
-from shardkit.measure.workload import Workload
 from shardkit.readers import open as open_dataset
 from shardkit.reading.source import Source, check_source
 from shardkit.storage import show_path

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import UsageError
-from shardkit.measure.bench_options import BenchOptions, default_workers
-from shardkit.measure.bench_report import BenchRun, make_report
-from shardkit.measure.folder import FolderTarget
-from shardkit.measure.limits import Limits
-from shardkit.measure.loading import Loading
-from shardkit.measure.places import copies, packed_samples
-from shardkit.measure.same import align, check_same
-from shardkit.measure.target import PackedTarget, Target, is_packed, name_apart
+from shardkit.measure.benching.folder import FolderTarget
+from shardkit.measure.benching.limits import Limits
+from shardkit.measure.benching.loading import Loading
+from shardkit.measure.benching.options import BenchOptions, default_workers
+from shardkit.measure.benching.places import copies, packed_samples
+from shardkit.measure.benching.report import BenchRun, make_report
+from shardkit.measure.benching.same import align, check_same
+from shardkit.measure.benching.target import PackedTarget, Target, is_packed, name_apart
+from shardkit.measure.benching.token_target import TokenTarget
+from shardkit.measure.benching.work import refuse_without_pictures
 from shardkit.measure.timing import interleave
-from shardkit.measure.token_target import TokenTarget
-from shardkit.measure.work import refuse_without_pictures
 from shardkit.reading.order import Order
 from shardkit.reading.permute import Positions
 from shardkit.storage import as_path, show_path
@@ -63,7 +63,7 @@ def bench(
         also: a folder on another medium, as ``/dev/shm``: measure a copy there of every target.
         workers: counts to measure with; by default 0 and one a core.
         say: called with a line before what takes long.
-        options: see :class:`shardkit.measure.bench_options.BenchOptions`.
+        options: see :class:`shardkit.measure.benching.options.BenchOptions`.
 
     Returns:
         The report, of plain values: ``rows`` has a dict for each target and number of workers.

@@ -16,8 +16,8 @@ import numpy as np
 from shardkit.corpus import Corpus, Run, open_corpus
 from shardkit.encoding import parse_npy
 from shardkit.errors import DataError, UsageError
+from shardkit.measure.benching.target import Target, missing
 from shardkit.measure.stage import refuse_little_space
-from shardkit.measure.target import Target, missing
 from shardkit.reading.permute import Positions
 from shardkit.reading.source import Source
 from shardkit.reading.values import Column

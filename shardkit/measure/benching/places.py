@@ -16,10 +16,10 @@ import numpy as np
 
 from shardkit.errors import DestinationError, UsageError
 from shardkit.formats import FORMATS, get_format
-from shardkit.measure.bench_options import BenchOptions
-from shardkit.measure.folder import FolderTarget
+from shardkit.measure.benching.folder import FolderTarget
+from shardkit.measure.benching.options import BenchOptions
+from shardkit.measure.benching.target import PackedTarget, Target
 from shardkit.measure.stage import refuse_little_space
-from shardkit.measure.target import PackedTarget, Target
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import run_pack
 from shardkit.reading.order import Order

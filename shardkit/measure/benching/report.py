@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.measure.bench_options import BenchOptions
-from shardkit.measure.bench_words import label, reference
+from shardkit.measure.benching.limits import Limits
+from shardkit.measure.benching.loading import Loading
+from shardkit.measure.benching.options import BenchOptions
+from shardkit.measure.benching.same import Samples
+from shardkit.measure.benching.target import Target
+from shardkit.measure.benching.words import label, reference
 from shardkit.measure.device import is_in_memory
-from shardkit.measure.limits import Limits
-from shardkit.measure.loading import Loading
 from shardkit.measure.machine import commit, machine
 from shardkit.measure.pagecache import Cache
-from shardkit.measure.same import Samples
-from shardkit.measure.target import Target
 from shardkit.measure.timing import Measurement, Result
 from shardkit.measure.verdict import spread, verdict
 from shardkit.storage import format_bytes

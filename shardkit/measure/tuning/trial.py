@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import Settings
-from shardkit.measure.tune_space import Footprint
+from shardkit.measure.tuning.space import Footprint
 from shardkit.reading.collate import Batch
 
 

@@ -12,11 +12,11 @@ from shardkit.errors import StorageError, UsageError
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.pagecache import Cache
-from shardkit.measure.step import loops_per_s
 from shardkit.measure.timing import Work, interleave
-from shardkit.measure.tune_search import NEAR, NEAR_A_STEP, Race
-from shardkit.measure.tune_space import PREFETCHES, Candidate, between, spread, that_fit
-from shardkit.measure.workload import Workload
+from shardkit.measure.tuning.search import NEAR, NEAR_A_STEP, Race
+from shardkit.measure.tuning.space import PREFETCHES, Candidate, between, spread, that_fit
+from shardkit.measure.tuning.step import loops_per_s
+from shardkit.measure.tuning.workload import Workload
 
 TRIALS = 100
 """That a search on a few cores takes."""

@@ -1,0 +1,1 @@
+"""The same samples through several readers, side by side."""

@@ -1,0 +1,1 @@
+"""A bench's report as a page."""

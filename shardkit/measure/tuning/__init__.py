@@ -1,0 +1,1 @@
+"""The fastest loader settings for a dataset on this machine."""
