@@ -300,7 +300,7 @@ def test_two_looks_at_once_do_not_count_each_other(monkeypatch: pytest.MonkeyPat
     soak = import_module("soak")
     alone = soak.look(0.0).files
     with ThreadPoolExecutor(4) as pool:
-        seen = [held.files for held in pool.map(soak.look, [0.0] * 400)]
+        seen = [held.files for held in pool.map(soak.look, [0.0] * 60)]
     assert max(seen) <= alone, "fewer, when garbage of other tests goes"
 
 
