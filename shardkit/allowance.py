@@ -41,6 +41,10 @@ class Allowance:
         """Cores that can be busy at once; a quota of 2.5 keeps 3 busy, most of the time."""
         return max(1, min(self.cores, math.ceil(self.cpu_quota or self.cores)))
 
+    def share(self, ranks: int) -> int:
+        """Of those cores, for each of so many processes."""
+        return max(1, self.cpus // ranks)
+
 
 def allowance() -> Allowance:
     """Look at this process and its machine; takes less than 1 ms."""

@@ -122,12 +122,13 @@ def block_sums(path: Path) -> np.ndarray[Any, np.dtype[np.uint64]]:
     with path.open("rb", buffering=0) as file:
         buffer = memoryview(bytearray(BLOCK_BYTES))
         sums = []
-        while got := _read_full(file, buffer):
+        while got := read_full(file, buffer):
             sums.append(digest(buffer[:got]))
     return np.array(sums, np.uint64)
 
 
-def _read_full(file: Any, buffer: memoryview) -> int:
+def read_full(file: Any, buffer: memoryview) -> int:
+    """Fill a buffer from an unbuffered file; bytes read, fewer only at its end."""
     done = 0
     while done < len(buffer) and (got := file.readinto(buffer[done:])):
         done += got

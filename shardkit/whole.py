@@ -1,7 +1,8 @@
-"""Whole numbers as arguments: Python's or numpy's, in range, or one clear line."""
+"""Numbers as arguments: Python's or numpy's, in range, or one clear line."""
 
 from __future__ import annotations
 
+import math
 import operator
 
 from shardkit.errors import UsageError
@@ -18,3 +19,9 @@ def whole(name: str, value: object, least: int | None = 0) -> int:
     if least is not None and number < least:
         raise UsageError(f"{name} must be at least {least}, got {number}")
     return number
+
+
+def positive(name: str, value: float) -> None:
+    """Raises UsageError for nothing, less, infinity and what is no number."""
+    if not (value > 0 and math.isfinite(value)):
+        raise UsageError(f"{name} must be more than 0, and finite, got {value}")

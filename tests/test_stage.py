@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from conftest import Ran, Run, make_images, make_pairs, tree, write
 
 import shardkit
+from shardkit.allowance import allowance
 from shardkit.errors import (
     ChecksumError,
     DatasetMissingError,
@@ -132,11 +134,12 @@ def test_in_memory_the_memory_counts(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stage_module, "is_in_memory", lambda path: True)
-    monkeypatch.setattr(stage_module, "_available_memory", lambda: 200)
+    little = replace(allowance(), memory_bytes=200)
+    monkeypatch.setattr(stage_module, "allowance", lambda: little)
     with pytest.raises(DestinationError, match="has 200 B free"):
         stage(dataset, tmp_path / "copy", progress=False)
     monkeypatch.undo()
-    assert stage_module._available_memory() > 1 << 20
+    assert stage_module.allowance().memory_bytes > 1 << 20
 
 
 @pytest.mark.parametrize("what", ["dataset", "file", "others"])

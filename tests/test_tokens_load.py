@@ -389,6 +389,19 @@ def test_a_file_of_a_gigabyte_is_not_read(tmp_path):
 LINES = dump_ranks({bytes([byte]): byte for byte in range(256)})
 
 
+def spec_of(file, pattern="(?s:.)"):
+    return TokenizerSpec(
+        kind="tiktoken",
+        file="tokenizer.tiktoken",
+        num_bytes=len(file),
+        xxh3=checksum(file),
+        pattern=pattern,
+        special_tokens={},
+        vocab_size=256,
+        dtype="|u1",
+    )
+
+
 @pytest.mark.parametrize(
     "file",
     [
@@ -404,35 +417,16 @@ LINES = dump_ranks({bytes([byte]): byte for byte in range(256)})
     ],
 )
 def test_a_hostile_encoding_is_one_line(file):
-    spec = TokenizerSpec(
-        kind="tiktoken",
-        file="tokenizer.tiktoken",
-        num_bytes=len(file),
-        xxh3=checksum(file),
-        pattern="(?s:.)",
-        special_tokens={},
-        vocab_size=256,
-        dtype="|u1",
-    )
-    stored = from_stored(file, spec, "tiktoken")
+    stored = from_stored(file, spec_of(file), "tiktoken")
     for work in (lambda: stored.encode(["x"]), lambda: stored.decode(np.array([5]))):
         with pytest.raises(FormatError, match=r"tokenizer\.tiktoken: "):
             work()
 
 
 def test_a_hostile_pattern_or_size_is_one_line():
-    spec = TokenizerSpec(
-        kind="tiktoken",
-        file="tokenizer.tiktoken",
-        num_bytes=len(LINES),
-        xxh3=checksum(LINES),
-        pattern="(",
-        special_tokens={},
-        vocab_size=256,
-        dtype="|u1",
-    )
+    bad = spec_of(LINES, pattern="(")
     with pytest.raises(FormatError, match="tiktoken refuses this tokenizer"):
-        from_stored(LINES, spec, "tiktoken").encode(["x"])
-    small = replace(spec, pattern="(?s:.)", vocab_size=10)
+        from_stored(LINES, bad, "tiktoken").encode(["x"])
+    small = replace(spec_of(LINES), vocab_size=10)
     with pytest.raises(FormatError, match="gives id 255, its vocabulary ends at 9"):
         from_stored(LINES, small, "tiktoken").encode(["x"])

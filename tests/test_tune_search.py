@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardkit.loading.settings import Settings
 from shardkit.measure.tuning.search import NEAR_A_STEP, Race, choose, scores
-from shardkit.measure.tuning.space import Candidate, spread
+from shardkit.measure.tuning.space import Candidate, each_kind
 from shardkit.measure.tuning.step import SPARE, loops_per_s
 
 Rate = Callable[[Candidate], float]
@@ -70,7 +70,7 @@ def a_rate(seed: int, cpus: int) -> Rate:
 
 @pytest.mark.parametrize("cpus", [2, 8, 64])
 def test_the_choice_is_near_the_best_of_all(cpus: int) -> None:
-    candidates = spread(threads(1), ["thread", "process"], cpus)
+    candidates = each_kind(threads(1), ["thread", "process"], cpus)
     shares = []
     for seed in range(300):
         rate = a_rate(seed, cpus)

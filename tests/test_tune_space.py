@@ -17,7 +17,7 @@ from shardkit.measure.tuning.space import (
     Candidate,
     Footprint,
     between,
-    spread,
+    each_kind,
     that_fit,
     why_not,
     worker_counts,
@@ -61,7 +61,7 @@ def test_the_middle_of_the_gaps(tried: set[int], data: st.DataObject) -> None:
 
 
 def test_each_kind_in_each_number() -> None:
-    found = spread(using(7), ["thread", "process"], 2)
+    found = each_kind(using(7), ["thread", "process"], 2)
     assert [str(one) for one in found] == [
         "no worker",
         "1 thread, prefetch 2",
@@ -71,7 +71,7 @@ def test_each_kind_in_each_number() -> None:
         "2 processes, prefetch 2",
         "3 processes, prefetch 2",
     ]
-    assert [str(one) for one in spread(using(7), [], 2)] == ["no worker"]
+    assert [str(one) for one in each_kind(using(7), [], 2)] == ["no worker"]
 
 
 def test_what_costs_less() -> None:
@@ -91,7 +91,7 @@ def test_what_costs_less() -> None:
 
 
 def test_a_roomy_machine_takes_all() -> None:
-    candidates = spread(using(1), ["thread", "process"], 16)
+    candidates = each_kind(using(1), ["thread", "process"], 16)
     assert that_fit(candidates, SMALL, ROOMY) == (candidates, {})
 
 

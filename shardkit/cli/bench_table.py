@@ -13,12 +13,11 @@ _LEFT = {"", "against the first"}
 
 def echo_report(report: dict[str, Any]) -> None:
     """A table with one line a target and number of workers, and what it says."""
-    from shardkit.measure.benching.words import in_words
+    from shardkit.measure.benching.words import cache_states, in_words
 
     options = report["options"]
-    states = " or ".join(sorted({row["cache"] for row in report["rows"]}))
     click.echo(
-        f"{report['checked']}: {options['read']}, cache {states}, batches of"
+        f"{report['checked']}: {options['read']}, cache {cache_states(report['rows'])}, batches of"
         f" {options['batch_size']}, {options['rounds']} rounds"
     )
     lines = [*map(_cells, report["rows"]), *map(_limit_cells, report["limits"])]

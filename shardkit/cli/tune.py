@@ -11,6 +11,7 @@ import click
 
 from shardkit.cli.output import count, echo_json, interrupted
 from shardkit.storage import show_path
+from shardkit.whole import positive
 
 if TYPE_CHECKING:
     from shardkit.measure.tuning.headroom import Headroom
@@ -70,7 +71,6 @@ def tune(dataset: str, as_json: bool, no_save: bool, **options: Any) -> None:
     from shardkit.errors import UsageError
     from shardkit.measure.tuning.headroom import differences, headroom
     from shardkit.measure.tuning.reading import reading
-    from shardkit.measure.tuning.step import positive
     from shardkit.measure.tuning.tune import tune as run
 
     positive("seconds", options["seconds"])

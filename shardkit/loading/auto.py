@@ -63,8 +63,9 @@ def by_rule(
     kind = needed if worker_type is None else worker_type
     if transform is None:
         return Settings(1, kind, why=f"by rule: a {kind} is enough for bytes as they are")
-    cpus = max(1, found.cpus // ranks)
-    return Settings(cpus, kind, why=f"by rule: a {kind} for each core this process may use")
+    return Settings(
+        found.share(ranks), kind, why=f"by rule: a {kind} for each core this process may use"
+    )
 
 
 def local_ranks() -> int:

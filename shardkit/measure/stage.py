@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
+from shardkit.allowance import allowance
 from shardkit.errors import ChecksumError, DestinationError
 from shardkit.index import REJECTED_NAME
 from shardkit.indexing.locate import Located, locate
@@ -28,6 +28,7 @@ from shardkit.storage import (
     block_sums,
     format_bytes,
     os_errors,
+    read_full,
     show_path,
     temp_name,
 )
@@ -147,7 +148,7 @@ def refuse_little_space(folder: Path, needed: int) -> None:
     """Raises DestinationError. A file system in memory may promise more than there is."""
     free = shutil.disk_usage(folder).free
     if is_in_memory(folder):
-        free = min(free, _available_memory())
+        free = min(free, allowance().memory_bytes)
     if needed > free:
         raise DestinationError(
             f"{show_path(folder)} has {format_bytes(free)} free, and"
@@ -162,12 +163,6 @@ def copy_files(files: Sequence[Path], folder: Path) -> list[Path]:
     with os_errors(f"copying to {show_path(folder)}"):
         folder.mkdir()
         return [Path(shutil.copyfile(path, folder / path.name)) for path in files]
-
-
-def _available_memory() -> int:
-    text = Path("/proc/meminfo").read_text()
-    found = re.search(r"^MemAvailable: +(\d+) kB$", text, re.MULTILINE)
-    return int(found[1]) * 1024 if found else os.sysconf("SC_AVPHYS_PAGES") * 4096
 
 
 def _copy_all(files: Sequence[_File], folder: Path, kept: Path, progress: bool | None) -> None:
@@ -204,19 +199,12 @@ def _copy_bytes(source: Path, dest: Path) -> tuple[Sums, int]:
     """Copy and sync; checksums of the blocks, and of all, as they were read."""
     whole, sums = xxhash.xxh3_64(), []
     with open(source, "rb", buffering=0) as read, open(dest, "wb", buffering=0) as out:
-        while block := _read_block(read):
-            whole.update(block)
-            sums.append(xxhash.xxh3_64_intdigest(block))
-            left = memoryview(block)
+        buffer = memoryview(bytearray(BLOCK_BYTES))
+        while got := read_full(read, buffer):
+            left = buffer[:got]
+            whole.update(left)
+            sums.append(xxhash.xxh3_64_intdigest(left))
             while left:
                 left = left[out.write(left) :]
         os.fsync(out.fileno())
     return np.array(sums, np.uint64), whole.intdigest()
-
-
-def _read_block(file: Any) -> bytes:
-    """The next whole block, or what is left."""
-    block = file.read(BLOCK_BYTES) or b""
-    while 0 < len(block) < BLOCK_BYTES and (more := file.read(BLOCK_BYTES - len(block))):
-        block += more
-    return block

@@ -27,6 +27,11 @@ def label(row: Row) -> str:
     return row["target"] if row["where"] is None else f"{row['target']} on {row['where']}"
 
 
+def cache_states(rows: list[Row]) -> str:
+    """``warm``, or ``cold or unknown``."""
+    return " or ".join(sorted({row["cache"] for row in rows}))
+
+
 def workers_in_words(row: Row) -> str:
     """``2 threads``, ``1 process``, ``no worker``."""
     num, kind = row["workers"], row["worker_type"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import UsageError
-from shardkit.measure.benching.words import Row, in_words, label
+from shardkit.measure.benching.words import Row, cache_states, in_words, label
 from shardkit.measure.report import charts
 from shardkit.measure.report.marks import Spec
 from shardkit.measure.report.style import STYLE
@@ -76,11 +76,7 @@ def refuse_without_charts() -> None:
 
 
 def _name(report: Report) -> str:
-    return f"{report['options']['read']}, cache {cache_states(report)}"
-
-
-def cache_states(report: Report) -> str:
-    return " or ".join(sorted({row["cache"] for row in report["rows"]}))
+    return f"{report['options']['read']}, cache {cache_states(report['rows'])}"
 
 
 def _opening(report: Report, has_name: bool) -> str:
@@ -89,7 +85,7 @@ def _opening(report: Report, has_name: bool) -> str:
     lines = in_words({**report, "rows": rows}) if rows else ["no row has all its figures"]
     title = f"<h2>{escape(_name(report))}</h2>" if has_name else ""
     words = "".join(f"<p>{escape(line)}</p>" for line in lines)
-    return f'{title}<div class="words">{words}</div>{conditions(report, cache_states(report))}'
+    return f'{title}<div class="words">{words}</div>{conditions(report)}'
 
 
 def _cold_and_warm(reports: Sequence[Report]) -> str:

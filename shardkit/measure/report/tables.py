@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
-from shardkit.measure.benching.words import Row, label, percent, times
+from shardkit.measure.benching.words import Row, cache_states, label, percent, times
 from shardkit.measure.report.text import NOTHING, amount
 from shardkit.storage import format_bytes
 
@@ -18,7 +18,7 @@ WORDS = frozenset(
 """Columns of text, which stand left."""
 
 
-def conditions(report: dict[str, Any], cache: str) -> str:
+def conditions(report: dict[str, Any]) -> str:
     """The machine, the versions, the state of the cache, the command."""
     machine, options = report["machine"], report["options"]
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
@@ -28,7 +28,7 @@ def conditions(report: dict[str, Any], cache: str) -> str:
         f" load {machine['load_1min']}",
         "versions": f"Python {machine['python']}, {packages}",
         "commit": report["commit"] or NOTHING,
-        "cache": cache,
+        "cache": cache_states(report["rows"]),
         "measured": f"{report['checked']}; {options['read']}, batches of {options['batch_size']},"
         f" {options['rounds']} rounds of all in turn",
     }

@@ -101,7 +101,7 @@ def between(workers: int, tried: Iterable[int]) -> list[int]:
     return sorted(middle - {below, workers, above})
 
 
-def spread(base: Candidate, types: Iterable[WorkerType], cpus: int) -> list[Candidate]:
+def each_kind(base: Candidate, types: Iterable[WorkerType], cpus: int) -> list[Candidate]:
     """No worker, and each kind in each number."""
     return [base.using(workers=0)] + [
         base.using(worker_type=kind, workers=workers)
@@ -134,7 +134,7 @@ def why_not(one: Candidate, batch: Footprint, found: Allowance, ranks: int = 1) 
     Each of ``ranks`` processes on the machine takes as much. Open files are a process's own.
     """
     how = one.settings
-    if ranks > 1 and how.workers > (share := max(1, found.cpus // ranks)):
+    if ranks > 1 and how.workers > (share := found.share(ranks)):
         return f"each of {ranks} processes has {share} of the {found.cpus} cores"
     waiting = how.workers * (how.prefetch + 1) if how.workers else 1
     is_process = bool(how.workers) and how.worker_type == "process"

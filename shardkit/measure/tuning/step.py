@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from shardkit.errors import UsageError
 from shardkit.images.augment import Transform
 from shardkit.measure.tuning.space import Candidate
 from shardkit.measure.tuning.trial import feed, num_ahead
@@ -51,12 +49,6 @@ class Step:
     starting: float
     verdict: Verdict
     advice: str
-
-
-def positive(name: str, value: float) -> None:
-    """Raises UsageError for nothing, less, infinity and what is no number."""
-    if not (value > 0 and math.isfinite(value)):
-        raise UsageError(f"{name} must be more than 0, and finite, got {value}")
 
 
 def verdict(predicted_wait: float, wait: float, starting: float) -> Verdict:

@@ -19,14 +19,14 @@ from shardkit.loading.settings import Settings
 from shardkit.measure.machine import machine
 from shardkit.measure.tuning.paste import python_line
 from shardkit.measure.tuning.space import Candidate
-from shardkit.measure.tuning.step import Step, positive, try_step
+from shardkit.measure.tuning.step import Step, try_step
 from shardkit.measure.tuning.tuner import Tuner
 from shardkit.measure.tuning.workload import Workload
 from shardkit.measure.verdict import spread
 from shardkit.readers import open as open_dataset
 from shardkit.reading.source import Source, check_source
 from shardkit.storage import show_path
-from shardkit.whole import whole
+from shardkit.whole import positive, whole
 
 SEARCH_SHARE = 0.85
 """Of the time, where a loop with a step is to be run, too."""

@@ -14,7 +14,7 @@ from shardkit.loading.workers import WorkerType
 from shardkit.measure.pagecache import Cache
 from shardkit.measure.timing import Work, interleave
 from shardkit.measure.tuning.search import NEAR, NEAR_A_STEP, Race
-from shardkit.measure.tuning.space import PREFETCHES, Candidate, between, spread, that_fit
+from shardkit.measure.tuning.space import PREFETCHES, Candidate, between, each_kind, that_fit
 from shardkit.measure.tuning.step import loops_per_s
 from shardkit.measure.tuning.workload import Workload
 
@@ -72,7 +72,7 @@ class Tuner:
         best = self._begin(base, types)
         self._work.timed(best, 2 * self._slice_s)  # warms up what is read, and the processor
         best = self._best([replace(best, backend=name) for name in self._work.backends], 0.2)
-        best = self._best(spread(best, types, self.cpus), 0.7)
+        best = self._best(each_kind(best, types, self.cpus), 0.7)
         counts = {one.settings.workers for one in self.rates}
         nearby = between(best.settings.workers, counts)
         best = self._best([best, *(best.using(workers=num) for num in nearby)], 0.8)
@@ -104,7 +104,7 @@ class Tuner:
     @property
     def cpus(self) -> int:
         """Cores for one of the processes that feed on this machine."""
-        return max(1, self._found.cpus // self._ranks)
+        return self._found.share(self._ranks)
 
     def _types(self, base: Candidate) -> list[WorkerType]:
         """Kinds of workers that this dataset and transform can be given to."""
