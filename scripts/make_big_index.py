@@ -4,7 +4,7 @@
     python scripts/make_big_index.py DEST --rows 100000000 --sparse
 
 All shards are links to one small .npy file, and row i of each points at the same 1 KB value. The
-whole index is written (8 GB for 100 million rows); with --sparse only every 4,096th row is, and the
+whole index is written (9 GB for 100 million rows); with --sparse only every 4,096th row is, and the
 file system keeps holes for the others.
 """
 
@@ -24,6 +24,7 @@ from shardkit.index import (
     SplitInfo,
     dump_info,
     row_columns,
+    row_sums,
     rows_header,
 )
 
@@ -45,6 +46,8 @@ def make_rows(first: int, count: int) -> np.ndarray[tuple[int, int], np.dtype[np
     rows[:, columns.index("jpg.start")] = len(npy_header("|u1", (VALUE_BYTES,)))
     rows[:, columns.index("jpg.size")] = VALUE_BYTES
     rows[:, columns.index("cls")] = number % 1000
+    rows[:, columns.index("name.xxh3")] = np.uint64(xxhash.xxh3_64_intdigest(b"")).astype(np.int64)
+    rows[:, -1] = row_sums(rows, range(first, first + count)).view(np.int64)
     return rows
 
 

@@ -276,7 +276,9 @@ class ShardReader:
         return _match(batch, self._columns(batch))
 
     def refuse_damage(self, batch: Gather, columns: Columns | None = None) -> None:
-        """Raise ChecksumError, naming the first sample, unless all match."""
+        """Raise ChecksumError, naming the first sample, unless all match, and IndexFileError
+        where it is their rows that do not."""
+        self.index.refuse_damage(batch.rows, batch.table)
         matches = _match(batch, self._columns(batch) if columns is None else columns)
         if not matches.all():
             where = self.where(int(batch.rows[np.argmin(matches)]))

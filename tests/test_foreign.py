@@ -322,7 +322,8 @@ def test_long_cls_is_no_integer(tmp_path: Path) -> None:
     path = make_tar(
         tmp_path / "x.tar", [("a.cls", b" " * 1023 + b"7"), ("b.cls", b" " * 1024 + b"7")]
     )
-    assert Dataset(path).reader.index.table[:, -1].tolist() == [7, NO_INT]
+    rows = Dataset(path).reader.index
+    assert rows.table[:, rows.column["cls"]].tolist() == [7, NO_INT]
 
 
 def test_convert_and_unpack(tmp_path: Path) -> None:

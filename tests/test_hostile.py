@@ -94,6 +94,9 @@ def forge_rows(folder: Path, change: Callable[[np.ndarray[Any, Any]], None]) -> 
     path = folder / "train.rows"
     table = np.load(path)
     change(table)
+    table["row.xxh3"] = [
+        xxhash.xxh3_64_intdigest(row.tobytes()[:-8], number) for number, row in enumerate(table)
+    ]
     header = path.read_bytes()[: -table.nbytes]
     path.write_bytes(header + table.tobytes())
     seal(folder, load(folder))
@@ -112,6 +115,7 @@ def forge_names(folder: Path, entries: dict[int, bytes]) -> None:
         sizes = np.array([len(name) for name in names])
         table["name.size"] = sizes
         table["name.start"] = np.cumsum(sizes) - sizes
+        table["name.xxh3"] = [xxhash.xxh3_64_intdigest(name) for name in names]
         table["key"] = [xxhash.xxh3_64_intdigest(name.split(b"\0")[0]) for name in names]
 
     forge_rows(folder, change)
@@ -223,8 +227,9 @@ def _split(raw: Json, name: str) -> None:
 
 
 CHANGES: dict[str, Callable[[Json], Any]] = {
-    "newer version": lambda raw: raw.update(version=2),
-    "version as text": lambda raw: raw.update(version="1"),
+    "newer version": lambda raw: raw.update(version=3),
+    "unreleased version": lambda raw: raw.update(version=1),
+    "version as text": lambda raw: raw.update(version="2"),
     "version true": lambda raw: raw.update(version=True),
     "no version": lambda raw: raw.pop("version"),
     "fields as text": lambda raw: raw.update(fields="jpg"),
@@ -321,7 +326,10 @@ def test_hostile_entries(originals: Path, tmp_path: Path, case: str) -> None:
     assert len(refused) == len(list(steps(dataset, tmp_path))), refused
     assert all("dataset/shardkit.json" in m or "no container" in m for m in refused), refused
     if "newer version" in case:
-        assert all("has version 2, this shardkit reads 1; upgrade shardkit" in m for m in refused)
+        assert all("has version 3, this shardkit reads 2; upgrade shardkit" in m for m in refused)
+    if "unreleased version" in case:
+        what = "has version 1, made by an unreleased shardkit; pack again"
+        assert all(what in m for m in refused)
     assert tree(tmp_path).keys() == before.keys()
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
+import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,7 +60,7 @@ GOLDEN = DatasetInfo(
                 ShardInfo(1, 0, {"train-00001.cls.npy": 136, "train-00001.jpg.npy": 500}),
             ],
             {
-                "train.rows": (472, 0x1122334455667788),
+                "train.rows": (584, 0x1122334455667788),
                 "train.names": (30, 2),
                 "train.sums": (32, 3),
                 "train.find": (24, 0xFFFFFFFFFFFFFFFF),
@@ -68,7 +71,7 @@ GOLDEN = DatasetInfo(
 
 GOLDEN_JSON = b"""{
  "format": "shardkit",
- "version": 1,
+ "version": 2,
  "container": "npy",
  "fields": [
   "cls",
@@ -87,7 +90,7 @@ GOLDEN_JSON = b"""{
    "fingerprint": "00112233445566778899aabbccddeeff",
    "files": {
     "train.rows": {
-     "bytes": 472,
+     "bytes": 584,
      "xxh3": "1122334455667788"
     },
     "train.names": {
@@ -138,10 +141,11 @@ GOLDEN_JSON = b"""{
 """
 
 GOLDEN_HEADER = (
-    b"\x93NUMPY\x02\x00\xf4\x00\x00\x00"
+    b"\x93NUMPY\x02\x00\x34\x01\x00\x00"
     b"{'descr': [('xxh3', '<u8'), ('key', '<u8'), ('name.start', '<i8'), ('name.size', '<i8'),"
-    b" ('cls.start', '<i8'), ('cls.size', '<i8'), ('jpg.start', '<i8'), ('jpg.size', '<i8'),"
-    b" ('cls', '<i8')], 'fortran_order': False, 'shape': (3,), }"
+    b" ('name.xxh3', '<u8'), ('cls.start', '<i8'), ('cls.size', '<i8'), ('jpg.start', '<i8'),"
+    b" ('jpg.size', '<i8'), ('cls', '<i8'), ('row.xxh3', '<u8')],"
+    b" 'fortran_order': False, 'shape': (3,), }"
 )
 
 
@@ -292,8 +296,8 @@ def test_what_is_at_a_path(tmp_path: Path) -> None:
 
 def test_rows_header_to_the_byte() -> None:
     header = rows_header(["cls", "jpg"], 3)
-    assert len(header) == 256 and len(header) % 64 == 0
-    assert header == GOLDEN_HEADER + b" " * (255 - len(GOLDEN_HEADER)) + b"\n"
+    assert len(header) == 320 and len(header) % 64 == 0
+    assert header == GOLDEN_HEADER + b" " * (319 - len(GOLDEN_HEADER)) + b"\n"
 
 
 @settings(max_examples=50, deadline=None)
@@ -346,8 +350,8 @@ def build(folder: Path, shards: list[list[bytes]]) -> RowIndex:
     work.mkdir()
     heads = []
     for number, keys in enumerate(shards):
-        blob, name_sizes = join_names(keys, [b"=p"] * len(keys))
-        table = make_rows(keys, name_sizes, {}, np.zeros(len(keys), np.uint64), {})
+        blob, entries = join_names(keys, [b"=p"] * len(keys))
+        table = make_rows(keys, entries, {}, np.zeros(len(keys), np.uint64), {})
         head = PartHead(
             split="train",
             shard=number,
@@ -367,7 +371,7 @@ def build(folder: Path, shards: list[list[bytes]]) -> RowIndex:
     return RowIndex(folder, info, info.splits["train"])
 
 
-def weak(key: bytes) -> int:
+def weak(key: bytes, seed: int = 0) -> int:
     """A hash under which most keys collide."""
     return len(key) % 3 << 62
 
@@ -410,6 +414,96 @@ def test_key_prefixes_are_other_keys(tmp_path: Path) -> None:
     for key in ("class0/img.00", "class0/img.0000", "class0", "", "\ud800", "\udcff"):
         with pytest.raises(KeyError):
             ds.find(key)
+
+
+# --- damage -------------------------------------------------------------------------------
+
+
+def flip(path: Path, at: int, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= bit
+    path.write_bytes(data)
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("packed")
+    shardkit.pack(make_pairs(root / "in"), root / "out", to="npy", shard_size="3kB", workers=0)
+    return root / "out"
+
+
+def rows_of(folder: Path) -> tuple[RowIndex, np.ndarray]:  # type: ignore[type-arg]
+    info = read_info(folder)
+    opened = RowIndex(folder, info, info.splits["train"])
+    return opened, np.arange(opened.split.num_rows)
+
+
+def test_any_flipped_bit_of_a_row_is_refused(packed: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(packed, tmp_path / "bad")
+    opened, rows = rows_of(folder)
+    opened.refuse_damage(rows, opened.table)
+    num_rows, width = opened.table.shape
+    end = (folder / "train.rows").stat().st_size
+    rng = random.Random(0)
+    for row in (0, 7, num_rows - 1):
+        for column in range(width):
+            at = end - 8 * (width * (num_rows - row) - column) + rng.randrange(8)
+            bit = 1 << rng.randrange(8)
+            flip(folder / "train.rows", at, bit)
+            opened, _ = rows_of(folder)
+            with pytest.raises(IndexFileError, match=f"^row {row} of train: its entries"):
+                opened.refuse_damage(rows, opened.table)
+            others = np.delete(rows, row)
+            opened.refuse_damage(others, opened.table[others])
+            flip(folder / "train.rows", at, bit)
+
+
+def test_rows_that_changed_places_are_refused(packed: Path) -> None:
+    opened, rows = rows_of(packed)
+    table = opened.table.copy()
+    table[[3, 4]] = table[[4, 3]]
+    with pytest.raises(IndexFileError, match=r"^row 3 of train: its entries"):
+        opened.refuse_damage(rows, table)
+    opened.refuse_damage(rows[5:], table[5:])
+    opened.refuse_damage(rows[:0], table[:0])
+
+
+def test_any_flipped_bit_of_a_name_is_refused(packed: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(packed, tmp_path / "bad")
+    opened, rows = rows_of(folder)
+    names = [opened.name(row) for row in rows.tolist()]
+    ends = np.cumsum(opened.table[:, opened.column["name.size"]])
+    for at in range(ends[-1]):
+        flip(folder / "train.names", at, 1 << at % 8)
+        opened, _ = rows_of(folder)
+        owner = int(np.searchsorted(ends, at, "right"))
+        for row in (owner - 1) % len(rows), (owner + 1) % len(rows):
+            assert opened.name(row) == names[row]
+        with pytest.raises(IndexFileError, match=f"^row {owner} of train: its key and paths"):
+            opened.name(owner)
+        flip(folder / "train.names", at, 1 << at % 8)
+
+
+def test_rows_to_the_byte(tmp_path: Path) -> None:
+    """As another program would compute them from formats.md."""
+    opened = build(tmp_path, [[b"a"], [b"b", b"a/c"]])
+    blob = (tmp_path / "train.names").read_bytes()
+    assert blob == b"a\0=pb\0=pa/c\0=p"
+    data = (tmp_path / "train.rows").read_bytes()
+    at = len(rows_header([], 3))
+    for row, (start, size) in enumerate([(0, 4), (4, 4), (8, 6)]):
+        entry = blob[start : start + size]
+        key = xxhash.xxh3_64_intdigest(entry.split(b"\0")[0])
+        body = struct.pack("<QQqqQ", 0, key, start, size, xxhash.xxh3_64_intdigest(entry))
+        whole = body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body, seed=row))
+        assert data[at + 48 * row : at + 48 * row + 48] == whole
+        assert opened.name(row) == (entry.split(b"\0")[0], b"=p")
+    assert len(data) == at + 3 * 48
+    assert opened.table[:, -1].view(np.uint64).tolist() == [
+        0x739884845B6090A7,
+        0x6ECF7C4064EB2338,
+        0x829EFDF0B7D2DFEF,
+    ]
 
 
 # --- files --------------------------------------------------------------------------------

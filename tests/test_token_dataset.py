@@ -404,7 +404,7 @@ def tamper(packed: Path, row: int, column: str, change: int) -> None:
     header = rows_header(raw["fields"], num_rows)
     table = np.frombuffer(index.read_bytes(), "<i8", offset=len(header)).reshape(num_rows, -1)
     table = table.copy()
-    place = {"start": 4, "size": 5}[column]
+    place = {"start": 5, "size": 6}[column]
     table[row, place] += change
     index.write_bytes(header + table.tobytes())
 

@@ -20,6 +20,7 @@ from shardkit.index import (
     ShardInfo,
     SplitInfo,
     row_columns,
+    row_sums,
     rows_header,
 )
 from shardkit.indexing.part import Matrix, Part, PartHead, part_path, read_part
@@ -118,15 +119,17 @@ def _row_chunks(
 ) -> Iterator[bytes]:
     yield rows_header(fields, num_rows)
     columns = row_columns(fields)
-    names_before = 0
+    names_before = rows_before = 0
     for part in parts:
         own = row_columns(sorted(part.head.encodings))
         rows = np.full((part.head.num_rows, len(columns)), -1, np.int64)
         if "cls" in fields:
-            rows[:, -1] = NO_INT
+            rows[:, columns.index("cls")] = NO_INT
         rows[:, [columns.index(column) for column in own]] = part.rows
         rows[:, columns.index("name.start")] += names_before
         names_before += part.head.names_bytes
+        numbers = range(rows_before, rows_before := rows_before + len(rows))
+        rows[:, -1] = row_sums(rows, numbers).view(np.int64)
         seen(rows[:, :2].tobytes())
         yield rows.tobytes()
 

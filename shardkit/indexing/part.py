@@ -56,7 +56,7 @@ class PartHead:
 @dataclass
 class Part:
     """A finished shard. ``rows`` is (num_rows, columns) int64 in ``row_columns`` order of its own
-    fields; name.start counts from the shard's own names."""
+    fields; name.start counts from the shard's own names, and row.xxh3 is not known yet."""
 
     head: PartHead
     rows: Matrix

@@ -16,36 +16,44 @@ from shardkit.sample import Value
 Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def join_names(keys: Sequence[bytes], paths: Sequence[bytes]) -> tuple[bytes, Matrix]:
-    """The shard's piece of the names file, and the size of each entry (bytes)."""
+def join_names(keys: Sequence[bytes], paths: Sequence[bytes]) -> tuple[bytes, list[bytes]]:
+    """The shard's piece of the names file, and the entries that it is made of."""
     entries = [key + b"\0" + path for key, path in zip(keys, paths, strict=True)]
-    return b"".join(entries), np.fromiter(map(len, entries), np.int64, len(entries))
+    return b"".join(entries), entries
 
 
 def make_rows(
     keys: Sequence[bytes],
-    name_sizes: Matrix,
+    entries: Sequence[bytes],
     extents: Mapping[str, Extents],
     checksums: np.ndarray[Any, np.dtype[np.uint64]],
     columns: Mapping[str, Sequence[Value | None]],
 ) -> Matrix:
-    """(num_samples, columns) int64 in ``row_columns`` order; name.start counts from 0.
+    """(num_samples, columns) int64 in ``row_columns`` order; name.start counts from 0, and
+    row.xxh3 is 0: it is known when the row's number is.
 
-    Of ``columns`` only ``cls`` is looked at, for its integers.
+    ``entries`` are those of :func:`join_names`. Of ``columns`` only ``cls`` is looked at, for its
+    integers.
     """
     where = {name: i for i, name in enumerate(row_columns(sorted(extents)))}
-    rows = np.empty((len(keys), len(where)), np.int64)
-    hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, keys), np.uint64, len(keys))
+    rows = np.zeros((len(keys), len(where)), np.int64)
     rows[:, where["xxh3"]] = checksums.view(np.int64)
-    rows[:, where["key"]] = hashes.view(np.int64)
-    rows[:, where["name.start"]] = np.cumsum(name_sizes) - name_sizes
-    rows[:, where["name.size"]] = name_sizes
+    rows[:, where["key"]] = _hashes(keys)
+    sizes = np.fromiter(map(len, entries), np.int64, len(entries))
+    rows[:, where["name.start"]] = np.cumsum(sizes) - sizes
+    rows[:, where["name.size"]] = sizes
+    rows[:, where["name.xxh3"]] = _hashes(entries)
     for name, extent in extents.items():
         rows[:, where[f"{name}.start"]] = extent.start
         rows[:, where[f"{name}.size"]] = extent.size
     if "cls" in extents:
         rows[:, where["cls"]] = _integers(columns["cls"])
     return rows
+
+
+def _hashes(texts: Sequence[bytes]) -> Matrix:
+    digests = map(xxhash.xxh3_64_intdigest, texts)
+    return np.fromiter(digests, np.uint64, len(texts)).view(np.int64)
 
 
 def _integers(values: Sequence[Value | None]) -> Matrix:

@@ -88,10 +88,10 @@ def _read_unchanged(folder: Path, tar: Tar) -> TarSamples:
 
 def _part(samples: TarSamples, split: str, shard: int, tar: Tar) -> Part:
     extents = samples.extents()
-    names, name_sizes = join_names(samples.keys, samples.paths)
+    names, entries = join_names(samples.keys, samples.paths)
     # Checksums would need all the data: 0 stands for an unknown one.
     unknown = np.zeros(len(samples.keys), np.uint64)
-    rows = make_rows(samples.keys, name_sizes, extents, unknown, samples.columns())
+    rows = make_rows(samples.keys, entries, extents, unknown, samples.columns())
     head = PartHead(
         split=split,
         shard=shard,

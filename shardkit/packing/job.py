@@ -168,7 +168,7 @@ def _write(samples: SampleBatch, job: Job, context: JobContext) -> Written:
     if context.dali_index:
         lines = dali_index(member_keys(samples.keys), extents)
         (folder / dali_index_name(job.stem)).write_bytes(lines)
-    names, name_sizes = join_names(samples.keys, samples.paths)
+    names, entries = join_names(samples.keys, samples.paths)
     checksums = sample_checksums(columns, len(samples))
     head = PartHead(
         split=job.split,
@@ -181,7 +181,7 @@ def _write(samples: SampleBatch, job: Job, context: JobContext) -> Written:
         names_bytes=len(names),
         rejects=samples.rejects,
     )
-    rows = make_rows(samples.keys, name_sizes, extents, checksums, columns)
+    rows = make_rows(samples.keys, entries, extents, checksums, columns)
     return Written(folder, Part(head, rows, names, np.zeros(0, np.uint64)))
 
 
