@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ def _seal(body: bytes) -> bytes:
 def is_sealed(data: bytes) -> bool:
     """Whether a ``shardkit.json`` is, to the byte, as it was written.
 
-    Only ``verify`` asks: one that was edited by hand still opens.
+    Only who verifies asks: one that was edited by hand still opens.
     """
     return data[-_SEAL_BYTES:] == _seal(data[:-_SEAL_BYTES])
 
@@ -304,13 +305,19 @@ def strays(info: DatasetInfo, names: Iterable[str]) -> list[str]:
     return sorted(n for n in names if n not in listed and (n in ours or SHARD_FILE.fullmatch(n)))
 
 
-def read_info(folder: Path) -> DatasetInfo:
-    """Read ``shardkit.json`` of a dataset folder.
+def read_info(folder: Path, *, sealed: bool = False) -> DatasetInfo:
+    """Read ``shardkit.json`` of a dataset folder, which may have been edited, if not ``sealed``.
 
     Raises:
         DatasetMissingError: there is none. IndexFileError: it is damaged.
     """
-    return parse_info(read_index(folder), show_path(folder / INDEX_NAME))
+    data, where = read_index(folder), show_path(folder / INDEX_NAME)
+    info = parse_info(data, where)
+    if sealed and not is_sealed(data):
+        raise IndexFileError(
+            f"{where}: its bytes differ from those written; restore it, or open with verify=False"
+        )
+    return info
 
 
 def read_index(folder: Path) -> bytes:
@@ -428,7 +435,12 @@ class RowIndex:
         return key, paths
 
     def find(self, key: bytes) -> int | None:
-        """Row of a key by binary search in the rows sorted by key hash, else None."""
+        """Row of a key by binary search in the rows sorted by key hash, else None.
+
+        Raises:
+            IndexFileError: the rows around the place where it should be are damaged, or not sorted:
+            one wrong entry of .find or .rows hides the key, or leads past it.
+        """
         order = self._by_hash()
         hashes = self.table[:, self.column["key"]].view(np.uint64)
         wanted = xxhash.xxh3_64_intdigest(key)
@@ -439,10 +451,19 @@ class RowIndex:
                 low = middle + 1
             else:
                 high = middle
-        while low < len(order) and int(hashes[row := self._checked(order, low)]) == wanted:
+        at = low
+        while at < len(order) and int(hashes[row := self._checked(order, at)]) == wanted:
             if self.name(row)[0] == key:
                 return row
-            low += 1
+            at += 1
+        # Wherever one wrong entry led the search, it is among the two before and the two behind.
+        near = [self._checked(order, i) for i in range(max(low - 2, 0), min(at + 2, len(order)))]
+        self.refuse_damage(np.array(near, np.int64), self.table[near])
+        if any((hashes[a], a) >= (hashes[b], b) for a, b in pairwise(near)):
+            raise IndexFileError(
+                f"{self.split.name}.find and {self.split.name}.rows contradict each other: keys are"
+                " not found; `shardkit verify` tells which is damaged"
+            )
         return None
 
     def _by_hash(self) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -273,6 +273,16 @@ def test_shard_file_names(name: object, good: bool) -> None:
     assert is_shard_file("train", 7, name) is good
 
 
+def test_edited_by_hand_it_is_not_verified(packed: Path, tmp_path: Path) -> None:
+    """Names of classes are in no other checksum."""
+    folder = shutil.copytree(packed, tmp_path / "edited")
+    path = folder / "shardkit.json"
+    path.write_bytes(path.read_bytes().replace(b'"classes": null', b'"classes": ["a"]'))
+    assert shardkit.open(folder).classes == ["a"]
+    with pytest.raises(IndexFileError, match="its bytes differ from those written; restore it"):
+        shardkit.open(folder, verify=True)
+
+
 def test_what_is_at_a_path(tmp_path: Path) -> None:
     for folder, said in [
         (tmp_path / "no", "no such folder"),
@@ -482,6 +492,31 @@ def test_any_flipped_bit_of_a_name_is_refused(packed: Path, tmp_path: Path) -> N
         with pytest.raises(IndexFileError, match=f"^row {owner} of train: its key and paths"):
             opened.name(owner)
         flip(folder / "train.names", at, 1 << at % 8)
+
+
+def test_one_wrong_entry_hides_no_key(packed: Path, tmp_path: Path) -> None:
+    """Of .find, or a hash of a key in .rows: a key is found where it is, or something is said."""
+    folder = shutil.copytree(packed, tmp_path / "bad")
+    opened, rows = rows_of(folder)
+    names = [opened.name(row)[0] for row in rows.tolist()]
+    width = 8 * opened.table.shape[1]
+    table_at = (folder / "train.rows").stat().st_size - width * len(rows)
+    refused = 0
+    for row in range(len(rows)):
+        for file, at, bits in [
+            ("train.find", 8 * row, 4),
+            ("train.rows", table_at + width * row + 8, 64),
+        ]:
+            for bit in range(0, bits, bits // 4):
+                flip(folder / file, at + bit // 8, 1 << bit % 8)
+                opened, _ = rows_of(folder)
+                for number, key in enumerate(names):
+                    try:
+                        assert opened.find(key) == number
+                    except IndexFileError:
+                        refused += 1
+                flip(folder / file, at + bit // 8, 1 << bit % 8)
+    assert refused > len(rows)
 
 
 def test_rows_to_the_byte(tmp_path: Path) -> None:

@@ -245,6 +245,39 @@ def test_no_dataset_at_all(tmp_path: Path) -> None:
         shardkit.verify(tmp_path)
 
 
+@pytest.mark.parametrize("lost", [[], ["train.rows"], ["train.find", "train.names", "train.sums"]])
+def test_a_lost_shardkit_json(dataset: Path, tmp_path: Path, lost: list[str]) -> None:
+    """Tars must not pass for others', which have no checksums: damaged, they would be whole."""
+    for name in ["shardkit.json", *lost]:
+        (dataset / name).unlink()
+    said = r"has lost its shardkit\.json: it holds shards and train\..*; restore that file"
+    for use in (
+        shardkit.verify,
+        shardkit.open,
+        shardkit.info,
+        lambda path: shardkit.unpack(path, tmp_path / "unpacked"),
+        lambda path: shardkit.convert(path, tmp_path / "converted", to="npy"),
+        lambda path: shardkit.pack(path, tmp_path / "packed", to="npy"),
+        lambda path: shardkit.stage(path, tmp_path / "staged"),
+        shardkit.dali.write_index,
+    ):
+        with pytest.raises(DatasetMissingError, match=said):
+            use(dataset)
+    for shard in dataset.glob("*.tar"):
+        with pytest.raises(DatasetMissingError, match=said):
+            shardkit.verify(shard)
+
+
+def test_one_shard_of_a_dataset(originals: Path, tmp_path: Path) -> None:
+    dataset = shutil.copytree(originals / "webdataset", tmp_path / "dataset")
+    with pytest.raises(DatasetMissingError, match=rf"is a shard of a dataset.*give .*{dataset}"):
+        shardkit.verify(dataset / "train-00000.tar")
+    for name in ("shardkit.json", "train.rows", "train.find", "train.sums"):
+        (dataset / name).unlink()
+    (dataset / "train.names").rename(dataset / "coco.names")  # of another's, as far as one can tell
+    assert not shardkit.verify(dataset).has_checksums
+
+
 # --- whole files --------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from shardkit.corpus.text import TEXT_EXTENSIONS
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
 from shardkit.index import INDEX_NAME
+from shardkit.indexing.locate import refuse_orphans
 from shardkit.storage import show_path
 
 SAMPLE_FILES = 4_000
@@ -132,6 +133,7 @@ def detect(source: Path) -> str:
 
     Raises:
         CorpusError: it is missing, empty, ambiguous, packed already, or of no known kind.
+        DatasetMissingError: it is a dataset that has lost its shardkit.json.
     """
     where = show_path(source)
     if source.is_file():
@@ -147,7 +149,9 @@ def detect(source: Path) -> str:
         raise CorpusError(f"{where} is a shardkit dataset already; use: shardkit convert")
     if is_saved(source):
         return "hf"
-    return judge(take_census(source), where)
+    census = take_census(source)
+    refuse_orphans(source)  # else shards of .npy files would be packed as arrays
+    return judge(census, where)
 
 
 def require_folder(source: Path) -> None:

@@ -40,7 +40,8 @@ class Dataset:
         split: split name; may be left out where there is one, or one called ``train``.
         decode: True decodes ``cls``, ``txt``, ``json`` and ``npy``; ``"pil"`` pictures too; False
             gives canonical bytes of everything.
-        verify: compare each sample with its checksum as it is read.
+        verify: compare each sample, its key and its label with their checksums as they are read,
+            and shardkit.json with its own.
         fields: fields to read, if not all.
 
     Raises:
@@ -62,7 +63,7 @@ class Dataset:
         self.path = as_path(path, "the dataset")
         self.decode = decode
         self.verify = verify
-        self._located = locate(self.path)
+        self._located = locate(self.path, sealed=verify)
         self.split = _choose_split(self.info, split, path)
         self.fields = _choose_fields(self.info, fields)
         if verify and not self.info.splits[self.split].has_checksums:
