@@ -24,9 +24,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.encoding import BYTES
-from shardkit.errors import FormatError, ShardkitError, UsageError
+from shardkit.errors import FormatError, IndexFileError, ShardkitError, UsageError
 from shardkit.index import NO_INT, RowIndex, read_info
 from shardkit.indexing import foreign, tarindex, tarscan
+from shardkit.indexing.dali import write_index as write_dali_index
 from shardkit.indexing.foreign import index_tars, is_tar_source
 from shardkit.indexing.locate import locate
 from shardkit.indexing.tarindex import tar_splits
@@ -395,7 +396,7 @@ def test_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(p.name for p in folder.parent.iterdir()) == [folder.name]
     assert sorted(os.listdir(folder)) == [
         "shardkit.json",
-        "tars",
+        "tars.json",
         "train-00000.tar",
         "train.find",
         "train.names",
@@ -856,3 +857,56 @@ def test_damaged_tars_are_refused_or_read_as_tarfile_does(
             read_tar(path)
         except ShardkitError:
             pass
+
+
+# --- copies of an opened folder ---------------------------------------------------------------
+
+
+def copied_by_cp(folder: Path, dest: Path) -> None:
+    subprocess.run(["cp", "-rL", folder, dest], check=True, timeout=20, capture_output=True)
+
+
+def copied_by_cp_with_times(folder: Path, dest: Path) -> None:
+    subprocess.run(["cp", "-aL", folder, dest], check=True, timeout=20, capture_output=True)
+
+
+def copied_by_python(folder: Path, dest: Path) -> None:
+    shutil.copytree(folder, dest)
+
+
+@pytest.mark.parametrize(
+    "copy", [copied_by_cp, copied_by_cp_with_times, copied_by_python], ids=lambda f: f.__name__
+)
+def test_copies_that_follow_links_end(copy: Callable[[Path, Path], None], tmp_path: Path) -> None:
+    """The index was a way back to its own folder; and what is copied of it may be no link."""
+    (tmp_path / "here").mkdir()
+    make_tar(tmp_path / "here" / "a.tar", PLAIN)
+    make_tar(tmp_path / "here" / "b.tar", [("k.txt", b"k")])
+    expected = by_us(tmp_path / "here")
+    copy(tmp_path / "here", tmp_path / "there")
+    assert [p for p in (tmp_path / "there").rglob("*") if p.is_symlink()] == []
+    shutil.rmtree(tmp_path / "here")
+    assert by_us(tmp_path / "there") == expected
+    convert(tmp_path / "there", tmp_path / "lmdb", to="lmdb", workers=0)
+    assert by_us(tmp_path / "lmdb") == expected
+    made = write_dali_index(tmp_path / "there")
+    assert made == [tmp_path / "there" / "a.idx", tmp_path / "there" / "b.idx"]
+
+
+def test_an_old_index_that_leads_in_circles_is_removed(tmp_path: Path) -> None:
+    make_tar(tmp_path / "a.tar", PLAIN)
+    old = tmp_path / ".shardkit" / ("0" * 32)
+    old.mkdir(parents=True)
+    (old / "tars").symlink_to("../..")
+    made = index_tars(tmp_path)
+    assert os.listdir(tmp_path / ".shardkit") == [made.name]
+    assert (tmp_path / "a.tar").exists()
+
+
+@pytest.mark.parametrize("names", ["[]", "{", '{"train-00000.tar": "../a.tar"}', '{"x": 1}', None])
+def test_a_damaged_list_of_tars(names: str | None, tmp_path: Path) -> None:
+    make_tar(tmp_path / "a.tar", PLAIN)
+    path = index_tars(tmp_path) / "tars.json"
+    path.unlink() if names is None else path.write_text(names)
+    with pytest.raises(IndexFileError, match=r"tars\.json is (damaged; remove|missing)"):
+        locate(tmp_path)
