@@ -13,9 +13,10 @@ import numpy as np
 import xxhash
 
 from shardkit.errors import FormatError, IndexFileError
-from shardkit.index import INDEX_NAME, DatasetInfo, dump_info
+from shardkit.index import INDEX_NAME, DatasetInfo, RowIndex, dump_info
 from shardkit.indexing.assemble import assemble_split
 from shardkit.indexing.part import Part, PartHead, part_path, write_part
+from shardkit.indexing.regroup import refuse_scattered
 from shardkit.indexing.rows import join_names, make_rows
 from shardkit.indexing.tarsamples import TarSamples, check_num_fields, read_tar
 from shardkit.mapping import read_file
@@ -84,6 +85,12 @@ def write_index(work: Path, folder: Path, tars: list[Tar], target: str) -> None:
     info = _describe(folder, heads)
     for split, own in heads.items():
         made = assemble_split(work, parts, split, own, info, unique_keys=False)
+        refuse_scattered(
+            RowIndex(work, info, made),
+            info.fields,
+            [names[f"{head.stem}.tar"] for head in own],
+            show_path(folder),
+        )
         info.splits[split] = replace(made, fingerprint=f"scan:{hashes[split].hexdigest()}")
     shutil.rmtree(parts)
     atomic_write(work / NAMES_NAME, [json.dumps(names, indent=1).encode()])
