@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import tarfile
+from itertools import product
 from pathlib import Path
 
 import pytest
-from conftest import tree
+from conftest import CONTAINERS, make_pairs, tree
 
 import shardkit
-from shardkit.errors import DataError, ResumeError, StorageError
+from shardkit.errors import ChecksumError, DataError, ResumeError, StorageError
 from shardkit.packing import engine
 from shardkit.packing.job import JobContext, PartHead, Written, commit_job
 
@@ -79,3 +81,60 @@ def test_repeated_keys_are_refused_before_any_work(
     with pytest.raises(DataError, match=r"two samples have the key 'b' \(rows 1 and 2\)"):
         shardkit.convert(tars, tmp_path / "dest", to="npy", workers=0)
     assert not (tmp_path / "dest").exists()
+
+
+# --- what was converted from tars is a dataset as any other -------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pairs_in_tars(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tars of the tar command, and the files they were made of."""
+    root = tmp_path_factory.mktemp("tars")
+    make_pairs(root / "source")
+    (root / "tars").mkdir()
+    names = sorted(path.name for path in (root / "source").iterdir())
+    for number in (0, 1):
+        some = [name for name in names if (name < "0006") == (number == 0)]
+        tar = root / "tars" / f"x{number}.tar"
+        subprocess.run(["tar", "cf", tar, "--sort=name", "-C", root / "source", *some], check=True)
+    return root
+
+
+def flip(folder: Path) -> None:
+    """Damage the first picture of a dataset, wherever it lies."""
+    jpg = bytes(shardkit.open(folder, decode=False)[0]["jpg"])
+    shard = next(p for p in sorted(folder.glob("train-*")) if jpg in p.read_bytes())
+    data = bytearray(shard.read_bytes())
+    data[data.index(jpg) + 40] ^= 1
+    shard.write_bytes(data)
+
+
+@pytest.mark.parametrize("pair", [*product(CONTAINERS, CONTAINERS)], ids="-".join)
+def test_tars_to_x_to_y(pair: tuple[str, str], pairs_in_tars: Path, tmp_path: Path) -> None:
+    source = tree(pairs_in_tars / "source")
+    x, y = tmp_path / "x", tmp_path / "y"
+    shardkit.convert(pairs_in_tars / "tars", x, to=pair[0], workers=0)
+    shardkit.convert(x, y, to=pair[1], workers=0)
+    for made in (x, y):
+        result = shardkit.verify(made)
+        assert result.ok and result.has_checksums
+        shardkit.unpack(made, tmp_path / f"from {made.name}")
+        assert tree(tmp_path / f"from {made.name}") == source
+    shardkit.convert(y, tmp_path / "z", to=pair[0], workers=0)
+    assert tree(tmp_path / "z") == tree(x)
+    for made in (x, y):
+        flip(made)
+        assert not shardkit.verify(made).ok
+        with pytest.raises(ChecksumError, match="its bytes differ from those packed"):
+            shardkit.unpack(made, tmp_path / f"damaged {made.name}")
+        with pytest.raises(ChecksumError, match="its bytes differ from those packed"):
+            shardkit.convert(made, tmp_path / f"damaged {made.name} 2", to="npy", workers=0)
+
+
+@pytest.mark.parametrize("to", CONTAINERS)
+def test_a_staged_copy_of_tars(to: str, pairs_in_tars: Path, tmp_path: Path) -> None:
+    """Its shards are files, not links, and it has no checksums either."""
+    shardkit.stage(pairs_in_tars / "tars", tmp_path / "staged", progress=False)
+    shardkit.convert(tmp_path / "staged", tmp_path / "x", to=to, workers=0)
+    shardkit.convert(pairs_in_tars / "tars", tmp_path / "direct", to=to, workers=0)
+    assert tree(tmp_path / "x") == tree(tmp_path / "direct")

@@ -20,20 +20,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.encoding import BYTES
-from shardkit.errors import FormatError, ShardkitError, UsageError
+from shardkit.errors import FormatError, IndexFileError, ShardkitError, UsageError
 from shardkit.index import NO_INT, RowIndex, read_info
 from shardkit.indexing import foreign, tarindex, tarscan
+from shardkit.indexing.dali import write_index as write_dali_index
 from shardkit.indexing.foreign import index_tars, is_tar_source
 from shardkit.indexing.locate import locate
 from shardkit.indexing.tarindex import tar_splits
-from shardkit.indexing.tarsamples import MAX_FIELDS, read_tar, split_name
+from shardkit.indexing.tarsamples import MAX_FIELDS, TarSamples, read_tar, split_name
 from shardkit.packing.convert import convert
 from shardkit.reading.dataset import Dataset
 from shardkit.reading.unpack import unpack
+from shardkit.sample import unpack_paths
 
 Files = list[tuple[str, bytes]]
 Sample = dict[str, Any]
@@ -158,6 +161,8 @@ def test_same_samples_as_the_webdataset_library(tmp_path: Path, form: int) -> No
     path = make_tar(tmp_path / "train-000.tar", PLAIN + ODD, form)
     expected = by_library(path)
     assert len(expected) == 17
+    torn = next(i for i, sample in enumerate(expected) if sample.get("cls") == b"-3")
+    expected[torn - 2] |= expected.pop(torn)  # it makes a sample of each piece
     assert by_us(tmp_path) == expected
     assert by_us(path) == expected
 
@@ -396,7 +401,7 @@ def test_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(p.name for p in folder.parent.iterdir()) == [folder.name]
     assert sorted(os.listdir(folder)) == [
         "shardkit.json",
-        "tars",
+        "tars.json",
         "train-00000.tar",
         "train.find",
         "train.names",
@@ -482,6 +487,7 @@ from shardkit.errors import StorageError
 from shardkit.packing.convert import convert
 from shardkit.reading.dataset import Dataset
 from shardkit.reading.unpack import unpack
+from shardkit.sample import unpack_paths
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
@@ -857,3 +863,162 @@ def test_damaged_tars_are_refused_or_read_as_tarfile_does(
             read_tar(path)
         except ShardkitError:
             pass
+
+
+# --- copies of an opened folder ---------------------------------------------------------------
+
+
+def copied_by_cp(folder: Path, dest: Path) -> None:
+    subprocess.run(["cp", "-rL", folder, dest], check=True, timeout=20, capture_output=True)
+
+
+def copied_by_cp_with_times(folder: Path, dest: Path) -> None:
+    subprocess.run(["cp", "-aL", folder, dest], check=True, timeout=20, capture_output=True)
+
+
+def copied_by_python(folder: Path, dest: Path) -> None:
+    shutil.copytree(folder, dest)
+
+
+@pytest.mark.parametrize(
+    "copy", [copied_by_cp, copied_by_cp_with_times, copied_by_python], ids=lambda f: f.__name__
+)
+def test_copies_that_follow_links_end(copy: Callable[[Path, Path], None], tmp_path: Path) -> None:
+    """The index was a way back to its own folder; and what is copied of it may be no link."""
+    (tmp_path / "here").mkdir()
+    make_tar(tmp_path / "here" / "a.tar", PLAIN)
+    make_tar(tmp_path / "here" / "b.tar", [("k.txt", b"k")])
+    expected = by_us(tmp_path / "here")
+    copy(tmp_path / "here", tmp_path / "there")
+    assert [p for p in (tmp_path / "there").rglob("*") if p.is_symlink()] == []
+    shutil.rmtree(tmp_path / "here")
+    assert by_us(tmp_path / "there") == expected
+    convert(tmp_path / "there", tmp_path / "lmdb", to="lmdb", workers=0)
+    assert by_us(tmp_path / "lmdb") == expected
+    made = write_dali_index(tmp_path / "there")
+    assert made == [tmp_path / "there" / "a.idx", tmp_path / "there" / "b.idx"]
+
+
+def test_an_old_index_that_leads_in_circles_is_removed(tmp_path: Path) -> None:
+    make_tar(tmp_path / "a.tar", PLAIN)
+    old = tmp_path / ".shardkit" / ("0" * 32)
+    old.mkdir(parents=True)
+    (old / "tars").symlink_to("../..")
+    made = index_tars(tmp_path)
+    assert os.listdir(tmp_path / ".shardkit") == [made.name]
+    assert (tmp_path / "a.tar").exists()
+
+
+@pytest.mark.parametrize("names", ["[]", "{", '{"train-00000.tar": "../a.tar"}', '{"x": 1}', None])
+def test_a_damaged_list_of_tars(names: str | None, tmp_path: Path) -> None:
+    make_tar(tmp_path / "a.tar", PLAIN)
+    path = index_tars(tmp_path) / "tars.json"
+    path.unlink() if names is None else path.write_text(names)
+    with pytest.raises(IndexFileError, match=r"tars\.json is (damaged; remove|missing)"):
+        locate(tmp_path)
+
+
+# --- members of a sample that do not lie together -----------------------------------------------
+
+
+def in_tars(folder: Path, *tars: str) -> Path:
+    """Tars of empty-valued members; ``"a.jpg b.jpg a.cls"`` is one of three."""
+    folder.mkdir(exist_ok=True)
+    for number, names in enumerate(tars):
+        make_tar(folder / f"{number}.tar", [(n, n.encode()) for n in names.split()])
+    return folder
+
+
+def test_a_tar_of_all_pictures_and_then_all_labels(tmp_path: Path) -> None:
+    """It gave 200 samples for 100, each with half of its fields."""
+    pictures = [(f"d/{i:03d}.jpg", b"picture %d" % i) for i in range(100)]
+    labels = [(f"d/{i:03d}.cls", b"%d" % i) for i in range(100)]
+    random.Random(1).shuffle(labels)
+    tidy = [each for pair in zip(pictures, sorted(labels), strict=True) for each in pair]
+    for name, files in (("unsorted", pictures + labels), ("tidy", tidy)):
+        make_tar(tmp_path / f"{name}.tar", files)
+    dataset = Dataset(tmp_path / "unsorted.tar")
+    assert len(dataset) == 100
+    assert dataset.column("cls").tolist() == [*range(100)]
+    assert by_us(tmp_path / "unsorted.tar") == by_us(tmp_path / "tidy.tar")
+    for name in ("unsorted", "tidy"):
+        convert(tmp_path / f"{name}.tar", tmp_path / name, to="webdataset", workers=0)
+        unpack(tmp_path / f"{name}.tar", tmp_path / f"{name} files")
+    assert tree(tmp_path / "unsorted files") == tree(tmp_path / "tidy files") == dict(tidy)
+    assert (tmp_path / "unsorted" / "train-00000.tar").read_bytes() == (
+        tmp_path / "tidy" / "train-00000.tar"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("tar", "samples"),
+    [
+        ("a.jpg b.jpg a.cls", ["a cls jpg", "b jpg"]),
+        ("a.z a.y b.x a.w b.v a.u", ["a u w y z", "b v x"]),
+        ("b.jpg a.jpg a.cls b.txt", ["b jpg txt", "a cls jpg"]),
+        ("a.jpg b.jpg a.jpg", ["a jpg", "b jpg", "a jpg"]),
+        ("a.jpg a.cls b.jpg a.cls a.jpg", ["a cls jpg", "b jpg", "a cls jpg"]),
+        ("a.jpg x/a.cls", ["a jpg", "x/a cls"]),
+        ("f.0001.jpg g.txt f.0002.jpg", ["f 0001.jpg 0002.jpg", "g txt"]),
+    ],
+)
+def test_which_members_are_one_sample(tar: str, samples: list[str], tmp_path: Path) -> None:
+    found = by_us(in_tars(tmp_path / "tars", tar) / "0.tar")
+    assert [" ".join([s["__key__"], *sorted({*s} - {"__key__"})]) for s in found] == samples
+    for sample in found:
+        key = sample.pop("__key__")
+        assert sample == {field: f"{key}.{field}".encode() for field in sample}
+
+
+@pytest.mark.parametrize(
+    "tar",
+    [
+        "a.jpg a.cls b.jpg a.jpg",
+        "a.jpg b.jpg a.cls a.jpg",
+        "a.jpg b.jpg a.cls b.cls a.jpg",
+        "a.jpg b.jpg a.jpg b.cls a.cls",
+        "a.jpg b.jpg a.JPG c.jpg a.cls",
+    ],
+)
+def test_pieces_that_fit_in_no_one_way_are_refused(tar: str, tmp_path: Path) -> None:
+    folder = in_tars(tmp_path / "tars", tar)
+    with pytest.raises(FormatError, match=r"0\.tar: the members of a lie in .*'jpg' is there twic"):
+        locate(folder)
+    assert os.listdir(folder / ".shardkit") == []
+
+
+@pytest.mark.parametrize("tars", [("a.jpg b.jpg", "a.cls b.cls"), ("a.jpg", "c.x", "a.jpg a.cls")])
+def test_a_sample_in_two_tars_is_refused(tars: tuple[str, ...], tmp_path: Path) -> None:
+    folder = in_tars(tmp_path / "tars", *tars)
+    with pytest.raises(
+        FormatError,
+        match=r"the sample [ab] is spread over 0\.tar \(jpg\) and \d\.tar \(.*cls.*in one",
+    ):
+        locate(folder)
+    assert len(Dataset(folder / "0.tar")) == len(tars[0].split())
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_regrouping_is_by_key_whatever_the_order(data: st.DataObject) -> None:
+    """Against a model: samples with random fields, their members in any order."""
+    samples = data.draw(
+        st.dictionaries(
+            st.sampled_from("abcdefgh"), st.sets(st.integers(0, 90), min_size=1, max_size=9)
+        )
+    )
+    members = [(key, f"f{i}") for key, fields in samples.items() for i in fields]
+    members = data.draw(st.permutations(members))
+    found = TarSamples()
+    for i, (key, field) in enumerate(members):
+        name = f"{key}.{field}".encode()
+        found.add(key.encode(), field, name, 512 * i, i)
+    found.close()
+    extents = found.extents()
+    expected = list(dict.fromkeys(key.encode() for key, _ in members))
+    assert found.keys == expected
+    for row, key in enumerate(expected):
+        own = {field: i for i, (k, field) in enumerate(members) if k.encode() == key}
+        assert {f: e.size[row] for f, e in extents.items() if e.size[row] >= 0} == own
+        paths = unpack_paths(key, found.paths[row], [*own])
+        assert paths == [(f, key + b"." + f.encode(), None) for f in sorted(own)]

@@ -30,6 +30,7 @@ SORT_ROWS = 2_000_000
 """Rows sorted at a time for the find file: 32 MB."""
 
 Chunks = Iterable[bytes | memoryview]
+Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 @dataclass
@@ -92,8 +93,18 @@ def assemble_split(
 
 def check_unique_keys(index: RowIndex) -> None:
     """Raise DataError if two samples of the split have one key."""
-    for _ in _find_chunks(index, unique_keys=True):
-        pass
+    for one, other in hash_twins(index):
+        _refuse_repeats(index, one, other)
+
+
+def hash_twins(index: RowIndex) -> Iterator[tuple[Matrix, Matrix]]:
+    """Pairs of rows whose keys have one hash, a slice of the hash space at a time."""
+    return (_twins(rows, hashes) for rows, hashes in _by_hash(index))
+
+
+def _twins(rows: Matrix, hashes: Hashes) -> tuple[Matrix, Matrix]:
+    at = np.flatnonzero(hashes[1:] == hashes[:-1])
+    return rows[at], rows[at + 1]
 
 
 def check_free_paths(index: RowIndex) -> None:
@@ -146,19 +157,24 @@ def _layouts(heads: list[PartHead]) -> tuple[list[dict[str, Encoding]], list[Sha
 
 
 def _find_chunks(index: RowIndex, unique_keys: bool) -> Iterator[bytes]:
-    """Row numbers sorted by key hash, made a slice of the hash space at a time."""
+    for rows, hashes in _by_hash(index):
+        if unique_keys:
+            _refuse_repeats(index, *_twins(rows, hashes))
+        yield rows.astype("<i8").tobytes()
+
+
+def _by_hash(index: RowIndex) -> Iterator[tuple[Matrix, Hashes]]:
+    """Row numbers sorted by key hash, and their hashes, a slice of the hash space at a time."""
     hashes = index.table[:, index.column["key"]].view(np.uint64)
     slices = len(hashes) // SORT_ROWS + 1
     bounds = [min(i * 2**64 // slices, 2**64 - 1) for i in range(slices + 1)]
     for low, high in pairwise(bounds):
         rows = _rows_between(hashes, low, high)
         rows = rows[np.argsort(hashes[rows], kind="stable")]
-        if unique_keys:
-            _refuse_repeats(index, rows, hashes[rows])
-        yield rows.astype("<i8").tobytes()
+        yield rows, hashes[rows]
 
 
-def _rows_between(hashes: np.ndarray[Any, np.dtype[np.uint64]], low: int, high: int) -> Matrix:
+def _rows_between(hashes: Hashes, low: int, high: int) -> Matrix:
     found = []
     for start in range(0, len(hashes), SORT_ROWS):
         block = hashes[start : start + SORT_ROWS]
@@ -169,15 +185,11 @@ def _rows_between(hashes: np.ndarray[Any, np.dtype[np.uint64]], low: int, high: 
     return np.concatenate([np.zeros(0, np.int64), *found])
 
 
-def _refuse_repeats(
-    index: RowIndex, rows: Matrix, hashes: np.ndarray[Any, np.dtype[np.uint64]]
-) -> None:
-    for at in np.flatnonzero(hashes[1:] == hashes[:-1]).tolist():
-        one, other = index.name(int(rows[at])), index.name(int(rows[at + 1]))
-        if one[0] == other[0]:
-            key = one[0].decode(errors="backslashreplace")
+def _refuse_repeats(index: RowIndex, ones: Matrix, others: Matrix) -> None:
+    for one, other in zip(ones.tolist(), others.tolist(), strict=True):
+        if index.name(one)[0] == index.name(other)[0]:
+            key = index.name(one)[0].decode(errors="backslashreplace")
             raise DataError(
-                f"split {index.split.name}: two samples have the key {key!r} (rows {rows[at]} and"
-                f" {rows[at + 1]}), and a key must be unique; rename the files of one; in a tar,"
-                " put the members of a sample together (tar --sort=name)"
+                f"split {index.split.name}: two samples have the key {key!r} (rows {one} and"
+                f" {other}), and a key must be unique; rename the files of one"
             )

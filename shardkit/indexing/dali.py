@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,7 +40,7 @@ def write_index(dataset: str | Path, folder: str | Path | None = None) -> list[P
     made = []
     with os_errors(f"writing DALI's index of {show_path(path)}"):
         for split in place.info.splits.values():
-            for tar, lines in _indexes(path, place, split):
+            for tar, lines in _indexes(place, split):
                 index = Path(folder or tar.parent) / dali_index_name(tar.stem)
                 _refuse_others(index)
                 atomic_write(index, [lines])
@@ -49,22 +48,20 @@ def write_index(dataset: str | Path, folder: str | Path | None = None) -> list[P
     return made
 
 
-def _indexes(path: Path, place: Located, split: SplitInfo) -> Iterator[tuple[Path, bytes]]:
+def _indexes(place: Located, split: SplitInfo) -> Iterator[tuple[Path, bytes]]:
     """Each tar of a split, and its index."""
     rows = RowIndex(place.folder, place.info, split)
-    is_ours = place.info.corpus.get("kind") != "tars"
     stop = 0
     for number, shard in enumerate(split.shards):
         start, stop = stop, stop + shard.num_rows
-        tar = place.folder / f"{split.stem(number)}.tar"
-        if not is_ours:  # what we call a shard is a link
-            tar = (path if path.is_dir() else path.parent) / os.path.basename(os.readlink(tar))
+        name = f"{split.stem(number)}.tar"
         keys = [rows.name(row)[0] for row in range(start, stop)]
         extents = {
-            name: Extents(*_places(rows, name, slice(start, stop)), BYTES)
-            for name in place.info.fields
+            field: Extents(*_places(rows, field, slice(start, stop)), BYTES)
+            for field in place.info.fields
         }
-        yield tar, dali_index(member_keys(keys) if is_ours else keys, extents)
+        tar = place.tars.get(name, place.folder / name)
+        yield tar, dali_index(keys if place.tars else member_keys(keys), extents)
 
 
 def _places(rows: RowIndex, name: str, which: slice) -> tuple[Places, Places]:

@@ -2,8 +2,8 @@
 
 Their index is a folder of its own, named after a hash of the tars' names, sizes and times: so one
 that exists is right, and one for changed tars is another folder. It holds what any dataset of
-ours holds, with links in place of shards, and lies in ``.shardkit`` beside the tars, or in the
-user's cache folder where theirs cannot be written.
+ours holds, with a link to each tar in place of a shard, and lies in ``.shardkit`` beside the tars,
+or in the user's cache folder where theirs cannot be written.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ import xxhash
 
 from shardkit.errors import StorageError, UsageError
 from shardkit.index import INDEX_NAME, VERSION, WORK_NAME
-from shardkit.indexing.tarindex import TARS_LINK, Tar, look_at, write_index
+from shardkit.indexing.tarindex import Tar, look_at, write_index
 from shardkit.indexing.tarscan import compressed_message
 from shardkit.storage import fsync_path, os_errors, show_path
 
-SCAN_VERSION = 1
+SCAN_VERSION = 2
 """Goes up when the same tars would be scanned to another index."""
+
+_OLD_LINK = "tars"
+"""In an index of version 1, a link to the folder of the tars: ``cp -rL`` followed it in circles."""
 
 CACHE_NAME = ".shardkit"
 KEEP_S = 30 * 86_400
@@ -108,7 +111,7 @@ def _find_tars(path: Path) -> tuple[Path, list[Tar]]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an index may lie, and how its link to the tars reads from there."""
+    """Where an index may lie, and how the folder of the tars reads from there."""
 
     index: Path
     target: str
@@ -118,7 +121,7 @@ class _Place:
 
 
 def _places(folder: Path, tars: list[Tar]) -> list[_Place]:
-    # Beside the tars the link is relative: the folder may be moved, or mounted elsewhere.
+    # Beside the tars links are relative: the folder may be moved, or mounted elsewhere.
     places = [_Place(folder / CACHE_NAME / _digest("", tars), "../..")]
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):
@@ -167,12 +170,15 @@ def _turn(tar: Path) -> Iterator[None]:
 def _make(folder: Path, tars: list[Tar], places: list[_Place]) -> Path:
     place, work = _work_folder(folder, places)
     try:
-        write_index(work, folder, tars)
+        write_index(work, folder, tars, place.target)
         _publish(work, place)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     _tidy(place.index.parent)
     return place.index
+
+
+_PROBE = "probe"
 
 
 def _work_folder(folder: Path, places: list[_Place]) -> tuple[_Place, Path]:
@@ -182,7 +188,8 @@ def _work_folder(folder: Path, places: list[_Place]) -> tuple[_Place, Path]:
         work = place.index.parent / f"tmp-{secrets.token_hex(8)}"
         try:
             work.mkdir(parents=True)
-            (work / TARS_LINK).symlink_to(place.target)
+            (work / _PROBE).symlink_to(place.target)
+            (work / _PROBE).unlink()
         except OSError as error:
             refusals.append(f"{show_path(work.parent)}: {error.strerror}")
             shutil.rmtree(work, ignore_errors=True)
@@ -205,7 +212,8 @@ def _publish(work: Path, place: _Place) -> None:
 
 
 def _tidy(cache: Path) -> None:
-    """Remove indexes that nobody has used for long, and what killed processes left."""
+    """Remove indexes that nobody has used for long or that lead in circles, and what killed
+    processes left."""
     with os.scandir(cache) as entries:
         for entry in entries:
             if not _OURS.fullmatch(entry.name):
@@ -214,5 +222,5 @@ def _tidy(cache: Path) -> None:
                 unused_s = time.time() - entry.stat(follow_symlinks=False).st_mtime
             except FileNotFoundError:
                 continue
-            if unused_s > KEEP_S:
+            if unused_s > KEEP_S or os.path.islink(os.path.join(entry.path, _OLD_LINK)):
                 shutil.rmtree(entry.path, ignore_errors=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardkit.errors import DatasetMissingError
@@ -16,6 +16,7 @@ from shardkit.index import (
     read_info,
 )
 from shardkit.indexing.foreign import index_tars, is_tar_source
+from shardkit.indexing.tarindex import read_names
 from shardkit.sample import SPLIT_NAMES
 from shardkit.storage import os_errors, show_path
 
@@ -25,10 +26,15 @@ class Located:
     """A dataset and the folder that holds its index and shards (or links to them).
 
     The folder is absolute: shards are opened later, when the process may have changed its own.
+
+    Attributes:
+        tars: of an index of tars made by others, name of each shard's file -> that tar. A dataset
+            of ours has none, whatever it was packed from.
     """
 
     folder: Path
     info: DatasetInfo
+    tars: dict[str, Path] = field(default_factory=dict)
 
 
 def locate(path: Path, *, sealed: bool = False) -> Located:
@@ -44,7 +50,9 @@ def locate(path: Path, *, sealed: bool = False) -> Located:
             refuse_orphans(path)
             if is_tar_source(path):
                 folder = index_tars(path)
-                return Located(folder, read_info(folder))
+                beside = path if path.is_dir() else path.parent
+                tars = {shard: beside / name for shard, name in read_names(folder).items()}
+                return Located(folder, read_info(folder), tars)
         return Located(path.absolute(), read_info(path, sealed=sealed))
 
 

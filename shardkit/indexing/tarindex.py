@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from dataclasses import dataclass, replace
@@ -11,18 +12,24 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from shardkit.errors import FormatError
-from shardkit.index import INDEX_NAME, DatasetInfo, dump_info
+from shardkit.errors import FormatError, IndexFileError
+from shardkit.index import INDEX_NAME, DatasetInfo, RowIndex, dump_info
 from shardkit.indexing.assemble import assemble_split
 from shardkit.indexing.part import Part, PartHead, part_path, write_part
+from shardkit.indexing.regroup import refuse_scattered
 from shardkit.indexing.rows import join_names, make_rows
 from shardkit.indexing.tarsamples import TarSamples, check_num_fields, read_tar
+from shardkit.mapping import read_file
 from shardkit.progress import Progress
 from shardkit.sample import SPLIT_NAMES
 from shardkit.storage import atomic_write, show_path
 
-TARS_LINK = "tars"
-"""In an index, the link to the folder of the tars; its shards are links through this one."""
+NAMES_NAME = "tars.json"
+"""In an index, the file that says which tar each shard is. Its link says so too, but a copy of the
+folder may hold files in place of links."""
+
+MAX_NAMES_BYTES = 64 << 20
+"""File names have 255 bytes at most: those of over 100,000 tars."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +57,17 @@ def tar_splits(names: list[str]) -> list[str]:
     return ["train"] * len(names)
 
 
-def write_index(work: Path, folder: Path, tars: list[Tar]) -> None:
-    """Scan the tars and write their index into ``work``, shardkit.json last."""
+def write_index(work: Path, folder: Path, tars: list[Tar], target: str) -> None:
+    """Scan the tars and write their index into ``work``, shardkit.json last.
+
+    ``target`` is how ``folder`` reads from there. Each shard is a link to its tar, and none is one
+    to a folder: it would lead back to the index, and what follows links would go round for ever.
+    """
     parts = work / "parts"
     parts.mkdir()
     heads: dict[str, list[PartHead]] = {}
     hashes: dict[str, xxhash.xxh3_128] = {}
+    names: dict[str, str] = {}
     with Progress("indexing tars") as progress:
         for tar, split in zip(tars, tar_splits([tar.name for tar in tars]), strict=True):
             samples = _read_unchanged(folder, tar)
@@ -64,16 +76,46 @@ def write_index(work: Path, folder: Path, tars: list[Tar]) -> None:
             own = heads.setdefault(split, [])
             part = _part(samples, split, len(own), tar)
             write_part(part_path(parts, split, len(own)), part)
-            (work / f"{part.head.stem}.tar").symlink_to(f"{TARS_LINK}/{tar.name}")
+            shard = f"{part.head.stem}.tar"
+            (work / shard).symlink_to(f"{target}/{tar.name}")
+            names[shard] = tar.name
             _hash_part(hashes.setdefault(split, xxhash.xxh3_128()), part)
             own.append(part.head)
             progress.add(part.head.num_rows, 0)
     info = _describe(folder, heads)
     for split, own in heads.items():
         made = assemble_split(work, parts, split, own, info, unique_keys=False)
+        refuse_scattered(
+            RowIndex(work, info, made),
+            info.fields,
+            [names[f"{head.stem}.tar"] for head in own],
+            show_path(folder),
+        )
         info.splits[split] = replace(made, fingerprint=f"scan:{hashes[split].hexdigest()}")
     shutil.rmtree(parts)
+    atomic_write(work / NAMES_NAME, [json.dumps(names, indent=1).encode()])
     atomic_write(work / INDEX_NAME, [dump_info(info)])
+
+
+def read_names(index: Path) -> dict[str, str]:
+    """Which tar each shard of an index is: name of the shard -> name of the tar.
+
+    Raises:
+        IndexFileError: the file that says so is missing or damaged.
+    """
+    path = index / NAMES_NAME
+    try:
+        names = json.loads(read_file(path, MAX_NAMES_BYTES))
+        plain = all(isinstance(n, str) and n == os.path.basename(n) and n for n in names.values())
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise IndexFileError(_damaged(path)) from error
+    if not plain:
+        raise IndexFileError(_damaged(path))
+    return dict(names)
+
+
+def _damaged(path: Path) -> str:
+    return f"{show_path(path)} is damaged; remove {show_path(path.parent)}, it is made again"
 
 
 def _read_unchanged(folder: Path, tar: Tar) -> TarSamples:

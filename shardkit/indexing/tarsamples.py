@@ -1,9 +1,11 @@
 """Samples of a tar that somebody else made, grouped as the webdataset library groups them.
 
-Members that follow one another and share a key are one sample. The key is the member's name up
-to the first dot of its *file* name, the field is the rest, in lower case. Not part of any sample
-are names without a dot, names in ``__double_underscores__``, and hidden files (of those in
-folders the library makes samples, so macOS's ``._a.jpg`` files would tear the real ones apart).
+Members that follow one another and share a key are one sample. Where a key comes back later the
+library makes another sample of it; here :mod:`shardkit.indexing.regroup` decides. The key is the
+member's name up to the first dot of its *file* name, the field is the rest, in lower case. Not
+part of any sample are names without a dot, names in ``__double_underscores__``, and hidden files
+(of those in folders the library makes samples, so macOS's ``._a.jpg`` files would tear the real
+ones apart).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from shardkit.encoding import BYTES
 from shardkit.errors import FormatError
 from shardkit.formats.base import Extents
 from shardkit.index import is_field_name
+from shardkit.indexing.regroup import Numbers, regroup
 from shardkit.indexing.tarscan import tar_members
 from shardkit.sample import Value, pack_paths
 from shardkit.storage import show_path
@@ -56,7 +59,10 @@ def read_tar(path: Path) -> TarSamples:
             if found[1] == "cls" and member.size <= MAX_CLS_BYTES:
                 value = os.pread(file.fileno(), member.size, member.offset_data)
                 samples.cls[len(samples.keys) - 1] = value
-    samples.close()
+    try:
+        samples.close()
+    except ValueError as error:
+        raise FormatError(f"{where}: {error}") from error
     return samples
 
 
@@ -84,7 +90,7 @@ def _is_file(member: tarfile.TarInfo, where: str) -> bool:
 
 
 class TarSamples:
-    """The samples of one tar, as they are found.
+    """The samples of one tar, as they are found; :meth:`close` says that all are.
 
     Attributes:
         keys, paths: one a sample; paths are packed as :func:`shardkit.sample.pack_paths` says.
@@ -101,7 +107,7 @@ class TarSamples:
     def add(self, key: bytes, field: str, name: bytes, start: int, size: int) -> None:
         """Take one member in. Raises ValueError with the reason if it fits no sample."""
         if not self.keys or key != self.keys[-1]:
-            self.close()
+            self._end_piece()
             if b"\0" in name:
                 raise ValueError("its name holds a NUL")
             self.keys.append(key)
@@ -122,7 +128,39 @@ class TarSamples:
         return array("q")
 
     def close(self) -> None:
-        """End the sample that was being read."""
+        """Join samples whose members do not lie together.
+
+        Raises:
+            ValueError: members of one key fit together in no one way.
+        """
+        self._end_piece()
+        fields = sorted(self._places)
+        sample_of = regroup(self.keys, fields, [self._table(field)[:, 0] for field in fields])
+        if sample_of is not None:
+            self._join(sample_of, fields)
+
+    def _join(self, sample_of: Numbers, fields: list[str]) -> None:
+        firsts = np.unique(sample_of, return_index=True)[1].tolist()
+        is_joined = np.bincount(sample_of)[sample_of] > 1
+        paths = {int(i): iter(self.paths[i].split(b"\0")) for i in np.flatnonzero(is_joined)}
+        joined: dict[int, list[bytes]] = {}
+        for field in fields:
+            pieces = self._table(field)[:, 0]
+            for piece in pieces[is_joined[pieces]].tolist():
+                joined.setdefault(int(sample_of[piece]), []).append(next(paths[piece]))
+            pieces[:] = sample_of[pieces]
+        self.keys = [self.keys[first] for first in firsts]
+        self.paths = [
+            b"\0".join(joined[i]) if i in joined else self.paths[first]
+            for i, first in enumerate(firsts)
+        ]
+        self.cls = {int(sample_of[piece]): value for piece, value in self.cls.items()}
+
+    def _table(self, field: str) -> Numbers:
+        """(n, 3): number of the sample, start and size of each member of a field; writable."""
+        return np.frombuffer(self._places[field], np.int64).reshape(-1, 3)
+
+    def _end_piece(self) -> None:
         if self._names:
             files = [_file_path(self._names[field]) for field in sorted(self._names)]
             self.paths.append(pack_paths(self.keys[-1], files))
@@ -130,10 +168,10 @@ class TarSamples:
 
     def extents(self) -> dict[str, Extents]:
         """Where each field lies in the tar, by sorted name."""
-        return {field: self._extent(self._places[field]) for field in sorted(self._places)}
+        return {field: self._extent(self._table(field)) for field in sorted(self._places)}
 
-    def _extent(self, places: array[int]) -> Extents:
-        row, start, size = np.frombuffer(places, np.int64).reshape(-1, 3).T
+    def _extent(self, places: Numbers) -> Extents:
+        row, start, size = places.T
         starts, sizes = np.full((2, len(self.keys)), -1, np.int64)
         starts[row], sizes[row] = start, size
         return Extents(starts, sizes, BYTES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from shardkit.corpus.dataset import DatasetCorpus
 from shardkit.corpus.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.index import RowIndex, read_rejected
+from shardkit.index import RowIndex, SplitInfo, read_rejected
 from shardkit.indexing.assemble import check_unique_keys
 from shardkit.indexing.locate import Located, locate
 from shardkit.packing.convert_tokens import convert_token_file
@@ -78,9 +77,8 @@ def convert(
         raise UsageError(f"eos is for files of token ids; {show_path(source)} is none")
     place = locate(source)
     stamps = _tar_stamps(place)
-    if stamps:  # a dataset of ours has no repeated keys
-        for split in place.info.splits.values():
-            check_unique_keys(RowIndex(place.folder, place.info, split))
+    for split in _scanned(place):
+        check_unique_keys(RowIndex(place.folder, place.info, split))
     if IMAGE_FIELDS.isdisjoint(place.info.fields):
         refuse_choice(made.images, f"{show_path(source)} holds {', '.join(place.info.fields)}")
     corpus = DatasetCorpus(place.folder, place.info)
@@ -101,13 +99,17 @@ def _tokenizer_file(place: Located) -> dict[str, bytes]:
 
 def _tar_stamps(place: Located) -> dict[str, list[int]]:
     """Size and mtime_ns of tars made by others: no checksum tells that their bytes changed."""
-    if place.info.corpus.get("kind") != "tars":
-        return {}
     stamps = {}
-    for split in place.info.splits.values():
+    for split in _scanned(place):
         for name in (name for shard in split.shards for name in shard.file_bytes):
-            link = place.folder / name
-            with os_errors(f"looking at {show_path(link)}"):
-                found = link.stat()
-                stamps[os.path.basename(os.readlink(link))] = [found.st_size, found.st_mtime_ns]
+            tar = place.tars.get(name, place.folder / name)
+            with os_errors(f"looking at {show_path(tar)}"):
+                found = tar.stat()
+            stamps[tar.name] = [found.st_size, found.st_mtime_ns]
     return stamps
+
+
+def _scanned(place: Located) -> list[SplitInfo]:
+    """The splits whose index was made by scanning tars of others: values have no checksums, and
+    keys may repeat. So it is of tars where they lie, and of a staged copy."""
+    return [split for split in place.info.splits.values() if not split.has_checksums]
