@@ -135,6 +135,31 @@ def read_full(file: Any, buffer: memoryview) -> int:
     return done
 
 
+def pread_full(fd: int, buffer: memoryview, offset: int) -> int:
+    """Fill a buffer from a place in an open file; bytes read, fewer only at its end.
+
+    One call of the system reads at most 0x7ffff000 bytes of what was asked for, and fewer where a
+    signal or a network cuts it short.
+    """
+    done = got = os.preadv(fd, [buffer], offset)
+    while got and done < len(buffer):
+        got = os.preadv(fd, [buffer[done:]], offset + done)
+        done += got
+    return done
+
+
+def pread(fd: int, size: int, offset: int) -> bytes:
+    """``size`` bytes from a place in an open file, fewer only at its end."""
+    data = os.pread(fd, size, offset)
+    if len(data) == size:
+        return data
+    parts, left = [data], size - len(data)
+    while left and parts[-1]:
+        parts.append(os.pread(fd, left, offset + size - left))
+        left -= len(parts[-1])
+    return b"".join(parts)
+
+
 def _above_stdio(fd: int) -> int:
     """The same open file as 3 or more: where stdin, stdout or stderr was closed, it took their
     number, and a child process gets its pipes, not this file, under those."""
@@ -143,6 +168,21 @@ def _above_stdio(fd: int) -> int:
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
     os.close(fd)
     return moved
+
+
+def _lock(fd: int, path: Path) -> bool:
+    """Lock the file open under ``path``; False if another has it, or has removed it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The last holder removes the file when done: a lock on a removed file is none.
+        return os.fstat(fd).st_ino == path.stat().st_ino
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    except OSError as error:
+        raise StorageError(
+            f"{show_path(path)} cannot be locked, so that two could pack there at once:"
+            f" {error.strerror}; choose a destination on a file system that has locks"
+        ) from error
 
 
 class Lock:
@@ -161,21 +201,22 @@ class Lock:
                     f"{self._who(path)}; wait for it, or choose another destination"
                 )
             time.sleep(0.05)
-        os.ftruncate(self.fd, 0)
-        os.pwrite(self.fd, b"%d" % os.getpid(), 0)
 
     def _try(self, path: Path) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.fd = _above_stdio(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        is_held = False
         try:
-            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The last holder removes the file when done: a lock on a removed file is none.
-            if os.fstat(self.fd).st_ino == path.stat().st_ino:
-                return True
-        except (BlockingIOError, FileNotFoundError):
-            pass
-        os.close(self.fd)
-        return False
+            if is_held := _lock(self.fd, path):
+                os.ftruncate(self.fd, 0)
+                os.pwrite(self.fd, b"%d" % os.getpid(), 0)
+        except BaseException:
+            is_held = False
+            raise
+        finally:
+            if not is_held:
+                os.close(self.fd)
+        return is_held
 
     @staticmethod
     def _who(path: Path) -> str:

@@ -19,7 +19,7 @@ from shardkit.corpus.files import HUGE_BYTES, Reason, stamp_of
 from shardkit.corpus.folders import Root, nothing_found
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.sample import SampleBatch, Value, pack_paths
-from shardkit.storage import os_errors, show_path
+from shardkit.storage import os_errors, pread, show_path
 
 Columns = dict[str, str]
 """Name -> type, as Arrow writes it."""
@@ -57,8 +57,8 @@ class ClosedFile(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         with self._path.open("rb", buffering=0) as file:
-            file.seek(self._at)
-            data = file.read(size)
+            left = max(os.fstat(file.fileno()).st_size - self._at, 0)
+            data = pread(file.fileno(), left if size < 0 else min(size, left), self._at)
         self._at += len(data)
         return data
 

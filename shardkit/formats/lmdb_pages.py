@@ -24,7 +24,7 @@ import numpy as np
 
 from shardkit.errors import FormatError
 from shardkit.formats.base import Places
-from shardkit.storage import show_path
+from shardkit.storage import pread_full, show_path
 
 PAGE_HEADER = 16
 MAX_PAGE_BYTES = 32768
@@ -141,7 +141,7 @@ class _Tree:
         cuts = [0, *(np.flatnonzero(np.diff(pages) != 1) + 1).tolist(), len(pages)]
         for first, last in pairwise(cuts):
             where = int(pages[first]) * self.page_bytes
-            got = os.preadv(self.fd, [words[first:last].data.cast("B")], where)
+            got = pread_full(self.fd, words[first:last].data.cast("B"), where)
             if got != (last - first) * self.page_bytes:
                 raise FormatError("an LMDB page is cut short")
         return words

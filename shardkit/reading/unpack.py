@@ -19,7 +19,7 @@ from shardkit.progress import Progress
 from shardkit.reading.detokenize import Texts
 from shardkit.sample import Value, unpack_paths
 from shardkit.shards import ShardReader
-from shardkit.storage import as_path, os_errors, show_path
+from shardkit.storage import as_path, os_errors, pread, show_path
 
 Sizes = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -171,7 +171,7 @@ def _reorder(path: bytes, sizes: Sizes, order: Sizes) -> None:
         os.unlink(path)
         with open(path, "xb") as new:
             for i in order.tolist():
-                new.write(os.pread(old.fileno(), int(sizes[i]), int(starts[i])))
+                new.write(pread(old.fileno(), int(sizes[i]), int(starts[i])))
 
 
 def _write_all(fd: int, data: memoryview) -> None:
