@@ -72,8 +72,10 @@ class Loader:
         prefetch: batches each worker makes ahead, by default 2.
         pin_memory: yield batches in pinned memory, where there is CUDA. For copies of your own:
             ``device`` needs no such thing.
-        device: yield batches on this device, through a :class:`CudaPrefetcher`.
-        device_transform: ``batch -> batch``, run on the device.
+        device: yield batches on this device, through a :class:`CudaPrefetcher`. With ``workers=0``
+            batches are still made in the loop's own thread; only the copies run aside.
+        device_transform: ``batch -> batch``, run on the device. With workers it runs in the
+            prefetcher's thread, where it may not draw from the global random generators.
         rank, world_size: by default torch.distributed's, else the environment's RANK and
             WORLD_SIZE, else 0 of 1.
         last: ``"drop"`` leaves out the last global batch if it is not full; ``"pad"`` fills it from
@@ -158,6 +160,11 @@ class Loader:
         batches = f"{len(self)} batches of {maker.batch_size} of {self.dataset!r}"
         return f"<Loader: {batches}, {where}, {self.settings} ({self.settings.why})>"
 
+    @property
+    def num_workers(self) -> int:
+        """As torch's DataLoader has it: with 0, whoever asks for a batch makes it."""
+        return self.settings.workers
+
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank; fewer are left after a resume."""
         return len(self.maker.plan(self.epoch))
@@ -227,11 +234,13 @@ class Loader:
         num_batches = len(self.maker.plan(epoch, start))
         requests = (Request(epoch, start, number) for number in range(num_batches))
         how = self.settings
+        if not how.workers:
+            self.maker.refuse_another_thread()
         made = make_batches(self.maker, requests, how.worker_type, how.workers, how.prefetch)
         if self._skips is not None:
             self._skips.begin()
         if self._prefetcher is not None:
-            made = self._prefetcher.run(made)
+            made = self._prefetcher.run(made, is_here=not how.workers)
         elif self._pin_memory:
             made = _all_pinned(made)
         if self._headroom is not None:

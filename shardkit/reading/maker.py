@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -28,7 +30,7 @@ from shardkit.reading.source import (
     order_of,
     where_is,
 )
-from shardkit.reading.transform import Draws, Randomised, Transform, randomised
+from shardkit.reading.transform import Draws, Randomised, Transform, randomised, refuse_in_threads
 from shardkit.sample import KEY
 from shardkit.whole import whole
 
@@ -92,6 +94,10 @@ class BatchMaker:
     on_error: OnError = "fail"
     max_skips: int = 100
     order_options: dict[str, int] = field(default_factory=dict)
+    _made_in: tuple[int, int] = field(
+        default_factory=lambda: (os.getpid(), threading.get_ident()),
+        init=False, repr=False, compare=False,
+    )  # fmt: skip
     _runs: dict[Any, Run] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -147,6 +153,13 @@ class BatchMaker:
                 f"{len(self.source)} samples do not fill one batch of {self.batch_size} on each of"
                 f" {self.world_size} ranks: make batch_size smaller, or use last='pad'"
             )
+
+    def refuse_another_thread(self) -> None:
+        """Raises UsageError where the calling thread makes batches, but may not draw globally: it
+        is not the one that made the loader, which is the loop's."""
+        process, thread = self._made_in
+        if process == os.getpid() and thread != threading.get_ident():
+            refuse_in_threads(self.transform)
 
     def order(self, epoch: int) -> Epoch:
         return order_of(self.source, self.shuffle, self.seed, epoch, **self.order_options)

@@ -7,7 +7,8 @@ it is decoded, on whichever rank, before or after a resume. A transform with a p
 draw from. One that draws from Python's, numpy's or torch's
 *global* generators instead (as torchvision's do) is noticed on its first sample; those are then
 seeded around each call. Threads share the global generators with the training loop, whose dropout
-that would rewind: thread workers refuse such a transform.
+that would rewind: such a transform is refused wherever batches are made in another thread than the
+loop's.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def draws_globally(transform: Transform, samples: list[Sample]) -> bool:
                 transform(sample, **({"rng": np.random.default_rng(0)} if has_rng else {}))
             except Exception:  # noqa: BLE001  it is raised again where the batch is made
                 pass
-        return _differ(before, _global_states())
+        return differ(before, global_states())
 
 
 def randomised(transform: Transform, source: Source) -> Randomised:
@@ -149,14 +150,15 @@ def refuse_in_threads(transform: Randomised | None) -> None:
         raise UsageError(
             "the transform draws from the global random generators, which threads share with the"
             " training loop: give it a parameter named rng (a numpy Generator) and draw from that"
-            " alone, or use worker_type='process'"
+            " alone, or make batches in processes (worker_type='process') or in the loop's own"
+            " thread"
         )
 
 
 @contextmanager
 def global_generators() -> Iterator[dict[str, Any]]:
     """Whatever is drawn inside, the global generators are as before afterwards."""
-    states = _global_states()
+    states = global_states()
     try:
         yield states
     finally:
@@ -166,11 +168,27 @@ def global_generators() -> Iterator[dict[str, Any]]:
             sys.modules["torch"].set_rng_state(states["torch"])
 
 
-def _global_states() -> dict[str, Any]:
+def global_states(device: Any = None) -> dict[str, Any]:
+    """Of Python's, NumPy's and torch's generators; and a CUDA device's, if one is given."""
     states = {"random": random.getstate(), "numpy": np.random.get_state()}
     if "torch" in sys.modules:
         states["torch"] = sys.modules["torch"].get_rng_state()
+    if device is not None and device.type == "cuda":
+        states["cuda"] = sys.modules["torch"].cuda.get_rng_state(device)
     return states
+
+
+def differ(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether something was drawn between two :func:`global_states`."""
+    numpy_moved = any(
+        not np.array_equal(a, b) for a, b in zip(before["numpy"], after["numpy"], strict=True)
+    )
+    torch_moved = any(
+        not bool((before[name] == after[name]).all())
+        for name in ("torch", "cuda")
+        if name in before
+    )
+    return before["random"] != after["random"] or numpy_moved or torch_moved
 
 
 def _seed_globals(seed: int) -> None:
@@ -179,11 +197,3 @@ def _seed_globals(seed: int) -> None:
     if "torch" in sys.modules:
         # Not torch.manual_seed: that would reseed every CUDA device, too.
         sys.modules["torch"].default_generator.manual_seed(seed)
-
-
-def _differ(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    numpy_moved = any(
-        not np.array_equal(a, b) for a, b in zip(before["numpy"], after["numpy"], strict=True)
-    )
-    torch_moved = "torch" in before and not bool((before["torch"] == after["torch"]).all())
-    return before["random"] != after["random"] or numpy_moved or torch_moved
