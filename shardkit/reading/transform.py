@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -30,7 +30,7 @@ from shardkit.reading.source import Source
 
 Transform = Callable[..., Any]
 
-_DRAWS = 3
+_DRAWS, _AGAIN = 3, 7
 
 
 class Draws:
@@ -46,20 +46,29 @@ class Draws:
         bits = np.random.Philox(key=[0, 0])
         return bits, bits.state, np.random.Generator(bits)
 
-    def at(self, position: int) -> np.random.Generator:
-        """The generator of one position, at its beginning; valid until the next call.
+    def at(self, position: int, step: int = 0) -> np.random.Generator:
+        """The generator of one position, at its beginning; valid until the next call. A row that
+        stands in for the one at the position, ``step`` places further on, has one of its own.
 
         Philox 4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) under
         the 128-bit key (seed and epoch, position).
         """
         bits, state, generator = self._philox
-        state["state"]["key"][:] = (self._key, position)
+        state["state"]["key"][:] = (self._of_step(step), position)
         bits.state = state
         return generator
 
-    def keys(self, positions: Positions) -> Numbers:
-        """(B,) uint64 for (B,) positions: 64 bits each, to draw from or to seed generators with."""
-        return derive_each(self._key, positions)
+    def keys(self, positions: Positions, steps: Sequence[int] = ()) -> Numbers:
+        """(B,) uint64 for (B,) positions: 64 bits each, to draw from or to seed generators with.
+        Of rows that stand in for others, as :meth:`at` says, with (B,) ``steps``."""
+        keys = derive_each(self._key, positions)
+        for slot, step in enumerate(steps):
+            if step:
+                keys[slot] = derive_each(self._of_step(step), positions[slot : slot + 1])[0]
+        return keys
+
+    def _of_step(self, step: int) -> int:
+        return derive(self._key, _AGAIN, step) if step else self._key
 
 
 def takes_rng(transform: Transform) -> bool:
@@ -93,15 +102,21 @@ class Randomised:
         state = getattr(self.transform, "state", None)
         return state if isinstance(state, str) else None
 
-    def batch(self, columns: dict[str, Any], draws: Draws, positions: Positions) -> Any:
+    def batch(
+        self,
+        columns: dict[str, Any],
+        draws: Draws,
+        positions: Positions,
+        steps: Sequence[int] = (),
+    ) -> Any:
         """A whole batch, if the transform takes such."""
-        return self.transform.batch(columns, draws.keys(positions))  # type: ignore[attr-defined]
+        return self.transform.batch(columns, draws.keys(positions, steps))  # type: ignore[attr-defined]
 
-    def __call__(self, sample: Sample, draws: Draws, position: int) -> Any:
-        own = {"rng": draws.at(position)} if self._takes_rng else {}
+    def __call__(self, sample: Sample, draws: Draws, position: int, step: int = 0) -> Any:
+        own = {"rng": draws.at(position, step)} if self._takes_rng else {}
         if self.is_global:
             with global_generators():
-                _seed_globals(int(draws.keys(np.array([position]))[0]))
+                _seed_globals(int(draws.keys(np.array([position]), [step])[0]))
                 return self.transform(sample, **own)
         return self.transform(sample, **own)
 
