@@ -117,6 +117,8 @@ class ExternalSource:
             StopIteration: the epoch has no such batch. DataError: a sample cannot be read.
         """
         number, epoch = _numbers(info)
+        if number == 0:
+            self.maker.refuse_other_ranks()
         run = self.maker.run(self.epoch + epoch, 0 if epoch else self._position.position)
         if number >= len(run.plan):
             raise StopIteration

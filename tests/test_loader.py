@@ -445,6 +445,106 @@ def test_too_many_bad_rows(dataset: shardkit.Dataset) -> None:
         run(dataset, 8, max_skips=3, **options)
 
 
+class OneBad(HalfBad):
+    """Rows 5 and 6, neighbours, are bad; every other row is good."""
+
+    def read(self, rows: Any) -> dict[str, Any]:
+        if ((rows == 5) | (rows == 6)).any():
+            raise DataError("bad")
+        return {"row": rows}
+
+
+def test_each_bad_position_counts_once() -> None:
+    for batch_size in (1, 2, 10):
+        loader = Loader(OneBad(), batch_size, on_error="skip", max_skips=2, workers=0)
+        with pytest.warns(UserWarning, match="bad") as warned:
+            rows = [row for batch in loader for row in batch["row"].tolist()]
+        assert len(warned) == loader.stats.skipped == 2
+        assert rows == [*range(5), 7, 7, *range(7, 1000)]
+
+
+def test_padding_counts_nowhere() -> None:
+    options: dict[str, Any] = {"on_error": "skip", "workers": 0, "last": "pad"}
+    loader = Loader(OneBad(), 991, max_skips=2, **options)
+    with pytest.warns(UserWarning, match="bad"):
+        last = list(loader)[-1]
+    assert last["row"][9 : 9 + 7].tolist() == [0, 1, 2, 3, 4, 7, 7]
+    assert loader.stats.skipped == 2
+
+
+def test_a_resumed_run_goes_on_counting() -> None:
+    options: dict[str, Any] = {"on_error": "skip", "max_skips": 20, "workers": 0}
+    loader = Loader(HalfBad(), 4, **options)  # one bad row a batch
+    batches = iter(loader)
+    with pytest.warns(UserWarning, match="bad"):
+        assert len([next(batches) for _ in range(12)]) == 12
+    state = loader.state_dict()
+    assert state["skipped"] == 12
+    resumed = Loader(HalfBad(), 4, **options)
+    resumed.load_state_dict(state)
+    with (
+        pytest.warns(UserWarning, match="bad"),
+        pytest.raises(TooManyRejectsError, match="21 samples of this epoch could not be used"),
+    ):
+        list(resumed)
+    assert resumed.stats.batches == 8
+    resumed.set_epoch(1)
+    assert "skipped" not in resumed.state_dict()
+    old = {name: value for name, value in state.items() if name != "skipped"}
+    resumed.load_state_dict(old)
+    assert "skipped" not in resumed.state_dict()
+    with pytest.raises(UsageError, match="skipped, of the state, must be at least 0"):
+        resumed.load_state_dict({**state, "skipped": -1})
+
+
+def fails_by_chance(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    draw = rng.random()
+    if draw < 0.5:
+        raise ValueError("out of luck")
+    return {"row": sample["row"], "draw": draw}
+
+
+class FailsByChance:
+    """The same for whole batches."""
+
+    def batch(self, columns: dict[str, Any], keys: Any) -> dict[str, Any]:
+        for slot, key in enumerate(keys.tolist()):
+            if key % 2:
+                error = ValueError("out of luck")
+                error.slot = slot  # type: ignore[attr-defined]
+                raise error
+        return {"row": columns["row"], "draw": keys.view(np.int64)}
+
+
+@pytest.mark.parametrize("transform", [fails_by_chance, FailsByChance()])
+def test_a_failure_by_chance_does_not_follow_the_position(transform: Any) -> None:
+    """Each row that is tried has a draw of its own: half of all positions keep theirs."""
+    options: dict[str, Any] = {"on_error": "skip", "max_skips": 1000, "shuffle": "full"}
+
+    def made(world_size: int, **more: Any) -> list[dict[str, Any]]:
+        return together(
+            [
+                run(Many(), 24 // world_size, transform=transform, rank=rank,
+                    world_size=world_size, **options, **more)
+                for rank in range(world_size)
+            ]
+        )  # fmt: skip
+
+    class Many(Rows):
+        def __len__(self) -> int:
+            return 240
+
+    with pytest.warns(UserWarning, match="out of luck"):
+        expected = made(1, workers=0)
+    rows = [row for batch in expected for row in batch["row"]]
+    own = shardkit.Order(240, "full").rows(np.arange(240)).tolist()
+    assert 80 < sum(a == b for a, b in zip(rows, own, strict=True)) < 160
+    draws = [draw for batch in expected for draw in batch["draw"]]
+    assert len(set(draws)) == 240
+    with pytest.warns(UserWarning, match="out of luck"):
+        assert made(2, workers=2) == expected
+
+
 RANKS = """
 import sys, warnings
 import torch.distributed as dist
@@ -475,9 +575,10 @@ def test_all_ranks_fail_together() -> None:
     ]
     outs = [rank.communicate(timeout=60)[0].strip() for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
-    # 32 batches until the counts are exchanged, the 32nd of which is not handed over.
+    # 21 bad rows after 21 batches, published with the 24th, looked at with the 32nd, which is not
+    # handed over.
     assert outs == [outs[0]] * 2
-    assert outs[0].startswith("31|32 samples of this epoch could not be used, max_skips=20;")
+    assert outs[0].startswith("31|24 samples of this epoch could not be used, max_skips=20;")
 
 
 def free_port() -> int:

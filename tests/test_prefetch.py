@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 import time
 import weakref
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -243,6 +245,102 @@ def test_a_loader_on_a_device_is_the_loader(tmp_path: Any) -> None:
     resumed = shardkit.Loader(Rows(), 8, shuffle="full", workers=0)
     resumed.load_state_dict(state)
     assert first + [b["row"].tolist() for b in resumed] == plain
+
+
+# --- the loop's own random numbers --------------------------------------------------------
+
+
+class Sixty:
+    """The least that can be fed from."""
+
+    def __len__(self) -> int:
+        return 60
+
+    def read(self, rows: Any) -> dict[str, Any]:
+        return {"row": rows}
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return noisy({"row": row})
+
+
+def noisy(sample: dict[str, Any]) -> dict[str, Any]:
+    """Draws from all three, and takes its time: the loop draws meanwhile."""
+    time.sleep(0.0005)
+    noise = torch.rand(1) + random.random() + np.random.random()
+    return {"row": sample["row"], "noise": noise}
+
+
+def drawn_in_the_loop(batches: Any) -> tuple[list[float], list[float]]:
+    """Numbers the loop draws in its steps, and the noise of its batches."""
+    torch.manual_seed(3)
+    random.seed(3)
+    np.random.seed(3)
+    own, noise = [], []
+    for batch in batches:
+        noise += batch["noise"].ravel().tolist()
+        for _ in range(10):
+            own += [float(torch.rand(1)), random.random(), np.random.random()]
+            time.sleep(0.0001)
+    return own, noise
+
+
+def test_a_loader_without_workers_leaves_the_loops_numbers_alone() -> None:
+    options: dict[str, Any] = {"shuffle": "full", "workers": 0, "transform": noisy}
+    expected = drawn_in_the_loop(shardkit.Loader(Sixty(), 6, **options))
+    alone = drawn_in_the_loop([{"noise": torch.zeros(1)}] * 10)[0]
+    assert expected[0] == alone
+    for device in ("cpu", *["cuda"] * torch.cuda.is_available()):
+        assert drawn_in_the_loop(shardkit.Loader(Sixty(), 6, device=device, **options)) == expected
+        wrapped = CudaPrefetcher(shardkit.Loader(Sixty(), 6, **options), device)
+        assert drawn_in_the_loop(wrapped) == expected
+        assert no_thread()
+
+
+def test_torchs_loader_without_workers_is_asked_in_the_loops_thread() -> None:
+    def torchs() -> Any:
+        return torch.utils.data.DataLoader(Sixty(), 6, shuffle=True)  # type: ignore[arg-type]
+
+    expected = drawn_in_the_loop(torchs())
+    assert drawn_in_the_loop(CudaPrefetcher(torchs(), "cpu")) == expected
+
+
+def test_what_draws_in_the_thread_is_refused() -> None:
+    def batches() -> Iterator[Any]:
+        yield from torch.utils.data.DataLoader(Sixty(), 6, shuffle=True)  # type: ignore[arg-type]
+
+    with pytest.raises(UsageError, match="the batches draw from the global random generators"):
+        next(iter(CudaPrefetcher(batches(), "cpu")))
+    options: dict[str, Any] = {"shuffle": "full", "workers": 0, "transform": noisy}
+    loader = shardkit.Loader(Sixty(), 6, **options)
+    with pytest.raises(UsageError, match="the transform draws from the global random generators"):
+        next(iter(CudaPrefetcher((batch for batch in loader), "cpu")))
+    assert no_thread()
+
+    def seeded() -> Iterator[int]:
+        yield from sorted(range(9), key=lambda _: random.random())
+
+    assert sorted(CudaPrefetcher(seeded(), "cpu")) == list(range(9))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_transform_on_the_device_that_draws_is_refused(device: str) -> None:
+    def dropped(batch: Any) -> Any:
+        return {**batch, "x": batch["x"] * torch.rand(4, device=batch["x"].device)}
+
+    with pytest.raises(UsageError, match="the transform on the device draws"):
+        next(iter(CudaPrefetcher(Counting(4), device, transform=dropped)))
+    loader = shardkit.Loader(
+        Sixty(), 6, device=device, device_transform=lambda b: {"row": b["row"] + random.random()}
+    )
+    with pytest.raises(UsageError, match="the transform on the device draws"):
+        next(iter(loader))
+    own = torch.Generator(device)
+    keyed = CudaPrefetcher(
+        Counting(4), device,
+        transform=lambda b: {"x": b["x"] * torch.rand(4, generator=own, device=device)},
+    )  # fmt: skip
+    assert len(list(keyed)) == 4
+    assert no_thread()
 
 
 # --- on a GPU -----------------------------------------------------------------------------

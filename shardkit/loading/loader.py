@@ -13,7 +13,7 @@ from shardkit.loading.auto import choose
 from shardkit.loading.headroom import of_environment
 from shardkit.loading.prefetch import CudaPrefetcher, has_cuda
 from shardkit.loading.settings import Settings
-from shardkit.loading.skips import SkipCount
+from shardkit.loading.skips import SkipCount, Skips
 from shardkit.loading.tensors import move_tensors, pinned
 from shardkit.loading.workers import WorkerType, make_batches
 from shardkit.reading.batches import Last
@@ -72,17 +72,22 @@ class Loader:
         prefetch: batches each worker makes ahead, by default 2.
         pin_memory: yield batches in pinned memory, where there is CUDA. For copies of your own:
             ``device`` needs no such thing.
-        device: yield batches on this device, through a :class:`CudaPrefetcher`.
-        device_transform: ``batch -> batch``, run on the device.
+        device: yield batches on this device, through a :class:`CudaPrefetcher`. With ``workers=0``
+            batches are still made in the loop's own thread; only the copies run aside.
+        device_transform: ``batch -> batch``, run on the device. With workers it runs in the
+            prefetcher's thread, where it may not draw from the global random generators.
         rank, world_size: by default torch.distributed's, else the environment's RANK and
-            WORLD_SIZE, else 0 of 1.
+            WORLD_SIZE, else 0 of 1; an iteration raises UsageError if by then they are others.
         last: ``"drop"`` leaves out the last global batch if it is not full; ``"pad"`` fills it from
             the front of the epoch, and ``batch["valid"]`` ((B,) bool) is False for what was added.
         as_buffer: fields of bytes that come as one (N,) uint8 tensor, with ``{field}.offsets``.
         with_keys: add ``batch["__key__"]``, a list of str.
         on_error: ``"skip"`` replaces a row that cannot be read or transformed by the first good
-            row at the following positions, alike on every rank and in every run.
-        max_skips: rows an epoch may replace, on all ranks together; then all raise.
+            row at the following positions, alike on every rank and in every run. What is random in
+            its transform is drawn anew for each row that is tried.
+        max_skips: rows an epoch may replace, on all ranks together; the state has their number. One
+            rank alone raises at once, several that keep step at the same batch, of the next 16: see
+            :class:`shardkit.loading.skips.SkipCount`.
         readahead: batches announced to the kernel before they are read, 0 for none.
         order_options: ``block_rows`` and ``window_blocks``, see :class:`shardkit.Order`.
 
@@ -144,7 +149,7 @@ class Loader:
             raise UsageError("device_transform runs on a device: give device=, too")
         self._skips = None
         if on_error == "skip":
-            self._skips = SkipCount(self.maker.world_size, self.maker.max_skips)
+            self._skips = Skips(self.maker)
         self._headroom = of_environment(self.maker, self.settings, device)
         self._position = self.maker.position()
         self._is_started = False
@@ -157,6 +162,11 @@ class Loader:
         where = f"rank {maker.rank} of {maker.world_size}"
         batches = f"{len(self)} batches of {maker.batch_size} of {self.dataset!r}"
         return f"<Loader: {batches}, {where}, {self.settings} ({self.settings.why})>"
+
+    @property
+    def num_workers(self) -> int:
+        """As torch's DataLoader has it: with 0, whoever asks for a batch makes it."""
+        return self.settings.workers
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank; fewer are left after a resume."""
@@ -194,32 +204,38 @@ class Loader:
     # --- iterating ------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Batch]:
-        return self._run()
-
-    def _run(self) -> Generator[Batch, None, None]:
+        self.maker.refuse_other_ranks()
+        # Begins here, not at the first batch: a state may be asked for in between.
         if self._is_started:
             self._position.move(self.epoch + 1, 0)
         self._is_started = True
-        epoch = self.epoch
         # The newest iteration says where we are; set_epoch and load_state_dict end its say.
-        run = self._run_now = object()
-        with closing(self._made(epoch, self._position.position)) as made:
-            while (one := self._next(made)) is not None:
+        self._run_now = run = object()
+        return self._run(run, self.epoch, self._position.position, self._position.skipped)
+
+    def _run(
+        self, run: object, epoch: int, start: int, skipped: int
+    ) -> Generator[Batch, None, None]:
+        count = None if self._skips is None else self._skips.begin(epoch, start, skipped)
+        with closing(self._made(epoch, start)) as made:
+            while (one := self._next(made, count)) is not None:
                 if self._run_now is run:
-                    self._position.move(epoch, one.end)
+                    self._position.move(epoch, one.end, 0 if count is None else count.total)
                 yield one.batch
                 del one  # or it would live until the next is there
+        if count is not None:
+            count.end()
         if self._run_now is run:
             self._position.move(epoch + 1, 0)
             self._is_started = False
 
-    def _next(self, made: Iterator[Made]) -> Made | None:
+    def _next(self, made: Iterator[Made], count: SkipCount | None) -> Made | None:
         started = time.perf_counter()
         one = next(made, None)
         if one is None:
             return None
-        if self._skips is not None:
-            self._skips.add(one)
+        if count is not None:
+            count.add(one)
         self.stats.add(one, time.perf_counter() - started)
         return one
 
@@ -227,11 +243,11 @@ class Loader:
         num_batches = len(self.maker.plan(epoch, start))
         requests = (Request(epoch, start, number) for number in range(num_batches))
         how = self.settings
+        if not how.workers:
+            self.maker.refuse_another_thread()
         made = make_batches(self.maker, requests, how.worker_type, how.workers, how.prefetch)
-        if self._skips is not None:
-            self._skips.begin()
         if self._prefetcher is not None:
-            made = self._prefetcher.run(made)
+            made = self._prefetcher.run(made, is_here=not how.workers)
         elif self._pin_memory:
             made = _all_pinned(made)
         if self._headroom is not None:

@@ -11,6 +11,7 @@ from typing import Any
 from shardkit.errors import UsageError
 from shardkit.loading.background import in_background
 from shardkit.loading.tensors import map_tensors, move_tensors, pinned
+from shardkit.reading.transform import differ, global_states
 
 
 @dataclass
@@ -38,6 +39,12 @@ class CudaPrefetcher:
 
     On a device without streams (the CPU) all is the same, without the copy.
 
+    The thread shares Python's, NumPy's and torch's global random generators with the training loop,
+    so nothing that runs in it may draw from them. An iterable that says ``num_workers == 0``, as
+    torch's DataLoader does, makes its batches when it is asked for them: it is asked in the loop's
+    own thread, and only the copies run aside. What any other iterable and ``transform`` draw is
+    noticed in the first batches, before the first is handed over; what they draw only later is not.
+
     Args:
         batches: anything to iterate over, again for each epoch. If it has ``state_dict``,
             :meth:`state_dict` is its state as of the last batch handed over. Other attributes
@@ -47,7 +54,8 @@ class CudaPrefetcher:
         depth: batches on the device that wait to be handed over, at least 1.
 
     Raises:
-        UsageError: a depth below 1.
+        UsageError: a depth below 1; and from an iteration, if what runs in its thread draws from
+            the global random generators.
     """
 
     def __init__(
@@ -71,12 +79,13 @@ class CudaPrefetcher:
         return len(self.batches)  # type: ignore[arg-type]
 
     def __iter__(self) -> Generator[Any, None, None]:
-        return self.run(self.batches)
+        return self.run(self.batches, is_here=getattr(self.batches, "num_workers", None) == 0)
 
-    def run(self, batches: Iterable[Any]) -> Generator[Any, None, None]:
-        """Iterate over other batches, on the same stream."""
+    def run(self, batches: Iterable[Any], *, is_here: bool) -> Generator[Any, None, None]:
+        """Iterate over other batches, on the same stream; ``is_here``: in the calling thread."""
         self._state = None
-        with closing(in_background(_moved(batches, self._mover), self.depth)) as ready:
+        moved = _moved(batches, self._mover, is_here)
+        with closing(moved if is_here else in_background(moved, self.depth)) as ready:
             while (batch := self._next(ready)) is not _END:
                 yield batch
                 del batch
@@ -156,8 +165,24 @@ class _Mover:
         self._stream: Any = None
         self._timed: list[tuple[Any, Any]] = []
 
+    def move_first(self, batch: Any) -> _Ready:
+        """Called in the thread, while the loop waits for its first batch, and so draws nothing.
+
+        Raises:
+            UsageError: the transform draws from the global generators.
+        """
+        before = global_states(self._device)
+        item = self.move(batch)
+        if differ(before, global_states(self._device)):
+            raise UsageError(
+                "the transform on the device draws from the global random generators, which its"
+                " thread shares with the training loop: let it draw from a torch.Generator of its"
+                " own, or apply it to the batch in the loop"
+            )
+        return item
+
     def move(self, batch: Any) -> _Ready:
-        """Called in the thread. Returns before the copy is done."""
+        """Returns before the copy is done."""
         import torch
 
         if self._device.type != "cuda":
@@ -195,20 +220,58 @@ class _Mover:
         return batch
 
 
-def _moved(batches: Iterable[Any], mover: _Mover) -> Generator[_Ready, None, None]:
-    """In the thread: each batch on its way to the device, with the state after it; then the end."""
-    state_of: Callable[[], Any] = getattr(batches, "state_dict", lambda: None)
-    iterator = iter(batches)
-    try:
-        while (batch := next(iterator, _END)) is not _END:
-            state = state_of()
-            item = mover.move(batch)
+class _Taker:
+    """Takes batches from an iterable, each with the state after it."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._state_of: Callable[[], Any] = getattr(batches, "state_dict", lambda: None)
+        self._iterator = iter(batches)
+
+    def take(self) -> tuple[Any, Any]:
+        """(batch, state), or (_END, state)."""
+        batch = next(self._iterator, _END)
+        return batch, self._state_of()
+
+    def first(self) -> list[tuple[Any, Any]]:
+        """The first, while the loop waits for it, and so draws nothing.
+
+        Whatever draws a seed draws with the first, as torch's samplers do. So if that moved the
+        global generators, the second comes with it, for another look.
+
+        Raises:
+            UsageError: the second moved them, too.
+        """
+        taken: list[tuple[Any, Any]] = []
+        while not taken or taken[-1][0] is not _END:
+            before = global_states()
+            taken.append(self.take())
+            if not differ(before, global_states()):
+                return taken
+            if len(taken) == 2:
+                raise UsageError(
+                    "the batches draw from the global random generators, which a prefetcher's"
+                    " thread shares with the training loop: make them in worker processes, or draw"
+                    " from a generator of your own"
+                )
+        return taken
+
+    def close(self) -> None:
+        getattr(self._iterator, "close", lambda: None)()
+
+
+def _moved(batches: Iterable[Any], mover: _Mover, is_here: bool) -> Generator[_Ready, None, None]:
+    """Each batch on its way to the device, with the state after it; then the end."""
+    with closing(_Taker(batches)) as taker:
+        taken = [taker.take()] if is_here else taker.first()
+        move = mover.move if is_here else mover.move_first
+        while True:
+            batch, state = taken.pop(0) if taken else taker.take()
+            if batch is _END:
+                yield _Ready(_END, state=state)
+                return
+            item = move(batch)
             item.state = state
             del batch
             yield item
             del item
-        yield _Ready(_END, state=state_of())
-    finally:
-        close = getattr(iterator, "close", None)
-        if close is not None:
-            close()
+            move = mover.move

@@ -2,50 +2,97 @@
 
 from __future__ import annotations
 
-import itertools
-import time
+import json
+from collections import Counter
+from contextlib import suppress
 from typing import Any
 
-from shardkit.errors import TooManyRejectsError
-from shardkit.reading.maker import Made
+import xxhash
+
+from shardkit.errors import StorageError, TooManyRejectsError
+from shardkit.reading.maker import BatchMaker, Made
 from shardkit.reading.ranks import distributed
 
-CHECK_EVERY = 32
-"""Batches between two exchanges of counts. All ranks fail at the same batch, none waits for one
-that has failed already."""
+CHECK_EVERY = 8
+"""Batches between two looks at the other ranks' counts: two requests of some 50 us each."""
 
-_ARRIVED = 1 << 32
-_runs = itertools.count()
+_KEPT = 3
+"""Keys of a run that other ranks may still write to or look at."""
+
+_runs: Counter[str] = Counter()
+"""How often this process has run what the keys are named after."""
+
+
+class Skips:
+    """Counts of a loader's runs. Where torch.distributed runs, they go through its store, not
+    through a collective: that might come between those of the training step."""
+
+    def __init__(self, maker: BatchMaker) -> None:
+        self._maker = maker
+        self._work = xxhash.xxh3_64_hexdigest(json.dumps(maker.position().state_dict()).encode())
+        self._runs: list[_Shared] = []
+
+    def begin(self, epoch: int, start: int, skipped: int) -> SkipCount:
+        """Of the rest of an epoch, in which so many rows were replaced already."""
+        store = _store(self._maker.world_size)
+        if store is None:
+            return SkipCount(self._maker.max_skips, skipped, None)
+        run = f"shardkit/skips/{self._work}/{epoch}/{start}"
+        shared = _Shared(store, f"{run}/{_runs[run]}", cleans=self._maker.rank == 0)
+        _runs[run] += 1
+        self._runs.append(shared)
+        if len(self._runs) > 2:  # the last may still be looked at by a rank that is behind
+            self._runs.pop(0).clean(0)
+        return SkipCount(self._maker.max_skips, skipped, shared)
 
 
 class SkipCount:
-    """Counts replaced rows of an epoch. Where torch.distributed runs, counts are exchanged through
-    its store, not by a collective: that might come between those of the training step.
+    """Replaced rows of one epoch, each counted once.
 
-    Raises (from :meth:`add`):
-        TooManyRejectsError: more than ``most``; on all ranks at the same batch.
+    Ranks never wait for one another: one may have died, or be the only one that iterates. Every
+    ``CHECK_EVERY`` batches each publishes its count, under a key for that batch, and looks at the
+    sum of those published under the key before. Ranks that keep step, as the collectives of a
+    training step make them do, all see the same sum there, and fail at the same batch, so that none
+    is left in a collective. Ranks that do not may see others' counts later. At the end of the
+    epoch at least the last rank to get there has seen them all.
     """
 
-    def __init__(self, world_size: int, most: int) -> None:
-        self._world_size = world_size
+    def __init__(self, most: int, before: int, shared: _Shared | None) -> None:
         self._most = most
-        self._store: Any = None
+        self._before = before
+        self._shared = shared
+        self._own = self._batches = self._of_others = self._published = 0
 
-    def begin(self) -> None:
-        """An iteration begins."""
-        self._count = self._batches = 0
-        self._store = _store(self._world_size)
-        self._run = next(_runs)  # the same on all ranks, which run the same loops
+    @property
+    def total(self) -> int:
+        """Of the epoch, as far as is known here."""
+        return self._before + self._own + self._of_others
 
     def add(self, made: Made) -> None:
-        """One batch more."""
+        """One batch more.
+
+        Raises:
+            TooManyRejectsError: more than ``most`` rows were replaced. StorageError: the store of
+                torch.distributed is gone.
+        """
         made.warn_of_skipped()
-        self._count += len(made.skipped)
+        self._own += len(made.skipped)
         self._batches += 1
-        if self._store is None:
-            self._check(self._count)
+        if self._shared is None:
+            self._check(self.total)
         elif self._batches % CHECK_EVERY == 0:
-            self._check(self._of_all_ranks())
+            self._look(self._shared, is_last=False)
+
+    def end(self) -> None:
+        """The epoch is over. Raises as :meth:`add`."""
+        if self._shared is not None:
+            self._look(self._shared, is_last=True)
+
+    def _look(self, shared: _Shared, *, is_last: bool) -> None:
+        before, now = shared.exchange(self._own)
+        self._of_others = max(self._of_others, before - self._published, now - self._own)
+        self._published = self._own
+        self._check(self._before + (now if is_last else before))
 
     def _check(self, count: int) -> None:
         if count > self._most:
@@ -54,13 +101,41 @@ class SkipCount:
                 " `shardkit verify` names the damaged ones"
             )
 
-    def _of_all_ranks(self) -> int:
-        key = f"shardkit/skips/{self._run}/{self._batches}"
-        total = self._store.add(key, _ARRIVED + self._count)
-        while total // _ARRIVED < self._world_size:  # the store fails if its server is gone
-            time.sleep(0.001)
-            total = self._store.add(key, 0)
-        return int(total % _ARRIVED)
+
+class _Shared:
+    """Counts that ranks publish, in a store, under keys of one run."""
+
+    def __init__(self, store: Any, name: str, *, cleans: bool) -> None:
+        self._store = store
+        self._name = name
+        self._cleans = cleans
+        self._keys: list[str] = []
+        self._number = 0
+
+    def exchange(self, count: int) -> tuple[int, int]:
+        """Publishes a count. Returns the sums of those published until now, by the time before and
+        by this one."""
+        key = f"{self._name}/{self._number}"
+        try:
+            before = self._store.add(self._keys[-1], 0) if self._keys else 0
+            now = self._store.add(key, count)
+            self._number += 1
+            self._keys.append(key)
+            self.clean(_KEPT)
+        except RuntimeError as error:
+            raise StorageError(
+                "the count of replaced rows cannot be exchanged, as torch.distributed's store is"
+                f" gone, with the process of rank 0: {str(error).splitlines()[0]}"
+            ) from error
+        return before, now
+
+    def clean(self, most: int) -> None:
+        """Forgets all but the last keys; one rank does so for all."""
+        while len(self._keys) > most:
+            key = self._keys.pop(0)
+            if self._cleans:
+                with suppress(RuntimeError):  # where the store is gone, so are its keys
+                    self._store.delete_key(key)
 
 
 def _store(world_size: int) -> Any:

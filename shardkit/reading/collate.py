@@ -53,13 +53,16 @@ class Shifted(dict[str, Any]):
 def collate(columns: dict[str, Any], as_buffer: Sequence[str] = ()) -> Batch:
     """Columns of B values each, as tensors where they can be.
 
-    Arrays, tensors and numbers of one shape and dtype become one tensor (B, ...); ragged ones a
-    list of tensors; bytes a list of ``bytes``, or, for the fields in ``as_buffer``, one (N,)
-    uint8 tensor with their (B + 1,) int64 ``{field}.offsets``; everything else, and fields that
-    some sample lacks, stay lists. :class:`Shifted` are two views of one tensor.
+    Arrays and tensors of one shape and dtype become one tensor (B, ...), others a list of tensors.
+    Numbers become one tensor (B,): Python's of int64, float64 or bool, NumPy's of their own dtype.
+    Bytes become a list of ``bytes``, or, for the fields in ``as_buffer``, one (N,) uint8 tensor
+    with their (B + 1,) int64 ``{field}.offsets``. Everything else, and fields that some sample
+    lacks, stay lists. :class:`Shifted` are two views of one tensor.
 
     Raises:
-        UsageError: a field in ``as_buffer`` is not there, or holds no bytes.
+        UsageError: a field in ``as_buffer`` is not there, or holds no bytes. A field has numbers of
+            several dtypes, or an int that int64 cannot hold: what its tensor's dtype would be
+            depends on which samples are in the batch.
     """
     missing = [name for name in as_buffer if name not in columns]
     if missing:
@@ -70,15 +73,15 @@ def collate(columns: dict[str, Any], as_buffer: Sequence[str] = ()) -> Batch:
         if name in as_buffer:
             batch[name], batch[name + OFFSETS] = _one_buffer(name, values)
         else:
-            batch[name] = views[name] if name in views else _column(values)
+            batch[name] = views[name] if name in views else _column(name, values)
     return batch
 
 
-def _column(values: Any) -> Any:
+def _column(name: str, values: Any) -> Any:
     import torch
 
     if isinstance(values, np.ndarray):
-        return torch.from_numpy(_own(values)) if _is_numeric(values) else list(values)
+        return torch.from_numpy(_own(values)) if _is_numeric(values.dtype) else list(values)
     if isinstance(values, torch.Tensor):
         return values.detach()  # one that needs a gradient cannot leave a worker process
     kinds = {type(value) for value in values}
@@ -87,14 +90,39 @@ def _column(values: Any) -> Any:
     if kinds and all(issubclass(kind, torch.Tensor) for kind in kinds):
         plain = [value.detach().as_subclass(torch.Tensor) for value in values]
         return torch.stack(plain) if _same_shape(plain) else plain
-    if kinds == {np.ndarray} and _same_shape(values) and _is_numeric(values[0]):
+    if kinds == {np.ndarray} and _same_shape(values) and _is_numeric(values[0].dtype):
         return torch.from_numpy(_own(np.stack(values)))
     if kinds <= {np.ndarray, type(None)}:
         return [_tensor(value) for value in values]
-    if kinds <= {int, float, bool} or all(issubclass(kind, np.generic) for kind in kinds):
-        numbers = np.array(values)
-        return torch.from_numpy(numbers) if _is_numeric(numbers) else values
+    if all(kind in _PYTHONS or issubclass(kind, np.generic) for kind in kinds):
+        return _numbers(name, values, kinds)
     return values
+
+
+_PYTHONS: dict[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
+"""Python's numbers, and NumPy's that hold them."""
+
+
+def _numbers(name: str, values: Sequence[Any], kinds: set[type]) -> Any:
+    """A tensor, or the list if torch has no such numbers."""
+    import torch
+
+    dtypes = {np.dtype(_PYTHONS.get(kind, kind)) for kind in kinds}
+    if not all(_is_numeric(dtype) for dtype in dtypes):
+        return values
+    if len(dtypes) > 1:
+        found = " and ".join(sorted(str(dtype) for dtype in dtypes))
+        raise UsageError(
+            f"field {name!r} has {found} values in one batch: its dtype would depend on which"
+            " samples meet; make them of one type, in a transform or where they are packed"
+        )
+    try:
+        return torch.from_numpy(np.array(values, dtypes.pop()))
+    except OverflowError as error:
+        raise UsageError(
+            f"field {name!r} has an integer that int64 cannot hold: {error}; make it a str or a"
+            " float, in a transform or where it is packed"
+        ) from error
 
 
 def _one_buffer(name: str, values: Sequence[Any]) -> tuple[Any, Any]:
@@ -111,7 +139,7 @@ def _one_buffer(name: str, values: Sequence[Any]) -> tuple[Any, Any]:
 def _tensor(value: Any) -> Any:
     import torch
 
-    if value is None or not _is_numeric(value):
+    if value is None or not _is_numeric(value.dtype):
         return value
     return torch.from_numpy(_own(value))
 
@@ -123,10 +151,9 @@ def _own(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.array(values, values.dtype.newbyteorder("="))
 
 
-def _is_numeric(values: np.ndarray[Any, Any]) -> bool:
-    """Whether torch has such a number; it has no long double."""
-    most = 16 if values.dtype.kind == "c" else 8
-    return values.dtype.kind in "biufc" and values.dtype.itemsize <= most
+def _is_numeric(dtype: np.dtype[Any]) -> bool:
+    """Whether torch has such numbers; it has no long double."""
+    return dtype.kind in "biufc" and dtype.itemsize <= (16 if dtype.kind == "c" else 8)
 
 
 def _same_shape(values: Sequence[Any]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,7 +19,7 @@ from shardkit.reading.collate import Batch, collate
 from shardkit.reading.order import Epoch, Shuffle, check_shuffle, order_options
 from shardkit.reading.permute import Positions
 from shardkit.reading.position import Position
-from shardkit.reading.ranks import rank_and_world_size
+from shardkit.reading.ranks import rank_and_world_size, refuse_other_ranks
 from shardkit.reading.run import Run, keep
 from shardkit.reading.samples import columns_of, samples_of
 from shardkit.reading.source import (
@@ -28,7 +30,7 @@ from shardkit.reading.source import (
     order_of,
     where_is,
 )
-from shardkit.reading.transform import Draws, Randomised, Transform, randomised
+from shardkit.reading.transform import Draws, Randomised, Transform, randomised, refuse_in_threads
 from shardkit.sample import KEY
 from shardkit.whole import whole
 
@@ -54,7 +56,8 @@ class Made:
 
     Attributes:
         end: position of the epoch after the global batch it belongs to.
-        skipped: one message for each row that was replaced.
+        skipped: one message for each position whose row was replaced, but those of padding, which
+            are counted where they are not.
         seconds: spent on reading, on the transform, on collating.
     """
 
@@ -74,6 +77,7 @@ class BatchMaker:
     found anew.
 
     Attributes:
+        taker: what it was made for, in words. is_rank_found: rank and world size were not given.
         readahead: batches announced to the kernel before they are read.
         max_skips: rows that ``on_error="skip"`` may replace, in a row.
     """
@@ -82,6 +86,8 @@ class BatchMaker:
     batch_size: int
     rank: int = 0
     world_size: int = 1
+    taker: str = "Loader"
+    is_rank_found: bool = False
     shuffle: Shuffle = None
     seed: int = 0
     last: Last = "drop"
@@ -92,6 +98,10 @@ class BatchMaker:
     on_error: OnError = "fail"
     max_skips: int = 100
     order_options: dict[str, int] = field(default_factory=dict)
+    _made_in: tuple[int, int] = field(
+        default_factory=lambda: (os.getpid(), threading.get_ident()),
+        init=False, repr=False, compare=False,
+    )  # fmt: skip
     _runs: dict[Any, Run] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -120,8 +130,11 @@ class BatchMaker:
         check_source(source)
         if with_keys and not hasattr(source, "keys"):
             raise UsageError(f"with_keys: a {type(source).__name__} has no keys(rows)")
+        is_rank_found = rank is None
         rank, world_size = rank_and_world_size(rank, world_size)
         maker = cls(
+            taker=taker,
+            is_rank_found=is_rank_found,
             source=source,
             batch_size=whole("batch_size", batch_size, 1),
             rank=rank,
@@ -147,6 +160,18 @@ class BatchMaker:
                 f"{len(self.source)} samples do not fill one batch of {self.batch_size} on each of"
                 f" {self.world_size} ranks: make batch_size smaller, or use last='pad'"
             )
+
+    def refuse_other_ranks(self) -> None:
+        """Raises UsageError where rank and world size were found, and would be found others now."""
+        if self.is_rank_found:
+            refuse_other_ranks(self.taker, self.rank, self.world_size)
+
+    def refuse_another_thread(self) -> None:
+        """Raises UsageError where the calling thread makes batches, but may not draw globally: it
+        is not the one that made the loader, which is the loop's."""
+        process, thread = self._made_in
+        if process == os.getpid() and thread != threading.get_ident():
+            refuse_in_threads(self.transform)
 
     def order(self, epoch: int) -> Epoch:
         return order_of(self.source, self.shuffle, self.seed, epoch, **self.order_options)
@@ -203,9 +228,12 @@ class BatchMaker:
         except DataError:
             if self.on_error == "fail":
                 raise
-            positions = run.plan.positions(request.batch)[0]
-            rows, skipped = self._good_rows(run.order, positions, draws)
-            columns, (reading, transforming) = self._columns(rows, positions, draws)
+            positions, is_real = run.plan.positions(request.batch)
+            rows, columns, found = self._replaced(run.order, positions, draws)
+            reading, transforming = time.perf_counter() - started - finding, 0.0
+            skipped = [
+                message for message, real in zip(found, is_real, strict=True) if real and message
+            ]
         started = time.perf_counter()
         batch = finish(self.source, collate(columns, self.as_buffer))
         if self.with_keys:
@@ -228,16 +256,23 @@ class BatchMaker:
             advise(run.rows(number))
 
     def _columns(
-        self, rows: Positions, positions: Positions, draws: Draws | None
+        self,
+        rows: Positions,
+        positions: Positions,
+        draws: Draws | None,
+        steps: Sequence[int] = (),
     ) -> tuple[dict[str, Any], tuple[float, float]]:
-        """Columns of the rows, transformed; seconds of reading and of the transform."""
+        """Columns of the rows, transformed; seconds of reading and of the transform.
+
+        ``steps``: how far on each row was found, where the one at its position was bad.
+        """
         started = time.perf_counter()
         columns = self._read(rows)
         read = time.perf_counter()
         if draws is not None:
             is_batched = self.transform.takes_batches  # type: ignore[union-attr]
             transformed = self._transformed_batch if is_batched else self._transformed_each
-            columns = transformed(columns, rows, positions, draws)
+            columns = transformed(columns, rows, positions, draws, steps)
         return columns, (read - started, time.perf_counter() - read)
 
     def _read(self, rows: Positions) -> dict[str, Any]:
@@ -253,20 +288,31 @@ class BatchMaker:
             ) from error
 
     def _transformed_each(
-        self, columns: dict[str, Any], rows: Positions, positions: Positions, draws: Draws
+        self,
+        columns: dict[str, Any],
+        rows: Positions,
+        positions: Positions,
+        draws: Draws,
+        steps: Sequence[int],
     ) -> dict[str, Any]:
         samples = samples_of(columns, len(rows))
+        places = zip(positions.tolist(), steps or [0] * len(rows), strict=True)
         out = []
-        for sample, position, row in zip(samples, positions.tolist(), rows.tolist(), strict=True):
+        for sample, place, row in zip(samples, places, rows.tolist(), strict=True):
             with self._named(row):
-                out.append(_fields(self.transform(sample, draws, position)))  # type: ignore[misc]
+                out.append(_fields(self.transform(sample, draws, *place)))  # type: ignore[misc]
         return columns_of(out)
 
     def _transformed_batch(
-        self, columns: dict[str, Any], rows: Positions, positions: Positions, draws: Draws
+        self,
+        columns: dict[str, Any],
+        rows: Positions,
+        positions: Positions,
+        draws: Draws,
+        steps: Sequence[int],
     ) -> dict[str, Any]:
         with self._named(*rows.tolist()):
-            out = _fields(self.transform.batch(columns, draws, positions))  # type: ignore[union-attr]
+            out = _fields(self.transform.batch(columns, draws, positions, steps))  # type: ignore[union-attr]
         for name, values in out.items():
             if len(values) != len(rows):
                 raise UsageError(
@@ -294,30 +340,49 @@ class BatchMaker:
         others = f" or one of the {len(rows) - 1} with it" if len(rows) > 1 else ""
         return where_is(self.source, rows[0]) + others
 
-    def _good_rows(
+    def _replaced(
         self, order: Epoch, positions: Positions, draws: Draws | None
-    ) -> tuple[Positions, list[str]]:
-        """The row at each position, or the first good one at those that follow it."""
-        skipped: list[str] = []
-        rows = [self._good_row(order, position, draws, skipped) for position in positions.tolist()]
-        return np.array(rows, np.int64), skipped
+    ) -> tuple[Positions, dict[str, Any], list[str]]:
+        """The row at each position, or the first good one at those that follow it; their columns;
+        and for each position why its own row is bad, or nothing.
 
-    def _good_row(
-        self, order: Epoch, position: int, draws: Draws | None, skipped: list[str]
-    ) -> int:
+        It depends on the order of the epoch and on the position alone.
+        """
+        good = [self._good_row(order, position, draws) for position in positions.tolist()]
+        rows = np.array([one.row for one in good], np.int64)
+        if draws is not None and not self.transform.takes_batches:  # type: ignore[union-attr]
+            # Made once: a row is transformed with the draw that it was accepted with.
+            columns = columns_of([{name: v[0] for name, v in one.columns.items()} for one in good])
+        else:  # a whole batch may be more than its samples
+            columns, _ = self._columns(rows, positions, draws, [one.step for one in good])
+        return rows, columns, [one.why for one in good]
+
+    def _good_row(self, order: Epoch, position: int, draws: Draws | None) -> _Good:
         here = np.array([position])
+        why = ""
         for step in range(self.max_skips + 1):
             rows = order.rows((here + step) % len(order))
             try:
-                self._columns(rows, here, draws)
+                columns, _ = self._columns(rows, here, draws, [step])
             except DataError as error:
-                skipped.append(str(error))
+                last = str(error)
+                why = why or last
             else:
-                return int(rows[0])
+                return _Good(int(rows[0]), step, columns, why)
         raise TooManyRejectsError(
-            f"{len(skipped)} samples could not be used, max_skips={self.max_skips}; the last:"
-            f" {skipped[-1]}"
+            f"{self.max_skips + 1} samples after one another could not be used,"
+            f" max_skips={self.max_skips}; the last: {last}"
         )
+
+
+class _Good(NamedTuple):
+    """A row that can be used, ``step`` places after the position that it is for; ``why`` the row
+    there can not."""
+
+    row: int
+    step: int
+    columns: dict[str, Any]
+    why: str
 
 
 def _fields(out: Any) -> dict[str, Any]:

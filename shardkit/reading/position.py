@@ -18,6 +18,7 @@ class Position:
 
     Attributes:
         epoch, position: what was last handed over ends before this position of this epoch.
+        skipped: rows that were replaced in this epoch until there, as far as is known here.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Position:
     ) -> None:
         self.epoch = 0
         self.position = 0
+        self.skipped = 0
         self._global_batch_size = global_batch_size
         self._transform = transform
         self._is_loaded = False
@@ -51,9 +53,9 @@ class Position:
             )
         self.move(epoch, 0)
 
-    def move(self, epoch: int, position: int) -> None:
+    def move(self, epoch: int, position: int, skipped: int = 0) -> None:
         """What was handed over now ends here."""
-        self.epoch, self.position = epoch, position
+        self.epoch, self.position, self.skipped = epoch, position, skipped
         self._is_loaded = False
 
     def state_dict(self) -> dict[str, Any]:
@@ -65,6 +67,7 @@ class Position:
             "global_batch_size": self._global_batch_size,
             **self._run,
             **({"transform": self._transform} if self._transform else {}),
+            **({"skipped": self.skipped} if self.skipped else {}),
         }
 
     def load_state_dict(
@@ -92,6 +95,7 @@ class Position:
                 )
         epoch = whole("epoch, of the state,", state.get("epoch"))
         position = whole("position, of the state,", state.get("position"))
+        skipped = whole("skipped, of the state,", state.get("skipped", 0))
         if epoch >= MAX_EPOCHS:
             raise UsageError(f"the state has epoch {epoch}, at most {MAX_EPOCHS} are possible")
         if num_positions is not None and position > num_positions(epoch):
@@ -112,5 +116,5 @@ class Position:
                 f" {self._transform}: they may differ by a rounding",
                 stacklevel=3,
             )
-        self.epoch, self.position = epoch, position
+        self.move(epoch, position, skipped)
         self._is_loaded = True

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardkit.reading.batches import BatchPlan, Last
 from shardkit.reading.order import BLOCK_ROWS, WINDOW_BLOCKS, Order, Shuffle, check_shuffle
-from shardkit.reading.ranks import rank_and_world_size
+from shardkit.reading.ranks import rank_and_world_size, refuse_other_ranks
 from shardkit.whole import whole
 
 CHUNK_BATCHES = 64
@@ -42,6 +42,7 @@ class BatchSampler:
     ) -> None:
         num_rows = len(num_rows) if isinstance(num_rows, Sized) else whole("num_rows", num_rows)
         batch_size, seed = whole("batch_size", batch_size, 1), whole("seed", seed, None)
+        self._is_rank_found = rank is None
         rank, world_size = rank_and_world_size(rank, world_size)
         self._plan = BatchPlan(num_rows, batch_size, rank, world_size, last)
         kind = check_shuffle(shuffle)
@@ -53,6 +54,8 @@ class BatchSampler:
         self.epoch = whole("epoch", epoch)
 
     def _begin(self) -> Order:
+        if self._is_rank_found:
+            refuse_other_ranks(type(self).__name__, self._plan.rank, self._plan.world_size)
         order = replace(self._order, epoch=self.epoch)
         self.epoch += 1
         return order

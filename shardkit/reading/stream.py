@@ -91,10 +91,16 @@ class Stream(IterableDataset[Batch]):
         self._shared[0] = epoch
 
     def __iter__(self) -> Iterator[Batch]:
+        self._maker.refuse_other_ranks()
         # Begins here, not at the first batch: a state may be asked for in between.
         worker, num_workers = _this_worker()
         epoch = self._begin(worker)
         return self._batches(epoch, self._next, num_workers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Worker processes that are spawned have no process group to compare with.
+        self._maker.refuse_other_ranks()
+        return self.__dict__
 
     def _batches(self, epoch: int, first: int, num_workers: int) -> Iterator[Batch]:
         for number in range(first, len(self._maker.plan(epoch)), num_workers):

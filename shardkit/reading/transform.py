@@ -7,7 +7,8 @@ it is decoded, on whichever rank, before or after a resume. A transform with a p
 draw from. One that draws from Python's, numpy's or torch's
 *global* generators instead (as torchvision's do) is noticed on its first sample; those are then
 seeded around each call. Threads share the global generators with the training loop, whose dropout
-that would rewind: thread workers refuse such a transform.
+that would rewind: such a transform is refused wherever batches are made in another thread than the
+loop's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -29,7 +30,7 @@ from shardkit.reading.source import Source
 
 Transform = Callable[..., Any]
 
-_DRAWS = 3
+_DRAWS, _AGAIN = 3, 7
 
 
 class Draws:
@@ -45,20 +46,29 @@ class Draws:
         bits = np.random.Philox(key=[0, 0])
         return bits, bits.state, np.random.Generator(bits)
 
-    def at(self, position: int) -> np.random.Generator:
-        """The generator of one position, at its beginning; valid until the next call.
+    def at(self, position: int, step: int = 0) -> np.random.Generator:
+        """The generator of one position, at its beginning; valid until the next call. A row that
+        stands in for the one at the position, ``step`` places further on, has one of its own.
 
         Philox 4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) under
         the 128-bit key (seed and epoch, position).
         """
         bits, state, generator = self._philox
-        state["state"]["key"][:] = (self._key, position)
+        state["state"]["key"][:] = (self._of_step(step), position)
         bits.state = state
         return generator
 
-    def keys(self, positions: Positions) -> Numbers:
-        """(B,) uint64 for (B,) positions: 64 bits each, to draw from or to seed generators with."""
-        return derive_each(self._key, positions)
+    def keys(self, positions: Positions, steps: Sequence[int] = ()) -> Numbers:
+        """(B,) uint64 for (B,) positions: 64 bits each, to draw from or to seed generators with.
+        Of rows that stand in for others, as :meth:`at` says, with (B,) ``steps``."""
+        keys = derive_each(self._key, positions)
+        for slot, step in enumerate(steps):
+            if step:
+                keys[slot] = derive_each(self._of_step(step), positions[slot : slot + 1])[0]
+        return keys
+
+    def _of_step(self, step: int) -> int:
+        return derive(self._key, _AGAIN, step) if step else self._key
 
 
 def takes_rng(transform: Transform) -> bool:
@@ -92,15 +102,21 @@ class Randomised:
         state = getattr(self.transform, "state", None)
         return state if isinstance(state, str) else None
 
-    def batch(self, columns: dict[str, Any], draws: Draws, positions: Positions) -> Any:
+    def batch(
+        self,
+        columns: dict[str, Any],
+        draws: Draws,
+        positions: Positions,
+        steps: Sequence[int] = (),
+    ) -> Any:
         """A whole batch, if the transform takes such."""
-        return self.transform.batch(columns, draws.keys(positions))  # type: ignore[attr-defined]
+        return self.transform.batch(columns, draws.keys(positions, steps))  # type: ignore[attr-defined]
 
-    def __call__(self, sample: Sample, draws: Draws, position: int) -> Any:
-        own = {"rng": draws.at(position)} if self._takes_rng else {}
+    def __call__(self, sample: Sample, draws: Draws, position: int, step: int = 0) -> Any:
+        own = {"rng": draws.at(position, step)} if self._takes_rng else {}
         if self.is_global:
             with global_generators():
-                _seed_globals(int(draws.keys(np.array([position]))[0]))
+                _seed_globals(int(draws.keys(np.array([position]), [step])[0]))
                 return self.transform(sample, **own)
         return self.transform(sample, **own)
 
@@ -133,7 +149,7 @@ def draws_globally(transform: Transform, samples: list[Sample]) -> bool:
                 transform(sample, **({"rng": np.random.default_rng(0)} if has_rng else {}))
             except Exception:  # noqa: BLE001  it is raised again where the batch is made
                 pass
-        return _differ(before, _global_states())
+        return differ(before, global_states())
 
 
 def randomised(transform: Transform, source: Source) -> Randomised:
@@ -149,14 +165,15 @@ def refuse_in_threads(transform: Randomised | None) -> None:
         raise UsageError(
             "the transform draws from the global random generators, which threads share with the"
             " training loop: give it a parameter named rng (a numpy Generator) and draw from that"
-            " alone, or use worker_type='process'"
+            " alone, or make batches in processes (worker_type='process') or in the loop's own"
+            " thread"
         )
 
 
 @contextmanager
 def global_generators() -> Iterator[dict[str, Any]]:
     """Whatever is drawn inside, the global generators are as before afterwards."""
-    states = _global_states()
+    states = global_states()
     try:
         yield states
     finally:
@@ -166,11 +183,27 @@ def global_generators() -> Iterator[dict[str, Any]]:
             sys.modules["torch"].set_rng_state(states["torch"])
 
 
-def _global_states() -> dict[str, Any]:
+def global_states(device: Any = None) -> dict[str, Any]:
+    """Of Python's, NumPy's and torch's generators; and a CUDA device's, if one is given."""
     states = {"random": random.getstate(), "numpy": np.random.get_state()}
     if "torch" in sys.modules:
         states["torch"] = sys.modules["torch"].get_rng_state()
+    if device is not None and device.type == "cuda":
+        states["cuda"] = sys.modules["torch"].cuda.get_rng_state(device)
     return states
+
+
+def differ(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether something was drawn between two :func:`global_states`."""
+    numpy_moved = any(
+        not np.array_equal(a, b) for a, b in zip(before["numpy"], after["numpy"], strict=True)
+    )
+    torch_moved = any(
+        not bool((before[name] == after[name]).all())
+        for name in ("torch", "cuda")
+        if name in before
+    )
+    return before["random"] != after["random"] or numpy_moved or torch_moved
 
 
 def _seed_globals(seed: int) -> None:
@@ -179,11 +212,3 @@ def _seed_globals(seed: int) -> None:
     if "torch" in sys.modules:
         # Not torch.manual_seed: that would reseed every CUDA device, too.
         sys.modules["torch"].default_generator.manual_seed(seed)
-
-
-def _differ(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    numpy_moved = any(
-        not np.array_equal(a, b) for a, b in zip(before["numpy"], after["numpy"], strict=True)
-    )
-    torch_moved = "torch" in before and not bool((before["torch"] == after["torch"]).all())
-    return before["random"] != after["random"] or numpy_moved or torch_moved
