@@ -22,7 +22,7 @@ DALI_VENV ?= .venv-dali
 
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test test-dali check bench clean needs-test
+.PHONY: help demo test test-dali check campaign bench clean needs-test
 .NOTPARALLEL:
 
 help: ## say what there is
@@ -42,6 +42,9 @@ check: $(READY) ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+campaign: $(READY) ## try to break it: spoilt files, flipped bits, kills, random configurations, faults (some minutes)
+	$(BIN)/python scripts/campaign $(CAMPAIGN)
+
 bench: $(READY) ## time packing, reading, feeding, decoding and tokens against tar, cp, fio and bare loops (some minutes, 4 GB of disk)
 	$(BIN)/python scripts/bench_pack_read.py $(BENCH)
 	$(BIN)/python scripts/bench_feed.py $(BENCH)
@@ -49,7 +52,7 @@ bench: $(READY) ## time packing, reading, feeding, decoding and tokens against t
 	$(BIN)/python scripts/bench_tokens.py $(BENCH)
 
 clean: ## remove everything these targets made, the environments too
-	rm -rf $(VENV) $(DALI_VENV) demo bench-data bench-peers build dist *.egg-info shardkit/images/_kernel*.so
+	rm -rf $(VENV) $(DALI_VENV) demo bench-data bench-peers campaign-findings build dist *.egg-info shardkit/images/_kernel*.so
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find shardkit scripts tests -name __pycache__ -prune -exec rm -rf {} +
 

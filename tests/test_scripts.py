@@ -386,7 +386,7 @@ def test_make_alone_says_what_there_is() -> None:
     )
     assert done.returncode == 0
     targets = [line.split()[1] for line in done.stdout.splitlines()]
-    assert targets == ["help", "demo", "test", "test-dali", "check", "bench", "clean"]
+    assert targets == ["help", "demo", "test", "test-dali", "check", "campaign", "bench", "clean"]
 
 
 def test_ci_runs_the_readmes_test_commands() -> None:
