@@ -84,7 +84,7 @@ def assemble_split(
     split = SplitInfo(name, num_rows, fingerprint.hexdigest(), layouts, shards, files)
     files[f"{name}.find"] = (0, 0)
     index = RowIndex(dest, info, split)
-    write("find", _find_chunks(index, unique_keys))
+    write("find", _as_bytes((_checked if unique_keys else find_chunks)(index)))
     if new_paths:
         check_free_paths(index)
     return split
@@ -92,8 +92,8 @@ def assemble_split(
 
 def check_unique_keys(index: RowIndex) -> None:
     """Raise DataError if two samples of the split have one key."""
-    for _ in _find_chunks(index, unique_keys=True):
-        pass
+    for rows in find_chunks(index):
+        _refuse_repeats(index, rows)
 
 
 def check_free_paths(index: RowIndex) -> None:
@@ -145,17 +145,24 @@ def _layouts(heads: list[PartHead]) -> tuple[list[dict[str, Encoding]], list[Sha
     return layouts, shards
 
 
-def _find_chunks(index: RowIndex, unique_keys: bool) -> Iterator[bytes]:
+def find_chunks(index: RowIndex) -> Iterator[Matrix]:
     """Row numbers sorted by key hash, made a slice of the hash space at a time."""
     hashes = index.table[:, index.column["key"]].view(np.uint64)
     slices = len(hashes) // SORT_ROWS + 1
     bounds = [min(i * 2**64 // slices, 2**64 - 1) for i in range(slices + 1)]
     for low, high in pairwise(bounds):
         rows = _rows_between(hashes, low, high)
-        rows = rows[np.argsort(hashes[rows], kind="stable")]
-        if unique_keys:
-            _refuse_repeats(index, rows, hashes[rows])
-        yield rows.astype("<i8").tobytes()
+        yield rows[np.argsort(hashes[rows], kind="stable")]
+
+
+def _as_bytes(chunks: Iterable[Matrix]) -> Iterator[bytes]:
+    return (rows.astype("<i8").tobytes() for rows in chunks)
+
+
+def _checked(index: RowIndex) -> Iterator[Matrix]:
+    for rows in find_chunks(index):
+        _refuse_repeats(index, rows)
+        yield rows
 
 
 def _rows_between(hashes: np.ndarray[Any, np.dtype[np.uint64]], low: int, high: int) -> Matrix:
@@ -169,15 +176,21 @@ def _rows_between(hashes: np.ndarray[Any, np.dtype[np.uint64]], low: int, high: 
     return np.concatenate([np.zeros(0, np.int64), *found])
 
 
-def _refuse_repeats(
-    index: RowIndex, rows: Matrix, hashes: np.ndarray[Any, np.dtype[np.uint64]]
-) -> None:
+def repeats(index: RowIndex, rows: Matrix) -> Iterator[tuple[int, int, bytes]]:
+    """(row, another, key) of samples that have one key, among rows sorted by its hash."""
+    hashes = index.table[:, index.column["key"]][rows]
     for at in np.flatnonzero(hashes[1:] == hashes[:-1]).tolist():
-        one, other = index.name(int(rows[at])), index.name(int(rows[at + 1]))
-        if one[0] == other[0]:
-            key = one[0].decode(errors="backslashreplace")
-            raise DataError(
-                f"split {index.split.name}: two samples have the key {key!r} (rows {rows[at]} and"
-                f" {rows[at + 1]}), and a key must be unique; rename the files of one; in a tar,"
-                " put the members of a sample together (tar --sort=name)"
-            )
+        one, other = int(rows[at]), int(rows[at + 1])
+        key = index.name(one)[0]
+        if index.name(other)[0] == key:
+            yield one, other, key
+
+
+def _refuse_repeats(index: RowIndex, rows: Matrix) -> None:
+    for one, other, key in repeats(index, rows):
+        raise DataError(
+            f"split {index.split.name}: two samples have the key"
+            f" {key.decode(errors='backslashreplace')!r} (rows {one} and {other}), and a key must"
+            " be unique; rename the files of one; in a tar, put the members of a sample together"
+            " (tar --sort=name)"
+        )
