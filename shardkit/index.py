@@ -360,12 +360,14 @@ class RowIndex:
     """The rows of one split: byte ranges, checksums, keys and paths. Picklable by path.
 
     Attributes:
+        split: what it is the index of. fields: names of all fields.
         table: (num_rows, num_columns) int64, read-only, memory-mapped.
         column: column name -> position in ``table``.
     """
 
     def __init__(self, folder: Path, info: DatasetInfo, split: SplitInfo) -> None:
         self.split = split
+        self.fields = info.fields
         self._folder = folder
         columns = row_columns(info.fields)
         self.column = {name: i for i, name in enumerate(columns)}
@@ -382,7 +384,7 @@ class RowIndex:
         counts = np.array([s.num_rows for s in split.shards], np.int64)
         self.row_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         self._names: memoryview | None = None
-        self._order: np.ndarray[Any, np.dtype[np.int64]] | None = None
+        self._order: Rows | None = None
 
     def shard_of(self, rows: Rows) -> Rows:
         """Shard number of each row."""
@@ -441,7 +443,7 @@ class RowIndex:
             IndexFileError: the rows around the place where it should be are damaged, or not sorted:
             one wrong entry of .find or .rows hides the key, or leads past it.
         """
-        order = self._by_hash()
+        order = self.order()
         hashes = self.table[:, self.column["key"]].view(np.uint64)
         wanted = xxhash.xxh3_64_intdigest(key)
         low, high = 0, len(order)
@@ -466,7 +468,8 @@ class RowIndex:
             )
         return None
 
-    def _by_hash(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def order(self) -> Rows:
+        """(num_rows,) row numbers sorted by hash of key, as .find has them: not checked."""
         if self._order is None:
             path = self._folder / f"{self.split.name}.find"
             self._order = np.frombuffer(map_file(path, 8 * self.split.num_rows), "<i8")

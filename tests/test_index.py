@@ -8,7 +8,7 @@ import random
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +23,13 @@ from hypothesis import strategies as st
 import shardkit
 from shardkit import index
 from shardkit.encoding import Encoding
-from shardkit.errors import DatasetMissingError, IndexFileError, ShardMissingError, StorageError
+from shardkit.errors import (
+    DataError,
+    DatasetMissingError,
+    IndexFileError,
+    ShardMissingError,
+    StorageError,
+)
 from shardkit.index import (
     DatasetInfo,
     RowIndex,
@@ -492,6 +498,58 @@ def test_any_flipped_bit_of_a_name_is_refused(packed: Path, tmp_path: Path) -> N
         with pytest.raises(IndexFileError, match=f"^row {owner} of train: its key and paths"):
             opened.name(owner)
         flip(folder / "train.names", at, 1 << at % 8)
+
+
+def everything(folder: Path) -> Iterator[Callable[[], object]]:
+    """All that tells something of samples, one by one."""
+    ds = shardkit.open(folder, verify=True, decode=False)
+    with_cls = shardkit.open(folder, verify=True, fields=["cls"]).select(range(12))
+    yield lambda: [{k: as_bytes(v) for k, v in ds[i].items() if k != "__key__"} for i in range(13)]
+    yield lambda: [ds[i]["__key__"] for i in range(13)]
+    yield lambda: {k: list(map(as_bytes, v)) for k, v in ds.read(range(13)).items()}
+    yield lambda: with_cls.column("cls").tolist()  # type: ignore[union-attr]
+    yield ds.keys
+    yield lambda: [
+        (batch["__key__"], batch["cls"].tolist())  # type: ignore[index, union-attr]
+        for batch in shardkit.Loader(with_cls, 4, shuffle=False, with_keys=True, workers=0)
+    ]
+
+
+def test_what_is_verified_is_what_was_packed(packed: Path, tmp_path: Path) -> None:
+    """Whatever bit of a row or a name is flipped: keys and labels too, or an error."""
+    good = [step() for step in everything(packed)]
+    folder = shutil.copytree(packed, tmp_path / "bad")
+    width = 8 * rows_of(folder)[0].table.shape[1]
+    last_row = (folder / "train.rows").stat().st_size - width
+    rng, refused = random.Random(1), [0] * len(good)
+    spots = [
+        ("train.rows", last_row - width * 9 + at + rng.randrange(8)) for at in range(0, width, 8)
+    ]
+    spots += [("train.names", at) for at in rng.sample(range(150), 10)]
+    for name, at in spots:
+        bit = 1 << rng.randrange(8)
+        flip(folder / name, at, bit)
+        for i, (step, expected) in enumerate(zip(everything(folder), good, strict=True)):
+            try:
+                assert step() == expected, (name, at, i)
+            except DataError:
+                refused[i] += 1
+        flip(folder / name, at, bit)
+    rows = len(spots) - 10
+    assert all(number >= rows for number in refused), refused
+
+
+def test_swapped_rows_are_not_verified(packed: Path, tmp_path: Path) -> None:
+    """Each is whole, and another's: only the order has changed."""
+    folder = shutil.copytree(packed, tmp_path / "bad")
+    data = (folder / "train.rows").read_bytes()
+    width = 8 * rows_of(folder)[0].table.shape[1]
+    three, four = (slice(len(data) - width * n, len(data) - width * (n - 1)) for n in (10, 9))
+    swapped = data[: three.start] + data[four] + data[three] + data[four.stop :]
+    (folder / "train.rows").write_bytes(swapped)
+    for step in everything(folder):
+        with pytest.raises(IndexFileError, match="row 3 of train: its entries"):
+            step()
 
 
 def test_one_wrong_entry_hides_no_key(packed: Path, tmp_path: Path) -> None:

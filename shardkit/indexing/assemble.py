@@ -85,7 +85,7 @@ def assemble_split(
     split = SplitInfo(name, num_rows, fingerprint.hexdigest(), layouts, shards, files)
     files[f"{name}.find"] = (0, 0)
     index = RowIndex(dest, info, split)
-    write("find", _find_chunks(index, unique_keys))
+    write("find", _as_bytes((_checked if unique_keys else find_chunks)(index)))
     if new_paths:
         check_free_paths(index)
     return split
@@ -93,16 +93,17 @@ def assemble_split(
 
 def check_unique_keys(index: RowIndex) -> None:
     """Raise DataError if two samples of the split have one key."""
-    for one, other in hash_twins(index):
-        _refuse_repeats(index, one, other)
+    for _ in _checked(index):
+        pass
 
 
 def hash_twins(index: RowIndex) -> Iterator[tuple[Matrix, Matrix]]:
     """Pairs of rows whose keys have one hash, a slice of the hash space at a time."""
-    return (_twins(rows, hashes) for rows, hashes in _by_hash(index))
+    return (_twins(index, rows) for rows in find_chunks(index))
 
 
-def _twins(rows: Matrix, hashes: Hashes) -> tuple[Matrix, Matrix]:
+def _twins(index: RowIndex, rows: Matrix) -> tuple[Matrix, Matrix]:
+    hashes = index.table[:, index.column["key"]][rows]
     at = np.flatnonzero(hashes[1:] == hashes[:-1])
     return rows[at], rows[at + 1]
 
@@ -156,22 +157,24 @@ def _layouts(heads: list[PartHead]) -> tuple[list[dict[str, Encoding]], list[Sha
     return layouts, shards
 
 
-def _find_chunks(index: RowIndex, unique_keys: bool) -> Iterator[bytes]:
-    for rows, hashes in _by_hash(index):
-        if unique_keys:
-            _refuse_repeats(index, *_twins(rows, hashes))
-        yield rows.astype("<i8").tobytes()
-
-
-def _by_hash(index: RowIndex) -> Iterator[tuple[Matrix, Hashes]]:
-    """Row numbers sorted by key hash, and their hashes, a slice of the hash space at a time."""
+def find_chunks(index: RowIndex) -> Iterator[Matrix]:
+    """Row numbers sorted by key hash, made a slice of the hash space at a time."""
     hashes = index.table[:, index.column["key"]].view(np.uint64)
     slices = len(hashes) // SORT_ROWS + 1
     bounds = [min(i * 2**64 // slices, 2**64 - 1) for i in range(slices + 1)]
     for low, high in pairwise(bounds):
         rows = _rows_between(hashes, low, high)
-        rows = rows[np.argsort(hashes[rows], kind="stable")]
-        yield rows, hashes[rows]
+        yield rows[np.argsort(hashes[rows], kind="stable")]
+
+
+def _as_bytes(chunks: Iterable[Matrix]) -> Iterator[bytes]:
+    return (rows.astype("<i8").tobytes() for rows in chunks)
+
+
+def _checked(index: RowIndex) -> Iterator[Matrix]:
+    for rows in find_chunks(index):
+        _refuse_repeats(index, rows)
+        yield rows
 
 
 def _rows_between(hashes: Hashes, low: int, high: int) -> Matrix:
@@ -185,11 +188,18 @@ def _rows_between(hashes: Hashes, low: int, high: int) -> Matrix:
     return np.concatenate([np.zeros(0, np.int64), *found])
 
 
-def _refuse_repeats(index: RowIndex, ones: Matrix, others: Matrix) -> None:
-    for one, other in zip(ones.tolist(), others.tolist(), strict=True):
-        if index.name(one)[0] == index.name(other)[0]:
-            key = index.name(one)[0].decode(errors="backslashreplace")
-            raise DataError(
-                f"split {index.split.name}: two samples have the key {key!r} (rows {one} and"
-                f" {other}), and a key must be unique; rename the files of one"
-            )
+def repeats(index: RowIndex, rows: Matrix) -> Iterator[tuple[int, int, bytes]]:
+    """(row, another, key) of samples that have one key, among rows sorted by its hash."""
+    for one, other in zip(*(each.tolist() for each in _twins(index, rows)), strict=True):
+        key = index.name(one)[0]
+        if index.name(other)[0] == key:
+            yield one, other, key
+
+
+def _refuse_repeats(index: RowIndex, rows: Matrix) -> None:
+    for one, other, key in repeats(index, rows):
+        raise DataError(
+            f"split {index.split.name}: two samples have the key"
+            f" {key.decode(errors='backslashreplace')!r} (rows {one} and {other}), and a key must"
+            " be unique; rename the files of one"
+        )

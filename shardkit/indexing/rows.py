@@ -47,7 +47,7 @@ def make_rows(
         rows[:, where[f"{name}.start"]] = extent.start
         rows[:, where[f"{name}.size"]] = extent.size
     if "cls" in extents:
-        rows[:, where["cls"]] = _integers(columns["cls"])
+        rows[:, where["cls"]] = integers(columns["cls"])
     return rows
 
 
@@ -56,7 +56,8 @@ def _hashes(texts: Sequence[bytes]) -> Matrix:
     return np.fromiter(digests, np.uint64, len(texts)).view(np.int64)
 
 
-def _integers(values: Sequence[Value | None]) -> Matrix:
+def integers(values: Sequence[Value | None]) -> Matrix:
+    """What column ``cls`` has for these values of the field: (B,) int64."""
     known = {value: _integer(value) for value in set(values)}
     return np.fromiter(map(known.__getitem__, values), np.int64, len(values))
 

@@ -205,6 +205,8 @@ class Dataset:
         real = self._real(np.arange(len(self)) if rows is None else rows)
         if len(real) and not (real.min() >= 0 and real.max() < len(self.reader.index.table)):
             raise IndexError(f"a row is outside 0..{len(self) - 1}")
+        if self.verify:
+            self.reader.index.refuse_damage(real, self.reader.index.table.take(real, axis=0))
         name = self.reader.index.name
         return [name(row)[0].decode(errors="surrogateescape") for row in real.tolist()]
 

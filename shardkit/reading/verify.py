@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,12 +11,27 @@ import numpy as np
 import xxhash
 
 from shardkit.encoding import TOKENS
-from shardkit.errors import FormatError
-from shardkit.index import DALI_INDEX, INDEX_NAME, SplitInfo, is_sealed, read_index, strays
+from shardkit.errors import FormatError, IndexFileError
+from shardkit.index import (
+    DALI_INDEX,
+    INDEX_NAME,
+    RowIndex,
+    SplitInfo,
+    is_sealed,
+    read_index,
+    strays,
+)
 from shardkit.indexing.locate import Located, locate
 from shardkit.mapping import map_file
 from shardkit.progress import Progress
 from shardkit.reading.against import Originals
+from shardkit.reading.contradictions import (
+    misplaced,
+    repeated_keys,
+    wrong_files,
+    wrong_labels,
+    wrong_rows,
+)
 from shardkit.reading.damage import Damage, RecordedSums, look_at, regions
 from shardkit.reading.detokenize import spec_of
 from shardkit.reading.verify_tokens import foreign_ids, tokenizer_problem
@@ -154,6 +170,7 @@ class _SplitCheck:
         self._result = result
         self._bar = bar
         self._reader: ShardReader | None = None
+        self._told: set[int] = set()
 
     def index(self) -> None:
         """Check rows, names, find and sums, and open those that are whole."""
@@ -162,6 +179,16 @@ class _SplitCheck:
             self._recorded.add(self._place.folder, self._split)
         if {"rows", "names"} <= whole:
             self._reader = ShardReader(self._place.folder, self._place.info, self._split)
+            self._index_itself(self._reader.index, "find" in whole)
+
+    def _index_itself(self, index: RowIndex, has_find: bool) -> None:
+        """Look for what an index says that cannot be, though it is as it was written."""
+        self._tell(wrong_rows(index, self._place.info.classes))
+        if self._told:  # the rest would follow from it
+            return
+        self._tell(repeated_keys(index))
+        for file, what in wrong_files(index, has_find):
+            self._add(file, what)
 
     def shards(self) -> None:
         """Check every shard's files, and the samples in those that can be read."""
@@ -191,7 +218,7 @@ class _SplitCheck:
         for name in filter(DALI_INDEX.fullmatch, sizes):
             self._dali_index(name, damages.pop(name), number)
         reader = None if any(damage.what for damage in damages.values()) else self._reader
-        broken = self._samples(reader, number, rows) if reader else np.zeros(0, np.int64)
+        broken = self._samples(reader, rows) if reader else np.zeros(0, np.int64)
         for name, damage in damages.items():
             if damage.what:
                 self._add(name, f"{damage.what}; its {len(rows)} samples were not checked", number)
@@ -212,27 +239,41 @@ class _SplitCheck:
         self._bar.add(0, num_bytes)
         return damage
 
-    def _samples(self, reader: ShardReader, number: int, rows: range) -> Rows:
+    def _samples(self, reader: ShardReader, rows: range) -> Rows:
         """The broken rows, each named."""
         broken = []
         for start, stop in reader.pieces(rows.start, rows.stop):
             piece = np.arange(start, stop, dtype=np.int64)
             found = _broken(reader, piece) if self._split.has_checksums else []
-            self._tokens(reader, np.setdiff1d(piece, found), number)
+            whole = np.setdiff1d(piece, found)
+            if self._split.has_checksums:
+                self._tell(wrong_labels(reader, whole))
+            self._tokens(reader, whole)
             broken += found
             self._result.num_samples += stop - start
             self._bar.add(stop - start, 0)
-        for row in broken:
-            key = reader.index.name(row)[0].decode(errors="surrogateescape")
-            self._add(reader.where(row), "its bytes differ from those packed", number, key)
+        self._tell((row, "its bytes differ from those packed") for row in broken)
+        if self._split.has_checksums and not broken:
+            self._tell(misplaced(reader, self._place.folder, self._place.info.container, rows))
         return np.array(broken, np.int64)
 
-    def _tokens(self, reader: ShardReader, rows: Rows, number: int) -> None:
-        if self._spec is None or TOKENS not in self._place.info.fields:
-            return
-        for row, what in foreign_ids(reader, rows, self._spec):
-            key = reader.index.name(row)[0].decode(errors="surrogateescape")
-            self._add(reader.where(row), what, number, key)
+    def _tell(self, found: Iterable[tuple[int, str]]) -> None:
+        """Add what is wrong with rows: of each, what was found first."""
+        for row, what in found:
+            if row in self._told or self._reader is None:
+                continue
+            self._told.add(row)
+            shard = int(self._reader.index.shard_of(np.array([row]))[0])
+            try:
+                key = self._reader.index.name(row)[0].decode(errors="surrogateescape")
+            except IndexFileError:
+                self._add(f"row {row} ({self._split.stem(shard)})", what, shard)
+            else:
+                self._add(self._reader.where(row), what, shard, key)
+
+    def _tokens(self, reader: ShardReader, rows: Rows) -> None:
+        if self._spec is not None and TOKENS in self._place.info.fields:
+            self._tell(foreign_ids(reader, rows, self._spec))
 
 
 def _broken(reader: ShardReader, rows: Rows) -> list[int]:
