@@ -17,6 +17,7 @@ from token_data import documents, pack_tokens
 
 import shardkit
 import shardkit.copying
+from shardkit import buffers
 from shardkit.copying import FileReads
 from shardkit.errors import ChecksumError, DataError
 from shardkit.files import must_copy
@@ -334,6 +335,24 @@ def test_neighbours_are_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert calls == [15, 10, 1]
     assert all(value.readonly for value in found)
     assert len({*found, map_file(tmp_path / "a", 100)[10:20]}) == 5, "told apart by their bytes"
+
+
+def test_copies_in_use_are_not_written_over(tmp_path: Path) -> None:
+    """Where a thread takes the memory of batches again, those that somebody holds stay."""
+    size = 400_000
+    data = [bytes([number]) * size for number in range(9)]
+    write(tmp_path / "a", b"".join(data))
+    files = FileReads(tmp_path, ["a"], [9 * size])
+
+    def read(numbers: list[int]) -> list[memoryview]:
+        starts = np.array(numbers) * size
+        return files.ranges(starts * 0, starts, starts * 0 + size).slices()
+
+    with buffers.keeping():
+        last = read([3, 1, 2])[2]
+        for numbers in ([4, 5, 6], [7, 8, 0], [1, 1, 1]):
+            assert [bytes(v) for v in read(numbers)] == [data[n] for n in numbers]
+        assert bytes(last) == data[2]
 
 
 def test_more_than_any_memory_is_an_error(tmp_path: Path) -> None:
