@@ -11,10 +11,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from functools import cache
 from typing import Any
 
 import numpy as np
+
+from shardkit.libc import libc
 
 Addresses = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -44,7 +45,7 @@ def _all_at_once(ranges: Addresses) -> bool:
     except OSError:  # an older kernel, or a sandbox
         return False
     try:
-        advised = _libc().syscall(
+        advised = libc().syscall(
             ctypes.c_long(_PROCESS_MADVISE),
             ctypes.c_int(fd),
             ctypes.c_void_p(ranges.ctypes.data),
@@ -59,11 +60,6 @@ def _all_at_once(ranges: Addresses) -> bool:
 
 def _one_by_one(ranges: Addresses) -> None:
     if hasattr(mmap, "MADV_WILLNEED"):
-        madvise = _libc().madvise
+        madvise = libc().madvise
         for start, size in ranges.tolist():
-            madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_int(mmap.MADV_WILLNEED))
-
-
-@cache
-def _libc() -> Any:
-    return ctypes.CDLL(None)
+            madvise(start, size, mmap.MADV_WILLNEED)

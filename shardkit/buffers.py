@@ -83,6 +83,18 @@ def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
     return array
 
 
+class _Hashable(np.ndarray[Any, Any]):
+    """Values are told apart by sets of them, and a memoryview is hashed, by its bytes, only if what
+    it shows can be."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def view_of(array: Buffer) -> memoryview:
+    """Its bytes, read-only, as a memoryview that can be hashed and keeps the array."""
+    return array.view(_Hashable).data.toreadonly()
+
+
 def _take(kept: list[Buffer], num_bytes: int) -> Buffer:
     """One of those that is large enough and not in use, else a new one."""
     unused = [number for number in range(len(kept)) if sys.getrefcount(kept[number]) == _UNUSED]

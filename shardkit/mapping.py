@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import mmap
-import os
 import resource
-import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,11 @@ import numpy as np
 
 from shardkit import buffers
 from shardkit.advise import will_need
-from shardkit.errors import IndexFileError, ShardMissingError, StorageError
-from shardkit.storage import os_errors, show_path
+from shardkit.errors import IndexFileError
+from shardkit.libc import mapped
+from shardkit.opening import open_file
+from shardkit.remote import is_remote
+from shardkit.storage import os_errors, pread, show_path
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
 Buffer = np.ndarray[Any, np.dtype[np.uint8]]
@@ -27,28 +28,38 @@ ANNOUNCE_BYTES = 16 << 10
 RANGES_A_FILE = 8
 """Fewer than that of each file, and a copy for each range is as fast as one for each file."""
 
+READ_BYTES = 16 << 20
+"""An index behind a network is read up to this size, and mapped beyond: each process would have
+a copy of its own."""
 
-def map_file(path: Path, expected_bytes: int) -> mmap.mmap | bytes:
-    """Memory-map a whole file of a known size (mapping an empty file is not possible).
+
+def map_file(path: Path, expected_bytes: int) -> memoryview:
+    """Memory-map a whole file of a known size, or read it: see :data:`READ_BYTES`.
 
     Raises:
         ShardMissingError: no such file. IndexFileError: another size than expected, or no file.
-        StorageError: it cannot be opened or mapped.
+        StorageError: it cannot be opened, mapped or read.
     """
-    with _opened(path) as (fd, num_bytes):
-        if num_bytes != expected_bytes:
-            raise IndexFileError(
-                f"{show_path(path)} has {num_bytes} bytes, expected {expected_bytes}:"
-                " truncated or replaced; `shardkit verify` tells more"
-            )
-        with os_errors(f"mapping {show_path(path)}"):
-            return mmap.mmap(fd, expected_bytes, access=mmap.ACCESS_READ) if expected_bytes else b""
+    if expected_bytes > READ_BYTES or not is_remote(path):
+        return _map(path, expected_bytes)
+    with closing(open_file(path, expected_bytes)) as file, os_errors(f"reading {show_path(path)}"):
+        data = pread(file.fd, expected_bytes, 0)
+    if len(data) != expected_bytes:
+        raise IndexFileError(
+            f"{show_path(path)} was cut short while it was read, to {len(data)} bytes of"
+            f" {expected_bytes}; restore it"
+        )
+    return memoryview(data)
 
 
-def map_whole(path: Path) -> mmap.mmap | bytes:
+def map_whole(path: Path) -> memoryview:
     """Memory-map a file of whatever size it has; errors as of :func:`map_file`."""
-    with _opened(path) as (fd, num_bytes), os_errors(f"mapping {show_path(path)}"):
-        return mmap.mmap(fd, num_bytes, access=mmap.ACCESS_READ) if num_bytes else b""
+    return _map(path, None)
+
+
+def _map(path: Path, expected_bytes: int | None) -> memoryview:
+    with closing(open_file(path, expected_bytes)) as file, os_errors(f"mapping {show_path(path)}"):
+        return mapped(file.fd, file.num_bytes)
 
 
 def read_file(path: Path, at_most: int) -> bytes:
@@ -58,37 +69,17 @@ def read_file(path: Path, at_most: int) -> bytes:
         ShardMissingError: no such file. IndexFileError: over ``at_most`` bytes, or no file.
         StorageError: it cannot be opened or read.
     """
-    with _opened(path) as (fd, num_bytes):
-        if num_bytes > at_most:
+    with closing(open_file(path)) as file:
+        if file.num_bytes > at_most:
             raise IndexFileError(f"{show_path(path)} is over {at_most} bytes; refusing to read")
-        with os_errors(f"reading {show_path(path)}"), open(fd, "rb", closefd=False) as file:
-            return file.read(at_most)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[int, int]]:
-    """A regular file, open, and its size."""
-    try:
-        # Without O_NONBLOCK, a FIFO under the name of a shard would block for ever.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError as error:
-        raise ShardMissingError(
-            f"{show_path(path)} is missing; restore it or pack again"
-        ) from error
-    except OSError as error:
-        raise StorageError(f"{show_path(path)} cannot be opened: {error.strerror}") from error
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise IndexFileError(f"{show_path(path)} is no regular file; restore it or pack again")
-        yield fd, status.st_size
-    finally:
-        os.close(fd)
+        with os_errors(f"reading {show_path(path)}"):
+            return pread(file.fd, file.num_bytes, 0)
 
 
 class FileMaps(dict[int, memoryview]):
-    """Number -> the mapped file of that number. Threads may share it: two that open one file at
-    once both map it, and one map is dropped."""
+    """Number -> the mapped file of that number: :class:`shardkit.files.Files` whose values are
+    slices of the maps, not copies. Threads may share it: two that open one file at once both map
+    it, and one map is dropped."""
 
     def __init__(self, folder: Path, names: Sequence[str], sizes: Sequence[int], most: int) -> None:
         """At most ``most`` stay open; slices of those closed stay good."""
@@ -96,7 +87,6 @@ class FileMaps(dict[int, memoryview]):
         self._folder = folder
         self._names = names
         self._most = most
-        self._addresses = np.zeros(len(names), np.int64)
         self.sizes = np.array(sizes, np.int64)
 
     def __missing__(self, number: int) -> memoryview:
@@ -104,10 +94,14 @@ class FileMaps(dict[int, memoryview]):
             # The oldest, taken in single steps: another thread may be doing the same.
             self.pop(next(iter(tuple(self)), number), None)
         path = self._folder / self._names[number]
-        view = self[number] = memoryview(map_file(path, int(self.sizes[number])))
-        if len(view):
-            self._addresses[number] = np.frombuffer(view, np.uint8).ctypes.data
+        view = self[number] = _map(path, int(self.sizes[number]))
         return view
+
+    def ranges(self, numbers: Places, starts: Places, sizes: Places) -> MappedRanges:
+        return MappedRanges(self, numbers, starts, sizes)
+
+    def piece(self, number: int, start: int, stop: int) -> memoryview:
+        return self[number][start:stop]
 
     def take(self, numbers: Places, starts: Places, size: int) -> Buffer | None:
         """Copy ranges of one size, which must lie inside, into one array: (B, size) uint8.
@@ -134,18 +128,44 @@ class FileMaps(dict[int, memoryview]):
         return out.view(np.uint8).reshape(len(starts), size)
 
     def announce(self, numbers: Places, starts: Places, sizes: Places, at_least: int) -> None:
-        """Tell the kernel that these ranges, which must lie inside, will be read soon.
-
-        Returns at once; does nothing on platforms without ``madvise``. Neighbours that come after
-        one another are announced as one.
-        """
+        """Does nothing on platforms without ``madvise``. Neighbours that come after one another
+        are announced as one."""
         large = sizes >= at_least
         if not large.any():
             return
         numbers, starts, sizes = merged(numbers[large], starts[large], sizes[large])
-        opened = [self[number] for number in np.unique(numbers).tolist()]  # and not closed yet
-        will_need(self._addresses[numbers] + starts, sizes)
-        del opened
+        opened, which = np.unique(numbers, return_inverse=True)
+        # Held until they were announced: the address of a map that is gone may be another's.
+        held = [np.frombuffer(self[number], np.uint8) for number in opened.tolist()]
+        addresses = np.array([view.ctypes.data for view in held], np.int64)
+        will_need(addresses[which] + starts, sizes)
+
+
+class MappedRanges:
+    """Of one batch, as :class:`shardkit.files.Ranges` has them."""
+
+    __slots__ = ("_maps", "_numbers", "_sizes", "_starts")
+
+    def __init__(self, maps: FileMaps, numbers: Places, starts: Places, sizes: Places) -> None:
+        self._maps = maps
+        self._numbers = numbers
+        self._starts = starts
+        self._sizes = sizes
+
+    def slices(self) -> list[memoryview]:
+        maps, starts = self._maps, self._starts
+        return [
+            maps[number][start:end]
+            for number, start, end in zip(
+                self._numbers.tolist(),
+                starts.tolist(),
+                (starts + self._sizes).tolist(),
+                strict=True,
+            )
+        ]
+
+    def joined(self, size: int) -> Buffer | None:
+        return self._maps.take(self._numbers, self._starts, size)
 
 
 def merged(numbers: Places, starts: Places, sizes: Places) -> tuple[Places, Places, Places]:

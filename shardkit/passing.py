@@ -5,11 +5,10 @@ Pages of a mapped file count as this process's own once they were touched, until
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 from collections.abc import Iterator
-from functools import cache
-from typing import Any
+
+from shardkit.libc import libc, map_of
 
 PIECE_BYTES = 64 << 20
 """A longer value is taken in pieces of this size."""
@@ -29,17 +28,16 @@ def pieces(value: bytes | memoryview) -> Iterator[bytes | memoryview]:
 def let_go(value: bytes | memoryview) -> None:
     """Give back the pages of the file that a value is mapped from; who needs them gets them again
     from the file, or from where the system keeps it. Other values hold their own memory."""
-    if isinstance(value, memoryview) and value.readonly and isinstance(value.obj, mmap.mmap):
+    if not isinstance(value, memoryview) or not value.readonly:
+        return
+    if isinstance(value.obj, mmap.mmap):
         value.obj.madvise(mmap.MADV_DONTNEED)
+    elif (held := map_of(value)) is not None:
+        libc().madvise(held.address, held.size, mmap.MADV_DONTNEED)
 
 
 def trim() -> None:
     """Give memory that was freed back to the system. The C library keeps it where pieces of many
     sizes come and go: of each 400 MB of text that were tokenized, 100 MB (glibc 2.36)."""
-    if (give_back := getattr(_libc(), "malloc_trim", None)) is not None:
+    if (give_back := getattr(libc(), "malloc_trim", None)) is not None:
         give_back(0)
-
-
-@cache
-def _libc() -> Any:
-    return ctypes.CDLL(None)

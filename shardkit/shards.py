@@ -1,9 +1,10 @@
 """Stored values of a split by row: the one read path of all formats.
 
 A shard is a file, the row index holds byte ranges in it. Files are memory-mapped on first use, in
-each process for itself, and values are slices of the map, not copies. Large values are announced
-to the kernel (``MADV_WILLNEED``) before they are touched: without that a cold 110 KB value comes
-in as 27 page faults, one after another.
+each process for itself, and values are slices of the map, not copies; or they are copied, each once
+a batch: :mod:`shardkit.files` says when. Large values are announced to the kernel
+(``MADV_WILLNEED``) before they are touched: without that a cold 110 KB value comes in as 27 page
+faults, one after another.
 """
 
 from __future__ import annotations
@@ -16,15 +17,13 @@ import numpy as np
 
 from shardkit.encoding import BYTES, Encoding
 from shardkit.errors import ChecksumError, FormatError, IndexFileError, UsageError
+from shardkit.files import MAX_MAPS, Files, Ranges, must_copy, open_files
 from shardkit.formats import FORMATS, Format
 from shardkit.index import DatasetInfo, RowIndex, SplitInfo
-from shardkit.mapping import ANNOUNCE_BYTES, FileMaps, Warmth
+from shardkit.mapping import ANNOUNCE_BYTES, Warmth
 from shardkit.sample import SampleBatch, Value, sample_checksums
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
-
-MAX_MAPS = 32_768
-"""Open maps a split at most: half of Linux's default limit of 65,530 a process."""
 
 PIECE_ROWS = 1024
 PIECE_BYTES = 32 << 20
@@ -41,14 +40,16 @@ class Gather:
 
     Attributes:
         rows: (B,) int64, as asked. shards: (B,) int64. table: (B, columns) int64.
+        ranges: field -> its bytes, once they were found: what was checked is what is used.
     """
 
-    __slots__ = ("rows", "shards", "table")
+    __slots__ = ("ranges", "rows", "shards", "table")
 
     def __init__(self, rows: Rows, shards: Rows, table: Rows) -> None:
         self.rows = rows
         self.shards = shards
         self.table = table
+        self.ranges: dict[str, Ranges] = {}
 
 
 def container_of(info: DatasetInfo) -> Format:
@@ -85,15 +86,23 @@ def _match(batch: Gather, columns: Columns) -> np.ndarray[Any, np.dtype[np.bool_
 
 
 class ShardReader:
-    """Reads stored values of one split. Threads may share it."""
+    """Reads stored values of one split. Threads may share it.
 
-    def __init__(self, folder: Path, info: DatasetInfo, split: SplitInfo) -> None:
+    Args:
+        copied: read values into memory, once a batch, wherever the files lie: whoever writes to
+            them then changes nothing that :meth:`refuse_damage` has seen.
+    """
+
+    def __init__(
+        self, folder: Path, info: DatasetInfo, split: SplitInfo, *, copied: bool = False
+    ) -> None:
         self.index = RowIndex(folder, info, split)
+        self._copied = True if copied else None
         self._folder = folder
         self._info = info
         self._split = split
         self._format = container_of(info)
-        self._maps: dict[str, FileMaps] = {}
+        self._files: dict[str, Files] = {}
         self._warmth = Warmth()
         self._plain = {
             name
@@ -109,16 +118,19 @@ class ShardReader:
             raise IndexError(f"row outside 0..{len(table) - 1} of split {self._split.name}")
         return Gather(rows, self.index.shard_of(rows), table.take(rows, axis=0))
 
-    def maps(self, name: str) -> FileMaps:
+    def files(self, name: str) -> Files:
         """The files that hold a field, by number of shard."""
-        found = self._maps.get(name)
+        found = self._files.get(name)
         if found is None:
             shards = self._split.shards
             names = [self.file_of(i, name) for i in range(len(shards))]
             # A shard without the field may have no file for it: then no range fits into 0 bytes.
             sizes = [shard.file_bytes.get(n, 0) for shard, n in zip(shards, names, strict=True)]
+            if self._copied is None:
+                self._copied = must_copy(self._folder, names)
             most = max(MAX_MAPS // len(self._info.fields), 1)
-            found = self._maps[name] = FileMaps(self._folder, names, sizes, most)
+            found = open_files(self._folder, names, sizes, copied=self._copied, most=most)
+            self._files[name] = found
         return found
 
     def file_of(self, shard: int, name: str) -> str:
@@ -137,30 +149,30 @@ class ShardReader:
         return batch.table[:, column], batch.table[:, column + 1]
 
     def stored(self, batch: Gather, name: str) -> list[memoryview | None]:
-        """Stored values, as slices of the mapped files.
+        """Stored values: slices of the mapped files, or of what was read of them.
 
         Raises:
-            IndexFileError: a range lies outside its file.
+            IndexFileError: a range lies outside its file. DataError: it cannot be read.
         """
-        starts, sizes = self.places(batch, name)
-        if len(sizes) and int(sizes.min()) < 0:
-            present = sizes >= 0
-            values = iter(
-                self._slices(batch.shards[present], starts[present], sizes[present], name)
-            )
-            return [next(values) if there else None for there in present.tolist()]
-        return self._slices(batch.shards, starts, sizes, name)  # type: ignore[return-value]
+        found = self._ranges(batch, name).slices()
+        if len(found) == len(batch.rows):
+            return found  # type: ignore[return-value]
+        present = self.places(batch, name)[1] >= 0
+        values = iter(found)
+        return [next(values) if there else None for there in present.tolist()]
 
-    def _slices(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> list[memoryview]:
-        if not len(shards):
-            return []
-        maps = self._announced_maps(shards, starts, sizes, name)
-        return [
-            maps[shard][start:end]
-            for shard, start, end in zip(
-                shards.tolist(), starts.tolist(), (starts + sizes).tolist(), strict=True
-            )
-        ]
+    def _ranges(self, batch: Gather, name: str) -> Ranges:
+        """Of those rows that have the field."""
+        found = batch.ranges.get(name)
+        if found is None:
+            starts, sizes = self.places(batch, name)
+            shards = batch.shards
+            if len(sizes) and int(sizes.min()) < 0:
+                present = sizes >= 0
+                shards, starts, sizes = shards[present], starts[present], sizes[present]
+            files = self._announced(shards, starts, sizes, name)
+            found = batch.ranges[name] = files.ranges(shards, starts, sizes)
+        return found
 
     def fixed(self, batch: Gather, name: str) -> np.ndarray[Any, Any] | None:
         """Arrays of one shape and dtype as one new array (B, ...), gathered in one go.
@@ -176,29 +188,28 @@ class ShardReader:
         shards = batch.shards[:1] if is_one else np.unique(batch.shards)
         encodings = set(self.encodings(shards, name))
         encoding = encodings.pop()
-        starts, sizes = self.places(batch, name)
+        sizes = self.places(batch, name)[1]
         plain = encoding.kind == "array" and not encoding.codec and encoding.dtype[0] in "<|"
         if encodings or not plain or not encoding.nbytes or (sizes != encoding.nbytes).any():
             return None
-        maps = self._announced_maps(batch.shards, starts, sizes, name)
-        found = maps.take(batch.shards, starts, encoding.nbytes)
+        found = self._ranges(batch, name).joined(encoding.nbytes)
         return None if found is None else found.view(encoding.dtype).reshape(-1, *encoding.shape)
 
-    def _announced_maps(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> FileMaps:
-        maps = self._checked_maps(shards, starts, sizes, name)
-        if int(sizes.max()) >= ANNOUNCE_BYTES and self._warmth.is_cold():
-            maps.announce(shards, starts, sizes, ANNOUNCE_BYTES)
-        return maps
+    def _announced(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> Files:
+        files = self._checked(shards, starts, sizes, name)
+        if int(sizes.max(initial=0)) >= ANNOUNCE_BYTES and self._warmth.is_cold():
+            files.announce(shards, starts, sizes, ANNOUNCE_BYTES)
+        return files
 
-    def _checked_maps(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> FileMaps:
-        maps = self.maps(name)
+    def _checked(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> Files:
+        files = self.files(name)
         # Sizes are not negative here, so this cannot overflow, as starts + sizes could.
-        if int(starts.min()) < 0 or (starts > maps.sizes[shards] - sizes).any():
+        if int(starts.min(initial=0)) < 0 or (starts > files.sizes[shards] - sizes).any():
             raise IndexFileError(
                 f"split {self._split.name}: the row index places a {name} outside its shard;"
                 " `shardkit verify` tells more"
             )
-        return maps
+        return files
 
     def is_cold(self) -> bool:
         """Whether reading has lately gone to the disk, so that announcing pays."""
@@ -211,8 +222,8 @@ class ShardReader:
             there = sizes > 0
             if there.any():
                 shards, starts, sizes = batch.shards[there], starts[there], sizes[there]
-                maps = self._checked_maps(shards, starts, sizes, name)
-                maps.announce(shards, starts, sizes, at_least=0)
+                files = self._checked(shards, starts, sizes, name)
+                files.announce(shards, starts, sizes, at_least=0)
 
     def encoding(self, shard: int, name: str) -> Encoding:
         return self._split.layouts[self._split.shards[shard].layout].get(name, BYTES)
@@ -277,7 +288,7 @@ class ShardReader:
 
     def refuse_damage(self, batch: Gather, columns: Columns | None = None) -> None:
         """Raise ChecksumError, naming the first sample, unless all match, and IndexFileError
-        where it is their rows that do not."""
+        where it is their rows that do not; DataError where they cannot be read."""
         self.index.refuse_damage(batch.rows, batch.table)
         matches = _match(batch, self._columns(batch) if columns is None else columns)
         if not matches.all():

@@ -632,8 +632,8 @@ def test_few_maps_stay_open(
     few = shardkit.open(tmp_path / "out", decode=False)
     kept = few.read(rows)
     for name, values in expected.items():
-        maps = few.reader.maps(name)
-        assert 1 <= len(maps) <= 2 < len(whole.reader.maps(name))
+        maps = few.reader.files(name)
+        assert 1 <= len(maps) <= 2 < len(whole.reader.files(name))
         assert list(map(as_bytes, kept[name])) == list(map(as_bytes, values))
 
 

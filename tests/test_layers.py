@@ -18,11 +18,14 @@ import shardkit
 ROOT = Path(shardkit.__file__).parent
 
 LAYERS = [
-    {"errors", "advise", "allowance", "buffers", "passing"},
-    {"whole"},
+    {"errors", "allowance", "buffers"},
+    {"whole", "libc"},
+    {"advise", "passing", "remote"},
     {"sample", "storage"},
-    {"encoding", "mapping"},
-    {"index", "progress"},
+    {"encoding", "opening"},
+    {"mapping"},
+    {"copying"},
+    {"index", "progress", "files"},
     {"images", "tokens"},
     {"formats"},
     {"shards"},

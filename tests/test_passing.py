@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from shardkit import passing
 from shardkit.formats.writev import write_all
+from shardkit.libc import mapped
 from shardkit.passing import pieces
 from shardkit.sample import sample_checksums
 
@@ -49,13 +50,19 @@ def resident_bytes(path: Path) -> int:
     return int(rss.split()[1]) << 10
 
 
-def test_what_was_passed_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", ["by Python", "without a descriptor"])
+def test_what_was_passed_is_let_go_of(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     size = 1 << 20
     monkeypatch.setattr(passing, "PIECE_BYTES", size)
     data = bytes(range(256)) * (16 * size // 256)
     path = write(tmp_path / "large", data)
     with path.open("rb") as file:
-        value = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        if how == "by Python":
+            value = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        else:
+            value = mapped(file.fileno(), len(data))[:]
     digest, most = xxhash.xxh3_64(), 0
     for piece in pieces(value):
         digest.update(piece)

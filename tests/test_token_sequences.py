@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -39,11 +40,11 @@ class InMemory(Pieces):
         self.tokens = np.concatenate(self.docs)
         self.documents = Documents(lambda a, b: np.array(lengths[a:b], np.int64), len(lengths))
         inside = sorted(cut for cut in cuts if cut < len(self.tokens))
-        super().__init__(np.dtype("<u2"), [0, *inside, len(self.tokens)])
+        bounds = [2 * cut for cut in (0, *inside, len(self.tokens))]
+        super().__init__(np.dtype("<u2"), cast(Any, self), [*pairwise(bounds)])
 
-    def open_piece(self, number: int) -> memoryview:
-        start, stop = self._starts[number : number + 2]
-        return memoryview(self.tokens[start:stop].tobytes())
+    def piece(self, number: int, start: int, stop: int) -> bytes:
+        return self.tokens.astype("<u2").tobytes()[start:stop]
 
     def where(self, token: int) -> str:
         return f"token {token}"

@@ -11,7 +11,6 @@ each call), a ``Path`` or a ``with open()`` a file doubles them.
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import stat
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from shardkit.corpus.names import extension, join
 from shardkit.errors import FormatError, StorageError
+from shardkit.libc import mapped
 from shardkit.sample import Value
 from shardkit.storage import show_path
 
@@ -294,8 +294,7 @@ def _read_whole(fd: int, size: int) -> bytes:
 
 
 def _map_whole(fd: int) -> Value:
-    size = os.fstat(fd).st_size
-    return memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ)) if size else b""
+    return mapped(fd, os.fstat(fd).st_size)
 
 
 def _kind(mode: int) -> str:

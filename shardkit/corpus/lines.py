@@ -16,8 +16,9 @@ import xxhash
 
 from shardkit.corpus.files import HUGE_BYTES
 from shardkit.errors import CorpusError, FormatError, StorageError
+from shardkit.libc import mapped
 from shardkit.sample import Value
-from shardkit.storage import os_errors, show_path
+from shardkit.storage import os_errors, pread, show_path
 
 SCAN_BYTES = 4 << 20
 READ_BYTES = 8 << 20
@@ -105,7 +106,7 @@ def read_pieces(fd: int, pieces: Pieces) -> Iterator[Value | None]:
         while stop < len(pieces) and _goes_with(pieces[stop], first, end):
             end += pieces[stop][1]
             stop += 1
-        data = _pread(fd, end - first, first)
+        data = pread(fd, end - first, first)
         for offset, size in pieces[start:stop]:
             value = data[offset - first : offset - first + size]
             yield value if len(value) == size else None
@@ -122,8 +123,7 @@ def map_range(fd: int, start: int, size: int) -> memoryview | None:
     if os.fstat(fd).st_size < start + size:
         return None
     skip = start % mmap.ALLOCATIONGRANULARITY
-    held = mmap.mmap(fd, skip + size, access=mmap.ACCESS_READ, offset=start - skip)
-    return memoryview(held)[skip:]
+    return mapped(fd, skip + size, start - skip)[skip:]
 
 
 def mapped_copy(pieces: Iterable[bytes], scratch: Path) -> Value:
@@ -136,17 +136,6 @@ def mapped_copy(pieces: Iterable[bytes], scratch: Path) -> Value:
                 left = left[file.write(left) :]
         size = file.tell()
         return (map_range(file.fileno(), 0, size) if size else None) or b""
-
-
-def _pread(fd: int, size: int, offset: int) -> bytes:
-    data = os.pread(fd, size, offset)
-    if len(data) == size:
-        return data
-    parts = [data]
-    while parts[-1] and size > sum(map(len, parts)):
-        done = sum(map(len, parts))
-        parts.append(os.pread(fd, size - done, offset + done))
-    return b"".join(parts)
 
 
 # --- compressed files ---------------------------------------------------------------------

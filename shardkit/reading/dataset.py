@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
-from shardkit.errors import DataError, UsageError
+from shardkit.errors import ChecksumError, DataError, UsageError
 from shardkit.index import DatasetInfo
 from shardkit.indexing.locate import Located, locate
 from shardkit.reading.values import Column, Decode, own_values, read_column
@@ -32,16 +32,18 @@ class Dataset:
     ``torch.utils.data.DataLoader`` as it is. Pickles, forks and spawns freely: files are mapped on
     first use in each process. ``ds[i]`` gives plain Python values, which pickle through workers;
     ``read`` gives read-only views of mapped files where no decoding is needed, which is faster:
-    ``bytes(value)`` copies one. A shard that is truncated *while it is mapped* ends the process
-    (SIGBUS), as with every memory map.
+    ``bytes(value)`` copies one. A file that is truncated *while it is mapped* ends the process
+    (SIGBUS), as with every memory map: with ``verify=True``, and on network file systems, shards
+    are read into memory instead, and a truncated one is an error.
 
     Args:
         path: folder of a dataset, or of WebDataset tars made by others, or one such tar.
         split: split name; may be left out where there is one, or one called ``train``.
         decode: True decodes ``cls``, ``txt``, ``json`` and ``npy``; ``"pil"`` pictures too; False
             gives canonical bytes of everything.
-        verify: compare each sample, its key and its label with their checksums as they are read,
-            and shardkit.json with its own.
+        verify: read each sample into memory, once, and compare that with its checksum: values,
+            labels and keys are those that were packed, whoever writes to the files meanwhile;
+            shardkit.json is compared with its own.
         fields: fields to read, if not all.
 
     Raises:
@@ -88,7 +90,7 @@ class Dataset:
         if self._reader is None:
             place: Located = self._located
             split = place.info.splits[self.split]
-            self._reader = ShardReader(place.folder, place.info, split)
+            self._reader = ShardReader(place.folder, place.info, split, copied=self.verify)
         return self._reader
 
     def __getstate__(self) -> dict[str, Any]:
@@ -116,8 +118,8 @@ class Dataset:
         Raises:
             IndexError: a row outside the dataset. DataError: a sample is damaged.
         """
-        batch = self._gather(rows)
-        with _memory_errors(self, len(batch.rows)):
+        with _memory_errors(self, rows):
+            batch = self._gather(rows)
             return {
                 name: read_column(self.reader, batch, name, self.decode) for name in self.fields
             }
@@ -139,7 +141,8 @@ class Dataset:
         _choose_fields(self.info, [field])
         if out.dtype != np.uint8 or not out.flags.c_contiguous or not out.flags.writeable:
             raise UsageError(f"out must be contiguous, writable uint8, got {out.dtype}")
-        return self.reader.copy(self._gather(rows), field, out.reshape(-1).data)
+        with _memory_errors(self, rows):
+            return self.reader.copy(self._gather(rows), field, out.reshape(-1).data)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
         """One sample: its ``__key__`` and the fields it has, each a value of its own."""
@@ -148,15 +151,15 @@ class Dataset:
     def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Samples as torch's DataLoader asks for them: one read for the whole batch."""
         numbers = [self._wrap(row) for row in rows]
-        batch = self._gather(numbers)
-        with _memory_errors(self, len(rows)):
+        with _memory_errors(self, rows):
+            batch = self._gather(numbers)
             columns = {
                 name: own_values(name, read_column(self.reader, batch, name, self.decode))
                 for name in self.fields
             }
-        keys = [self.reader.index.name(row)[0] for row in batch.rows.tolist()]
+        keys = self._keys(batch)
         return [
-            {KEY: key.decode(errors="surrogateescape")}
+            {KEY: key}
             | {name: v for name, values in columns.items() if (v := values[i]) is not None}
             for i, key in enumerate(keys)
         ]
@@ -181,6 +184,26 @@ class Dataset:
             self.reader.refuse_damage(batch)
         return batch
 
+    def _gather_index(self, real: Rows) -> Gather:
+        """Rows of the split for what the index alone tells, of which no value is read."""
+        batch = self.reader.gather(real)
+        if self.verify:
+            self.reader.index.refuse_damage(batch.rows, batch.table)
+        return batch
+
+    def _keys(self, batch: Gather) -> list[str]:
+        index = self.reader.index
+        keys = [index.name(row)[0] for row in batch.rows.tolist()]
+        if self.verify:
+            recorded = batch.table[:, index.column["key"]].view(np.uint64).tolist()
+            for row, key, digest in zip(batch.rows.tolist(), keys, recorded, strict=True):
+                if xxhash.xxh3_64_intdigest(key) != digest:
+                    raise ChecksumError(
+                        f"row {row} of {self.split}: its key {key!r} is not the one packed;"
+                        f" restore {self.split}.names"
+                    )
+        return [key.decode(errors="surrogateescape") for key in keys]
+
     def _real(self, rows: Sequence[int] | Rows) -> Rows:
         """Rows of the split, from rows of this dataset, which may be a selection."""
         numbers = row_numbers(rows)
@@ -196,7 +219,10 @@ class Dataset:
         """One whole column; ``column("cls")`` is (N,) int64, read from the index alone."""
         _choose_fields(self.info, [name])
         rows = np.arange(len(self), dtype=np.int64)
-        return read_column(self.reader, self._gather(rows), name, self.decode)
+        is_in_index = name == "cls" and bool(self.decode)
+        with _memory_errors(self, rows):
+            batch = self._gather_index(self._real(rows)) if is_in_index else self._gather(rows)
+            return read_column(self.reader, batch, name, self.decode)
 
     def keys(self, rows: Iterable[int] | None = None) -> list[str]:
         """Keys of the given rows, or of all."""
@@ -205,10 +231,7 @@ class Dataset:
         real = self._real(np.arange(len(self)) if rows is None else rows)
         if len(real) and not (real.min() >= 0 and real.max() < len(self.reader.index.table)):
             raise IndexError(f"a row is outside 0..{len(self) - 1}")
-        if self.verify:
-            self.reader.index.refuse_damage(real, self.reader.index.table.take(real, axis=0))
-        name = self.reader.index.name
-        return [name(row)[0].decode(errors="surrogateescape") for row in real.tolist()]
+        return self._keys(self._gather_index(real))
 
     def find(self, key: str) -> int:
         """Row of a sample by its key, by binary search. Raises KeyError if there is none."""
@@ -223,6 +246,8 @@ class Dataset:
             row = int(inside[0]) if len(inside) else None
         if row is None:
             raise KeyError(key)
+        if self.verify:
+            self.keys([row])
         return row
 
     def select(self, rows: Sequence[int] | Rows) -> Dataset:
@@ -272,13 +297,13 @@ class Dataset:
 
 
 @contextmanager
-def _memory_errors(dataset: Dataset, num_rows: int) -> Iterator[None]:
+def _memory_errors(dataset: Dataset, rows: Sequence[int] | Rows) -> Iterator[None]:
     """A hostile index makes much of little: many rows of one range, arrays of sparse files."""
     try:
         yield
     except MemoryError as error:
         raise DataError(
-            f"{dataset!r}: the values of {num_rows} rows are more than memory; read fewer at a"
+            f"{dataset!r}: the values of {len(rows)} rows are more than memory; read fewer at a"
             " time, or look for damage with `shardkit verify`"
         ) from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -91,7 +90,7 @@ class _Packed:
         sizes = self._places(first, last)[:, 1]
         data = np.where(sizes < 0, 0, sizes - self._header_bytes)
         bad = (data < 0) | (data % self.dtype.itemsize != 0)
-        bad |= data > self._reader.maps(TOKENS).sizes.max(initial=0)
+        bad |= data > self._reader.files(TOKENS).sizes.max(initial=0)
         if bad.any():
             raise self._damaged(first + int(bad.argmax()))
         return data // self.dtype.itemsize
@@ -109,12 +108,11 @@ class ColumnTokens(_Packed, Pieces):
     def __init__(self, dataset: Dataset, dtype: np.dtype[Any]) -> None:
         _Packed.__init__(self, dataset, dtype, header_bytes=0)
         split = dataset.info.splits[dataset.split]
-        self._ranges = [
+        ranges = [
             self._range(number) if TOKENS in split.layouts[shard.layout] else (0, 0)
             for number, shard in enumerate(split.shards)
         ]
-        counts = [(end - start) // dtype.itemsize for start, end in self._ranges]
-        Pieces.__init__(self, dtype, [0, *itertools.accumulate(counts)])
+        Pieces.__init__(self, dtype, self._reader.files(TOKENS), ranges)
 
     @cached_property
     def documents(self) -> Documents:
@@ -135,23 +133,22 @@ class ColumnTokens(_Packed, Pieces):
         start = int(self._places(first, last)[0, 0])
         end, size = self._places(first, last)[-1].tolist()
         end += max(size, 0)
-        if not 0 <= start <= end <= self._reader.maps(TOKENS).sizes[shard]:
+        if not 0 <= start <= end <= self._reader.files(TOKENS).sizes[shard]:
             raise self._damaged(first)
         return start, end
 
-    def open_piece(self, number: int) -> memoryview:
+    def check_piece(self, number: int) -> None:
         """Raises IndexFileError if its documents do not lie end to end."""
         start, end = self._ranges[number]
         first, last = self._rows(number)
         if start == end:
-            return memoryview(b"")
+            return
         places = self._places(first, last)
         sizes = self._lengths(first, last) * self.dtype.itemsize
         starts = sizes.cumsum() - sizes + start
         is_there = places[:, 0] == starts
         if not is_there.all() or starts[-1] + sizes[-1] != end:
             raise self._damaged(first + int(is_there.argmin()))
-        return self._reader.maps(TOKENS)[number][start:end]
 
 
 class RowTokens(_Packed):
@@ -160,7 +157,7 @@ class RowTokens(_Packed):
     def __init__(self, dataset: Dataset, dtype: np.dtype[Any]) -> None:
         super().__init__(dataset, dtype, HEADER_BYTES)
         self.num_tokens = self.documents.num_tokens
-        if self.num_tokens * dtype.itemsize > self._reader.maps(TOKENS).sizes.sum():
+        if self.num_tokens * dtype.itemsize > self._reader.files(TOKENS).sizes.sum():
             raise self._damaged(0)
 
     def read(self, starts: Sequence[int], sizes: Sequence[int]) -> Tokens:

@@ -9,14 +9,15 @@ import numpy as np
 
 from shardkit.corpus.token_files import open_token_file
 from shardkit.errors import UsageError
+from shardkit.files import must_copy, open_files
 from shardkit.mapping import Places
 from shardkit.reading.documents import Documents
 from shardkit.reading.token_store import Pieces
-from shardkit.storage import show_path
+from shardkit.storage import file_size, show_path
 
 
 class FileTokens(Pieces):
-    """One file, mapped.
+    """One file.
 
     Args:
         path: as of :func:`shardkit.corpus.token_files.open_token_file`. eos: the id that ends
@@ -30,10 +31,11 @@ class FileTokens(Pieces):
         self._path = path
         self._file = open_token_file(path, eos)
         self.fingerprint = self._file.fingerprint
-        super().__init__(self._file.dtype, [0, len(self._file.data)])
-
-    def open_piece(self, number: int) -> memoryview:
-        return self._file.data.data.cast("B")
+        ids = self._file.files[0]
+        size = file_size(ids)
+        copied = must_copy(ids.parent, [ids.name])
+        files = open_files(ids.parent, [ids.name], [size], copied=copied)
+        super().__init__(self._file.dtype, files, [(size - self._file.data.nbytes, size)])
 
     @cached_property
     def documents(self) -> Documents:

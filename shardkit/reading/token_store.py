@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
 
-from shardkit.advise import will_need
 from shardkit.errors import DataError
+from shardkit.files import Files, Sliceable
 from shardkit.mapping import Places
 from shardkit.reading.documents import Documents
 from shardkit.tokens.spec import MAX_VOCABULARY
@@ -52,27 +53,30 @@ class TokenStore(Protocol):
         ...
 
 
-class Pieces(dict[int, memoryview]):
+class Pieces(dict[int, Sliceable]):
     """Tokens that lie in long contiguous pieces: shards of a column format, or a whole file.
-    Number -> its bytes, mapped on first use.
+    Number -> its bytes, opened on first use.
 
     Args:
-        dtype: of the tokens. starts: P + 1 numbers: of the first token of each piece; and of all
-            tokens, at last.
+        dtype: of the tokens. files: piece number N lies in file number N. ranges: (start, end) of
+            each, in bytes.
     """
 
-    def __init__(self, dtype: np.dtype[Any], starts: list[int]) -> None:
+    def __init__(self, dtype: np.dtype[Any], files: Files, ranges: list[tuple[int, int]]) -> None:
         super().__init__()
         self.dtype = dtype
-        self.num_tokens = starts[-1]
-        self._starts = starts
+        self._files = files
+        self._ranges = ranges
+        counts = [(end - start) // dtype.itemsize for start, end in ranges]
+        self._starts = [0, *accumulate(counts)]
+        self.num_tokens = self._starts[-1]
 
-    def open_piece(self, number: int) -> memoryview:
-        """Its bytes. Raises DataError."""
-        raise NotImplementedError
+    def check_piece(self, number: int) -> None:
+        """Raise DataError if it is no whole piece. Asked before it is opened."""
 
-    def __missing__(self, number: int) -> memoryview:
-        piece = self[number] = self.open_piece(number)
+    def __missing__(self, number: int) -> Sliceable:
+        self.check_piece(number)
+        piece = self[number] = self._files.piece(number, *self._ranges[number])
         return piece
 
     def read(self, starts: Sequence[int], sizes: Sequence[int]) -> Tokens:
@@ -89,15 +93,13 @@ class Pieces(dict[int, memoryview]):
         return np.frombuffer(joined, self.dtype)
 
     def announce(self, starts: Places, sizes: Places) -> None:
-        step = self.dtype.itemsize
-        addresses, num_bytes, held = [], [], []
+        step, ranges = self.dtype.itemsize, []
         for start, size in zip(*_cut(starts.tolist(), sizes.tolist(), self._starts), strict=True):
             number = bisect_right(self._starts, start) - 1
-            piece = np.frombuffer(self[number], np.uint8)
-            addresses.append(piece.ctypes.data + (start - self._starts[number]) * step)
-            num_bytes.append(size * step)
-            held.append(piece)
-        will_need(np.array(addresses), np.array(num_bytes))
+            first = self._ranges[number][0] + (start - self._starts[number]) * step
+            ranges.append((number, first, size * step))
+        numbers, firsts, num_bytes = np.array(ranges, np.int64).reshape(-1, 3).T
+        self._files.announce(numbers, firsts, num_bytes, at_least=1)
 
 
 def _cut(
