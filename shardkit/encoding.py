@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -32,8 +33,14 @@ MAX_DIMS = 31
 DEFLATE_RATIO = 1040
 """Deflate makes at most 1,032 bytes of one, and some at the start."""
 
+INFLATE_BYTES = 1 << 18
+"""Inflated at a time."""
+
 MAX_NPY_HEADER = 16_384
 """Longest .npy header accepted (bytes); numpy itself refuses over 10,000 characters."""
+
+
+_PLAIN = re.compile(r"[<>|][biufc][0-9]{1,2}")
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,8 @@ class Encoding:
             ok = ok and made.codec in ("", "zlib")[: 2 if made.kind == "array" else 1]
             ok = ok and all(type(n) is int and -1 <= n < 2**48 for n in made.shape)
             if made.kind in ("array", "ragged"):
+                # Of other texts NumPy may raise anything: SyntaxError of "08".
+                ok = ok and _PLAIN.fullmatch(made.dtype) is not None
                 ok = ok and is_plain_dtype(np.dtype(made.dtype)) and len(made.shape) <= MAX_DIMS
                 ok = ok and np.dtype(made.dtype).str == made.dtype
                 ok = ok and made.shape.count(-1) == (made.kind == "ragged")
@@ -116,10 +125,11 @@ class Encoding:
             if len(stored) != 8:
                 raise FormatError(f"an int value has {len(stored)} bytes, expected 8")
             return b"%d" % int.from_bytes(stored, "little", signed=True)
+        if self.codec == "zlib":
+            return inflate(stored, self.nbytes, npy_header(self.dtype, self.shape))
         array = self.as_array(stored)
         try:
-            data = array.tobytes() if self.codec else stored
-            return b"".join((npy_header(array.dtype.str, array.shape), data))
+            return b"".join((npy_header(array.dtype.str, array.shape), stored))
         except MemoryError as error:
             raise FormatError(f"an array of {array.nbytes} bytes is more than memory") from error
 
@@ -127,23 +137,66 @@ class Encoding:
 BYTES = Encoding()
 
 
-def inflate(data: Value, expected: int) -> bytes:
-    """Undo zlib, never making more than ``expected`` + 1 bytes (a bomb stops there).
+def inflate(data: Value, expected: int, head: bytes = b"") -> Value:
+    """``head`` and then what zlib data holds, which are ``expected`` bytes.
 
     Raises:
         FormatError: the data is damaged, makes another size, or does not fit into memory.
     """
-    if expected > DEFLATE_RATIO * (len(data) + 1):
-        raise FormatError(f"{len(data)} bytes of zlib data cannot inflate to {expected} bytes")
+    _refuse_claim(data, expected)
     try:
-        out = zlib.decompressobj().decompress(data, expected + 1)
+        out = np.empty(len(head) + expected, np.uint8)
+    except (MemoryError, ValueError) as error:
+        raise FormatError(f"zlib data of {expected} bytes is more than memory") from error
+    out[: len(head)] = np.frombuffer(head, np.uint8)
+    inflate_into(data, out.data[len(head) :])
+    out.flags.writeable = False
+    return out.data
+
+
+def inflate_into(data: Value, out: memoryview) -> None:
+    """Undo zlib piece by piece into ``out``, which it must fill (a bomb stops there).
+
+    New memory costs nothing until it is written to, so data that makes less costs no more than it
+    makes. Decompressed in one go, the pieces and what they are joined to are there at once.
+
+    Raises:
+        FormatError: the data is damaged, or makes another size.
+    """
+    _refuse_claim(data, len(out))
+    filled = 0
+    try:
+        for piece in _inflated(data, len(out)):
+            end = filled + len(piece)
+            if end > len(out):
+                break
+            out[filled:end] = piece
+            filled = end
+        else:
+            if filled == len(out):
+                return
     except zlib.error as error:
         raise FormatError(f"damaged zlib data: {error}") from error
-    except MemoryError as error:
-        raise FormatError(f"zlib data of {expected} bytes is more than memory") from error
-    if len(out) != expected:
-        raise FormatError(f"zlib data inflates to other than {expected} bytes")
-    return out
+    raise FormatError(f"zlib data inflates to other than {len(out)} bytes")
+
+
+def _refuse_claim(data: Value, expected: int) -> None:
+    if expected > DEFLATE_RATIO * (len(data) + 1):
+        raise FormatError(f"{len(data)} bytes of zlib data cannot inflate to {expected} bytes")
+
+
+def _inflated(data: Value, expected: int) -> Iterator[bytes]:
+    stream = zlib.decompressobj()
+    if expected < INFLATE_BYTES:
+        yield stream.decompress(data, expected + 1)
+        return
+    # Fed in blocks: what is left of one when a piece is full is copied.
+    view = memoryview(data)
+    for start in range(0, len(view), INFLATE_BYTES >> 4):
+        block: Value = view[start : start + (INFLATE_BYTES >> 4)]
+        while piece := stream.decompress(block, INFLATE_BYTES):
+            yield piece
+            block = stream.unconsumed_tail
 
 
 def is_plain_dtype(dtype: np.dtype[Any]) -> bool:
@@ -183,10 +236,22 @@ def _parse_npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bo
             (2, 0): np.lib.format.read_array_header_2_0,
         }[version]
         shape, fortran, dtype = read(stream)
+        _check_shape(shape, dtype)
+    except FormatError:
+        raise
     # numpy lets through what its parser raises: SyntaxError, TokenError, RecursionError ...
     except Exception as error:
         raise FormatError(f"damaged .npy header: {type(error).__name__}") from error
     return dtype, shape, fortran
+
+
+def _check_shape(shape: tuple[Any, ...], dtype: np.dtype[Any]) -> None:
+    """numpy's parser takes True for a length, and numbers that no array has; and of a sub-array it
+    would make axes that the shape does not name."""
+    if not all(type(n) is int and 0 <= n < 2**63 for n in shape):
+        raise FormatError("the shape in a .npy header has lengths that are none")
+    if dtype.subdtype is not None:
+        raise FormatError("a .npy of sub-arrays: its axes belong into its shape")
 
 
 PICKLED = "a .npy of Python objects holds pickles, which shardkit never reads"
@@ -219,7 +284,7 @@ def parse_npy(value: Value) -> np.ndarray[Any, Any]:
             return np.empty(shape, dtype)
         flat = np.frombuffer(value, dtype, offset=start)
         return flat.reshape(shape, order="F" if fortran else "C")
-    except ValueError as error:  # (-1, 0), (0, 2**62, 8): the product fits, the shape does not
+    except (ValueError, MemoryError) as error:  # (0, 2**62, 8): the product fits, the shape not
         raise FormatError(f"a .npy of impossible shape {shape}: {error}") from error
 
 

@@ -109,6 +109,7 @@ class ShardReader:
             for name in info.fields
             if all(layout.get(name, BYTES).kind == "bytes" for layout in split.layouts)
         }
+        self._deflated = {n for layout in split.layouts for n, e in layout.items() if e.codec}
 
     def gather(self, rows: Rows) -> Gather:
         """Look rows up in the index. Raises IndexError for a row outside the split."""
@@ -244,6 +245,7 @@ class ShardReader:
         if name in self._plain:
             return stored  # type: ignore[return-value]
         encodings = self.encodings(batch.shards, name)
+        self.refuse_shared(batch, name)
         out: list[Value | None] = []
         for i, (value, encoding) in enumerate(zip(stored, encodings, strict=True)):
             try:
@@ -253,6 +255,26 @@ class ShardReader:
                     f"{self.where(int(batch.rows[i]))}, field {name}: {error}"
                 ) from error
         return out
+
+    def refuse_shared(self, batch: Gather, name: str) -> None:
+        """Raise IndexFileError where deflated values come to more bytes than their shard has.
+
+        They share them then, and each may inflate to a thousand times as many: no batch may make
+        more than deflate could of the whole file.
+        """
+        if name not in self._deflated:
+            return
+        _, first = np.unique(batch.rows, return_index=True)
+        sizes = np.maximum(self.places(batch, name)[1][first], 0)
+        totals = np.bincount(batch.shards[first], sizes)
+        for shard in np.flatnonzero(totals).tolist():
+            num_bytes = self._split.shards[shard].file_bytes.get(self.file_of(shard, name), 0)
+            if totals[shard] > num_bytes:
+                raise IndexFileError(
+                    f"{self._split.stem(shard)}: values of {name} share their bytes: they come to"
+                    f" {int(totals[shard])}, and the file has {num_bytes}; `shardkit verify` tells"
+                    " more"
+                )
 
     def copy(
         self, batch: Gather, name: str, out: memoryview
@@ -328,7 +350,7 @@ class ShardReader:
         batch = self.gather(np.arange(start, stop, dtype=np.int64))
         names = [self.index.name(row) for row in range(start, stop)]
         columns = self._columns(batch)
-        if self._split.has_checksums:  # others' tars carry none
+        if self._split.has_checksums:
             self.refuse_damage(batch, columns)
         columns = {n: v for n, v in columns.items() if any(x is not None for x in v)}
         return SampleBatch([k for k, _ in names], [p for _, p in names], columns)

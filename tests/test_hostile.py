@@ -16,6 +16,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tarfile
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
@@ -26,10 +27,12 @@ import numpy as np
 import pytest
 import xxhash
 from conftest import CONTAINERS, make_arrays, make_images, make_pairs, picture, tree, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import shardkit
 from shardkit import index
-from shardkit.encoding import Encoding, inflate, parse_npy
+from shardkit.encoding import Encoding, choose_encoding, inflate, npy_header_size, parse_npy
 from shardkit.errors import (
     DataError,
     DestinationError,
@@ -757,11 +760,40 @@ NPY = {
     "shape of too many axes": _of("<f4", (1,) * 99, bytes(4)),
     "items of no bytes": _of("<U0", (2**40,)),
     "void of no bytes": _of("V0", (2**40,)),
+    "shape of True": _of("<f4", (True,), bytes(4)),
+    "shape of zero and True": _of("<f4", (0, True)),
+    "shape of False": _of("<f4", (False,)),
+    "shape of floats": _of("<f4", (1.0,), bytes(4)),
+    "shape of texts": _of("<f4", ("1",), bytes(4)),
+    "shape of shapes": _of("<f4", ((1,),), bytes(4)),
+    "shape of None": _of("<f4", (None,), bytes(4)),
+    "shape no tuple": _of("<f4", 1, bytes(4)),
+    "shape of more digits than Python prints": _npy(
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (0x" + "f" * 5000 + ",)}"
+    ),
+    "dtype no dtype": _of(8, (1,), bytes(8)),
+    "dtype of bytes": _of(b"<f4", (1,), bytes(4)),
+    "dtype that is no Python": _of("08", (1,), bytes(8)),
     "sub-array": _of(("<f4", (2**40,)), ()),
+    "sub-array that fits": _of(("<f4", (2,)), (1,), bytes(8)),
+    "sub-array of none": _of(("<f4", (2,)), (0,)),
     "less data than its shape": _of("<f4", (4,), bytes(15)),
     "more data than its shape": _of("<f4", (4,), bytes(17)),
 }
 
+
+ODD_NPY = {
+    "times": _of("<M8[ns]", (2,), bytes(16)),
+    "time spans": _of("<m8[s]", (2,), bytes(16)),
+    "texts": _of("<U2", (2,), bytes(16)),
+    "a structure": _of([("a", "<i4"), ("b", "<f4", (3,))], (1,), bytes(16)),
+    "a structure in one": _of([("a", [("b", "<i4")])], (1,), bytes(4)),
+    "void": _of("|V4", (1,), bytes(4)),
+    "big-endian": _of(">f4", (1,), bytes(4)),
+    "of 64 axes": _of("<f4", (1,) * 32, bytes(4)),
+    "of no axes": _of("<f4", (), bytes(4)),
+}
+"""What an array may be, and is seldom."""
 
 PICKLES = [case for case in NPY if "pickle" in case]
 
@@ -807,6 +839,76 @@ def test_hostile_npy_costs_no_memory(case: str) -> None:
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("case", [case for case in NPY if case not in PICKLES])
+def test_hostile_npy_among_arrays(case: str, tmp_path: Path) -> None:
+    """One bad file of a folder of arrays fails the pack or is left out of it, as it is told."""
+    for i, value in enumerate([NPY[case], _of("<f4", (2,), bytes(8))]):
+        write(tmp_path / "in" / f"{i}.npy", value)
+    options = {**OPTIONS, "corpus": "arrays"}
+    with pytest.raises(DataError, match=r"0\.npy: "):
+        shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", **options)
+    skip = {"on_error": "skip", "max_rejects": 1}
+    made = shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", **skip, **options)
+    assert (made.num_samples, made.num_rejects) == (1, 1)
+
+
+def test_hostile_npy_in_a_tar_of_others(tmp_path: Path) -> None:
+    """Each is an error of ours when read, and comes through convert and unpack as it is."""
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for i, value in enumerate([*NPY.values(), *ODD_NPY.values()]):
+            member = tarfile.TarInfo(f"{i:03d}.npy")
+            member.size = len(value)
+            tar.addfile(member, io.BytesIO(value))
+    shardkit.convert(tmp_path / "x.tar", tmp_path / "hdf5", to="hdf5", workers=0)
+    shardkit.unpack(tmp_path / "hdf5", tmp_path / "back")
+    for i, value in enumerate([*NPY.values(), *ODD_NPY.values()]):
+        assert (tmp_path / "back" / f"{i:03d}.npy").read_bytes() == value
+    for path in (tmp_path / "x.tar", tmp_path / "hdf5"):
+        ds = shardkit.open(path)
+        for row in range(len(NPY)):
+            with pytest.raises(FormatError, match=f"sample '{row:03d}' .*field npy: "):
+                ds[row]
+        for row in range(len(NPY), len(ds)):
+            assert isinstance(ds[row]["npy"], np.ndarray)
+        shardkit.show(path, rows=range(len(ds)))
+
+
+DESCR = st.sampled_from(
+    ["'<f4'", "'|b1'", "'<U0'", "'O'", "'M8[ns]'", "('<f4',(2,))", "[('a','<f4')]", "'f4,f4'", "8"]
+)
+LENGTH = st.sampled_from(
+    ["True", "-1", "0", "1", "2", "1.0", "'1'", "None", "2**3", "0x" + "f" * 4000, "[1]", "()"]
+)
+
+
+@given(DESCR, st.lists(LENGTH, max_size=4), st.integers(0, 40), st.data())
+@settings(max_examples=300, deadline=None)
+@pytest.mark.filterwarnings("ignore")
+def test_no_header_gets_past(descr: str, shape: list[str], size: int, data: st.DataObject) -> None:
+    lengths = "".join(f"{length}," for length in shape)
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': ({lengths})}}"
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(0, len(header) - 1))
+        header = (
+            header[:at] + data.draw(st.text("(){}[]'\",:*-\\0 x", max_size=2)) + header[at + 1 :]
+        )
+    value = _npy(header, bytes(size))
+    for name in ("npy", "tokens"):
+        encoding = choose_encoding(name, [value])
+        assert Encoding.from_json(encoding.to_json()) == encoding
+    try:
+        array = parse_npy(value)
+    except FormatError:
+        return
+    assert array.nbytes == len(value) - npy_header_size(value)
+
+
+@pytest.mark.parametrize("dtype", ["08", "(2", "f4,f4", "=f4", "<f4\n", "<f400", ["<f4"], 4, True])
+def test_dtypes_that_are_none(dtype: Any) -> None:
+    with pytest.raises(FormatError, match="is no field encoding"):
+        Encoding.from_json({"kind": "array", "dtype": dtype, "shape": [2]})
 
 
 def test_npy_of_python_2() -> None:
@@ -911,6 +1013,62 @@ def test_shapes_that_no_zlib_data_can_fill() -> None:
         tracemalloc.stop()
     assert len(inflate(BOMB, 100 << 20)) == 100 << 20  # the densest there is
     assert inflate(zlib.compress(b""), 0) == b""
+
+
+CLAIM = 96 << 20
+PEAK = """
+import sys
+from pathlib import Path
+import shardkit
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
+ds = shardkit.open(sys.argv[1], decode=sys.argv[2] == "True")
+for rows in ([1], [1], [2], [0, 3, 4], [0]):  # row 1 at first: so that everything is imported
+    before = peak()
+    try:
+        ds.read(rows)
+        said = "nothing"
+    except shardkit.errors.DataError as error:
+        said = error
+    print(peak() - before, said)
+"""
+
+
+@pytest.mark.parametrize("decode", [True, False])
+def test_what_a_small_file_claims_is_bounded(originals: Path, tmp_path: Path, decode: bool) -> None:
+    """An array is in memory once at most, and one that is not there not at all."""
+    dataset = shutil.copytree(originals / "arrays-hdf5", tmp_path / "dataset")
+    raw = load(dataset)
+    shape = (CLAIM // 2,)
+    chunks = [zlib.compress(bytes(CLAIM), 9), zlib.compress(bytes(2), 9), b"x" * (CLAIM // 1000)]
+    chunks[2] = chunks[1] + chunks[2]
+    raw["splits"]["train"]["layouts"][0]["npy"] = Encoding("array", "<i2", shape, "zlib").to_json()
+    raw["splits"]["train"]["layouts"] = raw["splits"]["train"]["layouts"][:1]
+    for shard in _shards(raw):
+        shard[1] = 0
+    shard = next(iter(_shards(raw)[0][2]))
+    (dataset / shard).write_bytes(b"".join(chunks))
+    _shards(raw)[0][2][shard] = sum(map(len, chunks))
+
+    def change(table: np.ndarray[Any, Any]) -> None:
+        for row, (first, last) in enumerate([(0, 0), (1, 1), (2, 2), (0, 0), (0, 0)]):
+            table["npy.start"][row] = sum(map(len, chunks[:first]))
+            table["npy.size"][row] = sum(map(len, chunks[first : last + 1]))
+
+    seal(dataset, raw)
+    forge_rows(dataset, change)
+    command = [sys.executable, "-c", PEAK, str(dataset), str(decode)]
+    env = {**os.environ, "PYTHONPATH": str(Path(shardkit.__file__).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
+    lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    _, small, padded, shared, whole = [(int(num_bytes), said) for num_bytes, said in lines]
+    for num_bytes, said in (small, padded, shared):
+        assert num_bytes < 8 << 20, said
+    assert "bytes of zlib data cannot inflate to" in small[1]
+    assert "zlib data inflates to other than" in padded[1]
+    assert "values of npy share their bytes" in shared[1]
+    assert whole[1] == "nothing" and CLAIM * 0.9 < whole[0] < CLAIM * 1.2
 
 
 def test_a_bomb_in_a_chunk(originals: Path, tmp_path: Path) -> None:

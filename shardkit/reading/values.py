@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shardkit.encoding import TOKENS, Encoding, parse_npy
+from shardkit.encoding import BYTES, TOKENS, Encoding, inflate_into, parse_npy
 from shardkit.errors import DataError, FormatError, ShardkitError, UsageError
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index import NO_INT
@@ -86,6 +86,9 @@ def _arrays(reader: ShardReader, batch: Gather, name: str) -> Column:
     gathered = reader.fixed(batch, name)
     if gathered is not None:
         return gathered
+    inflated = _inflated(reader, batch, name)
+    if inflated is not None:
+        return inflated
     arrays = _each_array(reader, batch, name)
     kinds = {None if a is None else (a.dtype, a.shape) for a in arrays}
     if len(kinds) == 1 and None not in kinds:
@@ -93,8 +96,33 @@ def _arrays(reader: ShardReader, batch: Gather, name: str) -> Column:
     return arrays
 
 
+def _inflated(reader: ShardReader, batch: Gather, name: str) -> np.ndarray[Any, Any] | None:
+    """Deflated arrays of one shape and dtype as one new array (B, ...), each inflated to its place;
+    None where they are not of one, not deflated, or absent."""
+    encodings = set(reader.encodings(batch.shards, name))
+    encoding = encodings.pop() if len(encodings) == 1 else BYTES
+    if not encoding.codec or not encoding.nbytes or (reader.places(batch, name)[1] < 0).any():
+        return None
+    reader.refuse_shared(batch, name)
+    try:
+        out = np.empty((len(batch.rows), encoding.nbytes), np.uint8)
+    except (MemoryError, ValueError) as error:
+        raise FormatError(
+            f"{len(batch.rows)} arrays of {encoding.nbytes} bytes are more than memory"
+        ) from error
+    for i, value in enumerate(reader.stored(batch, name)):
+        try:
+            inflate_into(value or b"", memoryview(out[i]))
+        except FormatError as error:
+            raise FormatError(
+                f"{reader.where(int(batch.rows[i]))}, field {name}: {error}"
+            ) from error
+    return out.view(encoding.dtype).reshape(-1, *encoding.shape)
+
+
 def _each_array(reader: ShardReader, batch: Gather, name: str) -> list[np.ndarray[Any, Any] | None]:
     encodings = reader.encodings(batch.shards, name)
+    reader.refuse_shared(batch, name)
     stored = reader.stored(batch, name)
     arrays: list[np.ndarray[Any, Any] | None] = []
     for i, (value, encoding) in enumerate(zip(stored, encodings, strict=True)):
