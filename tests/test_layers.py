@@ -22,7 +22,7 @@ LAYERS = [
     {"whole"},
     {"sample", "storage"},
     {"encoding", "mapping"},
-    {"index", "progress"},
+    {"index", "journal", "progress"},
     {"images", "tokens"},
     {"formats"},
     {"shards"},
