@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -67,21 +68,20 @@ def show_path(path: str | bytes | os.PathLike[Any]) -> str:
 
 
 @contextmanager
-def os_errors(what: str, once_free: str = "run the same command again") -> Iterator[None]:
-    """Turn OSError into a StorageError that says what was being done and what to do; if the disk
-    is full, ``once_free``."""
+def os_errors(what: str) -> Iterator[None]:
+    """Turn OSError into a StorageError that says what was being done and what to do."""
     try:
         yield
     except ShardkitError:
         raise
     except OSError as error:
-        raise StorageError(f"{what}: {_explain(error, once_free)}") from error
+        raise StorageError(f"{what}: {_explain(error)}") from error
 
 
-def _explain(error: OSError, once_free: str) -> str:
+def _explain(error: OSError) -> str:
     where = f" ({show_path(error.filename)})" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full{where}; free some space and {once_free}"
+        return f"the disk is full{where}; free some space and run the same command again"
     return f"{error.strerror or error}{where}"
 
 
@@ -92,6 +92,16 @@ def fsync_path(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def sync_filesystem(fd: int) -> None:
+    """Flush everything written so far to the file system that an open file or folder is on."""
+    sync = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if sync is None:  # not Linux
+        os.sync()
+    elif sync(fd):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def file_size(path: Path) -> int:
@@ -197,7 +207,7 @@ class Lock:
         while not self._try(path):
             if self._holder_lives(path) or time.monotonic() > deadline:
                 raise DestinationError(
-                    f"{show_path(path.parent.parent)} is being packed by another process"
+                    f"{show_path(path.parent.parent)} is being written by another process"
                     f"{self._who(path)}; wait for it, or choose another destination"
                 )
             time.sleep(0.05)

@@ -659,8 +659,8 @@ def test_a_full_disk_while_unpacking(packed: Run, monkeypatch: pytest.MonkeyPatc
     assert packed("unpack", "pictures-npy", "x") == Ran(
         1,
         "",
-        "shardkit: error: unpacking into x: the disk is full; free some space and remove x before"
-        " unpacking again\n",
+        "shardkit: error: unpacking into x: the disk is full; free some space and run the same"
+        " command again\n",
     )
 
 
@@ -676,7 +676,7 @@ def test_a_full_disk_under_the_output(packed: Run, args: list[str]) -> None:
 INTERRUPTED = {
     "pack": "what is done is kept, run the same command again to go on",
     "convert": "what is done is kept, run the same command again to go on",
-    "unpack": "remove x before unpacking again",
+    "unpack": "what is done is kept, run the same command again to go on",
     "verify": "nothing was changed",
 }
 

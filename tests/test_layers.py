@@ -25,7 +25,7 @@ LAYERS = [
     {"encoding", "opening"},
     {"mapping"},
     {"copying"},
-    {"index", "progress", "files"},
+    {"index", "journal", "progress", "files"},
     {"images", "tokens"},
     {"formats"},
     {"shards"},

@@ -15,7 +15,7 @@ from conftest import make_images, tree, write
 import shardkit
 from shardkit.errors import DestinationError, ResumeError
 from shardkit.index import INDEX_KINDS
-from shardkit.packing.journal import write_record
+from shardkit.journal import write_record
 from shardkit.packing.settle import files_to_replace
 
 KILLED = 9

@@ -13,10 +13,14 @@ from shardkit.storage import format_bytes, show_path
 @click.argument("dest", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
 def unpack(dataset: str, dest: str, as_json: bool) -> None:
-    """Write the files DATASET was packed from, under their original names, into DEST."""
+    """Write the files DATASET was packed from, under their original names, into DEST.
+
+    Interrupted, even by kill -9, the same command goes on where it was. No file has its name in
+    DEST before all are whole.
+    """
     from shardkit.reading.unpack import unpack as run
 
-    with interrupted(f"remove {show_path(dest)} before unpacking again"):
+    with interrupted("what is done is kept, run the same command again to go on"):
         result = run(dataset, dest, progress=False if as_json else None)
     if as_json:
         echo_json(result)

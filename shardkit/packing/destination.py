@@ -9,7 +9,7 @@ from typing import Any
 
 from shardkit.errors import DestinationError, ResumeError
 from shardkit.index import INDEX_NAME, WORK_NAME, DatasetInfo, dump_info
-from shardkit.packing.journal import read_record, write_record
+from shardkit.journal import read_record, write_record
 from shardkit.packing.settle import (
     LOCK_NAME,
     SCRATCH_NAME,

@@ -11,8 +11,8 @@ import xxhash
 
 from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import CorpusError, ResumeError
+from shardkit.journal import read_record, write_record
 from shardkit.packing.job import Job
-from shardkit.packing.journal import read_record, write_record
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import cut, num_val, take
 from shardkit.packing.scatter import ScatteredEntries, Shard

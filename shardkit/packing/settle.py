@@ -27,7 +27,7 @@ from shardkit.index import (
     is_field_name,
     read_info,
 )
-from shardkit.packing.journal import read_record, write_record
+from shardkit.journal import read_record, write_record
 from shardkit.storage import atomic_write, fsync_path, show_path
 
 LOCK_NAME = "lock"

@@ -19,8 +19,8 @@ import xxhash
 
 from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import CorpusError
+from shardkit.journal import read_record, write_record
 from shardkit.packing.destination import TOKENIZER_RECORD, Destination
-from shardkit.packing.journal import read_record, write_record
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import draw, take
 from shardkit.packing.tokenize import LARGE_BYTES, TEXT, slices

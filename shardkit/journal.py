@@ -1,4 +1,4 @@
-"""Small records of the work folder: one JSON object and its checksum, or nothing to rely on."""
+"""Small records of a work folder: one JSON object and its checksum, or nothing to rely on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,23 @@ from typing import Any
 
 import xxhash
 
-from shardkit.storage import atomic_write
+from shardkit.storage import atomic_write, temp_name
 
 
 def write_record(path: Path, record: dict[str, Any]) -> None:
+    atomic_write(path, [_encoded(record)])
+
+
+def note_record(path: Path, record: dict[str, Any]) -> None:
+    """Write one that a kill leaves whole, but without waiting for the disk."""
+    temp = path.with_name(temp_name(path.name))
+    temp.write_bytes(_encoded(record))
+    temp.replace(path)
+
+
+def _encoded(record: dict[str, Any]) -> bytes:
     body = json.dumps(record, indent=1).encode()
-    atomic_write(path, [body, b"\n", xxhash.xxh3_64_hexdigest(body).encode(), b"\n"])
+    return b"".join([body, b"\n", xxhash.xxh3_64_hexdigest(body).encode(), b"\n"])
 
 
 def read_record(path: Path) -> dict[str, Any] | None:

@@ -1,0 +1,239 @@
+"""unpack, killed or refused at any moment, and the same command again: the same tree."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_images, tree, write
+from test_settle import dies_before_change
+
+import shardkit
+from shardkit.errors import DataError, DestinationError, StorageError
+from shardkit.reading import unpack, unpack_work
+from shardkit.reading.unpack_work import LAST_MARKER, WORK_NAME, remove_tree
+
+OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
+
+SLOWLY = """
+import sys, time
+from shardkit import shards
+from shardkit.reading import unpack, unpack_work
+shards.PIECE_ROWS, unpack.PIECES = 3, 2
+write = unpack._write_all
+def slowly(*args):
+    time.sleep(0.002)
+    write(*args)
+unpack._write_all = slowly
+unpack.unpack(sys.argv[1], sys.argv[2], progress=False)
+"""
+
+
+@pytest.fixture(params=["files", "lines", "mixed lines"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    if request.param == "files":
+        return make_images(folder, per_class=30, classes=2)
+    for name in "ab":
+        text = "".join(f'{{"n": "{name}{i}"}}\n' for i in range(40))
+        write(folder / name / "in.jsonl", text)
+    return folder
+
+
+@pytest.fixture
+def dataset(source: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    mixed = "mixed lines" in request.node.name
+    shardkit.pack(source, tmp_path / "dataset", shuffle=mixed, **OPTIONS)
+    return tmp_path / "dataset"
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record every six rows."""
+    monkeypatch.setattr("shardkit.shards.PIECE_ROWS", 3)
+    monkeypatch.setattr(unpack, "PIECES", 2)
+
+
+def test_kill_at_random_moments(source: Path, dataset: Path, tmp_path: Path) -> None:
+    rng = random.Random(source.name)
+    expected, interrupted = tree(source), 0
+    for number in range(6):
+        dest = tmp_path / f"killed{number}"
+        run = [sys.executable, "-c", SLOWLY, str(dataset), str(dest)]
+        how = signal.SIGKILL if number % 3 else signal.SIGINT
+        for _ in range(2):
+            process = subprocess.Popen(run, stderr=subprocess.DEVNULL)
+            while process.poll() is None and not (dest / WORK_NAME / "record.json").exists():
+                time.sleep(0.001)
+            time.sleep(rng.uniform(0, 0.12))
+            interrupted += process.poll() is None
+            process.send_signal(how)
+            process.wait()
+            visible = tree(dest).items() if dest.exists() else ()
+            for name, data in visible:
+                assert name.startswith(".unpacking") or data == expected[name], name
+        left = (dest / WORK_NAME).exists() or (dest / LAST_MARKER).exists() or not dest.exists()
+        if left:
+            result = shardkit.unpack(dataset, dest)
+            assert result.num_files == len(expected)
+            assert result.num_bytes == sum(map(len, expected.values()))
+        assert subprocess.run(["diff", "-r", source, dest]).returncode == 0
+    assert interrupted >= 6
+
+
+def test_killed_before_any_step(
+    source: Path, dataset: Path, tmp_path: Path, small_steps: None
+) -> None:
+    for number in range(0, 200, 3):
+        dest = tmp_path / f"dest{number}"
+        died = dies_before_change(number, lambda dest=dest: shardkit.unpack(dataset, dest))
+        if died and not (dest.exists() and tree(dest) == tree(source)):
+            shardkit.unpack(dataset, dest)
+        assert tree(dest) == tree(source) and not (dest / WORK_NAME).exists()
+        if not died:
+            return
+        remove_tree(dest)
+    raise AssertionError("it never came to its end")
+
+
+def interrupt(
+    after: int, dataset: Path, dest: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Let so many values be written, then raise."""
+    write_all, left = unpack._write_all, after
+
+    def stop(*args: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise error
+        write_all(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(unpack, "_write_all", stop)
+        with pytest.raises((type(error), StorageError)):
+            shardkit.unpack(dataset, dest)
+
+
+def test_what_is_done_is_not_done_again(
+    source: Path, dataset: Path, tmp_path: Path, small_steps: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dest, num = tmp_path / "dest", len(shardkit.open(dataset))
+    interrupt(num - 7, dataset, dest, monkeypatch, KeyboardInterrupt())
+    assert {path.name for path in dest.iterdir()} == {WORK_NAME}
+    written = 0
+    write_all = unpack._write_all
+
+    def count(*args: Any) -> None:
+        nonlocal written
+        written += 1
+        write_all(*args)
+
+    monkeypatch.setattr(unpack, "_write_all", count)
+    shardkit.unpack(dataset, dest)
+    assert tree(dest) == tree(source) and 7 <= written <= 7 + 6
+
+
+@pytest.mark.parametrize("how", ["another boot", "a file is gone", "a file is short", "no record"])
+def test_what_is_not_as_recorded_is_done_again(
+    how: str,
+    source: Path,
+    dataset: Path,
+    tmp_path: Path,
+    small_steps: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dest = tmp_path / "dest"
+    interrupt(40, dataset, dest, monkeypatch, KeyboardInterrupt())
+    work = dest / WORK_NAME
+    if how == "another boot":
+        monkeypatch.setattr(unpack_work, "_boot", lambda: "another")
+    elif how == "no record":
+        (work / "record.json").write_bytes(b"")
+    else:
+        file = next(p for p in sorted(work.rglob("*")) if p.is_file() and p.parent.parent != dest)
+        parts = sorted((work / "parts").iterdir())
+        file = parts[0] if parts else file
+        file.unlink() if "gone" in how else os.truncate(file, 1)
+    shardkit.unpack(dataset, dest)
+    assert tree(dest) == tree(source)
+
+
+def test_another_dataset_is_refused(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = make_images(tmp_path / "other", per_class=2)
+    shardkit.pack(other, tmp_path / "other-npy", **OPTIONS)
+    dest = tmp_path / "dest"
+    interrupt(20, dataset, dest, monkeypatch, KeyboardInterrupt())
+    before = tree(dest)
+    with pytest.raises(DestinationError, match="unfinished unpack of another dataset; remove it"):
+        shardkit.unpack(tmp_path / "other-npy", dest)
+    assert tree(dest) == before
+
+
+def test_what_came_between_is_not_replaced(
+    source: Path, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dest = tmp_path / "dest"
+    interrupt(20, dataset, dest, monkeypatch, KeyboardInterrupt())
+    name = min(os.listdir(source))
+    write(dest / name, "mine")
+    with pytest.raises(DestinationError, match="was not there when this unpack began; move it"):
+        shardkit.unpack(dataset, dest)
+    assert (dest / name).read_bytes() == b"mine"
+    (dest / name).unlink()
+    shardkit.unpack(dataset, dest)
+    assert tree(dest) == tree(source)
+
+
+def test_a_full_disk(
+    source: Path, dataset: Path, tmp_path: Path, small_steps: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dest = tmp_path / "dest"
+    interrupt(33, dataset, dest, monkeypatch, OSError(28, "No space left on device"))
+    shardkit.unpack(dataset, dest)
+    assert tree(dest) == tree(source)
+
+
+def test_the_folder_of_the_work_is_no_place_for_files(tmp_path: Path) -> None:
+    for name in (WORK_NAME, LAST_MARKER):
+        with pytest.raises(shardkit.errors.UnsafePathError, match="keeps its own state"):
+            unpack.check_path(os.fsencode(f"{name}/x"))
+
+
+def deep(tmp_path: Path, depth: int) -> Path:
+    """A dataset of one text that lies so many folders deep."""
+    from test_hostile import forge_names
+
+    write(tmp_path / "source" / "a.txt", "deep down")
+    shardkit.pack(tmp_path / "source", tmp_path / "dataset", **OPTIONS)
+    forge_names(tmp_path / "dataset", {0: b"k\0=" + b"d/" * depth + b"a.txt"})
+    return tmp_path / "dataset"
+
+
+def test_folders_nested_deep(tmp_path: Path) -> None:
+    dataset, dest = deep(tmp_path, 1500), tmp_path / "dest"
+    try:
+        assert shardkit.unpack(dataset, dest).num_files == 1
+        found = (dest / ("d/" * 1500) / "a.txt").read_bytes()
+    finally:
+        remove_tree(dest)  # shutil.rmtree, which pytest uses, recurses
+    assert found == b"deep down"
+
+
+def test_folders_nested_deeper_than_the_system_takes(tmp_path: Path) -> None:
+    dataset, dest = deep(tmp_path, 3000), tmp_path / "dest"
+    try:
+        with pytest.raises(DataError, match=r"6,005 bytes is longer than this system takes") as got:
+            shardkit.unpack(dataset, dest)
+    finally:
+        remove_tree(dest)
+    assert len(str(got.value)) < 500
