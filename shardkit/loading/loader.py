@@ -195,7 +195,9 @@ class Loader:
         """The next iteration goes on from there; with any world size, workers, format.
 
         Raises:
-            UsageError: the state is of another dataset, seed or shuffle.
+            UsageError: the state is of another dataset, seed, shuffle, ``last`` or transform, as it
+                says of itself (:func:`shardkit.reading.words.in_words`). Without its ``made_by``
+                or ``last`` it goes on with another.
         """
         self._position.load_state_dict(state, self.maker.num_positions)
         self._is_started = False
