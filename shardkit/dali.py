@@ -104,7 +104,7 @@ class ExternalSource:
     _position: Position = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_position", self.maker.position())
+        object.__setattr__(self, "_position", self.maker.position(makes_samples=False))
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +121,92 @@ def test_resuming_with_another_decoder_warns(dataset: shardkit.Dataset) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Loader(dataset, 4, transform=Keyed("kernel 1")).load_state_dict(saved)
+
+
+def crop(sample: dict[str, Any], size: int = 32) -> dict[str, Any]:
+    return {"cls": sample["cls"]}
+
+
+@dataclass(frozen=True)
+class Cropped:
+    size: int
+    model: Any = None
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        return {"cls": sample["cls"]}
+
+
+class Own:
+    """With a repr of its own, as torch's modules have; and an address in it."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        return {"cls": sample["cls"]}
+
+    def __repr__(self) -> str:
+        return f"Own({self.size}, {object()!r})"
+
+
+TRANSFORMS: list[Callable[[], Any]] = [
+    lambda: shardkit.images.train(32),
+    lambda: shardkit.images.train(48),
+    lambda: shardkit.images.train(32, scale=(0.5, 1.0)),
+    lambda: shardkit.images.train(32, flip=0.0),
+    lambda: shardkit.images.eval(32),
+    lambda: shardkit.images.eval(32, resize=40),
+    lambda: shardkit.images.flip(),
+    lambda: shardkit.images.flip(0.25),
+    lambda: crop,
+    lambda: functools.partial(crop, size=48),
+    lambda: functools.partial(crop, size=np.arange(3)),
+    lambda: functools.partial(crop, size=np.arange(4)),
+    lambda: Cropped(32),
+    lambda: Cropped(48),
+    lambda: Cropped(48, object()),
+    lambda: Own(32),
+    lambda: Own(48),
+    lambda: Own(32).__call__,
+    lambda: Keyed(),
+    lambda: functools.partial(crop, size=[*range(1000)]),
+]
+
+
+@pytest.mark.filterwarnings("ignore:the state's samples")
+def test_a_state_is_of_one_transform_and_its_options(dataset: shardkit.Dataset) -> None:
+    """Each is equal to itself, made anew, and to no other."""
+    loaders = [Loader(dataset, 4, workers=0, transform=make()) for make in TRANSFORMS]
+    states = [json.loads(json.dumps(loader.state_dict())) for loader in loaders]
+    assert len({state["made_by"] for state in states}) == len(TRANSFORMS)
+    assert not any("0x" in state["made_by"] for state in states)
+    assert max(len(state["made_by"]) for state in states) < 350
+    for number, make in enumerate(TRANSFORMS):
+        again = Loader(dataset, 4, workers=0, transform=make())
+        again.load_state_dict(states[number])
+        other = states[number - 1]
+        with pytest.raises(UsageError, match=re.escape(f"made_by is {other['made_by']!r}")):
+            again.load_state_dict(other)
+        other.pop("made_by")  # as older states lack it
+        again.load_state_dict(other)
+        states[number - 1] = {**other, "made_by": loaders[number - 1].state_dict()["made_by"]}
+
+
+def test_how_pixels_are_made_may_differ(dataset: shardkit.Dataset) -> None:
+    saved = Loader(dataset, 4, transform=shardkit.images.train(32, threads=2)).state_dict()
+    assert "size=32" in saved["made_by"]
+    other = shardkit.images.train(32, backend="pillow", max_pixels=10**6)
+    saved["transform"] = "another decoder"
+    with pytest.warns(UserWarning, match="may differ by a rounding"):
+        Loader(dataset, 4, transform=other).load_state_dict(saved)
+
+
+def test_a_stream_checks_its_transform_too(dataset: shardkit.Dataset) -> None:
+    saved = dataset.stream(4, transform=Cropped(32)).state_dict()
+    dataset.stream(4, transform=Cropped(32)).load_state_dict(saved)
+    for options in ({"transform": Cropped(48)}, {"transform": Cropped(32), "last": "pad"}):
+        with pytest.raises(UsageError, match="the state is of another run"):
+            dataset.stream(4, **options).load_state_dict(saved)
 
 
 def test_a_slot_that_is_none_does_not_hide_the_error(dataset: shardkit.Dataset) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import io
 import json
 import multiprocessing
 import os
+import pickle
 import random
 import signal
 import socket
@@ -284,6 +286,8 @@ def test_a_state_after_the_last_batch_ends_the_epoch(dataset: shardkit.Dataset) 
         ({"seed": 1}, "its seed is 1, here it is 0"),
         ({"fingerprint": "x"}, "its fingerprint is 'x'"),
         ({"order": {"shuffle": "block"}}, "its order is"),
+        ({"last": "pad"}, "its last is 'pad', here it is 'drop'; to go on with other samples"),
+        ({"made_by": "crop"}, "its made_by is 'crop', here it is None; .* delete its 'made_by'"),
         ({"version": 2}, "no loader state of version 1"),
         ({"position": -1}, "at least 0, got -1"),
         ({"epoch": None}, "must be a whole number, got None"),
@@ -677,6 +681,56 @@ def test_the_newest_iteration_says_where_we_are() -> None:
     for _ in range(2):  # without a loaded state, it is the whole epoch again
         loader.set_epoch(5)
         assert next(iter(loader))["row"].tolist() == [0, 1, 2]
+
+
+def doubled(batch: dict[str, Any]) -> dict[str, Any]:
+    return {"row": batch["row"] * 2}
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))]
+)
+def test_a_copy_goes_on_from_where_the_loader_is(copied: Any, device: str | None) -> None:
+    def rows(batches: Any) -> list[list[int]]:
+        return [batch["row"].tolist() for batch in batches]
+
+    more = {"device": device, "device_transform": doubled} if device else {}
+    loader = Loader(Rows(), 3, shuffle="full", **more)
+    expected = [rows(loader) for _ in range(3)]
+    loader.set_epoch(1)
+    batches = iter(loader)
+    assert [next(batches)["row"].tolist()] == expected[1][:1]
+    other = copied(loader)
+    assert other.state_dict() == loader.state_dict()
+    assert rows(other) == expected[1][1:]
+    assert rows(other) == expected[2]
+    assert rows(batches) == expected[1][1:]  # and neither moves the other
+    assert (loader.epoch, other.epoch) == (2, 3)
+    assert other.stats.batches == 7
+    assert rows(copied(Loader(Rows(), 3, shuffle="full", **more))) == expected[0]
+
+
+def test_what_was_given_can_be_looked_at_but_not_set() -> None:
+    loader = Loader(Rows(), 3, workers=0)
+    assert (loader.batch_size, loader.num_workers, len(loader.dataset)) == (3, 0, 12)
+    for name in ("batch_size", "dataset", "epoch", "stats", "seed", "drop_last"):
+        with pytest.raises(UsageError, match=f"{name} of a Loader that is made cannot be set"):
+            setattr(loader, name, 2)
+
+
+def test_an_iteration_begins_where_it_is_asked_for() -> None:
+    loader = Loader(Rows(), 3, shuffle="full")
+    for _ in loader:
+        break
+    broken_off = loader.state_dict()
+    assert (broken_off["epoch"], broken_off["position"]) == (0, 3)  # a checkpoint, to go on from
+    batches = iter(loader)
+    state = loader.state_dict()
+    assert (state["epoch"], state["position"], loader.epoch) == (1, 0, 1)
+    resumed = Loader(Rows(), 3, shuffle="full")
+    resumed.load_state_dict(state)
+    assert next(batches)["row"].tolist() == next(iter(resumed))["row"].tolist()
 
 
 def test_numbers_of_numpy_will_do() -> None:

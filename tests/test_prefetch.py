@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import random
 import threading
 import time
@@ -101,6 +102,15 @@ def test_any_iterable_will_do() -> None:
         CudaPrefetcher([], "cpu", depth=0)
     with pytest.raises(UsageError, match="no such device"):
         CudaPrefetcher([], "gpu")
+
+
+def test_a_prefetcher_pickles() -> None:
+    prefetcher = CudaPrefetcher(Counting(3), "cpu", transform=shardkit.normalize(field="none"))
+    again = pickle.loads(pickle.dumps(CudaPrefetcher(Counting(3), "cpu", depth=3)))
+    assert (again.depth, again.device.type, len(list(again))) == (3, "cpu", 3)
+    assert pickle.loads(pickle.dumps(prefetcher)).device == prefetcher.device
+    with pytest.raises(AttributeError):
+        prefetcher.device = "cuda"  # type: ignore[misc]
 
 
 def test_errors_come_in_their_turn() -> None:

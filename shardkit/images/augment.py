@@ -73,6 +73,16 @@ class Transform:
         titles = [*([KERNEL] if kernel else []), decoder.title, resizer]
         return " + ".join(dict.fromkeys(titles))
 
+    @property
+    def words(self) -> str:
+        """What chooses the pixels, but for how they are made: a state is of a run with the same."""
+        given = [f"{name}={value!r}" for name, value in self._chosen().items()]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    def _chosen(self) -> dict[str, Any]:
+        names = ("size", "field", "antialias", "exif")
+        return {name: getattr(self, name) for name in names}
+
     def __call__(self, sample: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         """One sample: its picture becomes ``image``, (S, S, 3) uint8; other fields stay.
 
@@ -224,6 +234,10 @@ class Train(Transform):
         if not isinstance(self.flip, int | float) or not 0 <= self.flip <= 1:
             raise UsageError(f"flip is a probability, got {self.flip!r}")
 
+    def _chosen(self) -> dict[str, Any]:
+        ranges = {"scale": tuple(map(float, self.scale)), "ratio": tuple(map(float, self.ratio))}
+        return super()._chosen() | ranges | {"flip": float(self.flip)}
+
     def _places(self, sizes: Sizes, keys: Keys) -> tuple[Boxes, Flips]:
         draws = boxes.uniforms(keys, boxes.NUM_DRAWS)
         return (
@@ -259,6 +273,9 @@ class Eval(Transform):
     ) -> dict[str, Any]:
         """One sample: its picture becomes ``image``, (S, S, 3) uint8; other fields stay."""
         return super().__call__(sample, rng or np.random.default_rng(0))
+
+    def _chosen(self) -> dict[str, Any]:
+        return super()._chosen() | {"resize": self._short_side}
 
     def _places(self, sizes: Sizes, keys: Keys) -> tuple[Boxes, Flips]:
         resized = boxes.centre_boxes(sizes, self._short_side, self.size)

@@ -49,12 +49,24 @@ class LoaderStats:
         self.skipped += len(made.skipped)
 
 
+@dataclass(frozen=True)
+class _Given:
+    """What a loader is made of, and a copy of it, too."""
+
+    maker: BatchMaker
+    settings: Settings
+    pin_memory: bool
+    device: Any
+    device_transform: Callable[[Batch], Batch] | None
+
+
 class Loader:
     """Iterate over it once an epoch; each iteration is the next epoch.
 
     The sequence of *global* batches (all ranks' together) depends on the dataset, ``shuffle``,
     ``seed``, the epoch and ``batch_size * world_size``, and on nothing else: not on the container
-    format, the number or kind of workers, the world size, or where a run was resumed.
+    format, the number or kind of workers, the world size, or where a run was resumed. A copy, also
+    an unpickled one, goes on from where the loader was.
 
     Args:
         dataset: :class:`shardkit.Dataset`, a mix, or any :class:`shardkit.Source`.
@@ -119,9 +131,7 @@ class Loader:
         readahead: int = 4,
         **order_options: int,
     ) -> None:
-        self._pin_memory = pin_memory and has_cuda()
-        self.dataset = dataset
-        self.maker = BatchMaker.checked(
+        maker = BatchMaker.checked(
             "Loader",
             dataset,
             batch_size,
@@ -138,30 +148,73 @@ class Loader:
             readahead=readahead,
             order=order_options,
         )
-        self.settings: Settings = choose(self.maker, workers, worker_type, prefetch)
-        if self.settings.workers and self.settings.worker_type == "thread":
-            refuse_in_threads(self.maker.transform)
-        self._prefetcher = None
-        if device is not None:
-            to_device = _on_batch(device_transform)
-            self._prefetcher = CudaPrefetcher((), device, transform=to_device)
-        elif device_transform is not None:
+        settings = choose(maker, workers, worker_type, prefetch)
+        if settings.workers and settings.worker_type == "thread":
+            refuse_in_threads(maker.transform)
+        if device is None and device_transform is not None:
             raise UsageError("device_transform runs on a device: give device=, too")
-        self._skips = None
-        if on_error == "skip":
-            self._skips = Skips(self.maker)
-        self._headroom = of_environment(self.maker, self.settings, device)
-        self._position = self.maker.position()
+        self._set_up(_Given(maker, settings, pin_memory, device, device_transform))
+        maker.refuse_no_batch()
+
+    def _set_up(self, given: _Given) -> None:
+        """What is this loader's alone: where it is, and what runs."""
+        self._given = given
+        self._prefetcher = None
+        if given.device is not None:
+            to_device = _on_batch(given.device_transform)
+            self._prefetcher = CudaPrefetcher((), given.device, transform=to_device)
+        self._pin_memory = given.pin_memory and has_cuda()
+        self._skips = Skips(given.maker) if given.maker.on_error == "skip" else None
+        self._headroom = of_environment(given.maker, given.settings, given.device)
+        self._position = given.maker.position()
         self._is_started = False
         self._run_now: object = None
-        self.stats = LoaderStats()
-        self.maker.refuse_no_batch()
+        self._stats = LoaderStats()
+
+    def __getstate__(self) -> tuple[_Given, dict[str, Any]]:
+        return self._given, self.state_dict()
+
+    def __setstate__(self, state: tuple[_Given, dict[str, Any]]) -> None:
+        """A copy goes on from where this one is, as from its state."""
+        given, position = state
+        self._set_up(replace(given, maker=replace(given.maker)))
+        self.load_state_dict(position)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not name.startswith("_"):
+            raise UsageError(f"{name} of a Loader that is made cannot be set: make another")
+        super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         maker = self.maker
         where = f"rank {maker.rank} of {maker.world_size}"
         batches = f"{len(self)} batches of {maker.batch_size} of {self.dataset!r}"
         return f"<Loader: {batches}, {where}, {self.settings} ({self.settings.why})>"
+
+    @property
+    def maker(self) -> BatchMaker:
+        """Which batches, of what."""
+        return self._given.maker
+
+    @property
+    def settings(self) -> Settings:
+        """Where they are made, and who said so."""
+        return self._given.settings
+
+    @property
+    def stats(self) -> LoaderStats:
+        """Since the loader was made."""
+        return self._stats
+
+    @property
+    def dataset(self) -> Source:
+        """What it was given."""
+        return self.maker.source
+
+    @property
+    def batch_size(self) -> int:
+        """Samples a batch, on each rank."""
+        return self.maker.batch_size
 
     @property
     def num_workers(self) -> int:
@@ -176,8 +229,9 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The epoch that runs, or that the next iteration runs if none does. After a resume go on
-        with ``for epoch in range(loader.epoch, num_epochs)``."""
+        """The epoch that runs, or that the next iteration runs if none does; after a ``break`` that
+        which was broken off, until the next begins. After a resume go on with ``for epoch in
+        range(loader.epoch, num_epochs)``."""
         return self._position.epoch
 
     def set_epoch(self, epoch: int) -> None:
@@ -195,7 +249,9 @@ class Loader:
         """The next iteration goes on from there; with any world size, workers, format.
 
         Raises:
-            UsageError: the state is of another dataset, seed or shuffle.
+            UsageError: the state is of another dataset, seed, shuffle, ``last`` or transform, as it
+                says of itself (:func:`shardkit.reading.words.in_words`). Without its ``made_by``
+                or ``last`` it goes on with another.
         """
         self._position.load_state_dict(state, self.maker.num_positions)
         self._is_started = False

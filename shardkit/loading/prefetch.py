@@ -69,11 +69,15 @@ class CudaPrefetcher:
         if depth < 1:
             raise UsageError(f"depth must be at least 1, got {depth}")
         self.batches = batches
-        self.device = choose_device(device)
         self.depth = depth
         self.stats = PrefetchStats()
-        self._mover = _Mover(self.device, transform, self.stats)
+        self._mover = _Mover(choose_device(device), transform, self.stats)
         self._state: Any = None
+
+    @property
+    def device(self) -> Any:
+        """Where batches go, a torch.device."""
+        return self._mover.device
 
     def __len__(self) -> int:
         return len(self.batches)  # type: ignore[arg-type]
@@ -159,8 +163,8 @@ class _Mover:
     def __init__(
         self, device: Any, transform: Callable[[Any], Any] | None, stats: PrefetchStats
     ) -> None:
-        self._device = device
-        self._transform = transform or (lambda batch: batch)
+        self.device = device
+        self._transform = transform
         self._stats = stats
         self._stream: Any = None
         self._timed: list[tuple[Any, Any]] = []
@@ -171,9 +175,9 @@ class _Mover:
         Raises:
             UsageError: the transform draws from the global generators.
         """
-        before = global_states(self._device)
+        before = global_states(self.device)
         item = self.move(batch)
-        if differ(before, global_states(self._device)):
+        if differ(before, global_states(self.device)):
             raise UsageError(
                 "the transform on the device draws from the global random generators, which its"
                 " thread shares with the training loop: let it draw from a torch.Generator of its"
@@ -185,18 +189,24 @@ class _Mover:
         """Returns before the copy is done."""
         import torch
 
-        if self._device.type != "cuda":
-            return _Ready(self._transform(move_tensors(batch, lambda t: t.to(self._device))))
+        if self.device.type != "cuda":
+            return _Ready(self._transformed(move_tensors(batch, lambda t: t.to(self.device))))
         if self._stream is None:
-            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+            self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         in_pinned = move_tensors(batch, pinned)
-        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+        with torch.cuda.device(self.device), torch.cuda.stream(self._stream):
             started, arrived = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             started.record()
-            moved = move_tensors(in_pinned, lambda t: t.to(self._device, non_blocking=True))
-            moved = self._transform(moved)
+            moved = move_tensors(in_pinned, lambda t: t.to(self.device, non_blocking=True))
+            moved = self._transformed(moved)
             arrived.record()
         return _Ready(moved, started=started, arrived=arrived)
+
+    def _transformed(self, batch: Any) -> Any:
+        return batch if self._transform is None else self._transform(batch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_stream": None, "_timed": []}
 
     def hand_over(self, item: _Ready) -> Any:
         """Called by the consumer: its stream waits for the copy, the host does not."""
@@ -204,7 +214,7 @@ class _Mover:
             return item.batch
         import torch
 
-        consumer = torch.cuda.current_stream(self._device)
+        consumer = torch.cuda.current_stream(self.device)
         consumer.wait_event(item.arrived)
 
         def record(tensor: Any) -> Any:

@@ -186,15 +186,20 @@ class BatchMaker:
             self.num_positions(epoch), self.batch_size, self.rank, self.world_size, self.last, start
         )
 
-    def position(self, *, is_of_worker: bool = False) -> Position:
-        """The beginning of a run."""
-        order = {"shuffle": self.shuffle, **self.order_options}
-        global_batch_size = self.batch_size * self.world_size
+    def position(self, *, is_of_worker: bool = False, makes_samples: bool = True) -> Position:
+        """The beginning of a run. ``makes_samples``: whether what is here says which come, or
+        something else makes them of the rows."""
+        run = {
+            "seed": self.seed,
+            "order": {"shuffle": self.shuffle, **self.order_options},
+            "fingerprint": fingerprint_of(self.source),
+            "last": self.last,
+        }
+        if makes_samples:
+            run["made_by"] = None if self.transform is None else self.transform.words
         return Position(
-            self.seed,
-            order,
-            fingerprint_of(self.source),
-            global_batch_size,
+            run,
+            self.batch_size * self.world_size,
             transform=None if self.transform is None else self.transform.state,
             is_of_worker=is_of_worker,
         )

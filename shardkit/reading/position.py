@@ -13,8 +13,17 @@ VERSION = 1
 MAX_EPOCHS = 2**62
 
 
+NEW = ("last", "made_by")
+"""What older states lack, and may be deleted from one to go on with other samples from there."""
+
+
 class Position:
-    """A position in an epoch, of one seed, order and dataset.
+    """A position in an epoch, of one run.
+
+    Args:
+        run: what decides which samples come: ``seed``, ``order``, ``fingerprint``, ``last`` and,
+            unless the samples are made elsewhere, ``made_by``, the transform in words or None.
+        transform: what may make a difference of a rounding.
 
     Attributes:
         epoch, position: what was last handed over ends before this position of this epoch.
@@ -23,9 +32,7 @@ class Position:
 
     def __init__(
         self,
-        seed: int,
-        order: dict[str, Any],
-        fingerprint: str,
+        run: dict[str, Any],
         global_batch_size: int,
         *,
         transform: str | None = None,
@@ -38,7 +45,7 @@ class Position:
         self._transform = transform
         self._is_loaded = False
         self._is_of_worker = is_of_worker
-        self._run = {"seed": seed, "order": order, "fingerprint": fingerprint}
+        self._run = run
 
     def set_epoch(self, epoch: int) -> None:
         """To the beginning of an epoch; or, if a state of that epoch was loaded, to its place."""
@@ -65,7 +72,7 @@ class Position:
             "epoch": self.epoch,
             "position": self.position,
             "global_batch_size": self._global_batch_size,
-            **self._run,
+            **{name: ours for name, ours in self._run.items() if ours is not None},
             **({"transform": self._transform} if self._transform else {}),
             **({"skipped": self.skipped} if self.skipped else {}),
         }
@@ -88,10 +95,13 @@ class Position:
                 f" {state.get('fingerprint')!r}, here it is {self._run['fingerprint']!r}"
             )
         for name, ours in self._run.items():
+            if name in NEW and name not in state:
+                continue
             if state.get(name) != ours:
+                hint = f"; to go on with other samples, delete its {name!r}" if name in NEW else ""
                 raise UsageError(
                     f"the state is of another run: its {name} is {state.get(name)!r}, here it is"
-                    f" {ours!r}"
+                    f" {ours!r}{hint}"
                 )
         epoch = whole("epoch, of the state,", state.get("epoch"))
         position = whole("position, of the state,", state.get("position"))
@@ -116,5 +126,5 @@ class Position:
                 f" {self._transform}: they may differ by a rounding",
                 stacklevel=3,
             )
-        self.move(epoch, position, skipped)
+        self.move(epoch, position, skipped if "made_by" in self._run else 0)
         self._is_loaded = True

@@ -27,6 +27,7 @@ from shardkit.errors import ShardkitError, UsageError
 from shardkit.reading.permute import Numbers, Positions, derive, derive_each
 from shardkit.reading.samples import Sample, samples_of
 from shardkit.reading.source import Source
+from shardkit.reading.words import in_words
 
 Transform = Callable[..., Any]
 
@@ -98,9 +99,14 @@ class Randomised:
 
     @property
     def state(self) -> str | None:
-        """What the transform says of itself that a resumed run should have the same of."""
+        """What the transform says of itself that may make a difference of a rounding."""
         state = getattr(self.transform, "state", None)
         return state if isinstance(state, str) else None
+
+    @property
+    def words(self) -> str:
+        """What it is, and what it was given: with another, other samples come."""
+        return in_words(self.transform)
 
     def batch(
         self,

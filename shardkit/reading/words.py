@@ -1,0 +1,78 @@
+"""A transform in words: its name and what it was given, the same in every process."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+
+MOST = 300
+"""Characters; of more a hash is kept."""
+
+_MOST_VALUES, _MOST_LEVELS = 64, 8
+"""Of a list, and of lists in lists; what is beyond is only counted, or named."""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+", re.IGNORECASE)
+
+
+def in_words(transform: Callable[..., Any]) -> str:
+    """What a resumed run should have the same of, or other samples come.
+
+    Its own word, if it has an attribute ``words``; a function's name, without its module, which may
+    be run as a script; what a partial or a dataclass was given; else its ``repr``, if it has one of
+    its own, without addresses; else its type's name. What a closure holds is not seen.
+    """
+    text = _of(transform, 0)
+    if len(text) <= MOST:
+        return text
+    return f"{text[:MOST]}... {xxhash.xxh3_64_hexdigest(text.encode())}"
+
+
+def _of(value: Any, level: int) -> str:
+    own = getattr(value, "words", None)
+    if isinstance(own, str):
+        return own
+    if isinstance(value, functools.partial):
+        return _call(_of(value.func, level + 1), value.args, value.keywords, level)
+    if hasattr(value, "__self__") and hasattr(value, "__func__"):
+        return f"{_of(value.__self__, level + 1)}.{value.__name__}"
+    if isinstance(value, type) or hasattr(value, "__qualname__"):
+        return str(value.__qualname__)
+    if level > _MOST_LEVELS:
+        return type(value).__qualname__
+    if is_dataclass(value):
+        given = {each.name: getattr(value, each.name) for each in fields(value) if each.compare}
+        return _call(type(value).__qualname__, (), given, level)
+    return _of_data(value, level)
+
+
+def _of_data(value: Any, level: int) -> str:
+    if isinstance(value, np.ndarray):
+        digest = xxhash.xxh3_64_hexdigest(np.ascontiguousarray(value).tobytes())
+        return f"{value.dtype}{list(value.shape)} {digest}"
+    if isinstance(value, list | tuple):
+        return f"({', '.join(_each(value, level))})"
+    if isinstance(value, set | frozenset):
+        return f"({', '.join(sorted(_each(value, level)))})"
+    if isinstance(value, dict):
+        return _call("", (), value, level)
+    if type(value).__repr__ is object.__repr__:  # type: ignore[comparison-overlap]
+        return type(value).__qualname__
+    return _ADDRESS.sub("", repr(value))
+
+
+def _each(values: Any, level: int) -> list[str]:
+    listed = list(values)
+    beyond = len(listed) - _MOST_VALUES
+    words = [_of(value, level + 1) for value in listed[:_MOST_VALUES]]
+    return [*words, f"and {beyond} more"] if beyond > 0 else words
+
+
+def _call(name: str, args: tuple[Any, ...], given: dict[Any, Any], level: int) -> str:
+    named = [f"{key}={_of(value, level + 1)}" for key, value in given.items()]
+    return f"{name}({', '.join([*_each(args, level), *named])})"
