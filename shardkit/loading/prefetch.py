@@ -76,7 +76,9 @@ class CudaPrefetcher:
     def run(self, batches: Iterable[Any]) -> Generator[Any, None, None]:
         """Iterate over other batches, on the same stream."""
         self._state = None
-        with closing(in_background(_moved(batches, self._mover), self.depth)) as ready:
+        give_up = getattr(batches, "kill", None)  # worker processes that hang
+        moved = _moved(batches, self._mover)
+        with closing(in_background(moved, self.depth, give_up)) as ready:
             while (batch := self._next(ready)) is not _END:
                 yield batch
                 del batch
