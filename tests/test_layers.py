@@ -156,6 +156,7 @@ def test_only_functions_that_need_it_import_torch() -> None:
     using = {name for name, tree in MODULES.items() if "torch" in imports(tree)}
     feeding = {name for name in MODULES if name.partition(".")[0] == "loading"}
     elsewhere = {"corpus.arrays", "images.nvjpeg", "reading.collate", "reading.maker"}
+    elsewhere |= {"reading.parcels"}
     assert using - feeding == elsewhere | TORCH_CLASSES | {"measure.system"}
 
 

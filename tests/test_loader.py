@@ -31,7 +31,8 @@ from PIL import Image
 import shardkit
 from shardkit import Loader
 from shardkit.errors import DataError, SampleError, TooManyRejectsError, UsageError
-from shardkit.loading.workers import _Processes
+from shardkit.loading.processes import Processes
+from shardkit.loading.workers import _make
 from shardkit.reading.maker import Request
 
 WORKERS = [(0, "thread"), (1, "thread"), (3, "thread"), (2, "process")]
@@ -842,7 +843,8 @@ def test_workers_that_hang_are_ended_at_once(dataset: shardkit.Dataset) -> None:
 def test_workers_may_be_killed_while_they_shut_down(dataset: shardkit.Dataset) -> None:
     """The thread that is told to end may be doing so: under load it took longer than patience."""
     maker = Loader(dataset, 4).maker
-    processes = _Processes(maker, [Request(0, 0, number) for number in range(9)], 2, 1)
+    requests = [Request(0, 0, number) for number in range(9)]
+    processes = Processes(_make, maker, requests, 2, 1)
     batches = iter(processes)
     assert len(next(batches).batch["cls"]) == 4
     processes.shut_down()

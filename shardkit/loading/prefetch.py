@@ -89,7 +89,8 @@ class CudaPrefetcher:
         """Iterate over other batches, on the same stream; ``is_here``: in the calling thread."""
         self._state = None
         moved = _moved(batches, self._mover, is_here)
-        with closing(moved if is_here else in_background(moved, self.depth)) as ready:
+        give_up = getattr(batches, "kill", None)  # worker processes that hang
+        with closing(moved if is_here else in_background(moved, self.depth, give_up)) as ready:
             while (batch := self._next(ready)) is not _END:
                 yield batch
                 del batch

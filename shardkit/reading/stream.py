@@ -14,6 +14,7 @@ from shardkit.reading.batches import Last
 from shardkit.reading.collate import Batch
 from shardkit.reading.maker import BatchMaker, OnError, Request
 from shardkit.reading.order import Shuffle
+from shardkit.reading.parcels import Parcel
 from shardkit.reading.source import Source
 from shardkit.reading.transform import Transform
 from shardkit.whole import whole
@@ -107,7 +108,7 @@ class Stream(IterableDataset[Batch]):
             made = self._maker.make(Request(epoch, 0, number))
             made.warn_of_skipped()
             self._next = number + num_workers
-            yield made.batch
+            yield made.batch if get_worker_info() is None else Parcel(made.batch)
 
     def _begin(self, worker: int) -> int:
         base = int(self._shared[0])
