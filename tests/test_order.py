@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 import shardkit
 from shardkit.errors import UsageError
+from shardkit.reading import bins, mix, order, turns, windows
 from shardkit.reading.batches import BatchPlan
 from shardkit.reading.order import Order, Shuffle
 from shardkit.reading.permute import SORTED_ROWS, derive, derive_each, permute, turn, unpermute
@@ -97,6 +98,15 @@ def test_many_rows_are_shuffled_evenly(size: int) -> None:
 @given(st.integers(1, 50), KEYS, st.integers(0, 2**62))
 def test_epochs_take_their_turns(size: int, key: int, first: int) -> None:
     assert sorted(turn(first + k, size, key) for k in range(size)) == list(range(size))
+
+
+def test_what_keys_are_for_is_no_epoch() -> None:
+    """Turns of a mix once had the key that rows of epoch 4 had."""
+    names = "_BLOCKS", "_ROWS", "_TABLE", "_PART", "_PHASE", "_VARIANT", "_WHICH", "_CUT", "_BINS"
+    modules = bins, mix, order, turns, windows
+    numbers = [value for m in modules for name in names if (value := vars(m).get(name))]
+    assert len(numbers) == len(set(numbers)) == len(names) + 1  # two have _BLOCKS
+    assert max(numbers) < 0
 
 
 def test_neighbours_are_torn_apart() -> None:
