@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import shardkit
 from shardkit.errors import UsageError
-from shardkit.reading.mix import PERIOD, Mix, Pattern, mix, quantise
+from shardkit.reading.mix import Mix, mix
+from shardkit.reading.turns import PERIOD, Pattern, Turns, quantise
 
 
 class Numbers:
@@ -54,17 +55,90 @@ def test_weights_are_rounded_fairly(shares: list[float]) -> None:
     assert (np.abs(counts - exact) < 1 + (exact < 1).sum()).all()
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 9), st.integers(0, 500))
-def test_the_pattern_counts(counts: list[int], seed: int, position: int) -> None:
-    pattern = Pattern(tuple(counts), seed)
-    which, before = pattern.at(np.arange(position + 1))
-    seen = Counter(which[:-1].tolist())
-    assert before[-1] == seen[which[-1]]
-    for number in range(len(counts)):
-        assert pattern.samples_before(position, number) == seen[number]
-    assert pattern.position_of(int(which[-1]), int(before[-1])) == position
-    turn, _ = pattern.at(np.arange(pattern.period))
-    assert Counter(turn.tolist()) == {k: v for k, v in enumerate(counts)}  # noqa: C416
+COUNTS = st.lists(st.integers(1, 40), min_size=1, max_size=5).map(tuple)
+LENGTHS = st.one_of(st.integers(1, 300), st.sampled_from(["first", "all"]))
+
+
+@given(COUNTS, st.lists(st.integers(1, 90), min_size=5, max_size=5), LENGTHS, st.data())
+def test_turns_are_counted(counts: Any, sizes: list[int], length: Any, data: Any) -> None:
+    """Through all epochs, from any position, in any order."""
+    pattern = Pattern.of(counts, data.draw(st.integers(0, 3)), sizes[: len(counts)], length)
+    seed, first = data.draw(st.integers(-2, 2)), data.draw(st.sampled_from([0, 1, 7, 2**62]))
+    seen: dict[int, int] = {}
+    for epoch in range(first, first + 3):
+        turns = Turns(pattern, seed, epoch)
+        which, numbers = turns.at(np.arange(pattern.length))
+        for dataset, number in zip(which.tolist(), numbers.tolist(), strict=True):
+            sample = turns.before(dataset) + number
+            assert sample == seen.get(dataset, sample)
+            seen[dataset] = sample + 1
+        some = np.array(data.draw(st.lists(st.integers(0, pattern.length - 1), max_size=9)), int)
+        assert np.array_equal(Turns(pattern, seed, epoch).at(some), (which[some], numbers[some]))
+
+
+@given(COUNTS, st.integers(0, 9), st.integers(0, 9))
+def test_each_period_has_its_shares(counts: Any, seed: int, epoch: int) -> None:
+    size = sum(counts)
+    which, _ = Turns(Pattern(counts, 1, 3 * size), seed, epoch).at(np.arange(3 * size))
+    for turns in which.reshape(3, size):
+        assert np.bincount(turns, minlength=len(counts)).tolist() == list(counts)
+
+
+@given(COUNTS, st.lists(st.integers(1, 90), min_size=5, max_size=5))
+def test_epochs_end_where_they_say(counts: Any, sizes: list[int]) -> None:
+    for length in ("first", "all"):
+        pattern = Pattern.of(counts, 0, sizes[: len(counts)], length)
+        which, _ = Turns(pattern, 3, 8).at(np.arange(pattern.length))
+        seen = np.bincount(which, minlength=len(counts))
+        before = seen - np.eye(len(counts), dtype=int)[which[-1]]
+        ends = any if length == "first" else all
+        assert ends(seen >= sizes[: len(counts)]) and not ends(before >= sizes[: len(counts)])
+        assert (seen > 0).all() or min(sizes[: len(counts)]) == 1
+        ideal = np.array(counts) * pattern.length / sum(counts)
+        assert (np.abs(seen - ideal) <= len(counts)).all()
+
+
+@pytest.mark.parametrize("length", [PERIOD, "first"])
+def test_turns_are_drawn_anew(length: Any) -> None:
+    """By both seeds, in each epoch and each period: a batch of 256 had one of 16 compositions."""
+    counts, sizes = (3072, 1024), [6 * 3072, 6 * 1024 + 9]
+    drawn, batches = set(), []
+    for own in range(2):
+        pattern = Pattern.of(counts, own, sizes, length)
+        for seed in range(3):
+            for epoch in range(6):
+                which, _ = Turns(pattern, seed, epoch).at(np.arange(PERIOD))
+                drawn.add(which.tobytes())
+                batches += which.reshape(16, 256).sum(axis=1).tolist()
+    assert len(drawn) == 36
+    found, expected = np.array(batches), 64  # hypergeometric, of 4,096 turns
+    variance = 256 * 0.25 * 0.75 * (PERIOD - 256) / (PERIOD - 1)
+    assert found.mean() == expected
+    assert len(set(batches)) > 30
+    assert abs(found.var() / variance - 1) < 4 * (2 / len(found)) ** 0.5
+    pattern = Pattern(counts, 0, 8 * PERIOD)
+    which, _ = Turns(pattern, 0, 0).at(np.arange(pattern.length))
+    assert len({turns.tobytes() for turns in which.reshape(8, PERIOD)}) == 8
+
+
+def test_turns_of_one_dataset_are_as_likely_anywhere() -> None:
+    counts, num = (6, 2, 1), 4000
+    which, _ = Turns(Pattern(counts, 0, 9 * num), 5, 0).at(np.arange(9 * num))
+    turns = which.reshape(num, 9)
+    for dataset, count in enumerate(counts):
+        found = (turns == dataset).sum(axis=0)
+        expected = num * count / 9
+        assert ((found - expected) ** 2 / expected).sum() < 9 + 4 * 18**0.5
+    after = Counter(zip(turns[:, :-1].ravel().tolist(), turns[:, 1:].ravel().tolist(), strict=True))
+    for (a, b), found in after.items():
+        expected = 8 * num * counts[a] * (counts[b] - (a == b)) / 72
+        assert abs(found - expected) < 4 * expected**0.5
+
+
+def test_a_rare_dataset_is_seen_in_short_epochs() -> None:
+    parts = {"a": Numbers(0, 100), "b": Numbers(1000, 100)}
+    numbers = served(mix(parts, {"a": 127, "b": 1}, length=8), 512, "full")
+    assert sum(n // 1000 for n in numbers) == 32
 
 
 @settings(deadline=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +14,15 @@ from torch.utils.data import DataLoader
 
 import shardkit
 from shardkit.errors import UsageError
+from shardkit.reading import bins, mix, order, turns, windows
 from shardkit.reading.batches import BatchPlan
 from shardkit.reading.order import Order, Shuffle
-from shardkit.reading.permute import derive, permute, unpermute
+from shardkit.reading.permute import SORTED_ROWS, derive, derive_each, permute, turn, unpermute
+
+Counts = np.ndarray[Any, np.dtype[np.int64]]
 
 SIZES = st.integers(1, 700)
+ALL_SIZES = st.one_of(SIZES, st.integers(SORTED_ROWS - 9, SORTED_ROWS + 9))
 KEYS = st.integers(0, 2**64 - 1)
 ORDERS = st.builds(
     Order,
@@ -30,13 +35,13 @@ ORDERS = st.builds(
 )
 
 
-@given(SIZES, KEYS)
+@given(ALL_SIZES, KEYS)
 def test_a_permutation_meets_every_number_once(size: int, key: int) -> None:
     out = permute(np.arange(size), size, key)
     assert np.array_equal(np.sort(out), np.arange(size))
 
 
-@given(st.integers(1, 2**60), KEYS, st.data())
+@given(st.one_of(ALL_SIZES, st.integers(1, 2**60)), KEYS, st.data())
 def test_unpermute_is_the_inverse(size: int, key: int, data: st.DataObject) -> None:
     position = data.draw(st.integers(0, size - 1))
     value = int(permute(np.array([position]), size, key)[0])
@@ -51,6 +56,57 @@ def test_all_orders_are_about_equally_frequent(size: int) -> None:
     chi_square = sum((count - 100) ** 2 / 100 for count in seen.values())
     assert len(seen) == num_orders
     assert chi_square < 2 * num_orders  # expected: about their number
+
+
+def chi_square_is_low(counts: Counts, expected: float) -> bool:
+    """Whether counts that should be alike differ no more than drawn ones do: the sum is about
+    their number, give or take four times its deviation."""
+    total = float(((counts - expected) ** 2).sum() / expected)
+    return total < counts.size + 4 * (2 * counts.size) ** 0.5
+
+
+@pytest.mark.parametrize("size", [12, 16, 40])
+def test_few_rows_are_shuffled_as_evenly_as_many(size: int) -> None:
+    """What stands where, and what after what."""
+    num = 32_000
+    keys = derive_each(9, np.arange(num)).tolist()
+    rows = np.array([permute(np.arange(size), size, key) for key in keys])
+    places = np.bincount((rows * size + np.arange(size)).ravel(), minlength=size**2)
+    assert chi_square_is_low(places, num / size)
+    pairs = np.bincount((rows[:, :-1] * size + rows[:, 1:]).ravel(), minlength=size**2)
+    others = np.delete(pairs, np.arange(size) * (size + 1))  # no row follows itself
+    assert chi_square_is_low(others, num / size)
+    expected = num * (size - 1) / size
+    for step in (1, -1):
+        follows = int((np.diff(rows) == step).sum())
+        assert abs(follows - expected) < 4 * expected**0.5
+
+
+@pytest.mark.parametrize("size", [SORTED_ROWS, SORTED_ROWS + 1, 30_000])
+def test_many_rows_are_shuffled_evenly(size: int) -> None:
+    """On both sides of where a sort ends: places by places, and neighbours."""
+    num, parts = 60, 64
+    rows = np.array([Order(size, "full", 7, epoch).rows(np.arange(size)) for epoch in range(num)])
+    cells = rows * parts // size * parts + np.arange(size) * parts // size
+    assert chi_square_is_low(np.bincount(cells.ravel()), num * size / parts**2)
+    for step in (1, -1):
+        assert abs(int((np.diff(rows) == step).sum()) - num) < 4 * num**0.5
+    fixed = int((rows == np.arange(size)).sum())
+    assert abs(fixed - num) < 4 * num**0.5
+
+
+@given(st.integers(1, 50), KEYS, st.integers(0, 2**62))
+def test_epochs_take_their_turns(size: int, key: int, first: int) -> None:
+    assert sorted(turn(first + k, size, key) for k in range(size)) == list(range(size))
+
+
+def test_what_keys_are_for_is_no_epoch() -> None:
+    """Turns of a mix once had the key that rows of epoch 4 had."""
+    names = "_BLOCKS", "_ROWS", "_TABLE", "_PART", "_PHASE", "_VARIANT", "_WHICH", "_CUT", "_BINS"
+    modules = bins, mix, order, turns, windows
+    numbers = [value for m in modules for name in names if (value := vars(m).get(name))]
+    assert len(numbers) == len(set(numbers)) == len(names) + 1  # two have _BLOCKS
+    assert max(numbers) < 0
 
 
 def test_neighbours_are_torn_apart() -> None:
@@ -117,14 +173,16 @@ def test_a_billion_rows_cost_nothing() -> None:
     tracemalloc.stop()
 
 
-FULL = [710, 85, 269, 280, 272, 490, 421, 92]
-BLOCK = [985, 362, 708, 358, 715, 354, 367, 705]
+FULL = [105, 221, 724, 861, 154, 344, 439, 12]
+LARGE = [786186, 625293, 809886, 175373, 720935, 882832, 648886, 959356]
+BLOCK = [279, 303, 297, 293, 283, 406, 913, 273]
 
 
 def test_an_order_is_always_the_same() -> None:
     """Written down: a later shardkit must resume what this one began."""
     positions = np.arange(8)
     assert Order(1000, "full", 1, 2).rows(positions).tolist() == FULL
+    assert Order(10**6, "full", 1, 2).rows(positions).tolist() == LARGE
     assert Order(1000, "block", 1, 2, 16, 4).rows(positions).tolist() == BLOCK
 
 

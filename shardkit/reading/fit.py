@@ -111,12 +111,13 @@ class Fit:
         found = self._filled.get((number, variant))
         if found is None:
             block = self._block(number)
-            documents, skips, sizes = block.filled(variant, number)
+            found = block.filled(variant, number)
+            pieces = found[1]
+            lengths = self._lengths(number)
             first = number * BLOCK_DOCUMENTS
-            ends = self._lengths(number).cumsum()
-            starts = self._store.documents.start(first) + ends - self._lengths(number)
-            pieces = np.stack([first + documents, starts[documents] + skips, sizes])
-            found = block.ends, pieces
+            starts = self._store.documents.start(first) + lengths.cumsum() - lengths
+            pieces[1] += starts[pieces[0]]
+            pieces[0] += first
             keep(self._filled, (number, variant), found, _KEPT)
         return found
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import xxhash
 
 from shardkit.errors import UsageError
 from shardkit.reading.order import Shuffle
-from shardkit.reading.permute import Positions, derive, permute
+from shardkit.reading.permute import Positions, derive
 from shardkit.reading.source import (
     Source,
     check_source,
@@ -22,15 +22,14 @@ from shardkit.reading.source import (
     order_of,
     where_is,
 )
+from shardkit.reading.turns import Length, Pattern, Turns, quantise
 from shardkit.reading.values import Column
 from shardkit.whole import whole
 
-PERIOD = 4096
-"""Positions after which the pattern of datasets repeats; weights are rounded to 1/PERIOD."""
+_PART = -5
 
-_TABLE, _PART = 4, 5
-
-Length = int | Literal["first", "all"]
+VERSION = 2
+"""Of turns, and of what a fingerprint says: 1 had the same 4,096 turns again and again."""
 
 
 def mix(
@@ -51,7 +50,7 @@ def mix(
             are scaled to sum to 1 and rounded to 1/4096.
         length: of an epoch of the mix: a number of samples; ``"first"``: until the first dataset
             has been seen once; ``"all"``: until all have.
-        seed: of the pattern in which datasets take turns.
+        seed: of the turns that datasets take, beside the loader's seed and the epoch.
 
     Raises:
         UsageError: no datasets, an empty one, weights that do not fit, sequences of tokens that
@@ -72,7 +71,9 @@ def mix(
         raise UsageError(f"mix: length must be a number, 'first' or 'all', got {length!r}")
     if not isinstance(length, str):
         length = whole("mix: length", length, 1)
-    return Mix(dict(datasets), Pattern(quantise(shares), whole("seed", seed, None)), length)
+    sizes = [num_positions(source) for source in datasets.values()]
+    seed = whole("seed", seed, None)
+    return Mix(dict(datasets), Pattern.of(quantise(shares), seed, sizes, length))
 
 
 def _refuse_layouts(datasets: Mapping[str, Source]) -> None:
@@ -101,74 +102,18 @@ def _shares(datasets: Mapping[str, Source], weights: Mapping[str, float] | None)
     return [float(share) for share in shares]
 
 
-def quantise(shares: list[float], period: int = PERIOD) -> tuple[int, ...]:
-    """Whole numbers that sum to ``period``, near the shares, none 0 (largest remainder)."""
-    if len(shares) > period:
-        raise UsageError(f"mix: {len(shares)} datasets, at most {period} can be mixed")
-    exact = np.array(shares) / sum(shares) * period
-    counts = np.maximum(np.floor(exact).astype(np.int64), 1)
-    while (missing := period - int(counts.sum())) != 0:
-        step = 1 if missing > 0 else -1
-        gaps = np.where((counts > 1) | (step > 0), (exact - counts) * step, -np.inf)
-        counts[int(np.argmax(gaps))] += step
-    return tuple(counts.tolist())
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """Which dataset serves a position, and how many of its samples came before: closed forms."""
-
-    counts: tuple[int, ...]
-    seed: int
-
-    @property
-    def period(self) -> int:
-        return sum(self.counts)
-
-    @cached_property
-    def table(self) -> Positions:
-        """(period,) int64: which dataset."""
-        turns = np.repeat(np.arange(len(self.counts)), self.counts)
-        key = derive(self.seed, _TABLE)
-        return turns[permute(np.arange(self.period, dtype=np.int64), self.period, key)]
-
-    @cached_property
-    def _before(self) -> Positions:
-        """(period,) int64: samples of the same dataset before this one, within the period."""
-        before = np.empty(self.period, np.int64)
-        for number, count in enumerate(self.counts):
-            before[self.table == number] = np.arange(count)
-        return before
-
-    def at(self, positions: Positions) -> tuple[Positions, Positions]:
-        """(dataset, number among its samples) at each position."""
-        turns, places = np.divmod(positions, self.period)
-        which = self.table[places]
-        return which, turns * np.array(self.counts)[which] + self._before[places]
-
-    def samples_before(self, position: int, number: int) -> int:
-        """How many samples of a dataset come before a position."""
-        turns, place = divmod(position, self.period)
-        return turns * self.counts[number] + int((self.table[:place] == number).sum())
-
-    def position_of(self, number: int, sample: int) -> int:
-        """The position of a dataset's sample: the inverse of :meth:`at`."""
-        turns, nth = divmod(sample, self.counts[number])
-        return turns * self.period + int(np.flatnonzero(self.table == number)[nth])
-
-
 class Mix:
     """What :func:`mix` returns: a source of samples with an order of its own.
 
     Row numbers are those of the datasets put end to end, in the order given.
     """
 
-    def __init__(self, datasets: dict[str, Source], pattern: Pattern, length: Length) -> None:
+    def __init__(self, datasets: dict[str, Source], pattern: Pattern) -> None:
         self.datasets = datasets
         self.pattern = pattern
         self._parts: list[Any] = list(datasets.values())
         self._starts = np.concatenate([[0], np.cumsum([num_rows_of(part) for part in self._parts])])
-        self.length = _length(pattern, [num_positions(part) for part in self._parts], length)
+        self.length = pattern.length
 
     def __len__(self) -> int:
         """Samples of all datasets together; an epoch has ``length`` positions."""
@@ -188,7 +133,7 @@ class Mix:
     @property
     def fingerprint(self) -> str:
         parts = [f"{name}:{fingerprint_of(part)}" for name, part in self.datasets.items()]
-        text = repr((parts, self.pattern.counts, self.pattern.seed, self.length))
+        text = repr((VERSION, parts, astuple(self.pattern)))
         return xxhash.xxh3_64_hexdigest(text.encode())
 
     def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> MixOrder:
@@ -245,8 +190,7 @@ class Mix:
 @dataclass(frozen=True)
 class MixOrder:
     """One epoch of a mix. Where a dataset was left at the end of an epoch it goes on in the next:
-    sample c of epoch e is its sample ``e * (samples an epoch) + c``, in its own shuffled epoch
-    ``that // len(dataset)``."""
+    its sample c of the whole run is one of its own shuffled epoch ``c // len(dataset)``."""
 
     mix: Mix
     shuffle: Shuffle
@@ -258,23 +202,27 @@ class MixOrder:
         return self.mix.length
 
     def rows(self, positions: Positions) -> Positions:
-        which, counts = self.mix.pattern.at(positions)
+        which, numbers = self._turns.at(positions)
         rows = np.empty_like(positions)
         for number in np.unique(which).tolist():
             here = which == number
-            rows[here] = self._rows_of(number, counts[here])
+            rows[here] = self._rows_of(number, numbers[here])
         return rows
 
-    def _rows_of(self, number: int, counts: Positions) -> Positions:
+    @cached_property
+    def _turns(self) -> Turns:
+        return Turns(self.mix.pattern, self.seed, self.epoch)
+
+    def _rows_of(self, number: int, samples: Positions) -> Positions:
         part = self.mix._parts[number]
         size = num_positions(part)
-        an_epoch = self.mix.pattern.samples_before(self.mix.length, number)
-        rounds, places = np.divmod(counts + self.epoch * an_epoch, size)
-        rows = np.empty_like(counts)
+        epoch, place = divmod(self._turns.before(number), size)
+        rounds, places = np.divmod(samples + place, size)
+        rows = np.empty_like(samples)
         seed = derive(self.seed, _PART, number)
         for turn in np.unique(rounds).tolist():
             here = rounds == turn
-            order = order_of(part, self.shuffle, seed, turn, **self.options)
+            order = order_of(part, self.shuffle, seed, epoch + turn, **self.options)
             rows[here] = order.rows(places[here])
         rows += self.mix._starts[number]
         return rows
@@ -283,13 +231,6 @@ class MixOrder:
 def num_positions(source: Source) -> int:
     """Of an epoch: its rows, or, of a mix within a mix, as many as that one says."""
     return len(order_of(source, None, 0, 0))
-
-
-def _length(pattern: Pattern, sizes: list[int], length: Length) -> int:
-    if isinstance(length, int):
-        return length
-    ends = [pattern.position_of(number, size - 1) + 1 for number, size in enumerate(sizes)]
-    return min(ends) if length == "first" else max(ends)
 
 
 def _merged(name: str, which: Positions, read: dict[int, dict[str, Column]]) -> Column:

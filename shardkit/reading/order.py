@@ -20,7 +20,7 @@ BLOCK_ROWS = 256
 WINDOW_BLOCKS = 16
 """Blocks whose rows are mixed: what comes after one another is from this many places."""
 
-_BLOCKS, _ROWS = 1, 2
+_BLOCKS, _ROWS = -1, -2
 
 
 class Epoch(Protocol):

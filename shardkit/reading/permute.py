@@ -1,14 +1,18 @@
-"""A keyed shuffle of 0..n-1 as arithmetic: no table, any position at any time.
+"""A keyed shuffle of 0..n-1 as arithmetic: any position at any time, in memory that does not grow.
 
 A Feistel network over pairs (left, right) of numbers below ``side``, where ``side`` is about
 ``sqrt(n)``, and cycle-walking for the few values that are not below n. After Black
 and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002), with splitmix64's finaliser
 as the round function. It shuffles well; it hides nothing from anyone.
+
+Few rows are put in the order of their hashes instead. Halves of a few values are too little for a
+Feistel network: of 12 to 40 rows, the next row followed 2 to 3 % too often. A sort is as fast.
 """
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +25,12 @@ Positions = np.ndarray[Any, np.dtype[np.int64]]
 ROUNDS = 8
 """Four make a pseudorandom permutation (Luby and Rackoff 1988); small domains want some more."""
 
+SORTED_ROWS = 4096
+"""Up to so many are sorted, in 0.3 ms; eight rounds of them take 0.4."""
+
+_KEPT_TABLES = 64
+"""Of 32 kB at most: a mix reads from many short orders in turn."""
+
 MAX_ROWS = 2**60
 """Above it a value and a side no longer fit into 64 bits together."""
 
@@ -30,7 +40,8 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 def derive(key: int, *more: int) -> int:
-    """A 64-bit key from numbers, in this order: seed, epoch, and what it is for."""
+    """A 64-bit key from numbers: a seed, an epoch, and what the key is for. What it is for is
+    negative, which no epoch and no number of a dataset or a window is: so no two keys are one."""
     state = np.array([key & (2**64 - 1)], np.uint64)
     for number in more:
         with np.errstate(over="ignore"):
@@ -54,6 +65,8 @@ def permute(positions: Positions, size: int, key: int) -> Positions:
     Returns:
         (B,) int64, each in [0, size); over all positions, each value once.
     """
+    if size <= SORTED_ROWS:
+        return _table(size, key)[positions]
     side = _side(size)
     values = _encrypt(positions.astype(np.uint64), side, key)
     outside = np.flatnonzero(values >= size)
@@ -65,6 +78,8 @@ def permute(positions: Positions, size: int, key: int) -> Positions:
 
 def unpermute(value: int, size: int, key: int) -> int:
     """The position that :func:`permute` sends to ``value``."""
+    if size <= SORTED_ROWS:
+        return int(np.flatnonzero(_table(size, key) == value)[0])
     side = _side(size)
     values = np.array([value], np.uint64)
     while True:
@@ -73,10 +88,21 @@ def unpermute(value: int, size: int, key: int) -> int:
             return int(values[0])
 
 
+def turn(epoch: int, size: int, key: int) -> int:
+    """A number below ``size`` for each epoch: any ``size`` epochs on end have each of them once."""
+    return int(permute(np.array([epoch % size]), size, key)[0])
+
+
+@lru_cache(_KEPT_TABLES)
+def _table(size: int, key: int) -> Positions:
+    """(size,) int64. No two hashes are equal, since splitmix64's finaliser is a bijection."""
+    return derive_each(key, np.arange(size, dtype=np.int64)).argsort()
+
+
 def _side(size: int) -> int:
     """The least even side whose square holds ``size``. Even, because rounds over an odd side are
-    all even permutations, and five rows would not meet all their orders equally often."""
-    side = math.isqrt(max(size - 1, 0)) + 1
+    all even permutations."""
+    side = math.isqrt(size - 1) + 1
     return side + side % 2
 
 

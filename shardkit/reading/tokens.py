@@ -38,7 +38,8 @@ class TokenDataset:
 
     ``boundaries="ignore"``: all documents, in stored order, are one circle of T tokens, of which an
     epoch reads ``T // seq_len`` windows. Each token is an input once, but for ``T % seq_len``,
-    which are elsewhere in each shuffled epoch, as its windows begin at another phase.
+    which are elsewhere in each shuffled epoch, as its windows begin at another phase: any
+    ``seq_len`` epochs on end have no window twice.
 
     ``"mask"``: the same windows. ``position_ids`` count from 0 in each document's piece,
     ``document_ids`` are its row in the split, both (B, seq_len) int64. A label is -100, which
@@ -49,7 +50,9 @@ class TokenDataset:
     ``"fit"``: each sample is of whole documents, by best-fit decreasing (Ding et al. 2024, arXiv
     2404.10830), with the same fields; what is left is padding: label -100, ``document_ids`` -1, a
     piece of its own. Each pair of a token and the next of its document comes once an epoch.
-    Documents longer than a sample are cut, elsewhere in each shuffled epoch. Which documents share
+    Documents longer than a sample are cut, elsewhere in each shuffled epoch. One of four samples
+    or more is cut as a circle: one of its samples has its head, then its tail, as two pieces, so
+    that its windows come again in another epoch by chance alone. Which documents share
     a sample is drawn anew, too, among 65,536 neighbours; those of a million are shuffled together,
     whether with ``shuffle="full"`` or ``"block"``. Each worker process packs for itself.
 

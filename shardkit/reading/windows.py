@@ -10,11 +10,11 @@ import numpy as np
 from shardkit.mapping import Places
 from shardkit.reading.collate import Shifted
 from shardkit.reading.order import Order, Shuffle
-from shardkit.reading.permute import Positions, derive
+from shardkit.reading.permute import Positions, derive, turn
 from shardkit.reading.sequences import NO_LABEL, Arrays, counted
 from shardkit.reading.token_store import Tokens, TokenStore, as_dtype
 
-_PHASE = 6
+_PHASE = -6
 
 
 class Windows:
@@ -43,8 +43,10 @@ class Windows:
         self._is_masked = is_masked
 
     def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> WindowOrder:
-        """Shuffled epochs each have a phase of their own, others phase 0."""
-        phase = 0 if shuffle is None else derive(seed, epoch, _PHASE) % self._seq_len
+        """Any ``seq_len`` shuffled epochs on end have each phase once, so that no window comes
+        again before all have come; others have phase 0."""
+        key = derive(seed, _PHASE)
+        phase = 0 if shuffle is None else turn(epoch, self._seq_len, key)
         order = Order(self.num_samples, shuffle, seed, epoch, **options)
         return WindowOrder(order, phase * self.num_samples)
 
