@@ -436,9 +436,6 @@ class RowIndex:
         key, _, paths = entry.partition(b"\0")
         return key, paths
 
-    def refuse_damage(self, rows: np.ndarray[Any, Any], table: np.ndarray[Any, Any]) -> None:
-        """Raise ChecksumError unless ``table``, copies of these rows, is what was written."""
-
     def find(self, key: bytes) -> int | None:
         """Row of a key by binary search in the rows sorted by key hash, else None.
 
