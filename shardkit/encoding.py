@@ -135,14 +135,17 @@ def inflate(data: Value, expected: int) -> bytes:
     """
     if expected > DEFLATE_RATIO * (len(data) + 1):
         raise FormatError(f"{len(data)} bytes of zlib data cannot inflate to {expected} bytes")
+    stream = zlib.decompressobj()
     try:
-        out = zlib.decompressobj().decompress(data, expected + 1)
+        out = stream.decompress(data, expected + 1)
     except zlib.error as error:
         raise FormatError(f"damaged zlib data: {error}") from error
     except MemoryError as error:
         raise FormatError(f"zlib data of {expected} bytes is more than memory") from error
     if len(out) != expected:
         raise FormatError(f"zlib data inflates to other than {expected} bytes")
+    if not stream.eof or stream.unused_data:  # else its own checksum may not have been looked at
+        raise FormatError("zlib data does not end where its bytes do")
     return out
 
 
