@@ -189,14 +189,16 @@ def _inflated(data: Value, expected: int) -> Iterator[bytes]:
     stream = zlib.decompressobj()
     if expected < INFLATE_BYTES:
         yield stream.decompress(data, expected + 1)
-        return
-    # Fed in blocks: what is left of one when a piece is full is copied.
-    view = memoryview(data)
-    for start in range(0, len(view), INFLATE_BYTES >> 4):
-        block: Value = view[start : start + (INFLATE_BYTES >> 4)]
-        while piece := stream.decompress(block, INFLATE_BYTES):
-            yield piece
-            block = stream.unconsumed_tail
+    else:
+        # Fed in blocks: what is left of one when a piece is full is copied.
+        view = memoryview(data)
+        for start in range(0, len(view), INFLATE_BYTES >> 4):
+            block: Value = view[start : start + (INFLATE_BYTES >> 4)]
+            while piece := stream.decompress(block, INFLATE_BYTES):
+                yield piece
+                block = stream.unconsumed_tail
+    if not stream.eof or stream.unused_data:  # else its own checksum may not have been looked at
+        raise FormatError("zlib data does not end where its bytes do")
 
 
 def is_plain_dtype(dtype: np.dtype[Any]) -> bool:

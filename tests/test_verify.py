@@ -115,6 +115,26 @@ def test_every_byte_of_a_shard_is_watched(dataset: Path) -> None:
     assert shardkit.verify(dataset).ok
 
 
+@pytest.mark.parametrize("values", ["zeros", "a ramp", "noise"])
+def test_every_bit_of_a_deflated_value_names_its_sample(values: str, tmp_path: Path) -> None:
+    """Those that change nothing of what it inflates to, too."""
+    for i in range(3):
+        noise = np.random.default_rng(i).integers(0, 256, 600, np.uint8)
+        array = {"zeros": noise * 0, "a ramp": np.arange(600, dtype="<u2"), "noise": noise}[values]
+        np.save(write(tmp_path / "in" / f"{i}.npy", b""), array)
+    shardkit.pack(tmp_path / "in", tmp_path / "out", to="hdf5", compression=5, workers=0)
+    path, start, size = place(tmp_path / "out", 1, "npy")
+    equal = 0
+    for at in [*range(6), *range(size // 2, size // 2 + 4), *range(size - 6, size)]:
+        for bit in range(8):
+            flip(path, start + at, 1 << bit)
+            (problem,) = shardkit.verify(tmp_path / "out", progress=False).problems
+            assert problem.key == "1", (at, bit, problem)
+            equal += "inflate to those packed" in problem.what
+            flip(path, start + at, 1 << bit)
+    assert equal
+
+
 def test_a_key_inside_the_shard(dataset: Path, container: str) -> None:
     """Shards hold keys too, for other tools; they are in no sample's checksum."""
     ending = {"hdf5": "h5", "webdataset": "tar", "npy": "__key__.npy"}.get(container, container)

@@ -33,6 +33,7 @@ from shardkit.reading.contradictions import (
     wrong_rows,
 )
 from shardkit.reading.damage import Damage, RecordedSums, look_at, regions
+from shardkit.reading.deflated import changed_stream
 from shardkit.reading.detokenize import spec_of
 from shardkit.reading.verify_tokens import foreign_ids, tokenizer_problem
 from shardkit.shards import Rows, ShardReader
@@ -225,8 +226,22 @@ class _SplitCheck:
             where, blocks = "", damage.blocks
             if reader is not None:
                 where, blocks = "outside any sample, ", _outside(reader, broken, name, blocks)
+                if not len(broken):
+                    blocks = [b for b in blocks if not self._is_stream(reader, name, b, rows)]
             for first, last in regions(blocks, sizes[name]):
                 self._add(name, f"damage {where}in bytes {first} to {last}", number)
+
+    def _is_stream(self, reader: ShardReader, name: str, block: int, rows: range) -> bool:
+        """Whether what is damaged in a block is one sample's; told, then."""
+        start = block * BLOCK_BYTES
+        with (self._place.folder / name).open("rb") as file:
+            file.seek(start)
+            data = file.read(BLOCK_BYTES)
+        digest = int(self._recorded[name][block])
+        row = changed_stream(reader, rows, name, start, data, digest)
+        if row is not None:
+            self._tell([(row, "its deflated bytes differ, and inflate to those packed")])
+        return row is not None
 
     def _dali_index(self, name: str, damage: Damage, shard: int) -> None:
         what = damage.what or ("its bytes differ from those written" if damage.blocks else "")
