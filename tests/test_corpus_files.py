@@ -307,10 +307,13 @@ def test_an_abandoned_walk_leaks_nothing(tmp_path: Path) -> None:
         del found
 
 
-def run_without_rights(code: str, folder: Path) -> str:
-    """Run code in a process that is not root; ``folder`` is its argument."""
+def run_without_rights(code: str, folder: Path, before: str = "") -> str:
+    """Run code in a process that is not root; ``folder`` is its argument.
+
+    ``before`` runs with all rights, and imports what may lie where nobody else can read.
+    """
     drop = "import os, sys; os.geteuid() or (os.setgid(65534), os.setuid(65534))\n"
-    script = "import shardkit.corpus, shardkit.corpus.files\n" + drop + code
+    script = "import shardkit.corpus, shardkit.corpus.files\n" + before + drop + code
     env = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
     done = subprocess.run(
         [sys.executable, "-c", script, str(folder)],
@@ -347,8 +350,8 @@ print(batch.keys, batch.rejects)
 
 
 @pytest.mark.parametrize("mode", [0, 0o444, 0o111])
-def test_an_unreadable_folder_is_named(open_folder: Path, mode: int) -> None:
-    tree(open_folder, {"a/x": b"1", "locked/y": b"1"})
+def test_an_unreadable_source_is_named(open_folder: Path, mode: int) -> None:
+    tree(open_folder, {"locked/y": b"1"})
     (open_folder / "locked").chmod(mode)
     code = """
 try:
@@ -356,9 +359,54 @@ try:
 except shardkit.corpus.files.StorageError as error:
     print(error)
 """
-    out = run_without_rights(code, open_folder)
+    out = run_without_rights(code, open_folder / "locked")
     assert "locked" in out
     assert "no permission" in out
+
+
+BEFORE = """
+import sys
+source, dest = sys.argv[1] + "/in/a", sys.argv[1] + "/out/first"
+shardkit.pack(source, dest, to="npy", workers=0, progress=False)
+"""
+PACK = """
+from pathlib import Path
+source = Path(sys.argv[1]) / "in"
+for name, options in (("fail", {}), ("skip", {"on_error": "skip", "max_rejects": 1})):
+    dest = Path(sys.argv[1]) / "out" / name
+    try:
+        made = shardkit.pack(source, dest, to="npy", workers=0, progress=False, **options)
+        print(made.num_samples, made.num_rejects, (dest / "rejected.jsonl").read_text().strip())
+    except shardkit.errors.DataError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "name", "value"),
+    [
+        (0, "images", "1.jpg", JPG),
+        (0o444, "images", "1.jpg", JPG),
+        (0o111, "text", "1.txt", b"x"),
+        (0, "jsonl", "1.jsonl", b"{}"),
+        (0o444, "paired", "1.x.jpg", JPG),
+    ],
+)
+def test_an_unlistable_folder_is_a_reject(
+    open_folder: Path, mode: int, kind: str, name: str, value: bytes
+) -> None:
+    """Told to skip, a pack died of it; left out without a word, it would be worse."""
+    files = {f"in/{folder}/{name}": value for folder in ("a", "locked", "z")}
+    if kind == "paired":
+        files |= {path.replace(".x.jpg", ".txt"): b"1" for path in files}
+    tree(open_folder, files)
+    (open_folder / "in" / "locked").chmod(mode)
+    (open_folder / "out").mkdir()
+    (open_folder / "out").chmod(0o777)
+    failed, skipped = run_without_rights(PACK, open_folder, BEFORE).splitlines()
+    why = "is a folder that cannot be listed: no permission to list it or look at its files"
+    assert f"locked: {why}" in failed
+    assert skipped.startswith("2 1 ") and f'"locked", "reason": "{why}"' in skipped
 
 
 # --- naming -------------------------------------------------------------------------------

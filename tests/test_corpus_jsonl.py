@@ -18,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_corpus_files import no_leaks, read_all, tree
 
+import shardkit
 from shardkit.corpus import from_spec, jsonl, lines, open_corpus
 from shardkit.corpus.jsonl import JsonlCorpus
 from shardkit.corpus.lines import BLANK, line_pieces, read_pieces
-from shardkit.errors import CorpusError, StorageError
+from shardkit.errors import CorpusError, DataError, StorageError
 from shardkit.sample import SampleBatch, unpack_paths
 
 LINES = b'{"text": "one"}\n{"text": "two", "n": 2}\n\n  \n["three"]\n4'
@@ -258,6 +259,44 @@ def test_zstd_needs_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     tree(tmp_path, {"a.jsonl.zst": zst(LINES)})
     with pytest.raises(CorpusError, match=r"a.jsonl.zst needs the zstandard library: pip install"):
         list(JsonlCorpus(tmp_path).runs(tmp_path / "scratch"))
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_a_bomb_fills_no_disk(ending: str, tmp_path: Path) -> None:
+    """80 MB of one line, in some kilobytes: refused, or left out, with nothing left behind."""
+    data = b'"' + b"a" * (80 << 20) + b'"'
+    packed = gzip.compress(data) if ending == ".gz" else zst(data)
+    assert len(packed) < len(data) // 900
+    tree(tmp_path, {f"src/a.jsonl{ending}": packed, "src/b.jsonl": LINES})
+    options = {"to": "npy", "workers": 0, "progress": False}
+    with pytest.raises(DataError, match=rf"a\.jsonl{ending}: makes over 200 times its size \(67,1"):
+        shardkit.pack(tmp_path / "src", tmp_path / "out", **options)
+    assert [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size > 1 << 20] == []
+    skip = {"on_error": "skip", "max_rejects": 1}
+    made = shardkit.pack(tmp_path / "src", tmp_path / "out", **options, **skip)
+    assert (made.num_samples, made.num_rejects) == (4, 1)
+    assert "makes over 200 times" in (tmp_path / "out" / "rejected.jsonl").read_text()
+
+
+def test_a_small_dense_file_is_none(tmp_path: Path) -> None:
+    tree(tmp_path, {"a.jsonl.gz": gzip.compress(b"1\n" * 1_000_000)})
+    made = shardkit.pack(tmp_path / "a.jsonl.gz", tmp_path / "out", to="npy", workers=0, limit=3)
+    assert made.num_samples == 3
+
+
+def test_a_disk_is_not_filled_to_the_brim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fstatvfs
+
+    def nearly_full(fd: int) -> os.statvfs_result:
+        found = [*real(fd)]
+        found[4] = 100 * 4096 // found[1]  # blocks that are free for all
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(os, "fstatvfs", nearly_full)
+    tree(tmp_path, {"src/a.jsonl.gz": gzip.compress(LINES), "scratch/": b""})
+    with pytest.raises(StorageError, match=r"the disk is nearly full after 55 bytes of .*a\.jsonl"):
+        read_all(JsonlCorpus(tmp_path / "src"), tmp_path / "scratch")
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])

@@ -54,8 +54,9 @@ class Folder:
         folders: names of sub-folders.
         names, sizes, stamps: the wanted files; FIFOs, sockets and devices have size 0.
         num_hidden: hidden files and sub-folders.
-        lost: names that lead nowhere, links or gone by now; reading them says why. They may have
-            been folders, so each is an entry whatever its extension.
+        lost: names that lead nowhere, links or gone by now, and of folders that cannot be listed;
+            reading them says why. They may have been folders, so each is an entry whatever its
+            extension.
     """
 
     base: str
@@ -95,14 +96,15 @@ def walk(
     ignored: dict[str, int] | None = None,
     measure: bool = True,
 ) -> Iterator[Folder]:
-    """All folders at and below ``source/base``, empty ones too; of one that vanishes meanwhile, its
-    parent once more, with its name among the ``lost``.
+    """All folders at and below ``source/base``, empty ones too; of one that vanishes meanwhile, or
+    cannot be listed, its parent once more, with its name among the ``lost``.
 
     Files of other ``extensions`` (None: any) and hidden ones are counted in ``ignored``. With
     ``measure=False`` only names are listed: five times faster.
 
     Raises:
-        StorageError: a folder cannot be listed, or a link leads back to a folder that contains it.
+        StorageError: ``source/base`` cannot be listed, this process is out of files or memory,
+            folders are nested too deep, or a link leads back to a folder that contains it.
     """
     ignored = {} if ignored is None else ignored
     folder, folder_id = list_folder(source, base, measure)
@@ -121,7 +123,8 @@ def walk(
         try:
             folder, folder_id = list_folder(source, child, measure)
         except StorageError as error:
-            if not isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or cause.errno in _OURS | {errno.ENAMETOOLONG}:
                 raise
             yield Folder(bases[-1], lost=[name])
             continue
@@ -219,12 +222,15 @@ def _loop_message(source: Path, child: str) -> str:
 
 
 def _listing_message(path: str, error: OSError) -> str:
-    what = error.strerror
+    return f"{show_path(path)} cannot be listed: {_why_unlisted(error)}"
+
+
+def _why_unlisted(error: OSError) -> str:
     if error.errno == errno.ENAMETOOLONG:
-        what = "folders are nested deeper than the system's limit for a path; move it further up"
-    elif error.errno in (errno.EACCES, errno.EPERM):
-        what = "no permission to list it or look at its files"
-    return f"{show_path(path)} cannot be listed: {what}"
+        return "folders are nested deeper than the system's limit for a path; move it further up"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "no permission to list it or look at its files"
+    return error.strerror or str(error)
 
 
 # --- reading ------------------------------------------------------------------------------
@@ -271,7 +277,7 @@ def _read_odd(name: bytes, size: int, fd: int) -> Value | Reason:
     """A file that is empty, huge, no file at all, or changed since it was listed."""
     status = os.stat(name, dir_fd=fd)
     if not stat.S_ISREG(status.st_mode):
-        return f"is {_kind(status.st_mode)}, not a file"
+        return _no_file(name, status.st_mode, fd)
     file = os.open(name, _OPEN, dir_fd=fd)
     try:
         value = _read_whole(file, size) if size < HUGE_BYTES else _map_whole(file)
@@ -297,9 +303,25 @@ def _map_whole(fd: int) -> Value:
     return mapped(fd, os.fstat(fd).st_size)
 
 
+def _no_file(name: bytes | str, mode: int, fd: int | None = None) -> Reason:
+    """What there is in place of a file; of a folder that was to be listed, why it was not."""
+    if not stat.S_ISDIR(mode):
+        return f"is {_kind(mode)}, not a file"
+    try:
+        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd)
+        try:
+            _measure(folder, os.listdir(folder), Folder(""))
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if error.errno in _OURS:
+            raise
+        return f"is a folder that cannot be listed: {_why_unlisted(error)}"
+    return "is a folder, not a file"
+
+
 def _kind(mode: int) -> str:
     kinds = {
-        stat.S_IFDIR: "a folder",
         stat.S_IFIFO: "a FIFO",
         stat.S_IFSOCK: "a socket",
         stat.S_IFCHR: "a device",
@@ -335,6 +357,8 @@ def stamp_of(path: Path) -> int:
         if error.errno not in GONE:
             raise
         raise FormatError(gone(os.fspath(path))) from error
+    if stat.S_ISDIR(status.st_mode):
+        raise FormatError(_no_file(os.fspath(path), status.st_mode))
     if not stat.S_ISREG(status.st_mode):
         raise FormatError("is no regular file; remove it")
     return status.st_mtime_ns

@@ -28,6 +28,17 @@ BLANK = b" \t\r\n"
 _INFLATE_BYTES = 2048
 """Compressed bytes fed at a time: one zstd block of 4 bytes may hold 128 KiB, so 64 MB at most."""
 
+MAX_RATIO = 200
+"""Bytes made of one compressed byte. Text makes 3 to 20, logs that repeat themselves 100; gzip can
+make 1,032 and zstd 30,000, so that a file of some megabytes would fill any disk."""
+
+FREE_BYTES = 64 << 20
+"""Made of any file, whatever its size: small ones may be as dense as they like."""
+
+SPARE_BYTES = 256 << 20
+"""Left free on the disk that is unpacked to, or a twentieth of it if that is less: others write to
+it, too, and the pack itself has to."""
+
 Offsets = np.ndarray[Any, np.dtype[np.int64]]
 Pieces = list[tuple[int, int]]
 """(offset, size) of consecutive pieces of a file."""
@@ -157,7 +168,8 @@ def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
     whole and synced, so a resumed pack and other processes may use what they find.
 
     Raises:
-        FormatError: the file is damaged; does not name it. StorageError: the disk is full.
+        FormatError: the file is damaged, or makes over :data:`MAX_RATIO` times its size; does not
+        name it. StorageError: the disk is full, or nearly.
         CorpusError: .zst needs a library that is not installed.
     """
     scratch.mkdir(parents=True, exist_ok=True)
@@ -173,7 +185,8 @@ def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
                     raise StorageError(f"{show_path(path)} changed while packing; run it again")
                 if not packed.peek(1):
                     raise _damaged("it is empty")
-                decompress(packed, out, path)
+                num_bytes = os.fstat(packed.fileno()).st_size
+                decompress(packed, _Bounded(out, num_bytes, path), path)
                 out.flush()
                 os.fsync(out.fileno())
             part.replace(done)
@@ -182,7 +195,40 @@ def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
     return done
 
 
-def _gunzip(packed: IO[bytes], out: IO[bytes], path: Path) -> None:
+class _Bounded:
+    """Where a file is decompressed to: refuses a bomb before it has filled the disk."""
+
+    def __init__(self, out: IO[bytes], packed_bytes: int, path: Path) -> None:
+        self._out = out
+        self._path = path
+        self._most = max(MAX_RATIO * packed_bytes, FREE_BYTES)
+        self._num_bytes = 0
+        self._until_look = 0
+
+    def write(self, block: bytes) -> None:
+        self._num_bytes += len(block)
+        if self._num_bytes > self._most:
+            raise FormatError(
+                f"makes over {MAX_RATIO} times its size ({self._most:,} bytes), as only a bomb"
+                " does; if it is none, decompress it yourself and pack that"
+            )
+        self._until_look -= len(block)
+        if self._until_look < 0:
+            self._refuse_full_disk()
+            self._until_look = SCAN_BYTES
+        self._out.write(block)
+
+    def _refuse_full_disk(self) -> None:
+        found = os.fstatvfs(self._out.fileno())
+        spare = min(SPARE_BYTES, found.f_blocks * found.f_frsize // 20)
+        if found.f_bavail * found.f_frsize < spare:
+            raise StorageError(
+                f"the disk is nearly full after {self._num_bytes:,} bytes of"
+                f" {show_path(self._path)}; free some space, or give another folder"
+            )
+
+
+def _gunzip(packed: IO[bytes], out: _Bounded, path: Path) -> None:
     with gzip.GzipFile(fileobj=packed) as stream:
         while True:
             try:
@@ -194,7 +240,7 @@ def _gunzip(packed: IO[bytes], out: IO[bytes], path: Path) -> None:
             out.write(block)
 
 
-def _unzstd(packed: IO[bytes], out: IO[bytes], path: Path) -> None:
+def _unzstd(packed: IO[bytes], out: _Bounded, path: Path) -> None:
     try:
         import zstandard
     except ImportError as error:
