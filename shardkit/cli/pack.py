@@ -37,7 +37,8 @@ ESTIMATE_S = 5.0
 @click.option(
     "--shard-size",
     metavar="SIZE",
-    help="Input bytes a shard.  [default: 256MB, or 32MB of text to tokenize]",
+    help="Input bytes a shard.  [default: from 4MB, growing with the input to 256MB; of text to"
+    " tokenize 1MB to 32MB]",
 )
 @click.option("--shuffle", is_flag=True, help="Pack in an order drawn from --seed.")
 @click.option(

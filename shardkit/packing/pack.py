@@ -45,8 +45,11 @@ from shardkit.packing.transform import unequal_shapes
 from shardkit.progress import Progress
 from shardkit.storage import as_path, atomic_write, file_size, os_errors, parse_size, show_path
 
-SHARD_SIZE = "256MB"
-TOKENS_SHARD_SIZE = "32MB"
+SHARD_SIZES = 4_000_000, 256_000_000
+"""Input bytes of the first shards, and of the largest. 50,000 files of 1 KB are 13 shards, enough
+for as many cores; one of 256 MB keeps a single core busy, or a single worker of a loader."""
+
+TOKENS_SHARD_SIZES = 1_000_000, 32_000_000
 """Tokenizing takes a hundred times as long as copying, so a worker's share of it is smaller: some 3
 seconds, so that few workers are idle at the end, and little is done again after a kill."""
 
@@ -125,8 +128,9 @@ def pack(
         labels: csv or json of path -> label, where folders do not say.
         text_field: pack this field of each .jsonl line as ``txt``, not the whole line; the column
             of tables that is their text.
-        shard_size: input bytes a shard, as ``"256MB"`` or a number; default: 256 MB, or 32 MB of
-            text to tokenize.
+        shard_size: input bytes a shard, as ``"256MB"`` or a number; default: 4 MB at first, then a
+            32nd of what came before, up to 256 MB; 1 MB to 32 MB of text to tokenize. So shards are
+            many if there is enough for many.
         options: the fields of :class:`shardkit.packing.options.PackOptions`.
 
     Raises:
@@ -151,10 +155,10 @@ def parse_options(
     makes_tokens = any(options.get(name) is not None for name in ("tokenizer", "train_tokenizer"))
     if to is None and not makes_tokens:
         raise UsageError(f"to is missing: choose a format, one of {', '.join(FORMATS)}")
-    if shard_size is None:
-        shard_size = TOKENS_SHARD_SIZE if makes_tokens else SHARD_SIZE
+    sizes = TOKENS_SHARD_SIZES if makes_tokens else SHARD_SIZES
+    given = sizes if shard_size is None else parse_size(shard_size)
     try:
-        return PackOptions(to=to or "npy", shard_bytes=parse_size(shard_size), **options)
+        return PackOptions(to=to or "npy", shard_bytes=given, **options)
     except TypeError as error:
         raise UsageError(f"pack: {error}") from error
 
