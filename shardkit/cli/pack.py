@@ -82,7 +82,7 @@ def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **op
     in the current folder.
 
     Interrupted, even by kill -9, the same command goes on where it was; the result is the same to
-    the byte, whatever the number of workers.
+    the byte, whatever the number of workers. On what it has completed, it says so and exits with 0.
     """
     from shardkit.packing.pack import choose_dest
     from shardkit.packing.pack import pack as run

@@ -29,6 +29,7 @@ from shardkit.index import REJECTED_NAME, DatasetInfo, RowIndex
 from shardkit.indexing.assemble import assemble_split
 from shardkit.indexing.count_tokens import num_tokens
 from shardkit.indexing.part import PartHead, part_path, read_head
+from shardkit.packing.again import Standing, made_of, standing
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine, InProcess, Processes
 from shardkit.packing.job import Job, JobContext
@@ -116,7 +117,8 @@ def pack(
     """Pack small files into shards that any tool can open.
 
     Call it again after an interruption, even a kill -9, and it goes on; the result is the same to
-    the byte. It does not depend on the number of workers.
+    the byte. It does not depend on the number of workers. On a dataset that is what it would make,
+    it does nothing but say so in ``notes``.
 
     Args:
         source: a folder of images, image-text pairs, text or arrays; .jsonl or .parquet files, or
@@ -194,12 +196,14 @@ def run_pack(
     if options.images:
         require_encoder(options.images)
     loaded = load_chosen(options)
+    inputs = origin.inputs if origin else {}
+    if loaded is not None:
+        inputs = {"the tokenizer": [int(loaded.spec.xxh3, 16)]}
+    lasting = {"inputs": inputs, "corpus": corpus.spec(), "options": options.lasting()}
     with os_errors(f"packing into {dest}"), ExitStack() as stack:
+        if origin is None and (found := standing(source, corpus, dest, options, lasting)):
+            return _found_standing(dest.resolve(), corpus, found, time.perf_counter() - started)
         place = stack.enter_context(Destination(dest, source, options.overwrite))
-        inputs = origin.inputs if origin else {}
-        if loaded is not None:
-            inputs = {"the tokenizer": [int(loaded.spec.xxh3, 16)]}
-        lasting = {"inputs": inputs, "corpus": corpus.spec(), "options": options.lasting()}
         if finished := place.finished(lasting):
             return _found_complete(place.dest, finished)
         if options.overwrite:
@@ -216,15 +220,31 @@ def run_pack(
         heads = jobs.run(engine)
         if not any(head.num_rows for head in heads):
             raise CorpusError(f"nothing could be packed from {source}: every input was rejected")
+        if origin is None:
+            origin = _own_origin(corpus, made_of(lasting, jobs.listing))
         info = _assemble(place, corpus, heads, options, origin, chosen)
-        result = _result(place, corpus, info, heads, jobs, time.perf_counter() - started)
+        result = _result(
+            place.dest,
+            place.stage,
+            corpus,
+            info,
+            jobs.listing,
+            jobs.num_rejects,
+            len(jobs.resumed),
+            time.perf_counter() - started,
+        )
         result.notes.extend([*(chosen.notes if chosen else []), *_notes(options, heads)])
         place.finish(info, lasting, {**asdict(result), "dest": ""})
         return replace(result, seconds=time.perf_counter() - started)
 
 
+def _found_standing(dest: Path, corpus: Corpus, found: Standing, seconds: float) -> PackResult:
+    result = _result(dest, dest, corpus, found.info, found.listing, found.num_rejects, 0, seconds)
+    return replace(result, notes=["complete already, from an earlier run"])
+
+
 def _found_complete(dest: Path, finished: dict[str, Any]) -> PackResult:
-    notes = [*finished["notes"], "it was complete already, from an earlier run"]
+    notes = [*finished["notes"], "complete already, from an earlier run"]
     return PackResult(**{**finished, "dest": dest, "notes": notes})
 
 
@@ -336,7 +356,7 @@ def _assemble(
     corpus: Corpus,
     heads: list[PartHead],
     options: PackOptions,
-    origin: Origin | None,
+    origin: Origin,
     chosen: Chosen | None,
 ) -> DatasetInfo:
     origin = _origin(corpus, heads, options, origin)
@@ -370,17 +390,20 @@ def _assemble(
     return info
 
 
-def _origin(
-    corpus: Corpus, heads: list[PartHead], options: PackOptions, before: Origin | None
-) -> Origin:
-    """Enough of the input for ``verify --against`` to list it again, and what became of it."""
-    if before is None:
-        kept = {name: value for name, value in corpus.spec().items() if name != "classes"}
-        before = Origin(kept)
+def _own_origin(corpus: Corpus, packed: str) -> Origin:
+    """Enough of the input for ``verify --against`` to list it again, and to know it again."""
+    kept = {name: value for name, value in corpus.spec().items() if name != "classes"}
+    return Origin({**kept, "packed": packed})
+
+
+def _origin(corpus: Corpus, heads: list[PartHead], options: PackOptions, before: Origin) -> Origin:
+    """The same, with what became of it."""
     kept = {**before.corpus}
     if options.limit is not None:
         kept["limit"] = options.limit
     if options.images:
+        if corpus.kind == "dataset":  # packing that input again would not make this
+            kept.pop("packed", None)
         kept["images"] = [*kept.get("images", []), options.images.to_json()]
     rejects = [{"path": path, "reason": why} for head in heads for path, why in head.rejects]
     own = "".join(json.dumps(reject) + "\n" for reject in rejects).encode()
@@ -388,38 +411,42 @@ def _origin(
 
 
 def _result(
-    place: Destination,
+    dest: Path,
+    folder: Path,
     corpus: Corpus,
     info: DatasetInfo,
-    heads: list[PartHead],
-    jobs: _Jobs,
+    listing: Listing,
+    num_rejects: int,
+    num_resumed: int,
     seconds: float,
 ) -> PackResult:
+    """What to say of a dataset whose files are in ``folder``, for now or for good."""
     splits = info.splits.values()
+    shards = [shard for split in splits for shard in split.shards]
     return PackResult(
-        dest=place.dest,
+        dest=dest,
         container=info.container,
         kind=corpus.kind,
         splits={split.name: split.num_rows for split in splits},
         num_samples=sum(split.num_rows for split in splits),
-        num_shards=len(heads),
-        num_rejects=jobs.num_rejects,
-        input_bytes=jobs.listing.num_bytes,
-        dataset_bytes=sum(sum(head.file_bytes.values()) for head in heads)
+        num_shards=len(shards),
+        num_rejects=num_rejects,
+        input_bytes=listing.num_bytes,
+        dataset_bytes=sum(sum(shard.file_bytes.values()) for shard in shards)
         + sum(num_bytes for split in splits for num_bytes, _ in split.files.values())
         + info.corpus.get("tokens", {}).get("bytes", 0),
-        resumed_shards=len(jobs.resumed),
+        resumed_shards=num_resumed,
         seconds=seconds,
-        num_tokens=_num_tokens(place, info),
+        num_tokens=_num_tokens(folder, info),
         ignored=dict(corpus.ignored),
     )
 
 
-def _num_tokens(place: Destination, info: DatasetInfo) -> int:
+def _num_tokens(folder: Path, info: DatasetInfo) -> int:
     tokens = info.corpus.get("tokens")
     if tokens is None:
         return 0
-    indexes = (RowIndex(place.stage, info, split) for split in info.splits.values())
+    indexes = (RowIndex(folder, info, split) for split in info.splits.values())
     return sum(num_tokens(index, tokens["dtype"]) for index in indexes)
 
 
