@@ -72,6 +72,49 @@ def test_boundaries_are_where_cut_cuts(listed: list[Run], limit: int) -> None:
     assert boundaries(sizes, limit) == [0, *np.cumsum(lengths).tolist()]
 
 
+@given(runs(), st.integers(1, 40), st.integers(0, 80), st.data())
+def test_shards_that_grow(listed: list[Run], least: int, more: int, data: st.DataObject) -> None:
+    """The least at first, then a part of what came before; the same however runs are cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "GROWTH", 4)
+        most = least + more
+        shards = list(cut(listed, most, least))
+        assert flat([run for shard in shards for run in shard]) == flat(listed)
+        sizes = [[size for run in shard for size in run.sizes] for shard in shards]
+        before = 0
+        for own, after in zip(sizes, [*sizes[1:], None], strict=False):
+            goal = min(max(before // 4, least), most)
+            assert own and (sum(own) <= most or len(own) == 1)
+            assert sum(own[:-1]) < goal or goal == most, "it was full before its last entry"
+            assert after is None or sum(own) >= goal or sum(own) + after[0] > most
+            before += sum(own)
+        pieces = []
+        for run in listed:
+            at = data.draw(st.integers(0, len(run)))
+            pieces += [piece for piece in (run.slice(0, at), run.slice(at, len(run))) if len(piece)]
+        again = list(cut(pieces, most, least))
+        assert [flat(shard) for shard in again] == [flat(shard) for shard in shards]
+        numbers = np.array([size for own in sizes for size in own], np.int64)
+        lengths = [len(own) for own in sizes]
+        assert boundaries(numbers, most, least) == [0, *np.cumsum(lengths).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("files", "num_bytes", "shards"), [(50_000, 1_000, 13), (300, 110_000, 9), (10, 10_000, 1)]
+)
+def test_by_default_there_are_many_shards(files: int, num_bytes: int, shards: int) -> None:
+    sizes = np.full(files, num_bytes, np.int64)
+    assert len(boundaries(sizes, 256_000_000, 4_000_000)) - 1 == shards
+
+
+def test_by_default_shards_of_much_are_large() -> None:
+    """ImageNet: 1.28 million files of 110 kB."""
+    cuts = boundaries(np.full(1_281_167, 110_000, np.int64), 256_000_000, 4_000_000)
+    lengths = np.diff(cuts) * 110_000
+    assert 600 < len(lengths) < 800 and lengths.max() <= 256_000_000
+    assert lengths[:-1].min() >= 4_000_000 and lengths[300:-1].min() > 250_000_000
+
+
 @given(runs().filter(bool), st.integers(1, 120), st.randoms(use_true_random=False))
 def test_scattered_entries_come_in_the_order_asked(
     listed: list[Run], limit: int, random: Random

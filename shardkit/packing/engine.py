@@ -8,10 +8,11 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
+from heapq import heappop, heappush
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -144,19 +145,24 @@ class Processes:
             raise
 
     def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[PartHead]:
-        """Draws all jobs while the first of them run: then the total is known early."""
-        unlisted, listed = iter(jobs), deque[Job]()
+        """Draws all jobs while the first of them run: then the total is known early, and of those
+        that are left the largest comes next, so that no worker has one to itself at the end."""
+        unlisted = iter(jobs)
+        listed: list[tuple[int, int, Job]] = []  # a heap
+        numbers = count()
         exhausted = False
         while not exhausted or listed or any(worker.held for worker in self._workers):
             worker = min(self._workers, key=lambda w: len(w.held))
             can_send = bool(listed) and len(worker.held) < self.IN_HAND
             if can_send:
-                worker.held.append(listed[0])
-                worker.send(asdict(listed.popleft()))
+                _, _, job = heappop(listed)
+                worker.held.append(job)
+                worker.send(asdict(job))
             elif not exhausted:
-                job = next(unlisted, None)
-                exhausted = job is None
-                listed += [] if job is None else [job]
+                drawn = next(unlisted, None)
+                exhausted = drawn is None
+                if drawn is not None:
+                    heappush(listed, (-drawn.num_bytes, next(numbers), drawn))
             # With nothing held no answer would ever come: all jobs were done by an earlier run.
             is_held = any(worker.held for worker in self._workers)
             yield from self._collect(progress, wait=exhausted and not can_send and is_held)

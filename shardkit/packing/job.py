@@ -36,7 +36,7 @@ Report = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Job:
-    """One shard to make: where its entries stand in the listing."""
+    """One shard to make: where its entries stand in the listing, and how many input bytes."""
 
     split: str
     shard: int
@@ -44,6 +44,7 @@ class Job:
     size: int
     digest: int
     num_entries: int
+    num_bytes: int = 0
 
     @property
     def stem(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -37,6 +38,7 @@ class Listing:
         self._path = work / "listing.new" if self.is_resumed else self._kept
         self._end = 0
         self._hash = xxhash.xxh3_64()
+        self._contents = xxhash.xxh3_64()
         self.num_entries = 0
         self.num_bytes = 0
         self.is_complete = False
@@ -52,12 +54,19 @@ class Listing:
         with self._path.open("ab", buffering=0) as file:
             file.write(segment)
         self._hash.update(segment)
-        count = sum(map(len, runs))
-        job = Job(split, shard, self._end, len(segment), xxhash.xxh3_64_intdigest(segment), count)
+        self._contents.update(encode_shard([replace(r, stamps=[0] * len(r)) for r in runs], order))
+        count, num_bytes = sum(map(len, runs)), sum(sum(run.sizes) for run in runs)
+        digest = xxhash.xxh3_64_intdigest(segment)
+        job = Job(split, shard, self._end, len(segment), digest, count, num_bytes)
         self._end += len(segment)
         self.num_entries += count
-        self.num_bytes += sum(sum(run.sizes) for run in runs)
+        self.num_bytes += num_bytes
         return job
+
+    @property
+    def contents(self) -> str:
+        """A checksum of all that is listed but times: splits, shards, names, labels and sizes."""
+        return self._contents.hexdigest()
 
     def complete(self) -> None:
         """Everything is listed. Raises ResumeError if an earlier listing was another."""
@@ -121,10 +130,12 @@ def _divide(
 ) -> Iterator[tuple[str, Iterator[Shard]]]:
     """The splits to make of one: itself, reordered on request, less a validation split."""
     val_fraction = options.val_fraction if split == TRAIN else 0.0
+    given = options.shard_bytes
+    sizes = (given, None) if isinstance(given, int) else given[::-1]
     if corpus.kind == "dataset":  # shards are converted one to one
         yield split, (([run], None) for run in runs)
     elif not options.shuffle and not val_fraction:
-        shards = cut(take(runs, options.limit), options.shard_bytes)
+        shards = cut(take(runs, options.limit), *sizes)
         yield split, ((shard, None) for shard in shards)
     else:
         entries = ScatteredEntries(runs, scatter_path)
@@ -132,5 +143,5 @@ def _divide(
         order = entries.order(options.seed) if options.shuffle else np.arange(len(entries))
         for name, own in ((split, order[~in_val[order]]), (VAL, order[in_val[order]])):
             if len(own):
-                yield name, entries.shards(name, own[: options.limit], options.shard_bytes)
+                yield name, entries.shards(name, own[: options.limit], *sizes)
         entries.close()

@@ -27,7 +27,9 @@ class PackOptions:
         to: container format.
         workers: processes that pack, beside this one, which lists; 0 does all in this one; None
             means one a core.
-        shard_bytes: input bytes a shard holds at most (one larger entry gets its own shard).
+        shard_bytes: input bytes a shard holds at most (one larger entry gets its own shard); or how
+            many the first ones hold, and at most those that grow with what came before them, see
+            :func:`shardkit.packing.plan.cut`.
         shuffle, seed: pack in an order drawn from ``seed`` and the keys.
         on_error: ``fail`` at the first bad input, or ``skip`` it into ``rejected.jsonl``.
         max_rejects: share of rejects over which ``skip`` fails after all.
@@ -53,7 +55,7 @@ class PackOptions:
 
     to: str
     workers: int | None = None
-    shard_bytes: int = 256_000_000
+    shard_bytes: int | tuple[int, int] = 256_000_000
     shuffle: bool = False
     seed: int = 0
     on_error: Literal["fail", "skip"] = "fail"

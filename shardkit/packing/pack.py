@@ -29,6 +29,7 @@ from shardkit.index import REJECTED_NAME, DatasetInfo, RowIndex
 from shardkit.indexing.assemble import assemble_split
 from shardkit.indexing.count_tokens import num_tokens
 from shardkit.indexing.part import PartHead, part_path, read_head
+from shardkit.packing.again import Standing, made_of, standing
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine, InProcess, Processes
 from shardkit.packing.job import Job, JobContext
@@ -45,8 +46,11 @@ from shardkit.packing.transform import unequal_shapes
 from shardkit.progress import Progress
 from shardkit.storage import as_path, atomic_write, file_size, os_errors, parse_size, show_path
 
-SHARD_SIZE = "256MB"
-TOKENS_SHARD_SIZE = "32MB"
+SHARD_SIZES = 4_000_000, 256_000_000
+"""Input bytes of the first shards, and of the largest. 50,000 files of 1 KB are 13 shards, enough
+for as many cores; one of 256 MB keeps a single core busy, or a single worker of a loader."""
+
+TOKENS_SHARD_SIZES = 1_000_000, 32_000_000
 """Tokenizing takes a hundred times as long as copying, so a worker's share of it is smaller: some 3
 seconds, so that few workers are idle at the end, and little is done again after a kill."""
 
@@ -113,7 +117,8 @@ def pack(
     """Pack small files into shards that any tool can open.
 
     Call it again after an interruption, even a kill -9, and it goes on; the result is the same to
-    the byte. It does not depend on the number of workers.
+    the byte. It does not depend on the number of workers. On a dataset that is what it would make,
+    it does nothing but say so in ``notes``.
 
     Args:
         source: a folder of images, image-text pairs, text or arrays; .jsonl or .parquet files, or
@@ -125,8 +130,9 @@ def pack(
         labels: csv or json of path -> label, where folders do not say.
         text_field: pack this field of each .jsonl line as ``txt``, not the whole line; the column
             of tables that is their text.
-        shard_size: input bytes a shard, as ``"256MB"`` or a number; default: 256 MB, or 32 MB of
-            text to tokenize.
+        shard_size: input bytes a shard, as ``"256MB"`` or a number; default: 4 MB at first, then a
+            32nd of what came before, up to 256 MB; 1 MB to 32 MB of text to tokenize. So shards are
+            many if there is enough for many.
         options: the fields of :class:`shardkit.packing.options.PackOptions`.
 
     Raises:
@@ -151,10 +157,10 @@ def parse_options(
     makes_tokens = any(options.get(name) is not None for name in ("tokenizer", "train_tokenizer"))
     if to is None and not makes_tokens:
         raise UsageError(f"to is missing: choose a format, one of {', '.join(FORMATS)}")
-    if shard_size is None:
-        shard_size = TOKENS_SHARD_SIZE if makes_tokens else SHARD_SIZE
+    sizes = TOKENS_SHARD_SIZES if makes_tokens else SHARD_SIZES
+    given = sizes if shard_size is None else parse_size(shard_size)
     try:
-        return PackOptions(to=to or "npy", shard_bytes=parse_size(shard_size), **options)
+        return PackOptions(to=to or "npy", shard_bytes=given, **options)
     except TypeError as error:
         raise UsageError(f"pack: {error}") from error
 
@@ -190,12 +196,14 @@ def run_pack(
     if options.images:
         require_encoder(options.images)
     loaded = load_chosen(options)
+    inputs = origin.inputs if origin else {}
+    if loaded is not None:
+        inputs = {"the tokenizer": [int(loaded.spec.xxh3, 16)]}
+    lasting = {"inputs": inputs, "corpus": corpus.spec(), "options": options.lasting()}
     with os_errors(f"packing into {dest}"), ExitStack() as stack:
+        if origin is None and (found := standing(source, corpus, dest, options, lasting)):
+            return _found_standing(dest.resolve(), corpus, found, time.perf_counter() - started)
         place = stack.enter_context(Destination(dest, source, options.overwrite))
-        inputs = origin.inputs if origin else {}
-        if loaded is not None:
-            inputs = {"the tokenizer": [int(loaded.spec.xxh3, 16)]}
-        lasting = {"inputs": inputs, "corpus": corpus.spec(), "options": options.lasting()}
         if finished := place.finished(lasting):
             return _found_complete(place.dest, finished)
         if options.overwrite:
@@ -212,15 +220,31 @@ def run_pack(
         heads = jobs.run(engine)
         if not any(head.num_rows for head in heads):
             raise CorpusError(f"nothing could be packed from {source}: every input was rejected")
+        if origin is None:
+            origin = _own_origin(corpus, made_of(lasting, jobs.listing))
         info = _assemble(place, corpus, heads, options, origin, chosen)
-        result = _result(place, corpus, info, heads, jobs, time.perf_counter() - started)
+        result = _result(
+            place.dest,
+            place.stage,
+            corpus,
+            info,
+            jobs.listing,
+            jobs.num_rejects,
+            len(jobs.resumed),
+            time.perf_counter() - started,
+        )
         result.notes.extend([*(chosen.notes if chosen else []), *_notes(options, heads)])
         place.finish(info, lasting, {**asdict(result), "dest": ""})
         return replace(result, seconds=time.perf_counter() - started)
 
 
+def _found_standing(dest: Path, corpus: Corpus, found: Standing, seconds: float) -> PackResult:
+    result = _result(dest, dest, corpus, found.info, found.listing, found.num_rejects, 0, seconds)
+    return replace(result, notes=["complete already, from an earlier run"])
+
+
 def _found_complete(dest: Path, finished: dict[str, Any]) -> PackResult:
-    notes = [*finished["notes"], "it was complete already, from an earlier run"]
+    notes = [*finished["notes"], "complete already, from an earlier run"]
     return PackResult(**{**finished, "dest": dest, "notes": notes})
 
 
@@ -332,7 +356,7 @@ def _assemble(
     corpus: Corpus,
     heads: list[PartHead],
     options: PackOptions,
-    origin: Origin | None,
+    origin: Origin,
     chosen: Chosen | None,
 ) -> DatasetInfo:
     origin = _origin(corpus, heads, options, origin)
@@ -366,17 +390,20 @@ def _assemble(
     return info
 
 
-def _origin(
-    corpus: Corpus, heads: list[PartHead], options: PackOptions, before: Origin | None
-) -> Origin:
-    """Enough of the input for ``verify --against`` to list it again, and what became of it."""
-    if before is None:
-        kept = {name: value for name, value in corpus.spec().items() if name != "classes"}
-        before = Origin(kept)
+def _own_origin(corpus: Corpus, packed: str) -> Origin:
+    """Enough of the input for ``verify --against`` to list it again, and to know it again."""
+    kept = {name: value for name, value in corpus.spec().items() if name != "classes"}
+    return Origin({**kept, "packed": packed})
+
+
+def _origin(corpus: Corpus, heads: list[PartHead], options: PackOptions, before: Origin) -> Origin:
+    """The same, with what became of it."""
     kept = {**before.corpus}
     if options.limit is not None:
         kept["limit"] = options.limit
     if options.images:
+        if corpus.kind == "dataset":  # packing that input again would not make this
+            kept.pop("packed", None)
         kept["images"] = [*kept.get("images", []), options.images.to_json()]
     rejects = [{"path": path, "reason": why} for head in heads for path, why in head.rejects]
     own = "".join(json.dumps(reject) + "\n" for reject in rejects).encode()
@@ -384,38 +411,42 @@ def _origin(
 
 
 def _result(
-    place: Destination,
+    dest: Path,
+    folder: Path,
     corpus: Corpus,
     info: DatasetInfo,
-    heads: list[PartHead],
-    jobs: _Jobs,
+    listing: Listing,
+    num_rejects: int,
+    num_resumed: int,
     seconds: float,
 ) -> PackResult:
+    """What to say of a dataset whose files are in ``folder``, for now or for good."""
     splits = info.splits.values()
+    shards = [shard for split in splits for shard in split.shards]
     return PackResult(
-        dest=place.dest,
+        dest=dest,
         container=info.container,
         kind=corpus.kind,
         splits={split.name: split.num_rows for split in splits},
         num_samples=sum(split.num_rows for split in splits),
-        num_shards=len(heads),
-        num_rejects=jobs.num_rejects,
-        input_bytes=jobs.listing.num_bytes,
-        dataset_bytes=sum(sum(head.file_bytes.values()) for head in heads)
+        num_shards=len(shards),
+        num_rejects=num_rejects,
+        input_bytes=listing.num_bytes,
+        dataset_bytes=sum(sum(shard.file_bytes.values()) for shard in shards)
         + sum(num_bytes for split in splits for num_bytes, _ in split.files.values())
         + info.corpus.get("tokens", {}).get("bytes", 0),
-        resumed_shards=len(jobs.resumed),
+        resumed_shards=num_resumed,
         seconds=seconds,
-        num_tokens=_num_tokens(place, info),
+        num_tokens=_num_tokens(folder, info),
         ignored=dict(corpus.ignored),
     )
 
 
-def _num_tokens(place: Destination, info: DatasetInfo) -> int:
+def _num_tokens(folder: Path, info: DatasetInfo) -> int:
     tokens = info.corpus.get("tokens")
     if tokens is None:
         return 0
-    indexes = (RowIndex(place.stage, info, split) for split in info.splits.values())
+    indexes = (RowIndex(folder, info, split) for split in info.splits.values())
     return sum(num_tokens(index, tokens["dtype"]) for index in indexes)
 
 

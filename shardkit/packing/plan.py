@@ -22,33 +22,64 @@ SHARD_ENTRIES = 100_000
 """Entries a shard holds at most: each costs some 400 bytes of memory besides its data."""
 
 
-def cut(runs: Iterable[Run], shard_bytes: int) -> Iterator[list[Run]]:
-    """Cut the runs of one split into shards of at most ``shard_bytes`` input bytes.
+GROWTH = 32
+"""Where shards grow, each has this part of the input before it: of any amount no shard is more than
+3 %, and there are 32 of the least size before they grow."""
 
-    A shard has at least one entry, so a single larger one gets a shard to itself, and at most
+
+def target(before: int, most: int, least: int | None) -> int:
+    """Input bytes at which a shard is full that has so many before it in its split.
+
+    ``most`` for all of them, or, given the ``least``, more the more there is: the total is not
+    known while the first shards are packed, and few files should still make many shards.
+    """
+    return most if least is None else min(max(before // GROWTH, least), most)
+
+
+def cut(runs: Iterable[Run], most: int, least: int | None = None) -> Iterator[list[Run]]:
+    """Cut the runs of one split into shards of at most ``most`` input bytes.
+
+    Given the ``least``, a shard ends where it has its :func:`target`, so that only the last has
+    fewer than ``least``, or one before an entry that would make it more than ``most``. A shard has
+    at least one entry, so a single larger one gets a shard to itself, and at most
     :data:`SHARD_ENTRIES`.
     """
     shard: list[Run] = []
-    room, places = shard_bytes, SHARD_ENTRIES
+    begin = done = held = 0  # bytes before the shard, and before the entry; entries of the shard
     for run in runs:
-        ends = np.cumsum(np.array(run.sizes, np.int64))
+        ends = done + np.cumsum(np.array(run.sizes, np.int64))
         start = 0
         while start < len(run):
-            before = int(ends[start - 1]) if start else 0
-            stop = int(np.searchsorted(ends, before + room, side="right"))
-            stop = min(stop, start + places)
-            if stop == start and not shard:
-                stop = start + 1
+            stop, is_full = _fill(ends, start, begin, most, least, held)
             if stop > start:
                 shard.append(run.slice(start, stop))
-                room -= int(ends[stop - 1]) - before
-                places -= stop - start
-            if stop < len(run):
+                held += stop - start
+                done = int(ends[stop - 1])
+            if is_full:
                 yield shard
-                shard, room, places = [], shard_bytes, SHARD_ENTRIES
+                shard, held, begin = [], 0, done
             start = stop
     if shard:
         yield shard
+
+
+def _fill(
+    ends: Integers, start: int, begin: int, most: int, least: int | None, held: int
+) -> tuple[int, bool]:
+    """Where the shard ends that began at byte ``begin`` and has ``held`` entries before ``start``,
+    and whether that is for what comes next, too.
+
+    ``ends`` is where each entry ends, in bytes.
+    """
+    fits = int(np.searchsorted(ends, begin + most, side="right"))
+    goal = target(begin, most, least)
+    full = len(ends) + 1
+    if goal < most:
+        full = int(np.searchsorted(ends, begin + goal, side="left")) + 1
+    stop = min(max(fits, start), full, start + SHARD_ENTRIES - held, len(ends))
+    if not held:
+        stop = max(stop, start + 1)
+    return stop, stop < len(ends) or full <= stop
 
 
 def take(runs: Iterable[Run], limit: int | None) -> Iterator[Run]:
@@ -81,14 +112,13 @@ def num_val(num_entries: int, val_fraction: float) -> int:
     return min(max(round(val_fraction * num_entries), 1), num_entries - 1)
 
 
-def boundaries(sizes: Integers, shard_bytes: int) -> list[int]:
+def boundaries(sizes: Integers, most: int, least: int | None = None) -> list[int]:
     """Where :func:`cut` cuts entries of these sizes: starts of all shards, and the end."""
     ends = np.cumsum(sizes)
     starts = [0]
     while (start := starts[-1]) < len(ends):
-        before = int(ends[start - 1]) if start else 0
-        stop = int(np.searchsorted(ends, before + shard_bytes, side="right"))
-        starts.append(min(max(stop, start + 1), start + SHARD_ENTRIES))
+        begin = int(ends[start - 1]) if start else 0
+        starts.append(_fill(ends, start, begin, most, least, 0)[0])
     return starts
 
 

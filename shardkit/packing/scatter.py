@@ -65,9 +65,11 @@ class ScatteredEntries:
         """All entries in an order drawn by ``seed``."""
         return _sorted(draw(self._digests, seed, "shuffle"))
 
-    def shards(self, split: str, order: Integers, shard_bytes: int) -> Iterator[Shard]:
-        """Cut entries, in the given order, into shards."""
-        cuts = boundaries(self._sizes[order], shard_bytes)
+    def shards(
+        self, split: str, order: Integers, most: int, least: int | None = None
+    ) -> Iterator[Shard]:
+        """Cut entries, in the given order, into shards, as :func:`shardkit.packing.plan.cut`."""
+        cuts = boundaries(self._sizes[order], most, least)
         for start, stop in pairwise(cuts):
             wanted = order[start:stop]
             listed = np.sort(wanted)

@@ -1,0 +1,117 @@
+"""The same pack again: whether the dataset that stands at the destination is what it would make.
+
+A dataset says in ``packed`` what it was made of, as one checksum: of the options that decide the
+result, and of names and sizes of all inputs. Times are not part of it, since equal inputs must give
+equal bytes; so an input that is younger than the dataset might be another one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import xxhash
+
+from shardkit.corpus.base import Corpus
+from shardkit.corpus.files import walk
+from shardkit.corpus.names import join
+from shardkit.errors import DestinationError, ShardkitError
+from shardkit.index import INDEX_NAME, WORK_NAME, DatasetInfo, read_info, read_rejected
+from shardkit.packing.listing import Listing, list_jobs
+from shardkit.packing.options import PackOptions
+from shardkit.packing.settle import is_marked
+from shardkit.storage import file_size, show_path
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A dataset that is what a pack would make, and the listing of its input."""
+
+    info: DatasetInfo
+    listing: Listing
+    num_rejects: int
+
+
+def made_of(lasting: dict[str, Any], listing: Listing) -> str:
+    """What ``packed`` of ``corpus`` says: 16 hexadecimal digits."""
+    text = json.dumps([lasting, listing.contents], sort_keys=True)
+    return xxhash.xxh3_64_hexdigest(text.encode())
+
+
+def standing(
+    source: Path, corpus: Corpus, dest: Path, options: PackOptions, lasting: dict[str, Any]
+) -> Standing | None:
+    """The dataset at ``dest``, if packing would make the same; None if it would not, or might not.
+
+    Raises:
+        DestinationError: it is of this input, but is not whole, or the input may have changed.
+    """
+    is_under_way = (dest / WORK_NAME).exists() or is_marked(dest)
+    if options.overwrite or is_under_way or not (dest / INDEX_NAME).is_file():
+        return None
+    try:
+        info = read_info(dest)
+    except ShardkitError:
+        return None
+    if "packed" not in info.corpus or info.container != options.to:
+        return None
+    num_rejects = read_rejected(dest).count(b"\n")
+    if num_rejects and options.on_error == "fail":
+        return None
+    with TemporaryDirectory(prefix="shardkit-") as scratch:
+        listing = Listing(Path(scratch))
+        for _ in list_jobs(corpus, listing, options, Path(scratch)):
+            pass
+    if made_of(lasting, listing) != info.corpus["packed"]:
+        return None
+    _refuse_broken(dest, info)
+    _refuse_younger(source, dest, info)
+    return Standing(info, listing, num_rejects)
+
+
+def _refuse_broken(dest: Path, info: DatasetInfo) -> None:
+    for name, num_bytes in _files(info).items():
+        if (found := file_size(dest / name)) != num_bytes:
+            state = "is missing" if found < 0 else f"has {found} bytes, not {num_bytes}"
+            raise DestinationError(
+                f"{show_path(dest)} already holds a dataset of this input, but {show_path(name)}"
+                f" {state}; pass --overwrite to pack again"
+            )
+
+
+def _refuse_younger(source: Path, dest: Path, info: DatasetInfo) -> None:
+    """By the oldest file of the dataset: what changed after that, may have after it was read."""
+    packed = min((dest / name).stat().st_mtime_ns for name in _files(info))
+    for name, stamp in _stamps(source):
+        if stamp > packed:
+            raise DestinationError(
+                f"{show_path(dest)} already holds a dataset of files of these names and sizes, but"
+                f" {show_path(name)} changed after it was made; see what differs with `shardkit"
+                " verify --against`, or pass --overwrite to replace it"
+            )
+
+
+def _stamps(source: Path) -> Iterator[tuple[str, int]]:
+    """(name, mtime_ns) of all files of the input, whatever is packed of them."""
+    if not source.is_dir():
+        yield source.name, source.stat().st_mtime_ns
+        return
+    for folder in walk(source):
+        for name, stamp in zip(folder.names, folder.stamps, strict=True):
+            yield join(folder.base, name), stamp
+
+
+def _files(info: DatasetInfo) -> dict[str, int]:
+    """Name -> bytes of all files of a dataset but shardkit.json and what was rejected."""
+    found: dict[str, int] = {}
+    for split in info.splits.values():
+        found |= {name: num_bytes for name, (num_bytes, _) in split.files.items()}
+        for shard in split.shards:
+            found |= shard.file_bytes
+    if info.tokenizer_file is not None:
+        found[info.tokenizer_file] = info.corpus["tokens"]["bytes"]
+    return found
