@@ -261,23 +261,16 @@ class BatchMaker:
             advise(run.rows(number))
 
     def _columns(
-        self,
-        rows: Positions,
-        positions: Positions,
-        draws: Draws | None,
-        steps: Sequence[int] = (),
+        self, rows: Positions, positions: Positions, draws: Draws | None
     ) -> tuple[dict[str, Any], tuple[float, float]]:
-        """Columns of the rows, transformed; seconds of reading and of the transform.
-
-        ``steps``: how far on each row was found, where the one at its position was bad.
-        """
+        """Columns of the rows, transformed; seconds of reading and of the transform."""
         started = time.perf_counter()
         columns = self._read(rows)
         read = time.perf_counter()
         if draws is not None:
             is_batched = self.transform.takes_batches  # type: ignore[union-attr]
             transformed = self._transformed_batch if is_batched else self._transformed_each
-            columns = transformed(columns, rows, positions, draws, steps)
+            columns = transformed(columns, rows, positions, draws)
         return columns, (read - started, time.perf_counter() - read)
 
     def _read(self, rows: Positions) -> dict[str, Any]:
@@ -293,31 +286,20 @@ class BatchMaker:
             ) from error
 
     def _transformed_each(
-        self,
-        columns: dict[str, Any],
-        rows: Positions,
-        positions: Positions,
-        draws: Draws,
-        steps: Sequence[int],
+        self, columns: dict[str, Any], rows: Positions, positions: Positions, draws: Draws
     ) -> dict[str, Any]:
         samples = samples_of(columns, len(rows))
-        places = zip(positions.tolist(), steps or [0] * len(rows), strict=True)
         out = []
-        for sample, place, row in zip(samples, places, rows.tolist(), strict=True):
+        for sample, position, row in zip(samples, positions.tolist(), rows.tolist(), strict=True):
             with self._named(row):
-                out.append(_fields(self.transform(sample, draws, *place)))  # type: ignore[misc]
+                out.append(_fields(self.transform(sample, draws, position)))  # type: ignore[misc]
         return columns_of(out)
 
     def _transformed_batch(
-        self,
-        columns: dict[str, Any],
-        rows: Positions,
-        positions: Positions,
-        draws: Draws,
-        steps: Sequence[int],
+        self, columns: dict[str, Any], rows: Positions, positions: Positions, draws: Draws
     ) -> dict[str, Any]:
         with self._named(*rows.tolist()):
-            out = _fields(self.transform.batch(columns, draws, positions, steps))  # type: ignore[union-attr]
+            out = _fields(self.transform.batch(columns, draws, positions))  # type: ignore[union-attr]
         for name, values in out.items():
             if len(values) != len(rows):
                 raise UsageError(
@@ -359,7 +341,8 @@ class BatchMaker:
             # Made once: a row is transformed with the draw that it was accepted with.
             columns = columns_of([{name: v[0] for name, v in one.columns.items()} for one in good])
         else:  # a whole batch may be more than its samples
-            columns, _ = self._columns(rows, positions, draws, [one.step for one in good])
+            draws = draws and draws.at_steps([one.step for one in good])
+            columns, _ = self._columns(rows, positions, draws)
         return rows, columns, [one.why for one in good]
 
     def _good_row(self, order: Epoch, position: int, draws: Draws | None) -> _Good:
@@ -368,7 +351,7 @@ class BatchMaker:
         for step in range(self.max_skips + 1):
             rows = order.rows((here + step) % len(order))
             try:
-                columns, _ = self._columns(rows, here, draws, [step])
+                columns, _ = self._columns(rows, here, draws and draws.again(step))
             except DataError as error:
                 last = str(error)
                 why = why or last

@@ -18,6 +18,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -41,35 +42,50 @@ class Draws:
     def __init__(self, seed: int, epoch: int) -> None:
         self._key = derive(seed, epoch, _DRAWS)
 
+    def again(self, step: int) -> Draws:
+        """Of rows that stand in for those at their positions, found ``step`` places further on."""
+        if not step:
+            return self
+        other = copy(self)
+        other._key = derive(self._key, _AGAIN, step)
+        return other
+
+    def at_steps(self, steps: Sequence[int]) -> Draws:
+        """Of a batch whose rows were found so many places on, each its own."""
+        return _Steps(self, steps) if any(steps) else self
+
     @cached_property
     def _philox(self) -> tuple[Any, Any, np.random.Generator]:
         """Made where one is asked for: whole batches draw from keys."""
         bits = np.random.Philox(key=[0, 0])
         return bits, bits.state, np.random.Generator(bits)
 
-    def at(self, position: int, step: int = 0) -> np.random.Generator:
-        """The generator of one position, at its beginning; valid until the next call. A row that
-        stands in for the one at the position, ``step`` places further on, has one of its own.
+    def at(self, position: int) -> np.random.Generator:
+        """The generator of one position, at its beginning; valid until the next call.
 
         Philox 4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) under
         the 128-bit key (seed and epoch, position).
         """
         bits, state, generator = self._philox
-        state["state"]["key"][:] = (self._of_step(step), position)
+        state["state"]["key"][:] = (self._key, position)
         bits.state = state
         return generator
 
-    def keys(self, positions: Positions, steps: Sequence[int] = ()) -> Numbers:
-        """(B,) uint64 for (B,) positions: 64 bits each, to draw from or to seed generators with.
-        Of rows that stand in for others, as :meth:`at` says, with (B,) ``steps``."""
-        keys = derive_each(self._key, positions)
-        for slot, step in enumerate(steps):
-            if step:
-                keys[slot] = derive_each(self._of_step(step), positions[slot : slot + 1])[0]
-        return keys
+    def keys(self, positions: Positions) -> Numbers:
+        """(B,) uint64 for (B,) positions: 64 bits each, to draw from or to seed generators with."""
+        return derive_each(self._key, positions)
 
-    def _of_step(self, step: int) -> int:
-        return derive(self._key, _AGAIN, step) if step else self._key
+
+class _Steps(Draws):
+    """Keys of a batch in which rows stand in for others."""
+
+    def __init__(self, draws: Draws, steps: Sequence[int]) -> None:
+        self._draws = draws
+        self._steps = steps
+
+    def keys(self, positions: Positions) -> Numbers:
+        each = zip(self._steps, positions, strict=True)
+        return np.concatenate([self._draws.again(step).keys(np.array([at])) for step, at in each])
 
 
 def takes_rng(transform: Transform) -> bool:
@@ -108,21 +124,15 @@ class Randomised:
         """What it is, and what it was given: with another, other samples come."""
         return in_words(self.transform)
 
-    def batch(
-        self,
-        columns: dict[str, Any],
-        draws: Draws,
-        positions: Positions,
-        steps: Sequence[int] = (),
-    ) -> Any:
+    def batch(self, columns: dict[str, Any], draws: Draws, positions: Positions) -> Any:
         """A whole batch, if the transform takes such."""
-        return self.transform.batch(columns, draws.keys(positions, steps))  # type: ignore[attr-defined]
+        return self.transform.batch(columns, draws.keys(positions))  # type: ignore[attr-defined]
 
-    def __call__(self, sample: Sample, draws: Draws, position: int, step: int = 0) -> Any:
-        own = {"rng": draws.at(position, step)} if self._takes_rng else {}
+    def __call__(self, sample: Sample, draws: Draws, position: int) -> Any:
+        own = {"rng": draws.at(position)} if self._takes_rng else {}
         if self.is_global:
             with global_generators():
-                _seed_globals(int(draws.keys(np.array([position]), [step])[0]))
+                _seed_globals(int(draws.keys(np.array([position]))[0]))
                 return self.transform(sample, **own)
         return self.transform(sample, **own)
 
