@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import math
 import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,6 +42,25 @@ class World:
         if global_batch_size % self.size:
             raise UsageError(f"{self.size} ranks do not divide a batch of {global_batch_size}")
         return global_batch_size // self.size
+
+
+def end_with_torchrun() -> None:
+    """Ask Linux to end this rank when torchrun ends, even by SIGKILL, which it cannot pass on: its
+    ranks would train on, and hold their GPUs, with nobody to stop them.
+
+    Call it first, in a rank's main thread. What was started otherwise, ``nohup python ... &`` say,
+    may outlive its parent.
+    """
+    if sys.platform != "linux" or "TORCHELASTIC_RUN_ID" not in os.environ:
+        return
+    torchrun = os.getppid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != torchrun:  # it ended before we asked
+        raise SystemExit(1)
+
+
+PR_SET_PDEATHSIG = 1
+"""Of linux/prctl.h. What counts is the end of the thread that started us: torchrun's main one."""
 
 
 def join_world(device: str | None) -> World:
@@ -166,6 +187,7 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
 
 def run_ranks(start: Callable[[argparse.Namespace, World], None], args: argparse.Namespace) -> None:
     """``start`` on every rank; what shardkit refuses is one line."""
+    end_with_torchrun()
     try:
         world = join_world(args.device)
         start(args, world)

@@ -109,7 +109,7 @@ def test_a_stopped_run_goes_on_with_the_same_batches(
     assert accuracies(rest) == accuracies(undisturbed)
 
 
-@pytest.mark.parametrize("end", ["rank killed", "torchrun terminated"])
+@pytest.mark.parametrize("end", ["rank killed", "torchrun terminated", "torchrun killed"])
 def test_nothing_outlives_a_job(end: str, dataset: Path) -> None:
     options = ["--epochs", 10_000, "--global-batch-size", 2, "--worker-type", "process"]
     with launched(on_ranks(2, dataset, *options)) as (process, mark):
@@ -124,12 +124,14 @@ def test_nothing_outlives_a_job(end: str, dataset: Path) -> None:
             ranks, workers = ranks_and_workers(process.pid, mark)
         if end == "rank killed":
             os.kill(ranks[1], signal.SIGKILL)
-        else:
+        elif end == "torchrun terminated":
             process.terminate()
+        else:  # which tells nobody
+            process.kill()
         out, _ = process.communicate(timeout=60)
         assert process.returncode != 0, out
-        # DataLoader's workers look every 5 seconds whether their parent is still there.
-        wait_until_gone(mark, 15)
+        # Worker processes look every second whether their parent is still there.
+        wait_until_gone(mark, 10)
 
 
 # --- one process --------------------------------------------------------------------------
