@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -55,6 +56,7 @@ def test_weights_are_rounded_fairly(shares: list[float]) -> None:
     assert (np.abs(counts - exact) < 1 + (exact < 1).sum()).all()
 
 
+PLACES = np.arange(300)
 COUNTS = st.lists(st.integers(1, 40), min_size=1, max_size=5).map(tuple)
 LENGTHS = st.one_of(st.integers(1, 300), st.sampled_from(["first", "all"]))
 
@@ -119,6 +121,17 @@ def test_turns_are_drawn_anew(length: Any) -> None:
     pattern = Pattern(counts, 0, 8 * PERIOD)
     which, _ = Turns(pattern, 0, 0).at(np.arange(pattern.length))
     assert len({turns.tobytes() for turns in which.reshape(8, PERIOD)}) == 8
+
+
+def test_no_two_epochs_take_turns_alike() -> None:
+    parts = {"a": Numbers(0, 3000), "b": Numbers(3000, 9000)}
+    for length in ("first", 500):
+        seen = set()
+        for own, seed, epoch in itertools.product(range(3), range(3), [0, 1, 2, 2**61]):
+            rows = mix(parts, length=length, seed=own).order("full", seed, epoch).rows(PLACES)
+            assert rows.min() >= 0 and rows.max() < 12000
+            seen.add((rows < 3000).tobytes())
+        assert len(seen) == 36
 
 
 def test_turns_of_one_dataset_are_as_likely_anywhere() -> None:

@@ -136,11 +136,15 @@ class FitOrder:
         slots = self._ends.searchsorted(mixed, side="right")
         blocks = self._blocks[slots]
         bins = mixed - self._ends[slots] + self.starts[blocks + 1]
-        return bins + len(self) * turn(self.epoch, NUM_VARIANTS, derive(self.seed, _VARIANT))
+        return bins + len(self) * self._variant
 
     @cached_property
     def _key(self) -> int:
         return derive(self.seed, self.epoch)
+
+    @cached_property
+    def _variant(self) -> int:
+        return turn(self.epoch, NUM_VARIANTS, derive(self.seed, _VARIANT))
 
     @cached_property
     def _blocks(self) -> Positions:
