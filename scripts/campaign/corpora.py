@@ -24,6 +24,7 @@ import shardkit
 
 CONTAINERS = ("lmdb", "hdf5", "webdataset", "npy")
 SHARD_SIZE = "2kB"
+TOKENIZER = "tokenizer.json"
 TAR_FORMATS = {"ustar": tarfile.USTAR_FORMAT, "pax": tarfile.PAX_FORMAT, "gnu": tarfile.GNU_FORMAT}
 
 Random = random.Random
@@ -35,20 +36,21 @@ def make(folder: Path, seed: int) -> None:
         root = folder / "sources" / kind
         root.mkdir(parents=True)
         write(root, random.Random(f"{kind}:{seed}"))
+    _write_tokenizer(folder / TOKENIZER)
     for kind in PACKED:
         for container in CONTAINERS:
             dest = folder / "packed" / f"{kind}-{container}"
-            shardkit.pack(folder / "sources" / kind, dest, **pack_options(kind, container))
+            shardkit.pack(folder / "sources" / kind, dest, **pack_options(folder, kind, container))
     for name, form in TAR_FORMATS.items():
         _write_tar(folder / "foreign" / name / "some.tar", form, random.Random(f"tar:{seed}"))
 
 
-def pack_options(kind: str, container: str) -> dict[str, Any]:
+def pack_options(folder: Path, kind: str, container: str) -> dict[str, Any]:
     """How a source is packed."""
     options: dict[str, Any] = {"to": container, "shard_size": SHARD_SIZE}
     options |= {"workers": 0, "progress": False}
     if kind == "tokens":
-        options |= {"train_tokenizer": 300}
+        options |= {"tokenizer": folder / TOKENIZER}
     if kind == "arrays" and container == "hdf5":
         options |= {"compression": 5}
     if kind == "pictures" and container == "webdataset":
@@ -202,6 +204,24 @@ SOURCES: dict[str, Callable[[Path, Random], None]] = {
 }
 
 PACKED = ("pictures", "pairs", "arrays", "ragged", "tokens")
+
+
+def _write_tokenizer(path: Path) -> None:
+    """Of 300 entries. It does not cut text by an expression: or each pack would spend a second on
+    proving that the faster engine cuts alike."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    made.train_from_iterator(["a shard holds many samples, and gives back each"] * 9, trainer)
+    made.save(str(path))
 
 
 def _write_tar(path: Path, form: int, rng: Random) -> None:

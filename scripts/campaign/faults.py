@@ -72,6 +72,8 @@ def judged(run: Callable[[], list[Batch]], right: list[Batch], must_fail: bool =
         if took > SECONDS:
             return f"the error took {took:.0f} s: {error}"
         return f"not one line: {error}" if "\n" in str(error) else ""
+    except SystemExit:
+        return ""  # a transform that ends the program ends it
     except Exception as error:
         return f"{type(error).__name__} comes through: {error}"
     if must_fail:
@@ -119,14 +121,12 @@ class Bad:
                     raise MemoryError
                 case "stop":
                     raise StopIteration
-                case "generator":
-                    raise GeneratorExit
                 case "os":
                     raise OSError(errno.EMFILE, "Too many open files")
         return {"cls": sample["cls"], "drawn": float(rng.random())}
 
 
-HOWS = ("raise", "exit", "memory", "stop", "generator", "os")
+HOWS = ("raise", "exit", "memory", "stop", "os")
 
 
 def bad_transform(rng: Random, place: Place) -> str:
@@ -243,6 +243,8 @@ def cut_while_read(rng: Random, place: Place) -> str:
 def small_shared_memory(rng: Random, place: Place) -> str:
     """/dev/shm of a container: some kilobytes, and batches do not fit."""
     size = rng.choice([16, 64, 256])
+    if place.work.is_relative_to("/dev/shm"):
+        return "skipped: the data lies there"
 
     def run() -> str:
         if said := mounted("/dev/shm", size):
@@ -268,7 +270,7 @@ def full_disk(rng: Random, place: Place) -> str:
     kind = rng.choice(["pictures", "pairs", "tokens", "texts"])
     size = rng.choice([12, 20, 40, 64, 100])
     source, disk = place.corpora / "sources" / kind, place.work / "disk"
-    options = {**pack_options(kind, to), "workers": workers}
+    options = {**pack_options(place.corpora, kind, to), "workers": workers}
 
     def run() -> str:
         disk.mkdir()

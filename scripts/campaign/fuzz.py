@@ -13,7 +13,7 @@ import flips
 import mutate
 from cases import Case, Kind, Outcome, Place
 from compare import tree
-from corpora import CONTAINERS, PACKED, SOURCES, TAR_FORMATS
+from corpora import CONTAINERS, PACKED, SOURCES, TAR_FORMATS, TOKENIZER
 from processes import forget_peak, status
 from trial import NOTHING, Trial
 
@@ -69,7 +69,7 @@ def dataset(rng: Random, trial: Trial, corpora: Path, deep: Path) -> str:
     if is_resealed:
         try:
             mutate.reseal(bad)
-        except (ValueError, KeyError, TypeError, AttributeError, OSError, IndexError):
+        except Exception:
             is_resealed = False  # what is left is no index: it stays as it is
     is_meant = is_resealed or any("sealed" in each for each in done)
     what = f"{name}: {', '.join(done)}{', resealed' * is_resealed}"
@@ -91,8 +91,8 @@ def spoil_dataset(rng: Random, bad: Path, corpora: Path) -> str:
                 return mutate.edit_rows(rng, bad)
             case "names":
                 return mutate.edit_names(rng, bad)
-    except (ValueError, KeyError, TypeError, OSError, IndexError):
-        pass  # an earlier change left nothing to edit
+    except Exception:
+        pass  # an earlier change left nothing that Python or NumPy could read, to be edited
     files = sorted(path for path in bad.iterdir() if path.is_file())
     path = rng.choice(files)
     data = path.read_bytes()
@@ -236,7 +236,7 @@ def source(rng: Random, trial: Trial, corpora: Path, deep: Path) -> str:
     shutil.copytree(corpora / "sources" / kind, bad)
     done = [spoil_source(rng, bad) for _ in range(rng.choice([1, 1, 2, 4]))]
     what = f"input of {kind}: {', '.join(done)}"
-    use_source(rng, trial, kind, bad, deep)
+    use_source(rng, trial, kind, corpora, bad, deep)
     return what
 
 
@@ -252,7 +252,7 @@ def spoil_source(rng: Random, bad: Path) -> str:
     return f"{how} of {path.relative_to(bad)}"
 
 
-def use_source(rng: Random, trial: Trial, kind: str, bad: Path, deep: Path) -> None:
+def use_source(rng: Random, trial: Trial, kind: str, corpora: Path, bad: Path, deep: Path) -> None:
     options: dict[str, Any] = {"to": rng.choice(CONTAINERS), "workers": 0, "progress": False}
     options |= {"on_error": rng.choice(["fail", "skip"]), "max_rejects": 1.0, "shard_size": "2kB"}
     is_changed = False
@@ -260,7 +260,8 @@ def use_source(rng: Random, trial: Trial, kind: str, bad: Path, deep: Path) -> N
         path = rng.choice([bad / "ids", bad / "ids.bin"])
         feed_ids(rng, trial, path)
     elif kind == "tokens":
-        options |= {"train_tokenizer": 300, "invalid_utf8": rng.choice(["reject", "replace"])}
+        options |= {"tokenizer": corpora / TOKENIZER}
+        options |= {"invalid_utf8": rng.choice(["reject", "replace"])}
         path, is_changed = bad, options["invalid_utf8"] == "replace"
     else:
         path = bad

@@ -102,7 +102,9 @@ def drawn(rng: Random, corpora: Path) -> Work:
         )
     kind = "tokens" if way == "tokens" else rng.choice(SOURCE)
     source = corpora / "sources" / kind
-    options = {**pack_options(kind, to), "workers": workers, "shuffle": rng.random() < 0.3}
+    options = {**pack_options(corpora, kind, to), "workers": workers, "shuffle": rng.random() < 0.3}
+    if kind == "tokens" and rng.random() < 0.1:
+        options |= {"tokenizer": None, "train_tokenizer": 300}
     what = f"{way} {kind} to {to}, {workers} workers"
     if way != "overwrite":
         return Work(what, lambda d: shardkit.pack(source, d, **options))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import tempfile
 import time
@@ -83,7 +82,6 @@ def _data(seed: int) -> Iterator[Path]:
     """A folder with what the seed makes."""
     for name in WARM:
         import_module(name)
-    gc.freeze()  # or each case's collection would go through all of torch: 0.2 s
     with tempfile.TemporaryDirectory(prefix="shardkit-campaign-") as name:
         folder = Path(name)
         in_a_process(lambda: corpora.make(folder / "corpora", seed))
