@@ -12,6 +12,7 @@ import numpy as np
 import xxhash
 
 from shardkit.encoding import inflate
+from shardkit.sample import Value
 from shardkit.shards import Gather, Rows, ShardReader
 
 LEVELS = range(1, 10)
@@ -49,7 +50,7 @@ def _rows_in(reader: ShardReader, batch: Gather, name: str, start: int, stop: in
     return batch.rows[(sizes > 0) & (starts < stop) & (starts + sizes > start)]
 
 
-def _anew(stored: bytes, value: bytes) -> list[bytes]:
+def _anew(stored: bytes, value: Value) -> list[bytes]:
     streams = {zlib.compress(value, level) for level in LEVELS}
     return [stream for stream in streams if len(stream) == len(stored) and stream != stored]
 
