@@ -36,9 +36,14 @@ class Standing:
     num_rejects: int
 
 
+_OF_CONTAINER = frozenset({"to", "compression", "dali_index"})
+"""Not told by ``packed``: a converted dataset is, to the byte, what packing would have made."""
+
+
 def made_of(lasting: dict[str, Any], listing: Listing) -> str:
     """What ``packed`` of ``corpus`` says: 16 hexadecimal digits."""
-    text = json.dumps([lasting, listing.contents], sort_keys=True)
+    options = {name: v for name, v in lasting["options"].items() if name not in _OF_CONTAINER}
+    text = json.dumps([lasting | {"options": options}, listing.contents], sort_keys=True)
     return xxhash.xxh3_64_hexdigest(text.encode())
 
 
@@ -57,7 +62,7 @@ def standing(
         info = read_info(dest)
     except ShardkitError:
         return None
-    if "packed" not in info.corpus or info.container != options.to:
+    if "packed" not in info.corpus or not _is_container(info, options):
         return None
     num_rejects = read_rejected(dest).count(b"\n")
     if num_rejects and options.on_error == "fail":
@@ -71,6 +76,16 @@ def standing(
     _refuse_broken(dest, info)
     _refuse_younger(source, dest, info)
     return Standing(info, listing, num_rejects)
+
+
+def _is_container(info: DatasetInfo, options: PackOptions) -> bool:
+    """Whether containers are as asked; of compressed ones nothing says how much they are."""
+    splits = info.splits.values()
+    encodings = [e for split in splits for layout in split.layouts for e in layout.values()]
+    if options.compression is not None or any(e.codec for e in encodings):
+        return False
+    has_dali = any(name.endswith(".idx") for name in _files(info))
+    return info.container == options.to and has_dali == options.dali_index
 
 
 def _refuse_broken(dest: Path, info: DatasetInfo) -> None:
