@@ -10,8 +10,10 @@ from typing import Any, Literal
 
 from shardkit.errors import UsageError
 from shardkit.loading.auto import choose
+from shardkit.loading.background import in_background
 from shardkit.loading.headroom import of_environment
 from shardkit.loading.prefetch import CudaPrefetcher, has_cuda
+from shardkit.loading.processes import Processes
 from shardkit.loading.settings import Settings
 from shardkit.loading.skips import SkipCount, Skips
 from shardkit.loading.tensors import move_tensors, pinned
@@ -304,7 +306,10 @@ class Loader:
         made = make_batches(self.maker, requests, how.worker_type, how.workers, how.prefetch)
         if self._prefetcher is not None:
             made = self._prefetcher.run(made, is_here=not how.workers)
-        elif self._pin_memory:
+        elif isinstance(made, Processes):
+            # What arrives is unpickled beside the loop, as the prefetcher's thread does it.
+            made = in_background(made, 1, made.kill)
+        if self._pin_memory and self._prefetcher is None:
             made = _all_pinned(made)
         if self._headroom is not None:
             made = self._headroom.between(made, self.maker.plan(epoch, start))

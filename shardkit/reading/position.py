@@ -9,12 +9,14 @@ from typing import Any
 from shardkit.errors import UsageError
 from shardkit.whole import whole
 
-VERSION = 1
+VERSION = 2
+"""Version 1 was never released: its orders of few rows, of tokens and of mixes were others."""
+
 MAX_EPOCHS = 2**62
 
 
 NEW = ("last", "made_by")
-"""What older states lack, and may be deleted from one to go on with other samples from there."""
+"""May be deleted from a state, to go on with other samples from there."""
 
 
 class Position:
