@@ -164,20 +164,21 @@ def inflate_into(data: Value, out: memoryview) -> None:
         FormatError: the data is damaged, or makes another size.
     """
     _refuse_claim(data, len(out))
-    filled = 0
+    stream = zlib.decompressobj()
+    filled = end = 0
     try:
-        for piece in _inflated(data, len(out)):
+        for piece in _inflated(stream, data, len(out)):
             end = filled + len(piece)
             if end > len(out):
                 break
             out[filled:end] = piece
             filled = end
-        else:
-            if filled == len(out):
-                return
     except zlib.error as error:
         raise FormatError(f"damaged zlib data: {error}") from error
-    raise FormatError(f"zlib data inflates to other than {len(out)} bytes")
+    if end != len(out):
+        raise FormatError(f"zlib data inflates to other than {len(out)} bytes")
+    if not stream.eof or stream.unused_data:  # else its own checksum may not have been looked at
+        raise FormatError("zlib data does not end where its bytes do")
 
 
 def _refuse_claim(data: Value, expected: int) -> None:
@@ -185,20 +186,17 @@ def _refuse_claim(data: Value, expected: int) -> None:
         raise FormatError(f"{len(data)} bytes of zlib data cannot inflate to {expected} bytes")
 
 
-def _inflated(data: Value, expected: int) -> Iterator[bytes]:
-    stream = zlib.decompressobj()
+def _inflated(stream: Any, data: Value, expected: int) -> Iterator[bytes]:
     if expected < INFLATE_BYTES:
         yield stream.decompress(data, expected + 1)
-    else:
-        # Fed in blocks: what is left of one when a piece is full is copied.
-        view = memoryview(data)
-        for start in range(0, len(view), INFLATE_BYTES >> 4):
-            block: Value = view[start : start + (INFLATE_BYTES >> 4)]
-            while piece := stream.decompress(block, INFLATE_BYTES):
-                yield piece
-                block = stream.unconsumed_tail
-    if not stream.eof or stream.unused_data:  # else its own checksum may not have been looked at
-        raise FormatError("zlib data does not end where its bytes do")
+        return
+    # Fed in blocks: what is left of one when a piece is full is copied.
+    view = memoryview(data)
+    for start in range(0, len(view), INFLATE_BYTES >> 4):
+        block: Value = view[start : start + (INFLATE_BYTES >> 4)]
+        while piece := stream.decompress(block, INFLATE_BYTES):
+            yield piece
+            block = stream.unconsumed_tail
 
 
 def is_plain_dtype(dtype: np.dtype[Any]) -> bool:

@@ -169,9 +169,9 @@ def test_batches_in_another_order(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_error_that_is_not_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardkit.loading import workers
+    from shardkit.loading import processes
 
-    monkeypatch.setattr(workers, "_worker_died", lambda error: error)
+    monkeypatch.setattr(processes._Worker, "_death", lambda worker: RuntimeError("gone"))
     (texts,) = found(folder, "faults", 0).values()
     assert "Error comes through" in texts[0]
 

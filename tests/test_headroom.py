@@ -258,8 +258,8 @@ time.sleep({more_s})
 )
 def test_a_script_that_makes_too_few_steps(tmp_path: Path, text: str, message: str) -> None:
     path = write(tmp_path / "train.py", text)
-    with pytest.raises(DataError, match=message):
-        headroom(str(path), seconds=0.5)
+    with pytest.raises(DataError, match=message):  # some machines take seconds to end a process
+        headroom(str(path), seconds=0.5 if "running" in message else 30)
 
 
 @pytest.mark.parametrize(

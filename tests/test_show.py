@@ -235,7 +235,8 @@ def test_a_split(run: Run, tmp_path: Path) -> None:
 
 def test_tars_made_by_others(pictures: Run, tmp_path: Path) -> None:
     pictures("convert", "pictures-npy", "wds", "--to", "wds")
-    lines = pictures("show", "wds/train-00000.tar", "--rows", 0).out.splitlines()
+    (tmp_path / "wds" / "train-00000.tar").rename(tmp_path / "others.tar")
+    lines = pictures("show", "others.tar", "--rows", 0).out.splitlines()
     assert lines[1:] == [
         "row 0: class0/img%2E000",
         "  cls: 0",

@@ -42,8 +42,8 @@ def test_reads_go_on_where_a_call_ended(tmp_path: Path, monkeypatch: pytest.Monk
         assert pread_full(file.fileno(), out, 75) == 25
     table = ClosedFile(path)
     assert table.read(30) == data[:30] and table.read() == data[30:] and table.read(5) == b""
-    _reorder(os.fsencode(path), np.array([40, 60]), np.array([1, 0]))
-    assert path.read_bytes() == data[40:] + data[:40]
+    _reorder(path, tmp_path / "new", np.array([40, 60]), np.array([1, 0]))
+    assert (tmp_path / "new").read_bytes() == data[40:] + data[:40]
 
 
 # --- locks --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +20,7 @@ from shardkit.corpus.base import Corpus
 from shardkit.corpus.files import walk
 from shardkit.corpus.names import join
 from shardkit.errors import DestinationError, ShardkitError
+from shardkit.images.choice import ImageChoice
 from shardkit.index import INDEX_NAME, WORK_NAME, DatasetInfo, read_info, read_rejected
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
@@ -36,13 +37,14 @@ class Standing:
     num_rejects: int
 
 
-_OF_CONTAINER = frozenset({"to", "compression", "dali_index"})
-"""Not told by ``packed``: a converted dataset is, to the byte, what packing would have made."""
+_OF_DATASET = {"to", "compression", "dali_index", *(field.name for field in fields(ImageChoice))}
+"""Told by the dataset itself, and not by ``packed``: converted, it is, to the byte, what packing
+with these would have made."""
 
 
 def made_of(lasting: dict[str, Any], listing: Listing) -> str:
     """What ``packed`` of ``corpus`` says: 16 hexadecimal digits."""
-    options = {name: v for name, v in lasting["options"].items() if name not in _OF_CONTAINER}
+    options = {name: v for name, v in lasting["options"].items() if name not in _OF_DATASET}
     text = json.dumps([lasting | {"options": options}, listing.contents], sort_keys=True)
     return xxhash.xxh3_64_hexdigest(text.encode())
 
@@ -62,7 +64,7 @@ def standing(
         info = read_info(dest)
     except ShardkitError:
         return None
-    if "packed" not in info.corpus or not _is_container(info, options):
+    if "packed" not in info.corpus or not _is_as_asked(info, options):
         return None
     num_rejects = read_rejected(dest).count(b"\n")
     if num_rejects and options.on_error == "fail":
@@ -78,8 +80,11 @@ def standing(
     return Standing(info, listing, num_rejects)
 
 
-def _is_container(info: DatasetInfo, options: PackOptions) -> bool:
-    """Whether containers are as asked; of compressed ones nothing says how much they are."""
+def _is_as_asked(info: DatasetInfo, options: PackOptions) -> bool:
+    """Whether pictures and containers are as asked; of compressed ones nothing says how much they
+    are."""
+    if info.corpus.get("images", []) != ([options.images.to_json()] if options.images else []):
+        return False
     splits = info.splits.values()
     encodings = [e for split in splits for layout in split.layouts for e in layout.values()]
     if options.compression is not None or any(e.codec for e in encodings):

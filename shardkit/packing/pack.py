@@ -402,8 +402,6 @@ def _origin(corpus: Corpus, heads: list[PartHead], options: PackOptions, before:
     if options.limit is not None:
         kept["limit"] = options.limit
     if options.images:
-        if corpus.kind == "dataset":  # packing that input again would not make this
-            kept.pop("packed", None)
         kept["images"] = [*kept.get("images", []), options.images.to_json()]
     rejects = [{"path": path, "reason": why} for head in heads for path, why in head.rejects]
     own = "".join(json.dumps(reject) + "\n" for reject in rejects).encode()
