@@ -19,7 +19,8 @@ import shardkit
 from shardkit.errors import DestinationError, ResumeError, StorageError
 from shardkit.packing.engine import _advice, _end
 
-KILLS = 20
+KILLS = 6
+"""A container; `make campaign` does it hundreds of times."""
 STAMP = (1, 1)
 BAD = b"no picture".ljust(len(picture(5)))
 
@@ -80,11 +81,8 @@ def test_kill_at_random_moments(container: str, tmp_path: Path) -> None:
         for _ in range(2 if number % 5 == 4 else 1):
             moment = rng.randrange(shards + 1), rng.uniform(0, 2 * shard_s)
             interrupted += kill_at(start(run), dest / ".packing", *moment)
-        # Killed after its last step, there is nothing left to do.
-        left = (dest / ".packing").exists() or tree(dest) != expected
         done = subprocess.run(run, capture_output=True, text=True)
-        said = "already holds a dataset"
-        assert done.returncode == 0 or (not left and said in done.stderr), done.stderr
+        assert done.returncode == 0, done.stderr
         assert tree(dest) == expected and not (dest / ".packing").exists()
     assert interrupted >= KILLS // 2, "most kills must hit a running pack"
 

@@ -23,7 +23,7 @@ from shardkit.packing.destination import TOKENIZER_RECORD
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False, "shard_size": "3kB"}
 STAMP = (1, 1)
-KILLS = 8
+KILLS = 4
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import faulthandler
 import functools
 import json
 import multiprocessing
@@ -300,6 +301,7 @@ def fails(how: str, sample: dict[str, Any]) -> dict[str, Any]:
         and not (multiprocessing.parent_process())
     ):  # the first batch is good; nor here, where the transform is tried
         return {"row": sample["row"]}
+    faulthandler.disable()  # else what pytest turned on tells of the crash, at length
     actions: dict[str, Any] = {
         "exit": lambda: sys.exit(3),
         "interrupt": lambda: (_ for _ in ()).throw(KeyboardInterrupt()),
