@@ -244,7 +244,8 @@ def resumed(corpora: Path, config: Config) -> list[Batch]:
             else:
                 loader.load_state_dict(json.loads(state))
             ran.append(some(loader, config.epoch + EPOCHS, None if is_last else config.stop))
-            states.append(json.dumps(loader.state_dict()))
+            # Of replaced rows each rank knows its own, unless a process group shares the counts.
+            states.append(json.dumps({**loader.state_dict(), "skipped": 0}))
         if len({*states}) != 1 or len({*map(len, ran)}) != 1:
             raise ValueError(f"ranks are not at one place: {states}, {[*map(len, ran)]} batches")
         state = states[0]
