@@ -39,7 +39,8 @@ def test_the_same_again(source: Path, tmp_path: Path, options: dict[str, Any]) -
     again = shardkit.pack(source, tmp_path / "d", **{**given, "workers": 0})
     assert again.notes == ["complete already, from an earlier run"]
     for name, value in vars(first).items():
-        assert name in ("seconds", "notes") or vars(again)[name] == value, name
+        is_own = name in ("seconds", "notes", "was_complete")
+        assert is_own or vars(again)[name] == value, name
     assert tree(tmp_path / "d") == before
     copied = shardkit.pack(source, tmp_path / "e", **given)
     assert tree(copied.dest) == before, "what it was made of says nothing of when or where"
@@ -85,6 +86,36 @@ def test_a_younger_input_is_refused(source: Path, tmp_path: Path) -> None:
         shardkit.pack(source, tmp_path / "d", **OPTIONS)
 
 
+def test_a_changed_input_whose_time_was_set_back(source: Path, tmp_path: Path) -> None:
+    """As rsync and tar do it."""
+    shardkit.pack(source, tmp_path / "d", **OPTIONS)
+    file = source / "class1" / "img.003.jpg"
+    file.write_bytes(file.read_bytes()[::-1])
+    os.utime(file, (1, 1))
+    with pytest.raises(DestinationError, match=r"class1/img\.003\.jpg changed after it was made"):
+        shardkit.pack(source, tmp_path / "d", **OPTIONS)
+
+
+def test_convert_again(source: Path, tmp_path: Path) -> None:
+    shardkit.pack(source, tmp_path / "d", **OPTIONS)
+    options: dict[str, Any] = {"to": "lmdb", "workers": 0, "progress": False}
+    first = shardkit.convert(tmp_path / "d", tmp_path / "c", **options)
+    before = tree(tmp_path / "c")
+    again = shardkit.convert(tmp_path / "d", tmp_path / "c", **options)
+    assert again.was_complete and not first.was_complete
+    assert (again.num_samples, again.num_shards) == (first.num_samples, first.num_shards)
+    assert tree(tmp_path / "c") == before
+    for other in ({"to": "npy"}, {"resize": 8}):
+        with pytest.raises(DestinationError, match="already holds a dataset"):
+            shardkit.convert(tmp_path / "d", tmp_path / "c", **(options | other))
+    os.truncate(tmp_path / "c" / "train-00000.lmdb", 4096)
+    with pytest.raises(DestinationError, match=r"but train-00000\.lmdb has 4096 bytes, not "):
+        shardkit.convert(tmp_path / "d", tmp_path / "c", **options)
+    shardkit.pack(source, tmp_path / "other", **OPTIONS, limit=20)
+    with pytest.raises(DestinationError, match="already holds a dataset"):
+        shardkit.convert(tmp_path / "other", tmp_path / "c", **options)
+
+
 @pytest.mark.parametrize("name", ["train-00000.jpg.npy", "train.names"])
 @pytest.mark.parametrize("damage", ["gone", "short"])
 def test_a_dataset_that_is_not_whole(name: str, damage: str, source: Path, tmp_path: Path) -> None:
@@ -106,4 +137,6 @@ def test_on_the_command_line(run: Run) -> None:
     assert run("pack", "pictures", "--to", "npy").code == 0
     got = run("pack", "pictures", "--to", "npy")
     assert got.code == 0 and got.err == ""
-    assert "  complete already, from an earlier run\n" in got.out
+    assert got.out.startswith(
+        "complete already, from an earlier run: 36 samples in 1 shard of npy: "
+    )

@@ -32,6 +32,9 @@ from shardkit.cli.pictures import image_options, reject_options
 def convert(dataset: str, dest: str | None, as_json: bool, **options: Any) -> None:
     """Write DATASET in another container format into DEST; or its pictures smaller, too.
 
+    DEST defaults to DATASET's name and the format, in the current folder. Interrupted, even by kill
+    -9, the same command goes on where it was.
+
     DATASET is a packed dataset, or WebDataset tars made by others. Samples, keys, bytes and the cut
     into shards stay as they are: converting there and back gives identical files. Only --resize and
     the like write pictures anew.

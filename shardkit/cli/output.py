@@ -90,8 +90,18 @@ def count(number: int, noun: str, ending: str = "s") -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{ending}"
 
 
+def _echo_complete(result: PackResult) -> None:
+    click.echo(
+        f"complete already, from an earlier run: {count(result.num_samples, 'sample')} in"
+        f" {count(result.num_shards, 'shard')} of {result.container}: {show_path(result.dest)}"
+    )
+
+
 def echo_pack(result: PackResult, verb: str) -> None:
     """A pack or convert in a few lines."""
+    if result.was_complete:
+        _echo_complete(result)
+        return
     rate = result.num_samples / max(result.seconds, 1e-9)
     click.echo(
         f"{verb} {count(result.num_samples, 'sample')} ({result.kind}) into"

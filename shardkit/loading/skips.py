@@ -75,7 +75,7 @@ class SkipCount:
             TooManyRejectsError: more than ``most`` rows were replaced. StorageError: the store of
                 torch.distributed is gone.
         """
-        made.warn_of_skipped()
+        made.warn_of_skipped(4)  # add, _next, _run, and the loop
         self._own += len(made.skipped)
         self._batches += 1
         if self._shared is None:

@@ -2,12 +2,16 @@
 
 A dataset says in ``packed`` what it was made of, as one checksum: of the options that decide the
 result, and of names and sizes of all inputs. Times are not part of it, since equal inputs must give
-equal bytes; so an input that is younger than the dataset might be another one.
+equal bytes; so an input that changed after the dataset was made might be another one. When a file
+changed last, its ctime says, which nobody can set back as ``touch`` and ``rsync`` do the mtime.
+
+A converted dataset says by its fingerprints that it is of the same samples.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,6 +21,7 @@ from typing import Any
 import xxhash
 
 from shardkit.corpus.base import Corpus
+from shardkit.corpus.dataset import DatasetCorpus
 from shardkit.corpus.files import walk
 from shardkit.corpus.names import join
 from shardkit.errors import DestinationError, ShardkitError
@@ -57,22 +62,13 @@ def standing(
     Raises:
         DestinationError: it is of this input, but is not whole, or the input may have changed.
     """
-    is_under_way = (dest / WORK_NAME).exists() or is_marked(dest)
-    if options.overwrite or is_under_way or not (dest / INDEX_NAME).is_file():
-        return None
-    try:
-        info = read_info(dest)
-    except ShardkitError:
-        return None
-    if "packed" not in info.corpus or not _is_as_asked(info, options):
+    info = _found(dest, options)
+    if info is None or "packed" not in info.corpus or not _is_as_asked(info, options):
         return None
     num_rejects = read_rejected(dest).count(b"\n")
     if num_rejects and options.on_error == "fail":
         return None
-    with TemporaryDirectory(prefix="shardkit-") as scratch:
-        listing = Listing(Path(scratch))
-        for _ in list_jobs(corpus, listing, options, Path(scratch)):
-            pass
+    listing = _listed(corpus, options)
     if made_of(lasting, listing) != info.corpus["packed"]:
         return None
     _refuse_broken(dest, info)
@@ -80,11 +76,60 @@ def standing(
     return Standing(info, listing, num_rejects)
 
 
+def standing_copy(corpus: DatasetCorpus, dest: Path, options: PackOptions) -> Standing | None:
+    """As :func:`standing`, of a convert: samples are known by their fingerprints. None, too, where
+    pictures are to be made anew, and of tars made by others, whose values nobody has looked at.
+
+    Raises:
+        DestinationError: it is of these samples, but is not whole.
+    """
+    source = corpus.info
+    info = _found(dest, options)
+    if info is None or options.images or not _is_container(info, options):
+        return None
+    are_equal = (info.corpus, info.classes) == (source.corpus, source.classes)
+    if not are_equal or _samples(info) != _samples(source):
+        return None
+    if not all(split.has_checksums for split in source.splits.values()):
+        return None
+    _refuse_broken(dest, info)
+    return Standing(info, _listed(corpus, options), 0)
+
+
+def _samples(info: DatasetInfo) -> dict[str, Any]:
+    return {
+        name: (split.fingerprint, [shard.num_rows for shard in split.shards])
+        for name, split in info.splits.items()
+    }
+
+
+def _found(dest: Path, options: PackOptions) -> DatasetInfo | None:
+    """A dataset that nobody is to replace, and nobody is at."""
+    is_under_way = (dest / WORK_NAME).exists() or is_marked(dest)
+    if options.overwrite or is_under_way or not (dest / INDEX_NAME).is_file():
+        return None
+    try:
+        return read_info(dest)
+    except ShardkitError:
+        return None
+
+
+def _listed(corpus: Corpus, options: PackOptions) -> Listing:
+    with TemporaryDirectory(prefix="shardkit-") as scratch:
+        listing = Listing(Path(scratch))
+        for _ in list_jobs(corpus, listing, options, Path(scratch)):
+            pass
+    return listing
+
+
 def _is_as_asked(info: DatasetInfo, options: PackOptions) -> bool:
-    """Whether pictures and containers are as asked; of compressed ones nothing says how much they
-    are."""
-    if info.corpus.get("images", []) != ([options.images.to_json()] if options.images else []):
-        return False
+    """Whether pictures and containers are."""
+    images = [options.images.to_json()] if options.images else []
+    return info.corpus.get("images", []) == images and _is_container(info, options)
+
+
+def _is_container(info: DatasetInfo, options: PackOptions) -> bool:
+    """Of compressed ones nothing says how much they are."""
     splits = info.splits.values()
     encodings = [e for split in splits for layout in split.layouts for e in layout.values()]
     if options.compression is not None or any(e.codec for e in encodings):
@@ -116,13 +161,19 @@ def _refuse_younger(source: Path, dest: Path, info: DatasetInfo) -> None:
 
 
 def _stamps(source: Path) -> Iterator[tuple[str, int]]:
-    """(name, mtime_ns) of all files of the input, whatever is packed of them."""
+    """(name, when it changed last, in ns) of all files of the input, whatever is packed of them."""
     if not source.is_dir():
-        yield source.name, source.stat().st_mtime_ns
+        yield source.name, _changed(source)
         return
     for folder in walk(source):
-        for name, stamp in zip(folder.names, folder.stamps, strict=True):
-            yield join(folder.base, name), stamp
+        for name in folder.names:
+            path = join(folder.base, name)
+            yield path, _changed(source / path)
+
+
+def _changed(path: Path) -> int:
+    status = os.stat(path)
+    return max(status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _files(info: DatasetInfo) -> dict[str, int]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from shardkit.corpus import open_corpus
 from shardkit.corpus.base import Corpus
+from shardkit.corpus.dataset import DatasetCorpus
 from shardkit.encoding import TOKENS
 from shardkit.errors import CorpusError, SampleError, TooManyRejectsError, UsageError
 from shardkit.formats import FORMATS, get_format
@@ -29,7 +30,7 @@ from shardkit.index import REJECTED_NAME, DatasetInfo, RowIndex
 from shardkit.indexing.assemble import assemble_split
 from shardkit.indexing.count_tokens import num_tokens
 from shardkit.indexing.part import PartHead, part_path, read_head
-from shardkit.packing.again import Standing, made_of, standing
+from shardkit.packing.again import Standing, made_of, standing, standing_copy
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine, InProcess, Processes
 from shardkit.packing.job import Job, JobContext
@@ -54,6 +55,9 @@ TOKENS_SHARD_SIZES = 1_000_000, 32_000_000
 """Tokenizing takes a hundred times as long as copying, so a worker's share of it is smaller: some 3
 seconds, so that few workers are idle at the end, and little is done again after a kill."""
 
+COMPLETE = "complete already, from an earlier run"
+"""The note of a result that this call has not made."""
+
 WITHOUT_PICTURES = frozenset({"text", "jsonl", "arrays", "parquet", "hf"})
 """Kinds of input that have none."""
 
@@ -71,6 +75,7 @@ class PackResult:
         seconds: from the first look at the source to the last sync; without starting workers.
         ignored: files passed over, by extension; hidden files and folders under ``hidden``.
         notes: what else there is to know, a line each.
+        was_complete: whether an earlier call had made it all, and this one nothing.
     """
 
     dest: Path
@@ -87,6 +92,7 @@ class PackResult:
     num_tokens: int = 0
     ignored: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    was_complete: bool = False
 
 
 @dataclass(frozen=True)
@@ -201,7 +207,11 @@ def run_pack(
         inputs = {"the tokenizer": [int(loaded.spec.xxh3, 16)]}
     lasting = {"inputs": inputs, "corpus": corpus.spec(), "options": options.lasting()}
     with os_errors(f"packing into {dest}"), ExitStack() as stack:
-        if origin is None and (found := standing(source, corpus, dest, options, lasting)):
+        if isinstance(corpus, DatasetCorpus):
+            found = standing_copy(corpus, dest, options)
+        else:
+            found = None if origin else standing(source, corpus, dest, options, lasting)
+        if found is not None:
             return _found_standing(dest.resolve(), corpus, found, time.perf_counter() - started)
         place = stack.enter_context(Destination(dest, source, options.overwrite))
         if finished := place.finished(lasting):
@@ -240,12 +250,12 @@ def run_pack(
 
 def _found_standing(dest: Path, corpus: Corpus, found: Standing, seconds: float) -> PackResult:
     result = _result(dest, dest, corpus, found.info, found.listing, found.num_rejects, 0, seconds)
-    return replace(result, notes=["complete already, from an earlier run"])
+    return replace(result, notes=[COMPLETE], was_complete=True)
 
 
 def _found_complete(dest: Path, finished: dict[str, Any]) -> PackResult:
-    notes = [*finished["notes"], "complete already, from an earlier run"]
-    return PackResult(**{**finished, "dest": dest, "notes": notes})
+    notes = [*finished["notes"], COMPLETE]
+    return PackResult(**{**finished, "dest": dest, "notes": notes, "was_complete": True})
 
 
 def _context(place: Destination, options: PackOptions, chosen: Chosen | None) -> JobContext:

@@ -128,6 +128,20 @@ def in_class_order(labels: np.ndarray[Any, np.dtype[np.int64]]) -> bool | None:
     return bool(np.count_nonzero(steps) == num_labels - 1)
 
 
+def _lie_apart(place: Located, split: SplitInfo) -> bool:
+    """Whether the first tar of others has members of one sample between those of another."""
+    if not place.tars:
+        return False
+    index = RowIndex(place.folder, place.info, split)
+    table = index.table[: split.shards[0].num_rows]
+    starts = np.stack([table[:, index.column[f"{name}.start"]] for name in index.fields], 1)
+    sizes = np.stack([table[:, index.column[f"{name}.size"]] for name in index.fields], 1)
+    first = np.where(sizes < 0, np.iinfo(np.int64).max, starts).min(1)
+    last = np.where(sizes < 0, -1, starts).max(1)
+    order = np.argsort(first)
+    return bool((first[order][1:] < last[order][:-1]).any())
+
+
 def _how_to_open(path: Path, place: Located) -> list[str]:
     """A line of Python for shardkit, and one or two for the first shard alone."""
     name, split = next(iter(place.info.splits.items()))
@@ -144,10 +158,12 @@ def _how_to_open(path: Path, place: Located) -> list[str]:
         "webdataset": "webdataset.WebDataset({!r}, shardshuffle=False)",
         "npy": "numpy.load({!r}, mmap_mode='r')",
     }
-    lines = [
-        f"shardkit.{opener}",
-        others[place.info.container].format(str(shard)),
-    ]
+    lines = [f"shardkit.{opener}"]
+    if _lie_apart(place, split):
+        why = "members of a sample lie apart: webdataset would make several of it"
+        lines.append(f"shardkit.convert({str(path)!r}, to='webdataset')  # {why}")
+    else:
+        lines.append(others[place.info.container].format(str(shard)))
     if (index := shard.with_suffix(".idx")).name in split.shards[0].file_bytes:
         files = f"paths={str(shard)!r}, index_paths={str(index)!r}"
         lines.append(f"nvidia.dali.fn.readers.webdataset({files}, ext={place.info.fields})")

@@ -66,9 +66,11 @@ class Made:
     skipped: list[str] = field(default_factory=list)
     seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
-    def warn_of_skipped(self) -> None:
+    def warn_of_skipped(self, stacklevel: int) -> None:
+        """``stacklevel`` as of :func:`warnings.warn`, counted from the caller's."""
         for message in self.skipped:
-            warnings.warn(f"replaced by the next good sample: {message}", stacklevel=3)
+            text = " ".join(message.split())
+            warnings.warn(f"replaced by the next good sample: {text}", stacklevel=stacklevel + 1)
 
 
 @dataclass(frozen=True)

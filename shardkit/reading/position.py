@@ -101,8 +101,9 @@ class Position:
                 continue
             if state.get(name) != ours:
                 hint = f"; to go on with other samples, delete its {name!r}" if name in NEW else ""
+                what = "transform (made_by)" if name == "made_by" else name
                 raise UsageError(
-                    f"the state is of another run: its {name} is {state.get(name)!r}, here it is"
+                    f"the state is of another run: its {what} is {state.get(name)!r}, here it is"
                     f" {ours!r}{hint}"
                 )
         epoch = whole("epoch, of the state,", state.get("epoch"))

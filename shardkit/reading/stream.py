@@ -106,7 +106,7 @@ class Stream(IterableDataset[Batch]):
     def _batches(self, epoch: int, first: int, num_workers: int) -> Iterator[Batch]:
         for number in range(first, len(self._maker.plan(epoch)), num_workers):
             made = self._maker.make(Request(epoch, 0, number))
-            made.warn_of_skipped()
+            made.warn_of_skipped(2)
             self._next = number + num_workers
             yield made.batch if get_worker_info() is None else Parcel(made.batch)
 
