@@ -82,16 +82,19 @@ def row_columns(fields: list[str]) -> list[str]:
     return [*FIXED_COLUMNS, *places, *(["cls"] if "cls" in fields else []), ROW_SUM]
 
 
-def row_sums(table: Rows, numbers: Iterable[int]) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """(B,) uint64: what rows of these numbers should have as ``row.xxh3``.
+def row_sums(table: Rows, numbers: Rows, fingerprint: str) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """(B,) uint64: what rows of these numbers, of the split of this fingerprint, should have as
+    ``row.xxh3``.
 
-    The number of the row is the seed, so that two rows that changed places are found, too. It
-    takes 0.1 us a row.
+    Number and fingerprint make the seed, so that two rows that changed places are found, too, and
+    so are those of another dataset. It takes 0.1 us a row.
     """
+    own = np.uint64(xxhash.xxh3_64_intdigest(fingerprint.encode(errors="surrogatepass")))
+    seeds = (numbers.astype(np.uint64) + own).tolist()
     hashed = np.ascontiguousarray(table[:, :-1])
     # As one value a row, of the dtype that numpy turns into bytes and keeps trailing zeros of.
     entries = hashed.view(f"V{hashed.shape[1] * 8}")[:, 0].tolist()
-    return np.fromiter(map(xxhash.xxh3_64_intdigest, entries, numbers), np.uint64, len(table))
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, entries, seeds), np.uint64, len(table))
 
 
 def rows_header(fields: list[str], num_rows: int) -> bytes:
@@ -365,7 +368,10 @@ class RowIndex:
         column: column name -> position in ``table``.
     """
 
-    def __init__(self, folder: Path, info: DatasetInfo, split: SplitInfo) -> None:
+    def __init__(
+        self, folder: Path, info: DatasetInfo, split: SplitInfo, *, copied: bool = False
+    ) -> None:
+        """``copied``: read what is small into memory, as of :func:`shardkit.mapping.map_file`."""
         self.split = split
         self.fields = info.fields
         self._folder = folder
@@ -374,7 +380,8 @@ class RowIndex:
         header = rows_header(info.fields, split.num_rows)
         name = f"{split.name}.rows"
         expected = len(header) + split.num_rows * len(columns) * 8
-        data = map_file(folder / name, expected)
+        self._copied = copied
+        data = map_file(folder / name, expected, copied=copied)
         if data[: len(header)] != header:
             raise IndexFileError(
                 f"{show_path(folder / name)}: its header is not the one this index needs"
@@ -393,7 +400,9 @@ class RowIndex:
     def names(self) -> memoryview:
         if self._names is None:
             name = f"{self.split.name}.names"
-            self._names = memoryview(map_file(self._folder / name, self.split.files[name][0]))
+            self._names = map_file(
+                self._folder / name, self.split.files[name][0], copied=self._copied
+            )
         return self._names
 
     def refuse_damage(self, rows: Rows, table: Rows) -> None:
@@ -408,7 +417,7 @@ class RowIndex:
         Raises:
             IndexFileError: one is damaged, or belongs elsewhere; names the first.
         """
-        wrong = row_sums(table, rows.tolist()) != table[:, -1].view(np.uint64)
+        wrong = row_sums(table, rows, self.split.fingerprint) != table[:, -1].view(np.uint64)
         if wrong.any():
             raise IndexFileError(
                 f"row {rows[np.argmax(wrong)]} of {self.split.name}: its entries in"
@@ -472,7 +481,9 @@ class RowIndex:
         """(num_rows,) row numbers sorted by hash of key, as .find has them: not checked."""
         if self._order is None:
             path = self._folder / f"{self.split.name}.find"
-            self._order = np.frombuffer(map_file(path, 8 * self.split.num_rows), "<i8")
+            self._order = np.frombuffer(
+                map_file(path, 8 * self.split.num_rows, copied=self._copied), "<i8"
+            )
         return self._order
 
     def _checked(self, order: np.ndarray[Any, Any], position: int) -> int:

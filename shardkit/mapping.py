@@ -29,18 +29,19 @@ RANGES_A_FILE = 8
 """Fewer than that of each file, and a copy for each range is as fast as one for each file."""
 
 READ_BYTES = 16 << 20
-"""An index behind a network is read up to this size, and mapped beyond: each process would have
-a copy of its own."""
+"""An index that may be cut short while it is open is read up to this size, and mapped beyond: each
+process would have a copy of its own."""
 
 
-def map_file(path: Path, expected_bytes: int) -> memoryview:
-    """Memory-map a whole file of a known size, or read it: see :data:`READ_BYTES`.
+def map_file(path: Path, expected_bytes: int, *, copied: bool = False) -> memoryview:
+    """Memory-map a whole file of a known size; or read it, behind a network or if it is to be
+    ``copied``: see :data:`READ_BYTES`.
 
     Raises:
         ShardMissingError: no such file. IndexFileError: another size than expected, or no file.
         StorageError: it cannot be opened, mapped or read.
     """
-    if expected_bytes > READ_BYTES or not is_remote(path):
+    if expected_bytes > READ_BYTES or not (copied or is_remote(path)):
         return _map(path, expected_bytes)
     with closing(open_file(path, expected_bytes)) as file, os_errors(f"reading {show_path(path)}"):
         data = pread(file.fd, expected_bytes, 0)

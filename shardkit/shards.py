@@ -96,7 +96,7 @@ class ShardReader:
     def __init__(
         self, folder: Path, info: DatasetInfo, split: SplitInfo, *, copied: bool = False
     ) -> None:
-        self.index = RowIndex(folder, info, split)
+        self.index = RowIndex(folder, info, split, copied=copied)
         self._copied = True if copied else None
         self._folder = folder
         self._info = info

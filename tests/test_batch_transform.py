@@ -185,7 +185,7 @@ def test_a_state_is_of_one_transform_and_its_options(dataset: shardkit.Dataset) 
         again = Loader(dataset, 4, workers=0, transform=make())
         again.load_state_dict(states[number])
         other = states[number - 1]
-        with pytest.raises(UsageError, match=re.escape(f"made_by is {other['made_by']!r}")):
+        with pytest.raises(UsageError, match=re.escape(f"made_by) is {other['made_by']!r}")):
             again.load_state_dict(other)
         other.pop("made_by")  # as older states lack it
         again.load_state_dict(other)
@@ -227,3 +227,26 @@ def test_a_batch_of_another_length_is_refused(dataset: shardkit.Dataset) -> None
     transform.batch = lambda columns, keys: {"key": keys[:3]}  # type: ignore[method-assign]
     with pytest.raises(UsageError, match=r"made 3 values of field 'key' for 4 samples"):
         next(iter(Loader(dataset, 4, workers=0, transform=transform)))
+
+
+class DrawsGlobally:
+    def batch(self, columns: dict[str, Any], keys: Any) -> dict[str, Any]:
+        return {"v": np.random.rand(len(keys))}
+
+
+def test_a_batch_that_draws_globally_is_refused(tmp_path: Path) -> None:
+    shardkit.pack(make_images(tmp_path / "in"), tmp_path / "d", to="npy", workers=0, progress=False)
+    ds = shardkit.open(tmp_path / "d")
+    before = np.random.get_state()[1].tolist()  # type: ignore[union-attr]
+    for options in ({"workers": 0}, {"workers": 2}, {"workers": 1, "worker_type": "process"}):
+        with pytest.raises(UsageError, match=r"batch\(\) draws from the global random generators"):
+            Loader(ds, 4, transform=DrawsGlobally(), **options)  # type: ignore[arg-type]
+    assert np.random.get_state()[1].tolist() == before  # type: ignore[union-attr]
+
+
+def test_a_state_without_a_transform_is_not_one_with(tmp_path: Path) -> None:
+    shardkit.pack(make_images(tmp_path / "in"), tmp_path / "d", to="npy", workers=0, progress=False)
+    ds = shardkit.open(tmp_path / "d")
+    state = json.loads(json.dumps(Loader(ds, 4).state_dict()))
+    with pytest.raises(UsageError, match=r"its transform \(made_by\) is None, here it is '"):
+        Loader(ds, 4, transform=shardkit.images.train(8)).load_state_dict(state)

@@ -243,6 +243,7 @@ PACK_KEYS = [
     "num_tokens",
     "ignored",
     "notes",
+    "was_complete",
 ]
 
 JSON = {

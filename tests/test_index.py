@@ -577,6 +577,30 @@ def test_one_wrong_entry_hides_no_key(packed: Path, tmp_path: Path) -> None:
     assert refused > len(rows)
 
 
+@pytest.mark.parametrize("names", ["rows", "rows names", "rows names find sums"])
+def test_the_index_of_another_dataset(tmp_path: Path, names: str) -> None:
+    """Of as many samples, of the same pictures under other labels."""
+    ours, theirs = (make_images(tmp_path / name) for name in ("ours", "theirs"))
+    (theirs / "class0").rename(theirs / "class9")
+    for source in (ours, theirs):
+        shardkit.pack(source, tmp_path / f"{source.name}-d", to="npy", workers=0, progress=False)
+    for kind in names.split():
+        shutil.copy(tmp_path / "theirs-d" / f"train.{kind}", tmp_path / "ours-d")
+    ds = shardkit.open(tmp_path / "ours-d", verify=True)
+    for use in (lambda: ds.column("cls"), ds.keys, lambda: ds.read([3]), lambda: ds[3]):
+        with pytest.raises(IndexFileError, match=r"row [03] of train: its "):
+            use()
+
+
+def test_an_index_cut_short_while_it_is_open(tmp_path: Path) -> None:
+    shardkit.pack(make_images(tmp_path / "in"), tmp_path / "d", to="npy", workers=0, progress=False)
+    ds = shardkit.open(tmp_path / "d", verify=True)
+    keys = ds.keys()
+    for kind in ("rows", "names"):
+        os.truncate(tmp_path / "d" / f"train.{kind}", 100)
+    assert ds.keys() == keys and len(ds.read([5])["cls"]) == 1
+
+
 def test_rows_to_the_byte(tmp_path: Path) -> None:
     """As another program would compute them from formats.md."""
     opened = build(tmp_path, [[b"a"], [b"b", b"a/c"]])
@@ -588,14 +612,15 @@ def test_rows_to_the_byte(tmp_path: Path) -> None:
         entry = blob[start : start + size]
         key = xxhash.xxh3_64_intdigest(entry.split(b"\0")[0])
         body = struct.pack("<QQqqQ", 0, key, start, size, xxhash.xxh3_64_intdigest(entry))
-        whole = body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body, seed=row))
+        seed = (xxhash.xxh3_64_intdigest(opened.split.fingerprint.encode()) + row) % 2**64
+        whole = body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body, seed=seed))
         assert data[at + 48 * row : at + 48 * row + 48] == whole
         assert opened.name(row) == (entry.split(b"\0")[0], b"=p")
     assert len(data) == at + 3 * 48
     assert opened.table[:, -1].view(np.uint64).tolist() == [
-        0x739884845B6090A7,
-        0x6ECF7C4064EB2338,
-        0x829EFDF0B7D2DFEF,
+        0x0FCFBFED69421590,
+        0xD374D87FF868C4FC,
+        0x241898F46FDA1E5A,
     ]
 
 

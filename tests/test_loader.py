@@ -288,7 +288,10 @@ def test_a_state_after_the_last_batch_ends_the_epoch(dataset: shardkit.Dataset) 
         ({"fingerprint": "x"}, "its fingerprint is 'x'"),
         ({"order": {"shuffle": "block"}}, "its order is"),
         ({"last": "pad"}, "its last is 'pad', here it is 'drop'; to go on with other samples"),
-        ({"made_by": "crop"}, "its transform (made_by) is 'crop', here it is None; .* delete its 'made_by'"),
+        (
+            {"made_by": "crop"},
+            r"its transform \(made_by\) is 'crop', here it is None; .* delete its 'made_by'",
+        ),
         ({"version": 1}, "no loader state of version 2"),
         ({"position": -1}, "at least 0, got -1"),
         ({"epoch": None}, "must be a whole number, got None"),

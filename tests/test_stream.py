@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import shardkit
-from shardkit.errors import UsageError
+from shardkit.errors import SampleError, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -145,3 +145,17 @@ def test_a_last_batch_that_is_padded(folder: Path) -> None:
     batches = list(loader(stream(folder, last="pad"), 2))
     assert len(batches) == 14
     assert batches[-1]["valid"].tolist() == [True, True, True, False]
+
+
+def leaves(sample: dict[str, Any]) -> dict[str, Any]:
+    if sample["cls"] == 1:
+        raise SystemExit(3)
+    return {"cls": sample["cls"]}
+
+
+def test_an_exit_in_a_worker_is_an_error_of_its_batch(tmp_path: Path) -> None:
+    shardkit.pack(make_images(tmp_path / "in"), tmp_path / "d", to="npy", workers=0, progress=False)
+    stream = shardkit.open(tmp_path / "d").stream(4, transform=leaves)
+    loader = DataLoader(stream, batch_size=None, num_workers=1)
+    with pytest.raises(SampleError, match=r"raised SystemExit\(3\), in batch 3 of epoch 0"):
+        list(loader)

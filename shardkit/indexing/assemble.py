@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -59,15 +59,17 @@ def assemble_split(
     *,
     unique_keys: bool,
     new_paths: bool = False,
+    fingerprint: str | None = None,
 ) -> SplitInfo:
     """Write ``{split}.rows``, ``.names``, ``.sums`` and ``.find`` from the parts.
+
+    ``fingerprint`` is what the split's should be, if not a hash of keys and sample checksums.
 
     Raises:
         DataError: two samples have one key (only if ``unique_keys``), or one file's name (only
             looked at if ``new_paths``: some were written anew).
     """
     num_rows = sum(head.num_rows for head in heads)
-    fingerprint = xxhash.xxh3_128()
     files: dict[str, tuple[int, int]] = {}
 
     def write(kind: str, chunks: Chunks) -> None:
@@ -78,11 +80,12 @@ def assemble_split(
     def parts() -> Iterator[Part]:
         return (read_part(part_path(work, name, head.shard)) for head in heads)
 
-    write("rows", _row_chunks(parts(), info.fields, num_rows, fingerprint.update))
+    fingerprint = fingerprint or _fingerprint(parts())  # before the rows, whose checksums have it
+    write("rows", _row_chunks(parts(), info.fields, num_rows, fingerprint))
     write("names", (part.names for part in parts()))
     write("sums", (part.sums.tobytes() for part in parts()))
     layouts, shards = _layouts(heads)
-    split = SplitInfo(name, num_rows, fingerprint.hexdigest(), layouts, shards, files)
+    split = SplitInfo(name, num_rows, fingerprint, layouts, shards, files)
     files[f"{name}.find"] = (0, 0)
     index = RowIndex(dest, info, split)
     write("find", _as_bytes((_checked if unique_keys else find_chunks)(index)))
@@ -126,8 +129,15 @@ def check_free_paths(index: RowIndex) -> None:
             )
 
 
+def _fingerprint(parts: Iterable[Part]) -> str:
+    digest = xxhash.xxh3_128()
+    for part in parts:
+        digest.update(part.rows[:, :2].tobytes())
+    return digest.hexdigest()
+
+
 def _row_chunks(
-    parts: Iterable[Part], fields: list[str], num_rows: int, seen: Callable[[bytes], None]
+    parts: Iterable[Part], fields: list[str], num_rows: int, fingerprint: str
 ) -> Iterator[bytes]:
     yield rows_header(fields, num_rows)
     columns = row_columns(fields)
@@ -140,9 +150,8 @@ def _row_chunks(
         rows[:, [columns.index(column) for column in own]] = part.rows
         rows[:, columns.index("name.start")] += names_before
         names_before += part.head.names_bytes
-        numbers = range(rows_before, rows_before := rows_before + len(rows))
-        rows[:, -1] = row_sums(rows, numbers).view(np.int64)
-        seen(rows[:, :2].tobytes())
+        numbers = np.arange(rows_before, rows_before := rows_before + len(rows))
+        rows[:, -1] = row_sums(rows, numbers, fingerprint).view(np.int64)
         yield rows.tobytes()
 
 

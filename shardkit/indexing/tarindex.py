@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -84,14 +84,17 @@ def write_index(work: Path, folder: Path, tars: list[Tar], target: str) -> None:
             progress.add(part.head.num_rows, 0)
     info = _describe(folder, heads)
     for split, own in heads.items():
-        made = assemble_split(work, parts, split, own, info, unique_keys=False)
+        fingerprint = f"scan:{hashes[split].hexdigest()}"
+        made = assemble_split(
+            work, parts, split, own, info, unique_keys=False, fingerprint=fingerprint
+        )
         refuse_scattered(
             RowIndex(work, info, made),
             info.fields,
             [names[f"{head.stem}.tar"] for head in own],
             show_path(folder),
         )
-        info.splits[split] = replace(made, fingerprint=f"scan:{hashes[split].hexdigest()}")
+        info.splits[split] = made
     shutil.rmtree(parts)
     atomic_write(work / NAMES_NAME, [json.dumps(names, indent=1).encode()])
     atomic_write(work / INDEX_NAME, [dump_info(info)])

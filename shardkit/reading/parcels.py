@@ -128,7 +128,8 @@ def _arrived(data: bytes, worker: int, numbers: list[int]) -> Any:
 def _failed(kind: type[ShardkitError], message: str) -> Any:
     """What DataLoader raises when the batch's turn comes.
 
-    A private name of torch, the only one we need; test_parcels says when it has moved.
+    A private name of torch, the only one that worker processes need; test_workers says when it has
+    moved.
     """
     from torch._utils import ExceptionWrapper
 

@@ -74,7 +74,7 @@ class Position:
             "epoch": self.epoch,
             "position": self.position,
             "global_batch_size": self._global_batch_size,
-            **{name: ours for name, ours in self._run.items() if ours is not None},
+            **self._run,
             **({"transform": self._transform} if self._transform else {}),
             **({"skipped": self.skipped} if self.skipped else {}),
         }

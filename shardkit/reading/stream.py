@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from shardkit.errors import UsageError
+from shardkit.errors import SampleError, UsageError
 from shardkit.reading.batches import Last
 from shardkit.reading.collate import Batch
-from shardkit.reading.maker import BatchMaker, OnError, Request
+from shardkit.reading.maker import BatchMaker, Made, OnError, Request
 from shardkit.reading.order import Shuffle
 from shardkit.reading.parcels import Parcel
 from shardkit.reading.source import Source
@@ -105,10 +105,22 @@ class Stream(IterableDataset[Batch]):
 
     def _batches(self, epoch: int, first: int, num_workers: int) -> Iterator[Batch]:
         for number in range(first, len(self._maker.plan(epoch)), num_workers):
-            made = self._maker.make(Request(epoch, 0, number))
+            made = self._make(Request(epoch, 0, number))
             made.warn_of_skipped(2)
             self._next = number + num_workers
             yield made.batch if get_worker_info() is None else Parcel(made.batch)
+
+    def _make(self, request: Request) -> Made:
+        try:
+            return self._maker.make(request)
+        except (SystemExit, KeyboardInterrupt) as error:
+            if get_worker_info() is None:
+                raise
+            # It would end the worker, of which torch only says that it is gone.
+            raise SampleError(
+                f"the transform or the dataset raised {type(error).__name__}({error}), in batch"
+                f" {request.batch} of epoch {request.epoch}"
+            ) from error
 
     def _begin(self, worker: int) -> int:
         base = int(self._shared[0])

@@ -163,14 +163,38 @@ def draws_globally(transform: Transform, samples: list[Sample]) -> bool:
         for sample in samples:
             try:
                 transform(sample, **({"rng": np.random.default_rng(0)} if has_rng else {}))
-            except Exception:  # noqa: BLE001  it is raised again where the batch is made
+            except (Exception, SystemExit):  # noqa: BLE001  it is raised again by its batch
                 pass
         return differ(before, global_states())
 
 
+def _refuse_global_batch(transform: Any, source: Source) -> None:
+    """Raise UsageError for a ``batch`` that draws from the global generators: seeded by a batch, it
+    would draw otherwise with another number of ranks. Ours say what they are, and are not tried."""
+    if isinstance(getattr(transform, "words", None), str):
+        return
+    rows = np.arange(min(PROBES, len(source)))
+    with global_generators() as before:
+        try:
+            transform.batch(source.read(rows), derive_each(0, rows))
+        except (Exception, SystemExit):  # noqa: BLE001  it is raised again by its batch
+            pass
+        draws = differ(before, global_states())
+    if draws:
+        raise UsageError(
+            "the transform's batch() draws from the global random generators, and would draw"
+            " otherwise on other ranks and workers: draw from the keys that it is given"
+        )
+
+
 def randomised(transform: Transform, source: Source) -> Randomised:
-    """A transform, and how it draws."""
+    """A transform, and how it draws.
+
+    Raises:
+        UsageError: it takes batches, and draws from the global generators.
+    """
     if hasattr(transform, "batch"):
+        _refuse_global_batch(transform, source)
         return Randomised(transform, is_global=False)
     return Randomised(transform, draws_globally(transform, first_samples(source)))
 
