@@ -105,6 +105,8 @@ def test_convert_again(source: Path, tmp_path: Path) -> None:
     assert again.was_complete and not first.was_complete
     assert (again.num_samples, again.num_shards) == (first.num_samples, first.num_shards)
     assert tree(tmp_path / "c") == before
+    with pytest.raises(DestinationError, match="overlap"):
+        shardkit.convert(tmp_path / "c", tmp_path / "c", **options)
     for other in ({"to": "npy"}, {"resize": 8}):
         with pytest.raises(DestinationError, match="already holds a dataset"):
             shardkit.convert(tmp_path / "d", tmp_path / "c", **(options | other))

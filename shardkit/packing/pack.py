@@ -207,7 +207,9 @@ def run_pack(
         inputs = {"the tokenizer": [int(loaded.spec.xxh3, 16)]}
     lasting = {"inputs": inputs, "corpus": corpus.spec(), "options": options.lasting()}
     with os_errors(f"packing into {dest}"), ExitStack() as stack:
-        if isinstance(corpus, DatasetCorpus):
+        if dest.resolve() == source.resolve():
+            found = None  # no copy of itself: refused below
+        elif isinstance(corpus, DatasetCorpus):
             found = standing_copy(corpus, dest, options)
         else:
             found = None if origin else standing(source, corpus, dest, options, lasting)
