@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,6 +128,43 @@ def corpus(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.fixture(params=CONTAINERS)
 def container(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+# --- what stays behind --------------------------------------------------------------------
+
+
+def settle(what: Callable[[], object]) -> bool:
+    """Whether it becomes true within some seconds."""
+    deadline = time.monotonic() + 10
+    while not what() and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.02)
+    return bool(what())
+
+
+def children() -> set[str]:
+    """The processes that this one has started."""
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+def open_files() -> set[str]:
+    """What this process has open: descriptor and file, without the one that lists them."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
+        except FileNotFoundError:
+            continue
+    return found
+
+
+@contextmanager
+def nothing_left_open() -> Iterator[None]:
+    """The block closes what it opens. What earlier tests left open may be closed meanwhile."""
+    gc.collect()
+    before = open_files()
+    yield
+    assert settle(lambda: open_files() <= before), open_files() - before
 
 
 # --- the command line ---------------------------------------------------------------------

@@ -17,7 +17,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Run, make_arrays, make_images, make_jsonl, make_pairs, make_texts, write
+from conftest import (
+    Run,
+    make_arrays,
+    make_images,
+    make_jsonl,
+    make_pairs,
+    make_texts,
+    nothing_left_open,
+    write,
+)
 from token_data import documents, pack_tokens
 
 import shardkit
@@ -389,12 +398,11 @@ def test_memory_is_never_cold(large: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_sequential_read_reads_all(large: Path) -> None:
     paths = sorted(large.iterdir())
-    before = set(os.listdir("/proc/self/fd"))
-    assert read_ahead(paths) == sum(path.stat().st_size for path in paths)
-    assert read_ahead([write(large.parent / "empty", "")]) == 0
-    with pytest.raises(FileNotFoundError):
-        read_ahead([*paths[:3], large / "none"])
-    assert set(os.listdir("/proc/self/fd")) == before
+    with nothing_left_open():
+        assert read_ahead(paths) == sum(path.stat().st_size for path in paths)
+        assert read_ahead([write(large.parent / "empty", "")]) == 0
+        with pytest.raises(FileNotFoundError):
+            read_ahead([*paths[:3], large / "none"])
 
 
 # --- made for the bench -------------------------------------------------------------------
@@ -628,9 +636,8 @@ def test_names(images: Path, tmp_path: Path) -> None:
 @quick
 def test_no_file_stays_open(images: Path) -> None:
     dataset = packed(images)
-    before = set(os.listdir("/proc/self/fd"))
-    bench(images, dataset, rounds=1)
-    assert set(os.listdir("/proc/self/fd")) == before
+    with nothing_left_open():
+        bench(images, dataset, rounds=1)
 
 
 def test_warm_cases_are_as_long_as_they_should_be() -> None:

@@ -11,10 +11,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from conftest import nothing_left_open
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import parquet
@@ -60,13 +60,6 @@ def check_run(run: Run) -> None:
     assert len(set(run.keys)) == count
     assert not any(b"\0" in text for text in run.keys + run.locators)
     assert all(-(2**63) <= n < 2**63 for n in run.sizes + run.stamps)
-
-
-@contextmanager
-def no_leaks() -> Iterator[None]:
-    before = sorted(os.listdir("/proc/self/fd"))
-    yield
-    assert sorted(os.listdir("/proc/self/fd")) == before
 
 
 def names_of(source: Path, **options: object) -> list[tuple[str, list[str]]]:
@@ -216,7 +209,7 @@ def test_a_looping_link_is_named(tmp_path: Path, link: str, target: str, base: s
     (tmp_path / "0/far").symlink_to("nowhere")  # an error if the walk leaves the source
     (tmp_path / link).symlink_to(target)
     with (
-        no_leaks(),
+        nothing_left_open(),
         pytest.raises(StorageError, match=r"is a link to a folder that contains it") as info,
     ):
         list(walk(tmp_path / "src", base))
@@ -239,7 +232,7 @@ def test_links_that_loop_through_each_other(tmp_path: Path) -> None:
 def test_a_link_to_nothing_is_an_entry_of_no_use(tmp_path: Path, target: str) -> None:
     tree(tmp_path, {"a/x": b"1"})
     (tmp_path / "a/self").symlink_to(target)
-    with no_leaks():
+    with nothing_left_open():
         _, folder = walk(tmp_path, extensions=frozenset({".jpg"}))
         (reason,) = read_files(tmp_path / "a", [b"self"], [0])
         assert [f.names for f in walk(tmp_path, measure=False)] == [[], ["self", "x"]]
@@ -253,7 +246,7 @@ def test_a_folder_that_vanishes_while_listing(tmp_path: Path) -> None:
     folders = [next(found), next(found)]
     (tmp_path / "a/b/x").unlink()
     (tmp_path / "a/b").rmdir()
-    with no_leaks():
+    with nothing_left_open():
         folders += found
     assert [(f.base, f.names, f.lost) for f in folders] == [
         ("", [], []),
@@ -280,7 +273,7 @@ def test_deeper_than_a_path_may_be(tmp_path: Path) -> None:
             os.chdir("d" * 200)
     finally:
         os.chdir(here)
-    with no_leaks(), pytest.raises(StorageError, match="nested deeper"):
+    with nothing_left_open(), pytest.raises(StorageError, match="nested deeper"):
         list(walk(tmp_path))
 
 
@@ -300,7 +293,7 @@ def test_depth_costs_neither_recursion_nor_open_files(tmp_path: Path) -> None:
 
 def test_an_abandoned_walk_leaks_nothing(tmp_path: Path) -> None:
     tree(tmp_path, {"a/b/c.txt": b"1", "d/e.txt": b"1"})
-    with no_leaks():
+    with nothing_left_open():
         found = walk(tmp_path)
         next(found)
         next(found)
@@ -473,7 +466,7 @@ def test_extension() -> None:
 
 def test_contents_come_back_in_order(tmp_path: Path) -> None:
     tree(tmp_path, {"a": b"1" * 5000, "b": b"", "c": bytes(range(256))})
-    with no_leaks():
+    with nothing_left_open():
         values = read_files(tmp_path, [b"c", b"a", b"b"], [256, 5000, 0])
     assert values == [bytes(range(256)), b"1" * 5000, b""]
 
@@ -481,7 +474,7 @@ def test_contents_come_back_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("size", "now"), [(3, 4), (5, 4), (0, 4), (4, 0)])
 def test_another_size_than_listed(tmp_path: Path, size: int, now: int) -> None:
     tree(tmp_path, {"a": b"x" * now})
-    with no_leaks():
+    with nothing_left_open():
         (reason,) = read_files(tmp_path, [b"a"], [size])
     assert reason == f"changed while packing: {size} bytes when listed, now {now}"
 
@@ -496,7 +489,7 @@ def test_what_is_no_file_never_blocks(tmp_path: Path, size: int) -> None:
         os.chdir(tmp_path)  # a socket's path has at most 108 bytes
         server.bind("socket")
         os.chdir(here)
-        with no_leaks():
+        with nothing_left_open():
             reasons = read_files(tmp_path, [b"fifo", b"folder", b"socket"], [size] * 3)
     assert len(reasons) == 3
     assert all(isinstance(reason, str) for reason in reasons)
@@ -532,7 +525,7 @@ def test_an_input_error_is_a_reject_and_closes_the_file(
     def broken(fd: int, size: int) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    with no_leaks(), monkeypatch.context() as patch:
+    with nothing_left_open(), monkeypatch.context() as patch:
         patch.setattr(os, "read", broken)
         assert read_files(tmp_path, [b"a"], [1]) == ["cannot be read: Input/output error"]
         assert read_files(tmp_path, [b"a"], [0]) == ["cannot be read: Input/output error"]
@@ -557,7 +550,7 @@ def test_no_file_descriptors_left_is_an_error_not_a_reject(
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return whole(path, *rest)  # type: ignore[arg-type]
 
-    with no_leaks(), monkeypatch.context() as patch:
+    with nothing_left_open(), monkeypatch.context() as patch:
         patch.setattr(os, "open", full)
         with pytest.raises(StorageError, match="Too many open files"):
             read_files(tmp_path, [b"a"], [1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CONTAINERS, make_pairs, pack_all, write
+from conftest import CONTAINERS, make_pairs, nothing_left_open, pack_all, write
 from token_data import documents, pack_tokens
 
 import shardkit
@@ -30,17 +29,6 @@ from shardkit.storage import pread_full
 
 NFS = 0x6969
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-
-
-def open_now() -> list[str]:
-    """What this process has open, apart from the descriptor that lists them."""
-    links = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            links.append(os.readlink(f"/proc/self/fd/{name}"))
-        except FileNotFoundError:
-            continue
-    return sorted(links)
 
 
 def shards(folder: Path) -> list[Path]:
@@ -73,12 +61,10 @@ def plain(batch: dict[str, Any]) -> dict[str, Any]:
 def test_a_map_holds_no_descriptor_and_lives_as_long_as_a_slice(tmp_path: Path) -> None:
     data = os.urandom(10_000)
     path = write(tmp_path / "file", data)
-    before = open_now()
-    view = map_file(path, len(data))
-    part, array = view[5000:6000], np.frombuffer(view, "<u4")
-    del view
-    gc.collect()
-    assert open_now() == before
+    with nothing_left_open():
+        view = map_file(path, len(data))
+        part, array = view[5000:6000], np.frombuffer(view, "<u4")
+        del view
     assert bytes(part) == data[5000:6000] and array.tobytes() == data
     assert part.readonly and not array.flags.writeable
     assert is_mapped(path)
@@ -302,18 +288,17 @@ def test_a_shard_that_is_cut_short_is_an_error(packed: dict[str, Path], tmp_path
 
 def test_copies_keep_few_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shardkit.copying, "MOST_OPEN", 5)
-    before = open_now()
     names = [str(i) for i in range(20)]
     for name in names:
         write(tmp_path / name, name.encode() * 3)
-    both = [FileReads(tmp_path, names, [3 * len(name) for name in names]) for _ in range(2)]
     numbers = np.arange(20)
-    for files in [*both, *both]:
-        found = files.ranges(numbers, numbers * 0 + 1, numbers * 0 + 2).slices()
-        assert [bytes(value) for value in found] == [(name * 3)[1:3].encode() for name in names]
-        assert len(both[0]) + len(both[1]) <= 5
-    del files, both
-    assert open_now() == before
+    with nothing_left_open():
+        both = [FileReads(tmp_path, names, [3 * len(name) for name in names]) for _ in range(2)]
+        for files in [*both, *both]:
+            found = files.ranges(numbers, numbers * 0 + 1, numbers * 0 + 2).slices()
+            assert [bytes(value) for value in found] == [(name * 3)[1:3].encode() for name in names]
+            assert len(both[0]) + len(both[1]) <= 5
+        del files, both
 
 
 def test_neighbours_are_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

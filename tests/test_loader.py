@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
-import gc
 import io
 import json
-import multiprocessing
 import os
 import pickle
 import random
@@ -23,7 +21,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import CONTAINERS, make_arrays, make_images, make_pairs, pack_all
+from conftest import (
+    CONTAINERS,
+    children,
+    make_arrays,
+    make_images,
+    make_pairs,
+    nothing_left_open,
+    pack_all,
+    settle,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -747,36 +754,20 @@ def test_numbers_of_numpy_will_do() -> None:
 # --- ends ---------------------------------------------------------------------------------
 
 
-def children() -> list[str]:
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-
-
-def settle(what: Any) -> bool:
-    """Whether it becomes true within some seconds."""
-    deadline = time.monotonic() + 10
-    while not what() and time.monotonic() < deadline:
-        gc.collect()
-        time.sleep(0.02)
-    return bool(what())
-
-
 @pytest.mark.parametrize("device", [None, "cpu"])
 @pytest.mark.parametrize("worker_type", ["thread", "process"])
 def test_an_early_break_leaves_nothing(
     dataset: shardkit.Dataset, worker_type: Any, device: str | None
 ) -> None:
     list(Loader(dataset, 4, worker_type=worker_type, device=device))  # opens what stays open
-    before = threading.active_count(), len(children()), len(os.listdir("/proc/self/fd"))
-    loader = Loader(dataset, 4, worker_type=worker_type, workers=2, device=device)
-    for _ in range(2):
-        batch = next(iter(loader))
-    del batch  # it is in memory shared with the worker that made it
-
-    def same() -> bool:
-        now = threading.active_count(), len(children()), len(os.listdir("/proc/self/fd"))
-        return now <= before
-
-    assert settle(same), (before, threading.enumerate(), children())
+    before = {thread.ident for thread in threading.enumerate()}, children()
+    with nothing_left_open():
+        loader = Loader(dataset, 4, worker_type=worker_type, workers=2, device=device)
+        for _ in range(2):
+            batch = next(iter(loader))
+        del batch  # it is in memory shared with the worker that made it
+    assert settle(lambda: {thread.ident for thread in threading.enumerate()} <= before[0])
+    assert settle(lambda: children() <= before[1])
 
 
 CTRL_C = """
@@ -833,6 +824,7 @@ def dies(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_workers_that_hang_are_ended_at_once(dataset: shardkit.Dataset) -> None:
+    before = children()
     batches = iter(
         Loader(dataset, 8, workers=2, worker_type="process", transform=hang_at_the_end, seed=1)
     )
@@ -840,7 +832,7 @@ def test_workers_that_hang_are_ended_at_once(dataset: shardkit.Dataset) -> None:
     started = time.monotonic()
     batches.close()  # type: ignore[attr-defined]
     assert time.monotonic() - started < 5
-    assert multiprocessing.active_children() == []
+    assert settle(lambda: children() <= before)
 
 
 def test_workers_may_be_killed_while_they_shut_down(dataset: shardkit.Dataset) -> None:
@@ -857,10 +849,11 @@ def test_workers_may_be_killed_while_they_shut_down(dataset: shardkit.Dataset) -
 
 
 def test_a_worker_that_is_killed_is_said(dataset: shardkit.Dataset) -> None:
+    before = children()
     loader = Loader(dataset, 4, worker_type="process", transform=dies)
     with pytest.raises(DataError, match=r"a worker process ended by itself"):
         list(loader)
-    assert settle(lambda: not children())
+    assert settle(lambda: children() <= before)
 
 
 # --- sources of one's own -----------------------------------------------------------------

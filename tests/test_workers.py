@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import nothing_left_open
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -210,23 +211,26 @@ def same(one: Any, two: Any) -> bool:
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 @pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
 def test_everything_arrives_as_it_was(strategy: str) -> None:
-    before = torch.multiprocessing.get_sharing_strategy(), len(os.listdir("/proc/self/fd"))
+    before = torch.multiprocessing.get_sharing_strategy()
     torch.multiprocessing.set_sharing_strategy(strategy)
     try:
-        data, fds = pack(values())
-        got = unpack(data, fds)
-        assert same(values(), got)
-        for one, two in (("inputs", "labels"), ("small", "small")):
-            first, second = got[one], got[two]
-            if isinstance(first, list):
-                first, second = first
-            assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
-        got["inputs"][1] = 77  # it may be written to, and both see it
-        assert got["labels"][0] == 77
-        del got, first, second
+        with nothing_left_open():
+            arrives()
     finally:
-        torch.multiprocessing.set_sharing_strategy(before[0])
-    assert len(os.listdir("/proc/self/fd")) == before[1]
+        torch.multiprocessing.set_sharing_strategy(before)
+
+
+def arrives() -> None:
+    data, fds = pack(values())
+    got = unpack(data, fds)
+    assert same(values(), got)
+    for one, two in (("inputs", "labels"), ("small", "small")):
+        first, second = got[one], got[two]
+        if isinstance(first, list):
+            first, second = first
+        assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+    got["inputs"][1] = 77  # it may be written to, and both see it
+    assert got["labels"][0] == 77
 
 
 class Odd(Rows):
