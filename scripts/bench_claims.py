@@ -41,9 +41,9 @@ from bench_feed import Cold
 from bench_run import Bench, run_sections
 
 from shardkit.loading.loader import Loader
-from shardkit.measure.pagecache import Cache
 from shardkit.measure.timing import Case, Result, Row, Work
 from shardkit.reading.dataset import Dataset
+from shardkit.system.page_cache import Cache
 
 NUM_SMALL = 20_000
 

@@ -16,9 +16,9 @@ from plain_folder import PlainFolder
 
 from shardkit import images
 from shardkit.loading.loader import Loader
-from shardkit.measure.pagecache import Cache, cache_state, evict
 from shardkit.measure.timing import Case, Result, Row, Work
 from shardkit.reading.dataset import Dataset
+from shardkit.system.page_cache import Cache, cache_state, evict
 
 BATCH = 32
 WORKERS = 2

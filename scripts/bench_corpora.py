@@ -15,9 +15,9 @@ from typing import Any
 from make_pictures import Pictures
 from plain_folder import PlainFolder, read_file
 
-from shardkit.measure.pagecache import Cache, cache_state, resident_fraction
 from shardkit.packing.pack import pack
 from shardkit.reading.dataset import Dataset
+from shardkit.system.page_cache import Cache, cache_state, resident_fraction
 
 FORMATS = ("lmdb", "hdf5", "npy", "webdataset")
 

@@ -29,15 +29,15 @@ from bench_feed_gpu import SIZE, gpu_copy, gpu_launches, gpu_wait
 from bench_run import Bench, run_sections
 
 from shardkit import images
+from shardkit.batches.collate import collate
+from shardkit.batches.transform import Draws
 from shardkit.loading.loader import Loader
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.machine import cold_read
-from shardkit.measure.pagecache import cache_state, evict
 from shardkit.measure.timing import Case, Measurement, Result, Row, Work
-from shardkit.reading.collate import collate
+from shardkit.order.epochs import Order
 from shardkit.reading.dataset import Dataset
-from shardkit.reading.order import Order
-from shardkit.reading.transform import Draws
+from shardkit.system.page_cache import cache_state, evict
 
 FORMAT = "lmdb"
 """All four have the same read path; bench_pack_read.py compares them."""

@@ -22,9 +22,9 @@ from bench_run import Bench, run_sections
 from plain_folder import Batches
 
 from shardkit.measure.machine import cold_read, memory_copy, synced_write
-from shardkit.measure.pagecache import cache_state, evict, resident_fraction
 from shardkit.measure.timing import Case, Row, Work
 from shardkit.reading.dataset import Dataset
+from shardkit.system.page_cache import cache_state, evict, resident_fraction
 
 BATCH = 64
 AHEAD = 4

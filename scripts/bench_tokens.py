@@ -28,7 +28,7 @@ from shardkit.measure.timing import Case, Row, Work
 from shardkit.packing.convert import convert
 from shardkit.packing.pack import pack
 from shardkit.reading.dataset import Dataset
-from shardkit.reading.tokens import TokenDataset
+from shardkit.sequences.dataset import TokenDataset
 from shardkit.tokens.train import train
 
 SEED = 5

@@ -26,7 +26,7 @@ import numpy as np
 from bench_run import Bench, run_sections
 
 from shardkit import images
-from shardkit.allowance import allowance
+from shardkit.batches.source import Source, check_source
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.timing import Case, Row, Work, interleave
@@ -35,8 +35,8 @@ from shardkit.measure.tuning.space import PREFETCHES, Candidate, worker_counts
 from shardkit.measure.tuning.tune import tune
 from shardkit.measure.tuning.workload import Workload
 from shardkit.reading.dataset import Dataset
-from shardkit.reading.source import Source, check_source
-from shardkit.reading.tokens import TokenDataset
+from shardkit.sequences.dataset import TokenDataset
+from shardkit.system.resources import allowance
 
 BATCH = 64
 SIZE = 224

@@ -17,16 +17,9 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from shardkit.encoding import Encoding, npy_header
-from shardkit.index import (
-    DatasetInfo,
-    ShardInfo,
-    SplitInfo,
-    dump_info,
-    row_columns,
-    row_sums,
-    rows_header,
-)
+from shardkit.index.manifest import DatasetInfo, ShardInfo, SplitInfo, dump_info
+from shardkit.index.rows import row_columns, row_sums, rows_header
+from shardkit.samples.encoding import Encoding, npy_header
 
 ROWS_A_SHARD = 250_000
 FINGERPRINT = "made up"

@@ -15,8 +15,8 @@ from typing import Any
 from peer_process import PeerError, PeerProcess
 from plain_folder import PlainFolder, read_file
 
-from shardkit.measure.pagecache import Cache, cache_state, evict, resident_fraction
 from shardkit.measure.timing import Case, Result, Work, interleave
+from shardkit.system.page_cache import Cache, cache_state, evict, resident_fraction
 
 PROGRAMS = Path(__file__).parent / "peers"
 

@@ -16,24 +16,24 @@ _HOME = {
     "PackResult": "shardkit.packing.pack",
     "estimate": "shardkit.packing.estimate",
     "convert": "shardkit.packing.convert",
-    "unpack": "shardkit.reading.unpack",
-    "verify": "shardkit.reading.verify",
-    "info": "shardkit.reading.describe",
-    "show": "shardkit.reading.show",
+    "unpack": "shardkit.operations.unpack",
+    "verify": "shardkit.operations.verify",
+    "info": "shardkit.operations.info",
+    "show": "shardkit.operations.show",
     "open": "shardkit.readers",
     "Dataset": "shardkit.reading.dataset",
-    "TokenDataset": "shardkit.reading.tokens",
+    "TokenDataset": "shardkit.sequences.dataset",
     "mix": "shardkit.reading.mix",
-    "Order": "shardkit.reading.order",
-    "BatchSampler": "shardkit.reading.sampler",
-    "Sampler": "shardkit.reading.sampler",
-    "Source": "shardkit.reading.source",
-    "Stream": "shardkit.reading.stream",
+    "Order": "shardkit.order.epochs",
+    "BatchSampler": "shardkit.order.sampler",
+    "Sampler": "shardkit.order.sampler",
+    "Source": "shardkit.batches.source",
+    "Stream": "shardkit.batches.stream",
     "Loader": "shardkit.loading.loader",
     "CudaPrefetcher": "shardkit.loading.prefetch",
     "normalize": "shardkit.loading.normalize",
     "bench": "shardkit.measure.benching.bench",
-    "stage": "shardkit.measure.stage",
+    "stage": "shardkit.operations.stage",
     "tune": "shardkit.measure.tuning.tune",
     "Tuning": "shardkit.measure.tuning.tune",
     "ShardkitError": "shardkit.errors",
@@ -48,31 +48,31 @@ if TYPE_CHECKING:
     from shardkit import errors as errors
     from shardkit import images as images
     from shardkit import readers as readers
+    from shardkit.batches.source import Source as Source
+    from shardkit.batches.stream import Stream as Stream
     from shardkit.errors import ShardkitError as ShardkitError
     from shardkit.loading.loader import Loader as Loader
     from shardkit.loading.normalize import normalize as normalize
     from shardkit.loading.prefetch import CudaPrefetcher as CudaPrefetcher
     from shardkit.measure.benching.bench import bench as bench
-    from shardkit.measure.stage import stage as stage
     from shardkit.measure.tuning.tune import Tuning as Tuning
     from shardkit.measure.tuning.tune import tune as tune
+    from shardkit.operations.info import info as info
+    from shardkit.operations.show import show as show
+    from shardkit.operations.stage import stage as stage
+    from shardkit.operations.unpack import unpack as unpack
+    from shardkit.operations.verify import verify as verify
+    from shardkit.order.epochs import Order as Order
+    from shardkit.order.sampler import BatchSampler as BatchSampler
+    from shardkit.order.sampler import Sampler as Sampler
     from shardkit.packing.convert import convert as convert
     from shardkit.packing.estimate import estimate as estimate
     from shardkit.packing.pack import PackResult as PackResult
     from shardkit.packing.pack import pack as pack
     from shardkit.readers import open as open
     from shardkit.reading.dataset import Dataset as Dataset
-    from shardkit.reading.describe import info as info
     from shardkit.reading.mix import mix as mix
-    from shardkit.reading.order import Order as Order
-    from shardkit.reading.sampler import BatchSampler as BatchSampler
-    from shardkit.reading.sampler import Sampler as Sampler
-    from shardkit.reading.show import show as show
-    from shardkit.reading.source import Source as Source
-    from shardkit.reading.stream import Stream as Stream
-    from shardkit.reading.tokens import TokenDataset as TokenDataset
-    from shardkit.reading.unpack import unpack as unpack
-    from shardkit.reading.verify import verify as verify
+    from shardkit.sequences.dataset import TokenDataset as TokenDataset
 
 
 def __getattr__(name: str) -> Any:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from shardkit.errors import UsageError
 from shardkit.reading.dataset import Dataset
-from shardkit.reading.tokens import TokenDataset
-from shardkit.reading.values import Decode
+from shardkit.sequences.dataset import TokenDataset
+from shardkit.shards.values import Decode
 
 __all__ = [
     "Dataset",

@@ -10,7 +10,7 @@ from conftest import write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.allowance import Allowance, allowance, read_allowance, shm_free
+from shardkit.system.resources import Allowance, allowance, read_allowance, shm_free
 
 GIB = 1 << 30
 

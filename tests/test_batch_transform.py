@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import shardkit
 from shardkit import Loader
 from shardkit.errors import SampleError, UsageError
-from shardkit.reading.permute import derive, derive_each
+from shardkit.order.permutation import derive, derive_each
 
 
 class Keyed:

@@ -40,9 +40,9 @@ from shardkit.measure.benching.options import ROUNDS, BenchOptions
 from shardkit.measure.benching.same import align, check_same, find_difference
 from shardkit.measure.benching.target import PackedTarget, name_apart
 from shardkit.measure.benching.words import in_words
-from shardkit.measure.device import counter
-from shardkit.measure.pagecache import cache_state, evict
-from shardkit.reading.permute import Positions
+from shardkit.order.permutation import Positions
+from shardkit.system.devices import counter
+from shardkit.system.page_cache import cache_state, evict
 
 Report = dict[str, Any]
 

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardkit
-from shardkit import buffers
-from shardkit.buffers import LEAST_BYTES, MOST_KEPT, WASTE, empty, keep, keeping
+from shardkit.memory import buffers
+from shardkit.memory.buffers import LEAST_BYTES, MOST_KEPT, WASTE, empty, keep, keeping
 
 MB = LEAST_BYTES
 

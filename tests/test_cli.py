@@ -24,9 +24,9 @@ from conftest import Ran, Run, make_arrays, make_images, make_pairs, picture, tr
 
 import shardkit
 from shardkit.cli import group
+from shardkit.operations.info import in_class_order
 from shardkit.packing.convert import OPTIONS
 from shardkit.packing.options import PackOptions
-from shardkit.reading.describe import in_class_order
 
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -340,7 +340,7 @@ def test_options_are_those_of_python(name: str) -> None:
         python |= {key: default for key, default in own.items() if key != "shard_bytes"}
     if name == "convert":
         python |= {key: own[key] for key in OPTIONS}
-    # --system is a question of its own: shardkit.measure.system.system() in Python.
+    # --system is a question of its own: shardkit.measure.image_support.system() in Python.
     shared = {"source", "dataset", "dest", "to", "progress", "as_json"}
     shared |= {"system", "only_estimate"}
     arguments = ["x", "y"] if name == "unpack" else ["x"]
@@ -656,7 +656,7 @@ def test_a_full_disk_while_unpacking(packed: Run, monkeypatch: pytest.MonkeyPatc
     def full(*args: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("shardkit.reading.unpack._write_all", full)
+    monkeypatch.setattr("shardkit.operations.unpack._write_all", full)
     assert packed("unpack", "pictures-npy", "x") == Ran(
         1,
         "",

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from shardkit import Loader
+from shardkit.batches.collate import Shifted, collate
 from shardkit.errors import UsageError
-from shardkit.reading.collate import Shifted, collate
 
 
 def storages(batch: dict[str, Any]) -> int:
@@ -136,7 +136,7 @@ def test_a_transform_that_changes_nothing_changes_no_dtype() -> None:
 
 
 def test_labels_stay_pythons_numbers_in_samples() -> None:
-    from shardkit.reading.samples import samples_of
+    from shardkit.batches.samples import samples_of
 
     columns = {"cls": np.arange(2), "ok": np.array([True, False]), "x": np.zeros(2, np.float32)}
     types = [type(value) for value in samples_of(columns, 2)[0].values()]

@@ -13,7 +13,7 @@ from conftest import CONTAINERS, make_arrays, make_images, make_pairs, tree, wri
 
 import shardkit
 from shardkit.errors import ChecksumError, CorpusError, DataError, UsageError
-from shardkit.index import read_info
+from shardkit.index.manifest import read_info
 
 OPTIONS = {"shard_size": "3kB", "workers": 0, "progress": False}
 

@@ -20,7 +20,7 @@ import shardkit
 from shardkit.corpus import from_spec
 from shardkit.corpus.arrays import ArrayCorpus
 from shardkit.errors import CorpusError
-from shardkit.sample import SampleBatch
+from shardkit.samples.sample import SampleBatch
 
 
 def npy(array: Any, **options: Any) -> bytes:

@@ -15,8 +15,8 @@ from test_corpus_files import JPG, no_leaks, tree
 import shardkit
 from shardkit.corpus import CORPORA, detect, open_corpus
 from shardkit.corpus.census import Census, spread, take_census
-from shardkit.encoding import npy_header
 from shardkit.errors import CorpusError, SampleError, StorageError
+from shardkit.samples.encoding import npy_header
 
 
 def folder(root: Path, names: list[str]) -> Path:

@@ -24,7 +24,7 @@ from shardkit.corpus.base import Corpus, Run
 from shardkit.corpus.files import read_files, walk
 from shardkit.corpus.names import encode, extension, stems
 from shardkit.errors import StorageError
-from shardkit.sample import SampleBatch
+from shardkit.samples.sample import SampleBatch
 
 JPG = b"\xff\xd8\xff\xe0\x00\x10JFIF\x00 pretend picture "
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR pretend picture "

@@ -14,7 +14,7 @@ from shardkit.corpus.images import ImageCorpus
 from shardkit.corpus.labels import read_labels
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
-from shardkit.sample import SampleBatch, pack_paths, unpack_paths
+from shardkit.samples.sample import SampleBatch, pack_paths, unpack_paths
 
 
 def read_images(source: Path, **options: Path) -> dict[str, SampleBatch]:

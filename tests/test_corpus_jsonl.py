@@ -23,7 +23,7 @@ from shardkit.corpus import from_spec, jsonl, lines, open_corpus
 from shardkit.corpus.jsonl import JsonlCorpus
 from shardkit.corpus.lines import BLANK, line_pieces, read_pieces
 from shardkit.errors import CorpusError, DataError, StorageError
-from shardkit.sample import SampleBatch, unpack_paths
+from shardkit.samples.sample import SampleBatch, unpack_paths
 
 LINES = b'{"text": "one"}\n{"text": "two", "n": 2}\n\n  \n["three"]\n4'
 

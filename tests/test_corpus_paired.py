@@ -16,7 +16,7 @@ from shardkit.corpus.folders import Root
 from shardkit.corpus.names import encode
 from shardkit.corpus.paired import PairedCorpus, paired_run
 from shardkit.errors import CorpusError
-from shardkit.sample import SampleBatch, unpack_paths
+from shardkit.samples.sample import SampleBatch, unpack_paths
 
 
 def read_pairs(source: Path) -> SampleBatch:

@@ -12,10 +12,10 @@ import pytest
 from conftest import make_images, make_pairs, tree, write
 
 import shardkit
-from shardkit.encoding import BYTES
 from shardkit.errors import ResumeError, UsageError
 from shardkit.formats import Extents
 from shardkit.formats.dali_index import dali_index
+from shardkit.samples.encoding import BYTES
 
 OPTIONS = {"to": "webdataset", "shard_size": "2kB", "workers": 0, "progress": False}
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import shardkit
 from shardkit import Loader
-from shardkit.dali import ExternalSource, source
+from shardkit.dali.source import ExternalSource, source
 from shardkit.errors import DataError, DestinationError, SampleError, UsageError
 
 CASES = [

@@ -15,17 +15,17 @@ from conftest import CONTAINERS, make_pairs, nothing_left_open, pack_all, write
 from token_data import documents, pack_tokens
 
 import shardkit
-import shardkit.copying
-from shardkit import buffers
-from shardkit.copying import FileReads
+import shardkit.shards.copied
 from shardkit.errors import ChecksumError, DataError
-from shardkit.files import must_copy
-from shardkit.index import RowIndex
-from shardkit.libc import mapped
-from shardkit.mapping import READ_BYTES, FileMaps, map_file
-from shardkit.remote import is_remote, type_of
-from shardkit.shards import ShardReader
-from shardkit.storage import pread_full
+from shardkit.index.rows import RowIndex
+from shardkit.memory import buffers
+from shardkit.memory.mapping import READ_BYTES, FileMaps, map_file
+from shardkit.memory.maps import mapped
+from shardkit.shards.copied import FileReads
+from shardkit.shards.files import must_copy
+from shardkit.shards.stored import ShardReader
+from shardkit.system.file_systems import is_remote, type_of
+from shardkit.system.storage import pread_full
 
 NFS = 0x6969
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -43,7 +43,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
     """All files lie on another machine."""
-    monkeypatch.setattr("shardkit.remote.type_of", lambda path: NFS)
+    monkeypatch.setattr("shardkit.system.file_systems.type_of", lambda path: NFS)
 
 
 def plain(batch: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_an_address_is_that_of_a_map_which_is_there(
             return view
 
     announced: list[np.ndarray[Any, Any]] = []
-    monkeypatch.setattr("shardkit.mapping.will_need", lambda at, _: announced.append(at))
+    monkeypatch.setattr("shardkit.memory.mapping.will_need", lambda at, _: announced.append(at))
     write(tmp_path / "file", bytes(100_000))
     zero, start = np.zeros(1, np.int64), np.array([70_000])
 
@@ -117,7 +117,7 @@ def test_an_address_is_that_of_a_map_which_is_there(
             if first <= addresses[0] < last and line.endswith("file"):
                 announced.append(addresses)
 
-    monkeypatch.setattr("shardkit.mapping.will_need", will_need)
+    monkeypatch.setattr("shardkit.memory.mapping.will_need", will_need)
     Shared(tmp_path, ["file"], [100_000], 9).announce(zero, start, start, at_least=0)
     assert len(announced) == 1
 
@@ -198,7 +198,7 @@ def test_verified_bytes_are_read_once(
         num_bytes.append(pread_full(fd, buffer, offset))
         return num_bytes[-1]
 
-    monkeypatch.setattr(shardkit.copying, "pread_full", counted)
+    monkeypatch.setattr(shardkit.shards.copied, "pread_full", counted)
     batch = ds.reader.gather(np.arange(0, 55, 2))
     wanted = sum(int(ds.reader.places(batch, name)[1].sum()) for name in ds.fields)
     ds.read(np.arange(0, 55, 2))
@@ -287,7 +287,7 @@ def test_a_shard_that_is_cut_short_is_an_error(packed: dict[str, Path], tmp_path
 
 
 def test_copies_keep_few_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shardkit.copying, "MOST_OPEN", 5)
+    monkeypatch.setattr(shardkit.shards.copied, "MOST_OPEN", 5)
     names = [str(i) for i in range(20)]
     for name in names:
         write(tmp_path / name, name.encode() * 3)
@@ -306,7 +306,7 @@ def test_neighbours_are_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     write(tmp_path / "a", data), write(tmp_path / "b", data)
     calls: list[int] = []
     monkeypatch.setattr(
-        shardkit.copying,
+        shardkit.shards.copied,
         "pread_full",
         lambda fd, out, at: calls.append(len(out)) or pread_full(fd, out, at),
     )
@@ -375,7 +375,7 @@ def test_types_are_those_that_stat_tells(tmp_path: Path) -> None:
 def test_is_remote(kind: int, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """ext4, NFS, FUSE."""
     assert not is_remote(Path("/proc"))
-    monkeypatch.setattr("shardkit.remote.type_of", lambda path: kind)
+    monkeypatch.setattr("shardkit.system.file_systems.type_of", lambda path: kind)
     assert is_remote(Path("/anywhere")) == expected
 
 
@@ -383,7 +383,9 @@ def test_shards_behind_links_are_looked_at_where_they_lie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An index of others' tars lies in a cache of its own."""
-    monkeypatch.setattr("shardkit.remote.type_of", lambda path: NFS * (path.name == "a.tar"))
+    monkeypatch.setattr(
+        "shardkit.system.file_systems.type_of", lambda path: NFS * (path.name == "a.tar")
+    )
     assert must_copy(tmp_path, ["a.tar", "b.tar"])
     assert not must_copy(tmp_path, ["b.tar"])
     assert not must_copy(tmp_path, [])

@@ -24,19 +24,20 @@ from conftest import tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.encoding import BYTES
+from shardkit.dali.tar_index import write_index as write_dali_index
 from shardkit.errors import FormatError, IndexFileError, ShardkitError, UsageError
-from shardkit.index import NO_INT, RowIndex, read_info
-from shardkit.indexing import foreign, tarindex, tarscan
-from shardkit.indexing.dali import write_index as write_dali_index
-from shardkit.indexing.foreign import index_tars, is_tar_source
-from shardkit.indexing.locate import locate
-from shardkit.indexing.tarindex import tar_splits
-from shardkit.indexing.tarsamples import MAX_FIELDS, TarSamples, read_tar, split_name
+from shardkit.index.manifest import read_info
+from shardkit.index.rows import NO_INT, RowIndex
+from shardkit.operations.unpack import unpack
 from shardkit.packing.convert import convert
 from shardkit.reading.dataset import Dataset
-from shardkit.reading.unpack import unpack
-from shardkit.sample import unpack_paths
+from shardkit.samples.encoding import BYTES
+from shardkit.samples.sample import unpack_paths
+from shardkit.shards.locate import locate
+from shardkit.tars import index, links, scan
+from shardkit.tars.index import tar_splits
+from shardkit.tars.links import index_tars, is_tar_source
+from shardkit.tars.samples import MAX_FIELDS, TarSamples, read_tar, split_name
 
 Files = list[tuple[str, bytes]]
 Sample = dict[str, Any]
@@ -408,7 +409,7 @@ def test_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "train.rows",
         "train.sums",
     ]
-    monkeypatch.setattr(foreign, "write_index", None)
+    monkeypatch.setattr(links, "write_index", None)
     assert index_tars(tmp_path) == folder
 
 
@@ -446,7 +447,7 @@ def test_a_moved_folder_needs_no_new_index(tmp_path: Path, monkeypatch: pytest.M
     make_tar(tmp_path / "here" / "a.tar", PLAIN)
     expected = by_us(tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")
-    monkeypatch.setattr(foreign, "write_index", None)
+    monkeypatch.setattr(links, "write_index", None)
     assert by_us(tmp_path / "there") == expected
 
 
@@ -504,7 +505,7 @@ def as_nobody(folder: Path, **environ: str) -> list[str]:
     """What a user without rights in ``folder`` gets to see."""
     folder.chmod(0o555)
     base = {k: v for k, v in os.environ.items() if k not in ("XDG_CACHE_HOME", "HOME")}
-    path = os.pathsep.join(p for p in (str(Path(foreign.__file__).parents[2]), *sys.path) if p)
+    path = os.pathsep.join(p for p in (str(Path(links.__file__).parents[2]), *sys.path) if p)
     try:
         done = subprocess.run(
             [sys.executable, "-c", AS_NOBODY, folder],
@@ -601,13 +602,13 @@ def in_threads(path: Path, count: int = 4) -> list[Path]:
 def test_those_who_come_at_once_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tar(tmp_path / "a.tar", PLAIN)
     scans = []
-    real = tarindex.write_index
+    real = index.write_index
 
     def counted(*args: Any) -> None:
         scans.append(args)
         real(*args)
 
-    monkeypatch.setattr(foreign, "write_index", counted)
+    monkeypatch.setattr(links, "write_index", counted)
     assert len({*in_threads(tmp_path)}) == 1
     assert len(scans) == 1
 
@@ -616,7 +617,7 @@ def test_without_locks_all_end_well(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """A file system without locks: all scan, all finish at the same moment, one index remains."""
     make_tar(tmp_path / "a.tar", PLAIN)
     together = threading.Barrier(4)
-    real = tarindex.write_index
+    real = index.write_index
 
     def all_at_once(*args: Any) -> None:
         real(*args)
@@ -625,7 +626,7 @@ def test_without_locks_all_end_well(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def no_locks(fd: int, operation: int) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(foreign, "write_index", all_at_once)
+    monkeypatch.setattr(links, "write_index", all_at_once)
     monkeypatch.setattr(fcntl, "flock", no_locks)
     found = in_threads(tmp_path)
     assert len(found) == 4
@@ -638,11 +639,11 @@ def test_processes_at_once(tmp_path: Path) -> None:
     for i in range(3):
         make_tar(tmp_path / f"{i}.tar", [(f"{i}-{k}.txt", b"v" * k) for k in range(500)])
     code = (
-        "import sys, pathlib, shardkit.indexing.foreign as f;"
+        "import sys, pathlib, shardkit.tars.links as f;"
         " print(f.index_tars(pathlib.Path(sys.argv[1])))"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
-    env = {**os.environ, "PYTHONPATH": str(Path(foreign.__file__).parents[2])}
+    env = {**os.environ, "PYTHONPATH": str(Path(links.__file__).parents[2])}
     running = [
         subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
@@ -661,7 +662,7 @@ def test_a_tar_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
         touch(tar)
         return samples
 
-    monkeypatch.setattr(tarindex, "read_tar", growing)
+    monkeypatch.setattr(index, "read_tar", growing)
     with pytest.raises(FormatError, match=r"a\.tar changed while it was indexed"):
         index_tars(path)
     assert os.listdir(tmp_path / ".shardkit") == []
@@ -673,7 +674,7 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     def interrupted(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tarindex, "atomic_write", interrupted)
+    monkeypatch.setattr(index, "atomic_write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         index_tars(path)
     assert os.listdir(tmp_path / ".shardkit") == []
@@ -819,7 +820,7 @@ def test_unreadable_tar_is_named(public_folder: Path) -> None:
 
 def members_of(path: Path) -> list[tuple[str, int, int]]:
     with path.open("rb") as file:
-        return [(m.name, m.offset_data, m.size) for m in tarscan.tar_members(file, "x.tar")]
+        return [(m.name, m.offset_data, m.size) for m in scan.tar_members(file, "x.tar")]
 
 
 SEED = (

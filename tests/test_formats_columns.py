@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardkit.encoding import BYTES, Encoding
 from shardkit.errors import FormatError, StorageError
 from shardkit.formats import get_format
 from shardkit.formats import hdf5 as hdf5_format
 from shardkit.formats.base import Extents
 from shardkit.formats.columns import lay_out
-from shardkit.sample import Value
+from shardkit.samples.encoding import BYTES, Encoding
+from shardkit.samples.sample import Value
 
 h5py: Any = pytest.importorskip("h5py")
 STEM = "train-00000"

@@ -21,11 +21,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.encoding import choose_encoding
 from shardkit.errors import StorageError, UsageError
 from shardkit.formats import FORMATS, Extents, get_format
 from shardkit.formats.webdataset import key_of_member
-from shardkit.sample import Value
+from shardkit.samples.encoding import choose_encoding
+from shardkit.samples.sample import Value
 
 STEM = "train-00000"
 Columns = dict[str, list[Value | None]]

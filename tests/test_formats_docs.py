@@ -16,7 +16,7 @@ from text_data import expected_ids, make_tokenizer
 
 import shardkit
 from shardkit.formats import FORMATS
-from shardkit.sample import Value
+from shardkit.samples.sample import Value
 from shardkit.tokens.spec import TokenizerSpec
 
 TEXT = (Path(__file__).parents[1] / "formats.md").read_text()

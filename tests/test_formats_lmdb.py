@@ -19,7 +19,7 @@ from shardkit.formats import lmdb as lmdb_format
 from shardkit.formats.base import Extents
 from shardkit.formats.lmdb import LmdbFormat, map_bytes, transactions
 from shardkit.formats.lmdb_pages import META, read_leaves
-from shardkit.sample import Value
+from shardkit.samples.sample import Value
 
 lmdb: Any = pytest.importorskip("lmdb")
 STEM = "train-00000"

@@ -27,7 +27,7 @@ from shardkit.formats.webdataset import (
     member_key,
     pax_rows,
 )
-from shardkit.sample import Value
+from shardkit.samples.sample import Value
 
 STEM = "train-00000"
 

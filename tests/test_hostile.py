@@ -31,8 +31,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardkit
-from shardkit import index
-from shardkit.encoding import Encoding, choose_encoding, inflate, npy_header_size, parse_npy
 from shardkit.errors import (
     DataError,
     DestinationError,
@@ -42,7 +40,10 @@ from shardkit.errors import (
     UnsafePathError,
     UsageError,
 )
-from shardkit.index import parse_info, row_columns
+from shardkit.index import manifest
+from shardkit.index.manifest import parse_info
+from shardkit.index.rows import row_columns
+from shardkit.samples.encoding import Encoding, choose_encoding, inflate, npy_header_size, parse_npy
 
 Json = dict[str, Any]
 
@@ -75,7 +76,7 @@ def dataset(originals: Path, tmp_path: Path, container: str) -> Path:
 def write_sealed(folder: Path, raw: Json) -> None:
     """Write shardkit.json as a writer would who meant all of it."""
     body = json.dumps(raw, indent=1).removesuffix("\n}").encode()
-    (folder / "shardkit.json").write_bytes(body + index._seal(body))
+    (folder / "shardkit.json").write_bytes(body + manifest._seal(body))
 
 
 def seal(folder: Path, raw: Json) -> None:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
-from shardkit.encoding import parse_npy
 from shardkit.errors import SampleError, UsageError
 from shardkit.images import encode
 from shardkit.images.choice import ImageChoice, describe
 from shardkit.images.encode import require_encoder, rewrite
 from shardkit.images.sniff import HEAD_BYTES, image_field
+from shardkit.samples.encoding import parse_npy
 
 HAS_WEBP = features.check("webp")
 FORMATS = ["jpeg", "png", *(["webp"] if HAS_WEBP else [])]

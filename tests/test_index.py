@@ -21,8 +21,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardkit
-from shardkit import index
-from shardkit.encoding import Encoding
 from shardkit.errors import (
     DataError,
     DatasetMissingError,
@@ -30,9 +28,12 @@ from shardkit.errors import (
     ShardMissingError,
     StorageError,
 )
-from shardkit.index import (
+from shardkit.index import making
+from shardkit.index import rows as rows_module
+from shardkit.index.assembling import assemble_split
+from shardkit.index.making import join_names, make_rows
+from shardkit.index.manifest import (
     DatasetInfo,
-    RowIndex,
     ShardInfo,
     SplitInfo,
     dump_info,
@@ -41,14 +42,11 @@ from shardkit.index import (
     is_shard_file,
     parse_info,
     read_info,
-    row_columns,
-    rows_header,
 )
-from shardkit.indexing import rows as indexing_rows
-from shardkit.indexing.assemble import assemble_split
-from shardkit.indexing.part import Part, PartHead, part_path, write_part
-from shardkit.indexing.rows import join_names, make_rows
-from shardkit.mapping import map_file
+from shardkit.index.parts import Part, PartHead, part_path, write_part
+from shardkit.index.rows import RowIndex, row_columns, rows_header
+from shardkit.memory.mapping import map_file
+from shardkit.samples.encoding import Encoding
 
 GOLDEN = DatasetInfo(
     "npy",
@@ -396,7 +394,7 @@ def weak(key: bytes, seed: int = 0) -> int:
 def hashing(digest: object) -> Iterator[None]:
     """Keys hashed by another function."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (index, indexing_rows):
+        for module in (rows_module, making):
             fake = SimpleNamespace(**{**vars(xxhash), "xxh3_64_intdigest": digest})
             patch.setattr(module, "xxhash", fake)
         yield
@@ -653,7 +651,7 @@ def test_few_maps_stay_open(
     whole = shardkit.open(tmp_path / "out", decode=False)
     rows = np.random.default_rng(0).integers(0, len(whole), 50)
     expected = whole.read(rows)
-    monkeypatch.setattr("shardkit.shards.MAX_MAPS", 10)
+    monkeypatch.setattr("shardkit.shards.stored.MAX_MAPS", 10)
     few = shardkit.open(tmp_path / "out", decode=False)
     kept = few.read(rows)
     for name, values in expected.items():

@@ -37,10 +37,10 @@ from PIL import Image
 
 import shardkit
 from shardkit import Loader
+from shardkit.batches.maker import Request
 from shardkit.errors import DataError, SampleError, TooManyRejectsError, UsageError
 from shardkit.loading.processes import Processes
 from shardkit.loading.workers import _make
-from shardkit.reading.maker import Request
 
 WORKERS = [(0, "thread"), (1, "thread"), (3, "thread"), (2, "process")]
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import shardkit.advise
-from shardkit.mapping import FileMaps, Warmth, merged
-from shardkit.measure.pagecache import evict, resident_fraction
+import shardkit.memory.madvise
+from shardkit.memory.mapping import FileMaps, Warmth, merged
+from shardkit.system.page_cache import evict, resident_fraction
 
 RANGES = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 200_000), st.integers(1, 50_000)), min_size=1
@@ -47,7 +47,7 @@ def test_neighbours_become_one_range():
 @pytest.mark.parametrize("way", ["all at once", "one by one"])
 def test_the_kernel_fetches_what_is_announced(tmp_path, monkeypatch, way):
     if way == "one by one":
-        monkeypatch.setattr(shardkit.advise, "_all_at_once", lambda ranges: False)
+        monkeypatch.setattr(shardkit.memory.madvise, "_all_at_once", lambda ranges: False)
     size, num = 3 * mmap.PAGESIZE, 1500  # more ranges than one call takes
     path = tmp_path / "file"
     path.write_bytes(bytes(2 * size * num))
@@ -64,7 +64,9 @@ def test_the_kernel_fetches_what_is_announced(tmp_path, monkeypatch, way):
 
 def test_small_values_are_not_announced(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(bytes(100))
-    monkeypatch.setattr("shardkit.mapping.will_need", lambda *ranges: pytest.fail("announced"))
+    monkeypatch.setattr(
+        "shardkit.memory.mapping.will_need", lambda *ranges: pytest.fail("announced")
+    )
     one = np.ones(1, np.int64)
     FileMaps(tmp_path, ["file"], [100], 1).announce(0 * one, one, 10 * one, at_least=11)
 
@@ -76,7 +78,7 @@ def test_batches_are_announced_while_reads_go_to_the_disk_and_some_after(monkeyp
         asked.append(who)
         return SimpleNamespace(ru_majflt=0, ru_inblock=reads[0])
 
-    monkeypatch.setattr("shardkit.mapping.resource.getrusage", usage)
+    monkeypatch.setattr("shardkit.memory.mapping.resource.getrusage", usage)
     warmth = Warmth()
     while warmth.is_cold():
         reads[0] += len(asked) < 100

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import shardkit
 from shardkit.errors import UsageError
+from shardkit.order.turns import PERIOD, Pattern, Turns, quantise
 from shardkit.reading.mix import Mix, mix
-from shardkit.reading.turns import PERIOD, Pattern, Turns, quantise
 
 
 class Numbers:

@@ -14,10 +14,12 @@ from torch.utils.data import DataLoader
 
 import shardkit
 from shardkit.errors import UsageError
-from shardkit.reading import bins, mix, order, turns, windows
-from shardkit.reading.batches import BatchPlan
-from shardkit.reading.order import Order, Shuffle
-from shardkit.reading.permute import SORTED_ROWS, derive, derive_each, permute, turn, unpermute
+from shardkit.order import epochs, turns
+from shardkit.order.batches import BatchPlan
+from shardkit.order.epochs import Order, Shuffle
+from shardkit.order.permutation import SORTED_ROWS, derive, derive_each, permute, turn, unpermute
+from shardkit.reading import mix
+from shardkit.sequences import bins, windows
 
 Counts = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -103,7 +105,7 @@ def test_epochs_take_their_turns(size: int, key: int, first: int) -> None:
 def test_what_keys_are_for_is_no_epoch() -> None:
     """Turns of a mix once had the key that rows of epoch 4 had."""
     names = "_BLOCKS", "_ROWS", "_TABLE", "_PART", "_PHASE", "_VARIANT", "_WHICH", "_CUT", "_BINS"
-    modules = bins, mix, order, turns, windows
+    modules = bins, mix, epochs, turns, windows
     numbers = [value for m in modules for name in names if (value := vars(m).get(name))]
     assert len(numbers) == len(set(numbers)) == len(names) + 1  # two have _BLOCKS
     assert max(numbers) < 0

@@ -24,11 +24,11 @@ from shardkit.images.choice import ImageChoice
 from shardkit.images.encode import rewrite
 from shardkit.images.naming import renamed
 from shardkit.images.sniff import image_field
-from shardkit.mapping import FileMaps
+from shardkit.memory.mapping import FileMaps
 from shardkit.packing import estimate as estimating
 from shardkit.packing.estimate import estimate
 from shardkit.packing.options import PackOptions
-from shardkit.sample import pack_paths, rename_field, unpack_paths
+from shardkit.samples.sample import pack_paths, rename_field, unpack_paths
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False, "shard_size": "3kB"}
 

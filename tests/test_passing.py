@@ -11,17 +11,17 @@ from conftest import write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit import passing
 from shardkit.formats.writev import write_all
-from shardkit.libc import mapped
-from shardkit.passing import pieces
-from shardkit.sample import sample_checksums
+from shardkit.memory import chunks
+from shardkit.memory.chunks import pieces
+from shardkit.memory.maps import mapped
+from shardkit.samples.sample import sample_checksums
 
 
 @given(st.binary(max_size=50), st.integers(1, 60))
 def test_pieces(value: bytes, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passing, "PIECE_BYTES", size)
+        patch.setattr(chunks, "PIECE_BYTES", size)
         for one in (value, memoryview(value)):
             made = [bytes(piece) for piece in pieces(one)]
             assert b"".join(made) == value
@@ -55,7 +55,7 @@ def test_what_was_passed_is_let_go_of(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = 1 << 20
-    monkeypatch.setattr(passing, "PIECE_BYTES", size)
+    monkeypatch.setattr(chunks, "PIECE_BYTES", size)
     data = bytes(range(256)) * (16 * size // 256)
     path = write(tmp_path / "large", data)
     with path.open("rb") as file:

@@ -10,7 +10,7 @@ from conftest import make_images, write
 
 import shardkit
 from shardkit.errors import SampleError
-from shardkit.progress import Progress
+from shardkit.system.progress import Progress
 
 
 def test_what_was_done_before_is_no_part_of_the_rate() -> None:

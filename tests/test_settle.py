@@ -14,9 +14,9 @@ from conftest import make_images, tree, write
 
 import shardkit
 from shardkit.errors import DestinationError, ResumeError
-from shardkit.index import INDEX_KINDS
-from shardkit.journal import write_record
+from shardkit.index.manifest import INDEX_KINDS
 from shardkit.packing.settle import files_to_replace
+from shardkit.system.records import write_record
 
 KILLED = 9
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir"}

@@ -20,8 +20,8 @@ from token_data import documents, pack_tokens
 import shardkit
 from shardkit.cli.show import _visible
 from shardkit.images import sheet
-from shardkit.index import dump_info, read_info
-from shardkit.reading import look
+from shardkit.index.manifest import dump_info, read_info
+from shardkit.operations import look
 from shardkit.tokens.bytelevel import byte_of
 from shardkit.tokens.load import load_tokenizer
 

@@ -20,7 +20,6 @@ import pytest
 from conftest import Ran, Run, make_images, make_pairs, tree, write
 
 import shardkit
-from shardkit.allowance import allowance
 from shardkit.errors import (
     ChecksumError,
     DatasetMissingError,
@@ -28,7 +27,8 @@ from shardkit.errors import (
     ResumeError,
     StorageError,
 )
-from shardkit.measure import stage as stage_module
+from shardkit.operations import stage as stage_module
+from shardkit.system.resources import allowance
 
 stage = shardkit.stage
 

@@ -13,8 +13,8 @@ from conftest import nothing_left_open, write
 
 from shardkit.corpus.tables import ClosedFile
 from shardkit.errors import StorageError
-from shardkit.reading.unpack import _reorder
-from shardkit.storage import Lock, pread, pread_full
+from shardkit.operations.unpack import _reorder
+from shardkit.system.storage import Lock, pread, pread_full
 
 # --- one call is not enough ---------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardkit.measure.system import advice, is_simd, system
+from shardkit.measure.image_support import advice, is_simd, system
 
 SIMD, PLAIN = ("pillow-simd", "12.1.1.post0"), ("pillow", "13.0.0")
 JPEGS = ["simplejpeg 1.9.0"]

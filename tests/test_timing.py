@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
 from shardkit.measure.machine import cold_read, describe, machine, memory_copy, synced_write
-from shardkit.measure.pagecache import cache_state, evict, resident_fraction
 from shardkit.measure.timing import Measurement, Result, Row, Work, interleave, render
+from shardkit.system.page_cache import cache_state, evict, resident_fraction
 
 PAGE = mmap.PAGESIZE
 seconds = st.floats(1e-6, 1e3)

@@ -22,7 +22,7 @@ from token_data import documents, npy, pack_tokens
 import shardkit
 from shardkit import Loader, TokenDataset
 from shardkit.errors import CorpusError, DataError, UsageError
-from shardkit.index import rows_header
+from shardkit.index.rows import rows_header
 from shardkit.tokens.spec import TokenizerSpec
 
 LENGTHS = [50, 0, 17, 200, 3, 1, 44, 1, 90, 0, 33, 12, 61, 5, 5, 5, 128, 40, 0]

@@ -23,7 +23,7 @@ from shardkit.errors import (
     FormatError,
     UsageError,
 )
-from shardkit.index import read_info
+from shardkit.index.manifest import read_info
 
 OPTIONS = {"workers": 0, "progress": False}
 

@@ -15,16 +15,16 @@ from token_data import documents
 
 import shardkit
 from shardkit.errors import DataError, UsageError
-from shardkit.reading import documents as documents_module
-from shardkit.reading import fit as fit_module
-from shardkit.reading.binpack import best_fit_decreasing
-from shardkit.reading.bins import LONG, FitOrder
-from shardkit.reading.documents import Documents
-from shardkit.reading.fit import Fit
-from shardkit.reading.order import WINDOW_BLOCKS
-from shardkit.reading.sequences import NO_LABEL
-from shardkit.reading.token_store import Pieces, as_dtype
-from shardkit.reading.windows import Windows
+from shardkit.order.epochs import WINDOW_BLOCKS
+from shardkit.sequences import documents as documents_module
+from shardkit.sequences import fit as fit_module
+from shardkit.sequences.base import NO_LABEL
+from shardkit.sequences.binpack import best_fit_decreasing
+from shardkit.sequences.bins import LONG, FitOrder
+from shardkit.sequences.documents import Documents
+from shardkit.sequences.fit import Fit
+from shardkit.sequences.store import Pieces, as_dtype
+from shardkit.sequences.windows import Windows
 
 INT64 = np.dtype(np.int64)
 LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=12)

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 import shardkit
 from shardkit import Loader, images
-from shardkit.allowance import Allowance
 from shardkit.errors import DataError, StorageError, UsageError
 from shardkit.loading import auto
 from shardkit.loading import tuned as tuned_results
@@ -41,6 +40,7 @@ from shardkit.measure.tuning.trial import (
     num_ahead,
 )
 from shardkit.measure.tuning.tune import Tuning, tune, unsure
+from shardkit.system.resources import Allowance
 
 FOUND = Allowance("Some CPU", 2, None, 10**12, 10**12, None)
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.allowance import Allowance
 from shardkit.errors import UsageError
 from shardkit.loading.settings import Settings
 from shardkit.measure.tuning.space import (
@@ -22,6 +21,7 @@ from shardkit.measure.tuning.space import (
     why_not,
     worker_counts,
 )
+from shardkit.system.resources import Allowance
 
 MB = 10**6
 ROOMY = Allowance("Some CPU", 16, None, 10**12, 10**12, None)

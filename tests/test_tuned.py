@@ -18,10 +18,10 @@ from conftest import make_images, write
 
 import shardkit
 from shardkit import Loader, TokenDataset, images
-from shardkit.allowance import Allowance
 from shardkit.errors import UsageError
 from shardkit.loading import auto, tuned
 from shardkit.loading.settings import Settings
+from shardkit.system.resources import Allowance
 
 FOUND = Allowance("Some CPU", 8, 4.0, 10**12, 10**12, None)
 

@@ -17,8 +17,8 @@ from test_settle import dies_before_change
 
 import shardkit
 from shardkit.errors import DataError, DestinationError, StorageError
-from shardkit.reading import unpack, unpack_work
-from shardkit.reading.unpack_work import LAST_MARKER, WORK_NAME, remove_tree
+from shardkit.operations import unpack, unpack_work
+from shardkit.operations.unpack_work import LAST_MARKER, WORK_NAME, remove_tree
 
 OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
 
@@ -57,7 +57,7 @@ def dataset(source: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Pat
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record every six rows."""
-    monkeypatch.setattr("shardkit.shards.PIECE_ROWS", 3)
+    monkeypatch.setattr("shardkit.shards.stored.PIECE_ROWS", 3)
     monkeypatch.setattr(unpack, "PIECES", 2)
 
 

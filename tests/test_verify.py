@@ -24,11 +24,11 @@ from conftest import (
 
 import shardkit
 from shardkit.errors import CorpusError, DatasetMissingError, IndexFileError, UsageError
-from shardkit.index import read_info
-from shardkit.reading.damage import regions
-from shardkit.reading.verify import Problem, VerifyResult
-from shardkit.shards import ShardReader, num_that_fit
-from shardkit.storage import BLOCK_BYTES, block_sums
+from shardkit.index.manifest import read_info
+from shardkit.operations.damage import regions
+from shardkit.operations.verify import Problem, VerifyResult
+from shardkit.shards.stored import ShardReader, num_that_fit
+from shardkit.system.storage import BLOCK_BYTES, block_sums
 
 OPTIONS = {"shard_size": "3kB", "workers": 0, "progress": False}
 
@@ -337,7 +337,7 @@ def test_a_disk_that_cannot_read(dataset: Path, monkeypatch: pytest.MonkeyPatch)
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(asked))
         return block_sums(asked)
 
-    monkeypatch.setattr("shardkit.reading.damage.block_sums", failing)
+    monkeypatch.setattr("shardkit.operations.damage.block_sums", failing)
     (line,) = said(shardkit.verify(dataset))
     assert line.startswith(f"{path.name}: cannot be read: Input/output error; its ")
 
@@ -599,7 +599,7 @@ def test_in_small_pieces(
     """However little is held in memory at once."""
     flipped, start, _ = place(dataset, 4, "jpg")
     for most in (1, 1000, 5000):
-        monkeypatch.setattr("shardkit.shards.PIECE_BYTES", most)
+        monkeypatch.setattr("shardkit.shards.stored.PIECE_BYTES", most)
         assert shardkit.verify(dataset, against=source).num_compared == 13
         shardkit.unpack(dataset, tmp_path / f"back{most}")
         assert tree(tmp_path / f"back{most}") == tree(source)
@@ -609,7 +609,7 @@ def test_in_small_pieces(
 
 
 def test_pieces_are_as_large_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.shards.PIECE_BYTES", 100)
+    monkeypatch.setattr("shardkit.shards.stored.PIECE_BYTES", 100)
     for sizes, number in [([], 1), ([500], 1), ([10] * 20, 9), ([60, 60], 1), ([0] * 7, 7)]:
         assert num_that_fit(sizes) == number
 
@@ -623,6 +623,6 @@ def test_compressed_rows_count_as_what_they_become(
     info = read_info(tmp_path / "out")
     reader = ShardReader(tmp_path / "out", info, info.splits["train"])
     assert list(reader.pieces(0, 7)) == [(0, 7)]
-    monkeypatch.setattr("shardkit.shards.PIECE_BYTES", 50_000)
+    monkeypatch.setattr("shardkit.shards.stored.PIECE_BYTES", 50_000)
     assert list(reader.pieces(0, 7)) == [(0, 2), (2, 4), (4, 6), (6, 7)]
     assert list(reader.pieces(5, 5)) == []

@@ -29,9 +29,9 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import shardkit
 from shardkit import Loader
+from shardkit.batches import parcels
+from shardkit.batches.parcels import pack, unpack
 from shardkit.errors import DataError, SampleError, UsageError
-from shardkit.reading import parcels
-from shardkit.reading.parcels import pack, unpack
 
 
 class Rows:

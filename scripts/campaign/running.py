@@ -18,8 +18,8 @@ from runner import Runner, in_a_process
 WARM = (
     *("torch", "torch.utils.data", "lmdb", "h5py", "PIL.Image", "simplejpeg", "pyarrow.parquet"),
     *("tokenizers", "shardkit.cli", "shardkit.packing.pack", "shardkit.packing.convert"),
-    *("shardkit.loading.loader", "shardkit.reading.verify", "shardkit.reading.unpack"),
-    *("shardkit.reading.stream", "shardkit.reading.show", "shardkit.images.kernel"),
+    *("shardkit.loading.loader", "shardkit.operations.verify", "shardkit.operations.unpack"),
+    *("shardkit.batches.stream", "shardkit.operations.show", "shardkit.images.kernel"),
 )
 """Imported before the first fork, so that no case pays for it."""
 

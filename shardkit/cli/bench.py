@@ -13,7 +13,7 @@ import click
 from shardkit.cli.bench_table import echo_report
 from shardkit.cli.output import interrupted, refuse_no_file
 from shardkit.errors import UsageError
-from shardkit.storage import atomic_write, os_errors, show_path
+from shardkit.system.storage import atomic_write, os_errors, show_path
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on

@@ -9,11 +9,11 @@ import click
 from shardkit import __version__
 from shardkit.cli.output import count, echo_json
 from shardkit.images.choice import describe
-from shardkit.storage import format_bytes, show_path
+from shardkit.system.storage import format_bytes, show_path
 
 if TYPE_CHECKING:
-    from shardkit.measure.system import System
-    from shardkit.reading.describe import SplitSummary
+    from shardkit.measure.image_support import System
+    from shardkit.operations.info import SplitSummary
 
 SHOWN_CLASSES = 5
 
@@ -31,7 +31,7 @@ def info(dataset: str | None, system: bool, as_json: bool) -> None:
     if dataset is None:
         _info_of_system(as_json)
         return
-    from shardkit.reading.describe import info as run
+    from shardkit.operations.info import info as run
 
     found = run(dataset)
     if as_json:
@@ -84,7 +84,7 @@ def _echo_split(name: str, split: SplitSummary) -> None:
 
 
 def _info_of_system(as_json: bool) -> None:
-    from shardkit.measure.system import system
+    from shardkit.measure.image_support import system
 
     found = system()
     if as_json:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardkit.errors import UsageError
-from shardkit.storage import as_path, format_bytes, show_path
+from shardkit.system.storage import as_path, format_bytes, show_path
 
 if TYPE_CHECKING:
     from shardkit.packing.pack import PackResult

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardkit.cli.output import count, echo_json
-from shardkit.storage import format_bytes, show_path
+from shardkit.system.storage import format_bytes, show_path
 
 if TYPE_CHECKING:
-    from shardkit.reading.look import ShownField
-    from shardkit.reading.show import ShownSample
+    from shardkit.operations.look import ShownField
+    from shardkit.operations.show import ShownSample
 
 SHOWN_LINES = 12
 LINE_CHARACTERS = 200
@@ -50,7 +50,7 @@ def show(
     Characters that would drive the terminal are printed as \\x1b and the like. Exit code 1 if one
     of the samples is broken.
     """
-    from shardkit.reading.show import show as run
+    from shardkit.operations.show import show as run
 
     found = run(dataset, split=split, rows=rows, num=num, seed=seed, out=out)
     if as_json:

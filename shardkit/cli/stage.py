@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from shardkit.cli.output import count, echo_json, interrupted
-from shardkit.storage import format_bytes, show_path
+from shardkit.system.storage import format_bytes, show_path
 
 
 @click.command()
@@ -22,7 +22,7 @@ def stage(dataset: str, dest: str, overwrite: bool, as_json: bool) -> None:
 
     Until it is whole, nothing that opens as a dataset is there.
     """
-    from shardkit.measure.stage import stage as run
+    from shardkit.operations.stage import stage as run
 
     with interrupted("what is done is kept, run the same command again to go on"):
         progress = False if as_json else None

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardkit.arguments import positive
 from shardkit.cli.output import count, echo_json, interrupted
-from shardkit.storage import show_path
-from shardkit.whole import positive
+from shardkit.system.storage import show_path
 
 if TYPE_CHECKING:
     from shardkit.measure.tuning.headroom import Headroom

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from shardkit.cli.output import count, echo_json, interrupted
-from shardkit.storage import format_bytes, show_path
+from shardkit.system.storage import format_bytes, show_path
 
 
 @click.command()
@@ -18,7 +18,7 @@ def unpack(dataset: str, dest: str, as_json: bool) -> None:
     Interrupted, even by kill -9, the same command goes on where it was. No file has its name in
     DEST before all are whole.
     """
-    from shardkit.reading.unpack import unpack as run
+    from shardkit.operations.unpack import unpack as run
 
     with interrupted("what is done is kept, run the same command again to go on"):
         result = run(dataset, dest, progress=False if as_json else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from shardkit.cli.output import count, echo_json, interrupted
-from shardkit.storage import format_bytes, show_path
+from shardkit.system.storage import format_bytes, show_path
 
 SHOWN_PROBLEMS = 20
 
@@ -19,7 +19,7 @@ def verify(dataset: str, against: str | None, as_json: bool) -> None:
 
     Exit code 1 if anything is wrong.
     """
-    from shardkit.reading.verify import verify as run
+    from shardkit.operations.verify import verify as run
 
     with interrupted("nothing was changed"):
         result = run(dataset, against, progress=False if as_json else None)

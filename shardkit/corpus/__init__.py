@@ -15,7 +15,7 @@ from shardkit.corpus.paired import PairedCorpus
 from shardkit.corpus.parquet import ParquetCorpus
 from shardkit.corpus.text import TextCorpus
 from shardkit.errors import CorpusError
-from shardkit.storage import show_path
+from shardkit.system.storage import show_path
 
 __all__ = ["CORPORA", "Corpus", "Run", "detect", "from_spec", "open_corpus"]
 
@@ -75,7 +75,7 @@ def from_spec(source: Path, spec: dict[str, Any]) -> Corpus:
     """The corpus whose ``spec()`` this is, made without looking at the input; for reading runs."""
     if spec["kind"] == "dataset":  # this and the next: what `convert` packs from
         from shardkit.corpus.dataset import DatasetCorpus
-        from shardkit.indexing.locate import locate
+        from shardkit.shards.locate import locate
 
         place = locate(source)
         return DatasetCorpus(place.folder, place.info)

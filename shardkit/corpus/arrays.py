@@ -13,10 +13,10 @@ from shardkit.corpus.base import Run
 from shardkit.corpus.files import Reason
 from shardkit.corpus.folders import FolderCorpus, batch_of, encode_paths
 from shardkit.corpus.names import extension, join
-from shardkit.encoding import npy_header, parse_npy
 from shardkit.errors import CorpusError, FormatError, SampleError
-from shardkit.sample import SampleBatch, Value
-from shardkit.storage import show_path
+from shardkit.samples.encoding import npy_header, parse_npy
+from shardkit.samples.sample import SampleBatch, Value
+from shardkit.system.storage import show_path
 
 TENSOR_EXTENSIONS = frozenset({".pt", ".pth"})
 ARRAY_EXTENSIONS = frozenset({".npy"}) | TENSOR_EXTENSIONS

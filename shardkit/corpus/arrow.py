@@ -17,9 +17,9 @@ from shardkit.corpus.folders import Root
 from shardkit.corpus.names import join
 from shardkit.corpus.tables import ClosedFile, Table, TableCorpus, columns_of
 from shardkit.errors import FormatError
-from shardkit.index import is_field_name
-from shardkit.mapping import read_file
-from shardkit.storage import show_path
+from shardkit.index.manifest import is_field_name
+from shardkit.memory.mapping import read_file
+from shardkit.system.storage import show_path
 
 STATE_NAME = "state.json"
 DICT_NAME = "dataset_dict.json"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from shardkit.sample import SampleBatch
+from shardkit.samples.sample import SampleBatch
 
 
 @dataclass
@@ -93,6 +93,6 @@ class Corpus(Protocol):
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         """Read the run's entries. Bad ones go to ``rejects``, in place of a sample.
 
-        ``columns`` holds canonical values (see :mod:`shardkit.sample`): file bytes as they are,
-        ``cls`` as decimal digits.
+        ``columns`` holds canonical values (see :mod:`shardkit.samples.sample`): file bytes as they
+        are, ``cls`` as decimal digits.
         """

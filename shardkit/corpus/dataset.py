@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from shardkit.corpus.base import Run
-from shardkit.index import DatasetInfo
-from shardkit.sample import SampleBatch
-from shardkit.shards import ShardReader
+from shardkit.index.manifest import DatasetInfo
+from shardkit.samples.sample import SampleBatch
+from shardkit.shards.stored import ShardReader
 
 
 class DatasetCorpus:

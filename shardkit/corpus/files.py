@@ -20,9 +20,9 @@ from pathlib import Path
 
 from shardkit.corpus.names import extension, join
 from shardkit.errors import FormatError, StorageError
-from shardkit.libc import mapped
-from shardkit.sample import Value
-from shardkit.storage import show_path
+from shardkit.memory.maps import mapped
+from shardkit.samples.sample import Value
+from shardkit.system.storage import show_path
 
 Reason = str
 """Stands in place of a value: why there is none."""

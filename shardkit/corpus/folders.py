@@ -18,8 +18,8 @@ from shardkit.corpus.files import (
 )
 from shardkit.corpus.names import encode, join, stems
 from shardkit.errors import CorpusError
-from shardkit.sample import SPLIT_NAMES, SampleBatch, Value
-from shardkit.storage import show_path
+from shardkit.samples.sample import SPLIT_NAMES, SampleBatch, Value
+from shardkit.system.storage import show_path
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def encode_paths(run: Run) -> list[bytes]:
 
 
 def pack_own_paths(keys: list[bytes], paths: list[bytes]) -> list[bytes]:
-    """:func:`shardkit.sample.pack_paths` of samples of one file each, a fifth of its time."""
+    """As :func:`shardkit.samples.sample.pack_paths`, for one file a sample: five times as fast."""
     return [
         b"+" + path[len(key) :] if path.startswith(key) else b"=" + path
         for key, path in zip(keys, paths, strict=True)

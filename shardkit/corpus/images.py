@@ -20,8 +20,8 @@ from shardkit.corpus.folders import (
 from shardkit.corpus.labels import Labels, read_labels
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
-from shardkit.sample import SampleBatch, Value
-from shardkit.storage import show_path
+from shardkit.samples.sample import SampleBatch, Value
+from shardkit.system.storage import show_path
 
 
 class ImageCorpus:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardkit.errors import SampleError
-from shardkit.passing import let_go
+from shardkit.memory.chunks import let_go
 
 PIECE_BYTES = 4 << 20
 """What is decoded or unescaped at a time; at least 12, the length of an escaped surrogate pair."""

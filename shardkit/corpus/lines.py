@@ -16,9 +16,9 @@ import xxhash
 
 from shardkit.corpus.files import HUGE_BYTES
 from shardkit.errors import CorpusError, FormatError, StorageError
-from shardkit.libc import mapped
-from shardkit.sample import Value
-from shardkit.storage import os_errors, pread, show_path
+from shardkit.memory.maps import mapped
+from shardkit.samples.sample import Value
+from shardkit.system.storage import os_errors, pread, show_path
 
 SCAN_BYTES = 4 << 20
 READ_BYTES = 8 << 20

@@ -14,12 +14,12 @@ from shardkit.corpus.files import Folder, Reason, read_files, walk
 from shardkit.corpus.folders import Root, find_roots, lost_run, nothing_found
 from shardkit.corpus.images import not_image
 from shardkit.corpus.names import DOCUMENTS, encode, extension, join, stem
-from shardkit.encoding import PICKLED, holds_pickles
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
-from shardkit.index import is_field_name
-from shardkit.sample import SampleBatch, Value, pack_paths
-from shardkit.storage import show_path
+from shardkit.index.manifest import is_field_name
+from shardkit.samples.encoding import PICKLED, holds_pickles
+from shardkit.samples.sample import SampleBatch, Value, pack_paths
+from shardkit.system.storage import show_path
 
 _STAMP_BITS = 2**63 - 1
 

@@ -16,7 +16,7 @@ from shardkit.corpus.files import walk
 from shardkit.corpus.folders import Root, find_roots
 from shardkit.corpus.names import join
 from shardkit.corpus.tables import ClosedFile, Table, TableCorpus, columns_of
-from shardkit.sample import SPLIT_NAMES
+from shardkit.samples.sample import SPLIT_NAMES
 
 PARQUET_EXTENSIONS = frozenset({".parquet"})
 

@@ -18,8 +18,8 @@ from shardkit.corpus.base import Run
 from shardkit.corpus.files import HUGE_BYTES, Reason, stamp_of
 from shardkit.corpus.folders import Root, nothing_found
 from shardkit.errors import CorpusError, FormatError, SampleError
-from shardkit.sample import SampleBatch, Value, pack_paths
-from shardkit.storage import os_errors, pread, show_path
+from shardkit.samples.sample import SampleBatch, Value, pack_paths
+from shardkit.system.storage import os_errors, pread, show_path
 
 Columns = dict[str, str]
 """Name -> type, as Arrow writes it."""

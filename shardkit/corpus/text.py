@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from shardkit.corpus.base import Run
 from shardkit.corpus.folders import FolderCorpus, batch_of
-from shardkit.sample import SampleBatch
+from shardkit.samples.sample import SampleBatch
 
 _ENDINGS = """
 txt text md markdown rst adoc org tex html htm xhtml srt vtt

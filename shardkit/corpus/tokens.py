@@ -11,10 +11,10 @@ import numpy as np
 from shardkit.corpus.base import Run
 from shardkit.corpus.files import stamp_of
 from shardkit.corpus.token_files import Ends, TokenFile, Tokens, open_token_file, scan
-from shardkit.encoding import TOKENS, npy_header
 from shardkit.errors import FormatError
-from shardkit.sample import SampleBatch
-from shardkit.storage import os_errors, show_path
+from shardkit.samples.encoding import TOKENS, npy_header
+from shardkit.samples.sample import SampleBatch
+from shardkit.system.storage import os_errors, show_path
 from shardkit.tokens.spec import MAX_VOCABULARY
 
 PIECE_TOKENS = 1 << 20

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from shardkit.encoding import Encoding
-from shardkit.sample import Value
+from shardkit.samples.encoding import Encoding
+from shardkit.samples.sample import Value
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
 

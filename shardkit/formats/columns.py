@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.encoding import Encoding, choose_encoding, npy_header, npy_header_size
 from shardkit.formats.base import Extents, Places
 from shardkit.formats.writev import Buffer
-from shardkit.sample import KEY, Value
+from shardkit.samples.encoding import Encoding, choose_encoding, npy_header, npy_header_size
+from shardkit.samples.sample import KEY, Value
 
 BYTE = "|u1"
 

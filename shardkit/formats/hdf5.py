@@ -18,13 +18,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shardkit.encoding import Encoding
 from shardkit.errors import FormatError, StorageError
 from shardkit.formats.base import Extents
 from shardkit.formats.columns import Column, FieldColumns, lay_out_all, moved
 from shardkit.formats.writev import write_all
-from shardkit.sample import KEY, Value
-from shardkit.storage import os_errors, show_path
+from shardkit.samples.encoding import Encoding
+from shardkit.samples.sample import KEY, Value
+from shardkit.system.storage import os_errors, show_path
 
 MIN_CHUNK_BYTES = 256
 """Smaller rows are never compressed: a chunk costs some 50 bytes of index and 4 us."""

@@ -19,13 +19,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shardkit.encoding import BYTES
 from shardkit.errors import FormatError, StorageError
 from shardkit.formats.base import Extents, Places
 from shardkit.formats.columns import all_fields, sizes_of
 from shardkit.formats.lmdb_pages import MAX_PAGE_BYTES, PAGE_HEADER, Leaves, read_leaves
-from shardkit.sample import Value
-from shardkit.storage import os_errors, show_path
+from shardkit.samples.encoding import BYTES
+from shardkit.samples.sample import Value
+from shardkit.system.storage import os_errors, show_path
 
 MAX_VALUE_BYTES = 2**32 - 1
 """LMDB's own limit."""

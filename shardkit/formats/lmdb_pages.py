@@ -24,7 +24,7 @@ import numpy as np
 
 from shardkit.errors import FormatError
 from shardkit.formats.base import Places
-from shardkit.storage import pread_full, show_path
+from shardkit.system.storage import pread_full, show_path
 
 PAGE_HEADER = 16
 MAX_PAGE_BYTES = 32768

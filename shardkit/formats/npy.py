@@ -10,12 +10,12 @@ from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
-from shardkit.encoding import npy_header
 from shardkit.formats.base import Extents
 from shardkit.formats.columns import Column, lay_out_all, moved
 from shardkit.formats.writev import write_all
-from shardkit.sample import KEY, Value
-from shardkit.storage import os_errors, show_path
+from shardkit.samples.encoding import npy_header
+from shardkit.samples.sample import KEY, Value
+from shardkit.system.storage import os_errors, show_path
 
 
 class NpyFormat:

@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shardkit.encoding import BYTES
 from shardkit.formats.base import Extents, Places
 from shardkit.formats.columns import sizes_of
 from shardkit.formats.member_names import key_of_member, member_key, member_keys
 from shardkit.formats.writev import Buffer, write_all
-from shardkit.sample import Value
-from shardkit.storage import os_errors, show_path
+from shardkit.samples.encoding import BYTES
+from shardkit.samples.sample import Value
+from shardkit.system.storage import os_errors, show_path
 
 __all__ = ["WebDatasetFormat", "headers", "key_of_member", "member_key", "pax_rows"]
 

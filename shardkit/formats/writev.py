@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from itertools import chain, islice
 
-from shardkit.passing import PIECE_BYTES, pieces
+from shardkit.memory.chunks import PIECE_BYTES, pieces
 
 Buffer = bytes | memoryview
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardkit import buffers
+from shardkit.arguments import whole
 from shardkit.errors import BadImageError, UsageError
 from shardkit.images import boxes, decoders, pillow
 from shardkit.images import kernel as compiled
@@ -23,8 +23,8 @@ from shardkit.images.fields import pictures_of
 from shardkit.images.limits import MAX_PIXELS
 from shardkit.images.naming import IMAGE
 from shardkit.images.pillow import Pixels
-from shardkit.sample import Value
-from shardkit.whole import whole
+from shardkit.memory import buffers
+from shardkit.samples.sample import Value
 
 KERNEL = "kernel"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.sample import mix64
+from shardkit.samples.sample import mix64
 
 Keys = np.ndarray[Any, np.dtype[np.uint64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]

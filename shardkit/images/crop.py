@@ -13,7 +13,7 @@ from shardkit.images import pillow
 from shardkit.images.decode import Header, whole_image
 from shardkit.images.decoders import JpegDecoder, Window, scaled
 from shardkit.images.pillow import Pixels, Region
-from shardkit.sample import Value
+from shardkit.samples.sample import Value
 
 Box = tuple[float, float, float, float]
 """Left, top, width, height, in pixels of the whole picture."""

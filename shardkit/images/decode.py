@@ -13,7 +13,7 @@ from shardkit.images.jpeg import JpegHeader, read_header
 from shardkit.images.limits import MAX_PIXELS
 from shardkit.images.pillow import Pixels
 from shardkit.images.sniff import HEAD_BYTES, image_field
-from shardkit.sample import Value
+from shardkit.samples.sample import Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from shardkit.errors import BadImageError, UsageError
 from shardkit.images import pillow
 from shardkit.images.jpeg import JpegHeader, first_rows
 from shardkit.images.pillow import Pixels, Region
-from shardkit.sample import Value
+from shardkit.samples.sample import Value
 
 KEPT_BYTES = 64 << 20
 """The largest picture, decoded, whose memory a thread keeps for the next."""

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.encoding import npy_header
 from shardkit.errors import SampleError, UsageError
 from shardkit.images import pillow
 from shardkit.images.choice import KIND_OF, QUALITY, ImageChoice
 from shardkit.images.jpeg import read_header
 from shardkit.images.limits import MAX_PIXELS
 from shardkit.images.sizes import Target, target
-from shardkit.sample import Value
+from shardkit.samples.encoding import npy_header
+from shardkit.samples.sample import Value
 
 Image = Any
 """A ``PIL.Image.Image``: nothing here imports PIL before it is needed."""

@@ -8,7 +8,7 @@ from typing import Any
 from shardkit.errors import BadImageError, UsageError
 from shardkit.images.naming import RAW_FIELD
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.sample import Value
+from shardkit.samples.sample import Value
 
 
 def pictures_of(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardkit.errors import BadImageError
-from shardkit.sample import Value
+from shardkit.samples.sample import Value
 
 EOI = b"\xff\xd9"
 

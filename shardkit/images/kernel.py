@@ -19,7 +19,7 @@ import numpy as np
 
 from shardkit.errors import UsageError
 from shardkit.images.limits import MAX_PIXELS
-from shardkit.sample import Value
+from shardkit.samples.sample import Value
 
 MAX_SIDE = 65_500
 """Of a slot, in pixels: libjpeg's limit for a picture."""

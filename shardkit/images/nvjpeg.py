@@ -12,7 +12,7 @@ from typing import Any
 from shardkit.errors import BadImageError, UsageError
 from shardkit.images.decode import decode, header
 from shardkit.images.limits import MAX_PIXELS
-from shardkit.sample import Value
+from shardkit.samples.sample import Value
 
 
 def is_available() -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import BadImageError, UsageError
-from shardkit.sample import Value
+from shardkit.samples.sample import Value
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 Region = tuple[int, int, int, int]

@@ -12,7 +12,7 @@ import numpy as np
 from shardkit.errors import UsageError
 from shardkit.images import pillow
 from shardkit.images.decode import header
-from shardkit.sample import Value
+from shardkit.samples.sample import Value
 
 SIDE = 192
 """Width and height of a thumbnail at most, in pixels."""

@@ -1,1 +1,4 @@
-"""Feeding a training loop: workers, batches, device."""
+"""Feeding a training loop: workers, prefetching, the device, and the settings of all three.
+
+What is in a batch is decided in :mod:`shardkit.batches`.
+"""

@@ -4,7 +4,7 @@ The rule of ``workers="auto"``: bytes as they are and tokens get one thread, whi
 behind the training step; more only take the GIL from one another (batches of 64 samples of 1 KB,
 warm: no worker 0.07 ms a batch, one thread 0.10 ms, two 0.11 ms). A transform gets a thread for
 each core that this process may use (crops of JPEGs: 54 ms with one, 28 ms with two), or a process
-where threads are refused (:mod:`shardkit.reading.transform`). Processes on the same machine that
+where threads are refused (:mod:`shardkit.batches.transform`). Processes on the same machine that
 torchrun started (LOCAL_WORLD_SIZE) share the cores. A transform that is plain Python code runs
 faster in processes: only ``shardkit tune`` finds that out.
 """
@@ -15,14 +15,14 @@ import os
 from dataclasses import replace
 from typing import Literal
 
-from shardkit.allowance import Allowance, allowance
+from shardkit.arguments import whole
+from shardkit.batches.maker import BatchMaker
+from shardkit.batches.transform import Randomised
 from shardkit.errors import UsageError
 from shardkit.loading import tuned
 from shardkit.loading.settings import DEFAULT_PREFETCH, Settings
 from shardkit.loading.workers import WorkerType
-from shardkit.reading.maker import BatchMaker
-from shardkit.reading.transform import Randomised
-from shardkit.whole import whole
+from shardkit.system.resources import Allowance, allowance
 
 
 def choose(

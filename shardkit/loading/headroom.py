@@ -20,11 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shardkit.batches.maker import BatchMaker, Made
 from shardkit.errors import UsageError
 from shardkit.loading import tuned
 from shardkit.loading.settings import Settings
-from shardkit.reading.batches import BatchPlan
-from shardkit.reading.maker import BatchMaker, Made
+from shardkit.order.batches import BatchPlan
 
 ENVIRONMENT = "SHARDKIT_HEADROOM"
 

@@ -8,6 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from shardkit.batches.collate import Batch
+from shardkit.batches.maker import BatchMaker, Made, OnError, Request
+from shardkit.batches.source import Source
+from shardkit.batches.transform import Transform, refuse_in_threads
 from shardkit.errors import UsageError
 from shardkit.loading.auto import choose
 from shardkit.loading.background import in_background
@@ -18,12 +22,8 @@ from shardkit.loading.settings import Settings
 from shardkit.loading.skips import SkipCount, Skips
 from shardkit.loading.tensors import move_tensors, pinned
 from shardkit.loading.workers import WorkerType, make_batches
-from shardkit.reading.batches import Last
-from shardkit.reading.collate import Batch
-from shardkit.reading.maker import BatchMaker, Made, OnError, Request
-from shardkit.reading.order import Shuffle
-from shardkit.reading.source import Source
-from shardkit.reading.transform import Transform, refuse_in_threads
+from shardkit.order.batches import Last
+from shardkit.order.epochs import Shuffle
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Loader:
         seed: of the shuffle and of the transform's randomness.
         transform: ``sample -> sample``, both a dict of fields. One with a parameter named ``rng``
             gets a numpy Generator keyed by (seed, epoch, position); one with a method
-            ``batch(columns, keys)`` gets a whole batch. See :mod:`shardkit.reading.transform`.
+            ``batch(columns, keys)`` gets a whole batch. See :mod:`shardkit.batches.transform`.
         workers: threads or processes that make batches; 0 makes them in the loop's own thread.
             ``"auto"``: what ``shardkit tune`` found for this work on this machine, else a rule,
             see :mod:`shardkit.loading.auto`; ``loader.settings`` says which.
@@ -252,7 +252,7 @@ class Loader:
 
         Raises:
             UsageError: the state is of another dataset, seed, shuffle, ``last`` or transform, as it
-                says of itself (:func:`shardkit.reading.words.in_words`). Without its ``made_by``
+                says of itself (:func:`shardkit.batches.words.in_words`). Without its ``made_by``
                 or ``last`` it goes on with another.
         """
         self._position.load_state_dict(state, self.maker.num_positions)

@@ -8,10 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from shardkit.batches.transform import differ, global_states
 from shardkit.errors import UsageError
 from shardkit.loading.background import in_background
 from shardkit.loading.tensors import map_tensors, move_tensors, pinned
-from shardkit.reading.transform import differ, global_states
 
 
 @dataclass

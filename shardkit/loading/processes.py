@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from shardkit import buffers
+from shardkit.batches.maker import BatchMaker, Made, Request
+from shardkit.batches.parcels import INLINE_BYTES, close_all, pack, unpack
 from shardkit.errors import DataError, ShardkitError, StorageError, UsageError
-from shardkit.reading.maker import BatchMaker, Made, Request
-from shardkit.reading.parcels import INLINE_BYTES, close_all, pack, unpack
+from shardkit.memory import buffers
 
 Make = Callable[[BatchMaker, Request, str], Made]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardkit.arguments import whole
 from shardkit.errors import UsageError
 from shardkit.loading.workers import WorkerType
-from shardkit.whole import whole
 
 DEFAULT_PREFETCH = 2
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import xxhash
 
+from shardkit.batches.maker import BatchMaker, Made
 from shardkit.errors import StorageError, TooManyRejectsError
-from shardkit.reading.maker import BatchMaker, Made
-from shardkit.reading.ranks import distributed
+from shardkit.order.ranks import distributed
 
 CHECK_EVERY = 8
 """Batches between two looks at the other ranks' counts: two requests of some 50 us each."""

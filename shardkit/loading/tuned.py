@@ -20,12 +20,12 @@ from typing import Any
 
 import xxhash
 
-from shardkit.allowance import Allowance
+from shardkit.batches.maker import BatchMaker
+from shardkit.batches.source import fingerprint_of
 from shardkit.errors import UsageError
 from shardkit.loading.settings import Settings
-from shardkit.reading.maker import BatchMaker
-from shardkit.reading.source import fingerprint_of
-from shardkit.storage import atomic_write, show_path
+from shardkit.system.resources import Allowance
+from shardkit.system.storage import atomic_write, show_path
 
 VERSION = 1
 

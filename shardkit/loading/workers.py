@@ -8,10 +8,11 @@ from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal
 
-from shardkit import buffers, errors
+from shardkit import errors
+from shardkit.batches.maker import BatchMaker, Made, Request
 from shardkit.errors import DataError, SampleError, ShardkitError
 from shardkit.loading.processes import Processes, where_of
-from shardkit.reading.maker import BatchMaker, Made, Request
+from shardkit.memory import buffers
 
 WorkerType = Literal["process", "thread"]
 Batches = Generator[Made, None, None]

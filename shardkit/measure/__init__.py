@@ -1,1 +1,4 @@
-"""Looking at packing and reading from above: fair timing, and the limits of the machine."""
+"""Packing and reading seen from above: fair timing, benches, tuning, the limits of the machine.
+
+Nothing below imports it.
+"""

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.allowance import cpu_model, num_cores
 from shardkit.errors import UsageError
-from shardkit.measure.pagecache import cache_state, evict
 from shardkit.measure.timing import Case, Work
+from shardkit.system.page_cache import cache_state, evict
+from shardkit.system.resources import cpu_model, num_cores
 
 _PACKAGES = ("shardkit", "numpy", "torch", "lmdb", "h5py", "webdataset", "xxhash")
 

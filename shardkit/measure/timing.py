@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from shardkit.errors import UsageError
-from shardkit.measure.pagecache import Cache
+from shardkit.system.page_cache import Cache
 
 Unit = Literal["samples", "bytes"]
 

@@ -1,1 +1,4 @@
-"""From small files to shards. Never imports torch."""
+"""From small files to shards, resumably. It never imports torch.
+
+What can be packed is in :mod:`shardkit.corpus`, how shards lie on disk in :mod:`shardkit.formats`.
+"""

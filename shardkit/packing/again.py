@@ -26,11 +26,11 @@ from shardkit.corpus.files import walk
 from shardkit.corpus.names import join
 from shardkit.errors import DestinationError, ShardkitError
 from shardkit.images.choice import ImageChoice
-from shardkit.index import INDEX_NAME, WORK_NAME, DatasetInfo, read_info, read_rejected
+from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, read_info, read_rejected
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.settle import is_marked
-from shardkit.storage import file_size, show_path
+from shardkit.system.storage import file_size, show_path
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ from shardkit.corpus.dataset import DatasetCorpus
 from shardkit.corpus.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.index import RowIndex, SplitInfo, read_rejected
-from shardkit.indexing.assemble import check_unique_keys
-from shardkit.indexing.locate import Located, locate
+from shardkit.index.assembling import check_unique_keys
+from shardkit.index.manifest import SplitInfo, read_rejected
+from shardkit.index.rows import RowIndex
 from shardkit.packing.convert_tokens import convert_token_file
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import Origin, PackResult, choose_dest, refuse_choice, run_pack
-from shardkit.storage import os_errors, show_path
+from shardkit.shards.locate import Located, locate
+from shardkit.system.storage import os_errors, show_path
 from shardkit.tokens.load import open_tokenizer
 from shardkit.tokens.spec import TokenizerSpec
 

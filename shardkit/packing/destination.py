@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import DestinationError, ResumeError
-from shardkit.index import INDEX_NAME, WORK_NAME, DatasetInfo, dump_info
-from shardkit.journal import read_record, write_record
+from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, dump_info
 from shardkit.packing.settle import (
     LOCK_NAME,
     SCRATCH_NAME,
@@ -26,7 +25,8 @@ from shardkit.packing.settle import (
     settle,
     tidy,
 )
-from shardkit.storage import Lock, show_path
+from shardkit.system.records import read_record, write_record
+from shardkit.system.storage import Lock, show_path
 
 TOKENIZER_RECORD = "tokenizer.record"
 """In the work folder once a tokenizer is trained and proved: worth going on from after Ctrl-C."""

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 import shardkit.errors
 from shardkit.corpus.base import Corpus
 from shardkit.errors import DataError, ShardkitError, StorageError
-from shardkit.indexing.part import PartHead
+from shardkit.index.parts import PartHead
 from shardkit.packing.job import Job, JobContext, commit_job, write_job
-from shardkit.progress import Progress
+from shardkit.system.progress import Progress
 
 
 class Engine(Protocol):

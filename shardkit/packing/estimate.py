@@ -15,7 +15,6 @@ import numpy as np
 import xxhash
 
 from shardkit.corpus import Corpus, Run, open_corpus
-from shardkit.encoding import parse_npy
 from shardkit.errors import SampleError, UsageError
 from shardkit.images.choice import ImageChoice
 from shardkit.images.decode import decode
@@ -25,8 +24,9 @@ from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import WITHOUT_PICTURES, parse_options, refuse_choice
 from shardkit.packing.plan import draw, take
 from shardkit.packing.transform import two_pictures
-from shardkit.sample import Value
-from shardkit.storage import show_path
+from shardkit.samples.encoding import parse_npy
+from shardkit.samples.sample import Value
+from shardkit.system.storage import show_path
 
 NUM_PICTURES = 300
 MIN_PICTURES = 16

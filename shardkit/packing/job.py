@@ -19,16 +19,16 @@ from shardkit.formats import get_format
 from shardkit.formats.dali_index import dali_index, dali_index_name
 from shardkit.formats.member_names import member_keys
 from shardkit.images.choice import ImageChoice
-from shardkit.index import is_field_name
-from shardkit.indexing.part import Part, PartHead, part_path, write_part
-from shardkit.indexing.rows import join_names, make_rows
+from shardkit.index.making import join_names, make_rows
+from shardkit.index.manifest import is_field_name
+from shardkit.index.parts import Part, PartHead, part_path, write_part
 from shardkit.packing.settle import SCRATCH_NAME
 from shardkit.packing.spool import Order, decode_shard, read_segment
 from shardkit.packing.tokenize import slices, tokenize
 from shardkit.packing.tokenizer import reopen
 from shardkit.packing.transform import check_images, require_one_shape, rewrite_images
-from shardkit.sample import SampleBatch, sample_checksums
-from shardkit.storage import block_sums, fsync_path, os_errors, show_path
+from shardkit.samples.sample import SampleBatch, sample_checksums
+from shardkit.system.storage import block_sums, fsync_path, os_errors, show_path
 
 Report = Callable[[int, int], None]
 """Called with (entries, input bytes) as they are read."""

@@ -12,12 +12,12 @@ import xxhash
 
 from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import CorpusError, ResumeError
-from shardkit.journal import read_record, write_record
 from shardkit.packing.job import Job
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import cut, num_val, take
 from shardkit.packing.scatter import ScatteredEntries, Shard
 from shardkit.packing.spool import Order, decode_runs, encode_shard, first_difference
+from shardkit.system.records import read_record, write_record
 
 TRAIN, VAL = "train", "val"
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from shardkit.allowance import allowance
 from shardkit.errors import UsageError
 from shardkit.formats import get_format
 from shardkit.images.choice import ImageChoice, ImageFormat
+from shardkit.system.resources import allowance
 
 #: Options that change neither which bytes are written nor where: a resumed pack may change them.
 #: The tokenizer is compared by its contents, see :mod:`shardkit.packing.tokenizer`.

@@ -19,17 +19,17 @@ from typing import Any
 from shardkit.corpus import open_corpus
 from shardkit.corpus.base import Corpus
 from shardkit.corpus.dataset import DatasetCorpus
-from shardkit.encoding import TOKENS
 from shardkit.errors import CorpusError, SampleError, TooManyRejectsError, UsageError
 from shardkit.formats import FORMATS, get_format
 from shardkit.formats.hdf5 import MIN_CHUNK_BYTES
 from shardkit.images.choice import ImageChoice
 from shardkit.images.encode import require_encoder
 from shardkit.images.naming import RAW_FIELD
-from shardkit.index import REJECTED_NAME, DatasetInfo, RowIndex
-from shardkit.indexing.assemble import assemble_split
-from shardkit.indexing.count_tokens import num_tokens
-from shardkit.indexing.part import PartHead, part_path, read_head
+from shardkit.index.assembling import assemble_split
+from shardkit.index.count_tokens import num_tokens
+from shardkit.index.manifest import REJECTED_NAME, DatasetInfo
+from shardkit.index.parts import PartHead, part_path, read_head
+from shardkit.index.rows import RowIndex
 from shardkit.packing.again import Standing, made_of, standing, standing_copy
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine, InProcess, Processes
@@ -44,8 +44,16 @@ from shardkit.packing.tokenizer import (
     settle_tokenizer,
 )
 from shardkit.packing.transform import unequal_shapes
-from shardkit.progress import Progress
-from shardkit.storage import as_path, atomic_write, file_size, os_errors, parse_size, show_path
+from shardkit.samples.encoding import TOKENS
+from shardkit.system.progress import Progress
+from shardkit.system.storage import (
+    as_path,
+    atomic_write,
+    file_size,
+    os_errors,
+    parse_size,
+    show_path,
+)
 
 SHARD_SIZES = 4_000_000, 256_000_000
 """Input bytes of the first shards, and of the largest. 50,000 files of 1 KB are 13 shards, enough

@@ -13,7 +13,7 @@ import xxhash
 
 from shardkit.corpus.base import Run
 from shardkit.errors import CorpusError
-from shardkit.sample import mix64
+from shardkit.samples.sample import mix64
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 Digests = np.ndarray[Any, np.dtype[np.uint64]]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import DestinationError, ResumeError, ShardkitError
-from shardkit.index import (
+from shardkit.index.manifest import (
     DALI_INDEX,
     INDEX_KINDS,
     INDEX_NAME,
@@ -27,8 +27,8 @@ from shardkit.index import (
     is_field_name,
     read_info,
 )
-from shardkit.journal import read_record, write_record
-from shardkit.storage import atomic_write, fsync_path, show_path
+from shardkit.system.records import read_record, write_record
+from shardkit.system.storage import atomic_write, fsync_path, show_path
 
 LOCK_NAME = "lock"
 STAGE_NAME = "new"

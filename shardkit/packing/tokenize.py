@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from shardkit.corpus.base import Run
-from shardkit.encoding import TOKENS, npy_header
 from shardkit.errors import FormatError, SampleError
+from shardkit.memory.chunks import let_go, trim
 from shardkit.packing.transform import without
-from shardkit.passing import let_go, trim
-from shardkit.sample import SampleBatch, Value, rename_field, unpack_paths
+from shardkit.samples.encoding import TOKENS, npy_header
+from shardkit.samples.sample import SampleBatch, Value, rename_field, unpack_paths
 from shardkit.tokens.spec import TokenizerSpec
 from shardkit.tokens.tokenizer import Tokenizer
 

@@ -19,13 +19,13 @@ import xxhash
 
 from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import CorpusError
-from shardkit.journal import read_record, write_record
+from shardkit.memory.chunks import trim
 from shardkit.packing.destination import TOKENIZER_RECORD, Destination
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import draw, take
 from shardkit.packing.tokenize import LARGE_BYTES, TEXT, slices
-from shardkit.passing import trim
-from shardkit.storage import atomic_write, show_path
+from shardkit.system.records import read_record, write_record
+from shardkit.system.storage import atomic_write, show_path
 from shardkit.tokens.load import from_stored, load_tokenizer
 from shardkit.tokens.prove import choose_engine
 from shardkit.tokens.spec import TokenizerSpec

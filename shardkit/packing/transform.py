@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from shardkit.encoding import parse_npy
 from shardkit.errors import BadImageError, SampleError
 from shardkit.images.choice import ImageChoice
 from shardkit.images.decode import decode
 from shardkit.images.encode import rewrite
 from shardkit.images.naming import RAW_FIELD, field_of, renamed
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.sample import SampleBatch, Value, rename_field, unpack_paths
+from shardkit.samples.encoding import parse_npy
+from shardkit.samples.sample import SampleBatch, Value, rename_field, unpack_paths
 
 
 def check_images(batch: SampleBatch) -> SampleBatch:

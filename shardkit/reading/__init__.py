@@ -1,1 +1,4 @@
-"""From shards to samples."""
+"""Samples by row: a dataset, and several mixed into one.
+
+Batches are made in :mod:`shardkit.batches`.
+"""

@@ -12,15 +12,15 @@ import numpy as np
 import xxhash
 
 from shardkit.errors import ChecksumError, DataError, UsageError
-from shardkit.index import DatasetInfo
-from shardkit.indexing.locate import Located, locate
-from shardkit.reading.values import Column, Decode, own_values, read_column
-from shardkit.sample import KEY
-from shardkit.shards import Gather, Rows, ShardReader
-from shardkit.storage import as_path, show_path
+from shardkit.index.manifest import DatasetInfo
+from shardkit.samples.sample import KEY
+from shardkit.shards.locate import Located, locate
+from shardkit.shards.stored import Gather, Rows, ShardReader
+from shardkit.shards.values import Column, Decode, own_values, read_column
+from shardkit.system.storage import as_path, show_path
 
 if TYPE_CHECKING:
-    from shardkit.reading.stream import Stream
+    from shardkit.batches.stream import Stream
 
 Batch = dict[str, Column]
 
@@ -113,7 +113,7 @@ class Dataset:
             rows: (B,) row numbers from 0, in any order, repeats allowed.
 
         Returns:
-            field -> values, as :func:`shardkit.reading.values.read_column` says.
+            field -> values, as :func:`shardkit.shards.values.read_column` says.
 
         Raises:
             IndexError: a row outside the dataset. DataError: a sample is damaged.
@@ -291,7 +291,7 @@ class Dataset:
 
         See :class:`shardkit.Stream` for the options.
         """
-        from shardkit.reading.stream import Stream
+        from shardkit.batches.stream import Stream
 
         return Stream(self, batch_size, **options)
 

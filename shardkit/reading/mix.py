@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from shardkit.errors import UsageError
-from shardkit.reading.order import Shuffle
-from shardkit.reading.permute import Positions, derive
-from shardkit.reading.source import (
+from shardkit.arguments import whole
+from shardkit.batches.source import (
     Source,
     check_source,
     fingerprint_of,
@@ -22,9 +20,11 @@ from shardkit.reading.source import (
     order_of,
     where_is,
 )
-from shardkit.reading.turns import Length, Pattern, Turns, quantise
-from shardkit.reading.values import Column
-from shardkit.whole import whole
+from shardkit.errors import UsageError
+from shardkit.order.epochs import Shuffle
+from shardkit.order.permutation import Positions, derive
+from shardkit.order.turns import Length, Pattern, Turns, quantise
+from shardkit.shards.values import Column
 
 _PART = -5
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.batches.source import Source
 from shardkit.corpus import Corpus, Run, open_corpus
-from shardkit.encoding import parse_npy
 from shardkit.errors import DataError, UsageError
 from shardkit.measure.benching.target import Target, missing
-from shardkit.measure.stage import refuse_little_space
-from shardkit.reading.permute import Positions
-from shardkit.reading.source import Source
-from shardkit.reading.values import Column
-from shardkit.sample import SampleBatch, unpack_paths
-from shardkit.storage import os_errors, show_path
+from shardkit.operations.stage import refuse_little_space
+from shardkit.order.permutation import Positions
+from shardkit.samples.encoding import parse_npy
+from shardkit.samples.sample import SampleBatch, unpack_paths
+from shardkit.shards.values import Column
+from shardkit.system.storage import os_errors, show_path
 
 _NO_SCRATCH = Path(os.devnull)
 """Only lines of text are ever decompressed, and those are refused here."""

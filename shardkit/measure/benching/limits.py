@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.batches.transform import Draws
 from shardkit.errors import BadImageError, DataError
 from shardkit.images.fields import pictures_of
 from shardkit.measure.benching.options import BenchOptions
@@ -20,12 +21,11 @@ from shardkit.measure.benching.pace import Pace
 from shardkit.measure.benching.same import sample_name
 from shardkit.measure.benching.target import Read, Target
 from shardkit.measure.benching.work import transform_of
-from shardkit.measure.device import is_in_memory
 from shardkit.measure.machine import memory_copy
-from shardkit.measure.pagecache import cache_state, evict
 from shardkit.measure.timing import Case, Work
-from shardkit.reading.permute import Positions
-from shardkit.reading.transform import Draws
+from shardkit.order.permutation import Positions
+from shardkit.system.devices import is_in_memory
+from shardkit.system.page_cache import cache_state, evict
 
 MAX_HELD = 256 << 20
 """Bytes of samples that a limit holds in memory at most: more than any processor's cache."""

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.batches.source import Source
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import DEFAULT_PREFETCH
 from shardkit.measure.benching.options import BenchOptions
 from shardkit.measure.benching.pace import LEAST_S, Pace
 from shardkit.measure.benching.target import Chosen, Target
 from shardkit.measure.benching.work import transform_of
-from shardkit.measure.device import counter
-from shardkit.measure.pagecache import Cache, cache_state, evict
 from shardkit.measure.timing import Work
-from shardkit.reading.batches import Last
-from shardkit.reading.permute import Positions
-from shardkit.reading.source import Source
-from shardkit.storage import os_errors
+from shardkit.order.batches import Last
+from shardkit.order.permutation import Positions
+from shardkit.system.devices import counter
+from shardkit.system.page_cache import Cache, cache_state, evict
+from shardkit.system.storage import os_errors
 
 
 @dataclass(frozen=True)

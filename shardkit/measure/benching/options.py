@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardkit.allowance import allowance
+from shardkit.arguments import whole
 from shardkit.errors import UsageError
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.benching.target import Read
-from shardkit.whole import whole
+from shardkit.system.resources import allowance
 
 ROUNDS = 20
 """Warm. Five wild ones on either side change nothing, see :mod:`shardkit.measure.verdict`: with 12,

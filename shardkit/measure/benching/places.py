@@ -19,12 +19,12 @@ from shardkit.formats import FORMATS, get_format
 from shardkit.measure.benching.folder import FolderTarget
 from shardkit.measure.benching.options import BenchOptions
 from shardkit.measure.benching.target import PackedTarget, Target
-from shardkit.measure.stage import refuse_little_space
+from shardkit.operations.stage import refuse_little_space
+from shardkit.order.epochs import Order
+from shardkit.order.permutation import Positions
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import run_pack
-from shardkit.reading.order import Order
-from shardkit.reading.permute import Positions
-from shardkit.storage import format_bytes, show_path
+from shardkit.system.storage import format_bytes, show_path
 
 NUM_SAMPLES = 2_000
 NUM_BYTES = 200_000_000

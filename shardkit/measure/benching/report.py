@@ -17,12 +17,12 @@ from shardkit.measure.benching.options import BenchOptions
 from shardkit.measure.benching.same import Samples
 from shardkit.measure.benching.target import Target
 from shardkit.measure.benching.words import label, reference
-from shardkit.measure.device import is_in_memory
 from shardkit.measure.machine import commit, machine
-from shardkit.measure.pagecache import Cache
 from shardkit.measure.timing import Measurement, Result
 from shardkit.measure.verdict import spread, verdict
-from shardkit.storage import format_bytes
+from shardkit.system.devices import is_in_memory
+from shardkit.system.page_cache import Cache
+from shardkit.system.storage import format_bytes
 
 VERSION = 1
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardkit.errors import DataError
 from shardkit.measure.benching.target import Target
-from shardkit.reading.permute import Positions
+from shardkit.order.permutation import Positions
 
 PIECE = 256
 """Samples of every target that are held in memory at once."""

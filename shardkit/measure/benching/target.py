@@ -10,17 +10,17 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from shardkit.batches.source import Source
 from shardkit.errors import DataError
-from shardkit.index import INDEX_NAME, WORK_NAME
-from shardkit.indexing.foreign import is_tar_source
-from shardkit.indexing.locate import locate
-from shardkit.measure.stage import stage
+from shardkit.index.manifest import INDEX_NAME, WORK_NAME
+from shardkit.operations.stage import stage
+from shardkit.order.permutation import Positions
 from shardkit.reading.dataset import Dataset
-from shardkit.reading.permute import Positions
-from shardkit.reading.source import Source
-from shardkit.reading.values import Column
-from shardkit.shards import container_of
-from shardkit.storage import show_path
+from shardkit.shards.locate import locate
+from shardkit.shards.stored import container_of
+from shardkit.shards.values import Column
+from shardkit.system.storage import show_path
+from shardkit.tars.links import is_tar_source
 
 Read = Literal["raw", "decode", "train", "tokens"]
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shardkit.batches.source import Source
 from shardkit.corpus.token_files import is_token_file
 from shardkit.measure.benching.target import Chosen, PackedTarget, Target
-from shardkit.measure.stage import copy_files
-from shardkit.reading.permute import Positions
-from shardkit.reading.source import Source
-from shardkit.reading.tokens import TokenDataset
+from shardkit.operations.stage import copy_files
+from shardkit.order.permutation import Positions
+from shardkit.sequences.dataset import TokenDataset
 
 SEQ_LEN = 2048
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardkit import images
+from shardkit.batches.transform import Transform
 from shardkit.errors import UsageError
 from shardkit.images.fields import pictures_of
 from shardkit.images.naming import IMAGE
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.measure.benching.target import Read
-from shardkit.reading.transform import Transform
 
 SIZE = 224
 """Of a crop for training, in pixels."""

@@ -21,7 +21,7 @@ from shardkit.measure.report.marks import Spec
 from shardkit.measure.report.style import STYLE
 from shardkit.measure.report.tables import conditions, tables
 from shardkit.measure.report.text import amount, is_whole, showable
-from shardkit.storage import atomic_write, os_errors, show_path
+from shardkit.system.storage import atomic_write, os_errors, show_path
 
 Report = dict[str, Any]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shardkit import images
-from shardkit.encoding import TOKENS
+from shardkit.batches.source import Source, check_source
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.measure.benching.work import refuse_without_pictures
 from shardkit.readers import open as open_dataset
-from shardkit.reading.source import Source, check_source
-from shardkit.storage import show_path
+from shardkit.samples.encoding import TOKENS
+from shardkit.system.storage import show_path
 
 Read = Literal["raw", "train", "tokens"]
 
@@ -49,7 +49,7 @@ def reading(
         read = read or usual(dataset.fields)
     place = json.dumps(str(path))
     if read == "tokens":
-        from shardkit.reading.tokens import TokenDataset
+        from shardkit.sequences.dataset import TokenDataset
 
         line = f"ds = shardkit.TokenDataset({place}{of_split}, seq_len={seq_len})"
         return Reading(check_source(TokenDataset(path, split, seq_len=seq_len)), {}, line)

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardkit.allowance import Allowance
 from shardkit.loading.settings import DEFAULT_PREFETCH, Settings
 from shardkit.loading.workers import WorkerType
-from shardkit.storage import format_bytes
+from shardkit.system.resources import Allowance
+from shardkit.system.storage import format_bytes
 
 PREFETCHES = (DEFAULT_PREFETCH, 4, 8)
 """One batch ahead is as fast in a trial, but leaves nothing to make up for a slow read with."""

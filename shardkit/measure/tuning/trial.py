@@ -8,10 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, cast
 
+from shardkit.batches.collate import Batch
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import Settings
 from shardkit.measure.tuning.space import Footprint
-from shardkit.reading.collate import Batch
 
 
 @dataclass(frozen=True)

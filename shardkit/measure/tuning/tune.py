@@ -11,7 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from shardkit.allowance import Allowance, allowance
+from shardkit.arguments import positive, whole
+from shardkit.batches.source import Source, check_source
 from shardkit.errors import UsageError
 from shardkit.loading import tuned
 from shardkit.loading.auto import local_ranks
@@ -24,9 +25,8 @@ from shardkit.measure.tuning.tuner import Tuner
 from shardkit.measure.tuning.workload import Workload
 from shardkit.measure.verdict import spread
 from shardkit.readers import open as open_dataset
-from shardkit.reading.source import Source, check_source
-from shardkit.storage import show_path
-from shardkit.whole import positive, whole
+from shardkit.system.resources import Allowance, allowance
+from shardkit.system.storage import show_path
 
 SEARCH_SHARE = 0.85
 """Of the time, where a loop with a step is to be run, too."""

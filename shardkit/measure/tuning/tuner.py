@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from shardkit.allowance import Allowance
 from shardkit.errors import StorageError, UsageError
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
-from shardkit.measure.pagecache import Cache
 from shardkit.measure.timing import Work, interleave
 from shardkit.measure.tuning.search import NEAR, NEAR_A_STEP, Race
 from shardkit.measure.tuning.space import PREFETCHES, Candidate, between, each_kind, that_fit
 from shardkit.measure.tuning.step import loops_per_s
 from shardkit.measure.tuning.workload import Workload
+from shardkit.system.page_cache import Cache
+from shardkit.system.resources import Allowance
 
 TRIALS = 100
 """That a search on a few cores takes."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from shardkit.batches.source import Source
 from shardkit.images.augment import Transform, kernel_or_why_not
 from shardkit.images.decoders import installed
 from shardkit.loading.loader import Loader
-from shardkit.measure.pagecache import Cache, cache_state, evict
 from shardkit.measure.timing import Work
 from shardkit.measure.tuning.space import WINDOWS, Candidate, Footprint
 from shardkit.measure.tuning.trial import batches_of, footprint, loads_per_s
-from shardkit.reading.source import Source
+from shardkit.system.page_cache import Cache, cache_state, evict
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,171 @@
+"""Whole batches for torch's DataLoader: an IterableDataset that splits itself."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from shardkit.arguments import whole
+from shardkit.batches.collate import Batch
+from shardkit.batches.maker import BatchMaker, Made, OnError, Request
+from shardkit.batches.parcels import Parcel
+from shardkit.batches.source import Source
+from shardkit.batches.transform import Transform
+from shardkit.errors import SampleError, UsageError
+from shardkit.order.batches import Last
+from shardkit.order.epochs import Shuffle
+
+MAX_WORKERS = 1024
+
+
+class Stream(IterableDataset[Batch]):
+    """Whole batches: give it to ``DataLoader(stream, batch_size=None, num_workers=...)``.
+
+    Worker w of W makes batches w, w + W, ...; DataLoader takes them in turn, so the order is the
+    same for any number of workers. Each iteration is the next epoch, with ``persistent_workers``
+    or without, unless :meth:`set_epoch` says otherwise. Works with torchdata's
+    ``StatefulDataLoader``; resume needs the same number of workers there. For elastic resume,
+    device copies and thread workers see :class:`shardkit.Loader`.
+
+    Args:
+        source: a dataset or a mix. The others: as of :class:`shardkit.Loader`, but that
+            ``max_skips`` bounds the bad rows in a row, not those of an epoch.
+
+    Raises:
+        UsageError: options that make no sense.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        batch_size: int,
+        *,
+        shuffle: Shuffle | bool = None,
+        seed: int = 0,
+        transform: Transform | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        last: Last = "drop",
+        as_buffer: Sequence[str] = (),
+        with_keys: bool = False,
+        on_error: OnError = "fail",
+        max_skips: int = 100,
+        readahead: int = 4,
+        **order_options: int,
+    ) -> None:
+        self._maker = BatchMaker.checked(
+            "Stream",
+            source,
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            transform=transform,
+            rank=rank,
+            world_size=world_size,
+            last=last,
+            as_buffer=as_buffer,
+            with_keys=with_keys,
+            on_error=on_error,
+            max_skips=max_skips,
+            readahead=readahead,
+            order=order_options,
+        )
+        self._position = self._maker.position(is_of_worker=True)
+        # In shared memory, which workers see: the epoch that set_epoch chose, then for each worker
+        # how many iterations it has begun since.
+        self._shared = torch.zeros(1 + MAX_WORKERS, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        self._next = 0
+        self._is_loaded = False
+
+    def __len__(self) -> int:
+        """Batches of an epoch, of all workers together."""
+        return len(self._maker.plan(0))
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch of the next iteration; seen by workers that already run, too."""
+        epoch = whole("epoch", epoch)
+        self._shared[1:] = 0
+        self._shared[0] = epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        self._maker.refuse_other_ranks()
+        # Begins here, not at the first batch: a state may be asked for in between.
+        worker, num_workers = _this_worker()
+        epoch = self._begin(worker)
+        return self._batches(epoch, self._next, num_workers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Worker processes that are spawned have no process group to compare with.
+        self._maker.refuse_other_ranks()
+        return self.__dict__
+
+    def _batches(self, epoch: int, first: int, num_workers: int) -> Iterator[Batch]:
+        for number in range(first, len(self._maker.plan(epoch)), num_workers):
+            made = self._make(Request(epoch, 0, number))
+            made.warn_of_skipped(2)
+            self._next = number + num_workers
+            yield made.batch if get_worker_info() is None else Parcel(made.batch)
+
+    def _make(self, request: Request) -> Made:
+        try:
+            return self._maker.make(request)
+        except (SystemExit, KeyboardInterrupt) as error:
+            if get_worker_info() is None:
+                raise
+            # It would end the worker, of which torch only says that it is gone.
+            raise SampleError(
+                f"the transform or the dataset raised {type(error).__name__}({error}), in batch"
+                f" {request.batch} of epoch {request.epoch}"
+            ) from error
+
+    def _begin(self, worker: int) -> int:
+        base = int(self._shared[0])
+        if self._is_loaded:
+            self._shared[1 + worker] = self._position.epoch - base
+        else:
+            self._position.move(base + int(self._shared[1 + worker]), 0)
+            self._next = worker
+        self._shared[1 + worker] += 1
+        self._is_loaded = False
+        return self._position.epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this worker is: after the last batch it gave."""
+        worker, num_workers = _this_worker()
+        return {
+            **self._position.state_dict(),
+            "worker": worker,
+            "num_workers": num_workers,
+            "next": self._next,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next iteration goes on from there.
+
+        Raises:
+            UsageError: the state is of another run, or of another number of workers.
+        """
+        worker, num_workers = _this_worker()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # another batch size is refused below
+            self._position.load_state_dict(state)
+        if (state.get("worker"), state.get("num_workers")) != (worker, num_workers):
+            raise UsageError(
+                f"the state is of worker {state.get('worker')} of {state.get('num_workers')}, this"
+                f" is {worker} of {num_workers}: use as many workers, or shardkit.Loader"
+            )
+        if state.get("global_batch_size") != self._maker.plan(0).global_batch_size:
+            raise UsageError(
+                f"the state is of global batches of {state.get('global_batch_size')}: use the same"
+            )
+        self._next = whole("next, of the state,", state.get("next"))
+        self._is_loaded = True
+
+
+def _this_worker() -> tuple[int, int]:
+    info = get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)

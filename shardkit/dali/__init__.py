@@ -1,0 +1,9 @@
+"""NVIDIA DALI: any dataset as its external source, and its own index of tars.
+
+Only what DALI needs lives here; batches come from :mod:`shardkit.batches`.
+"""
+
+from shardkit.dali.source import ExternalSource, source
+from shardkit.dali.tar_index import write_index
+
+__all__ = ["ExternalSource", "source", "write_index"]

@@ -1,0 +1,77 @@
+"""DALI's index of the tars of a dataset that lies there already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from shardkit.errors import DestinationError, UsageError
+from shardkit.formats.base import Extents, Places
+from shardkit.formats.dali_index import VERSION, dali_index, dali_index_name
+from shardkit.formats.member_names import member_keys
+from shardkit.index.manifest import SplitInfo
+from shardkit.index.rows import RowIndex
+from shardkit.samples.encoding import BYTES
+from shardkit.shards.locate import Located, locate
+from shardkit.system.storage import as_path, atomic_write, os_errors, show_path
+
+
+def write_index(dataset: str | Path, folder: str | Path | None = None) -> list[Path]:
+    """Write DALI's index of each tar of a webdataset, ours or others'.
+
+    ``pack --dali-index`` has done so already, and ``verify`` looks after those; this is for
+    datasets packed without, for tars made by others, and to mend what was lost.
+
+    Args:
+        dataset: its folder, or one tar. folder: where to write; default: beside each tar.
+
+    Returns:
+        Their paths, shard by shard, as ``index_paths`` of ``fn.readers.webdataset`` wants them.
+
+    Raises:
+        UsageError: it is no webdataset. DestinationError: another file is in the way.
+    """
+    path = as_path(dataset, "the dataset")
+    place = locate(path)
+    if place.info.container != "webdataset":
+        raise UsageError(
+            f"{show_path(path)} holds {place.info.container}, and DALI reads tars: use"
+            " shardkit.dali.source.source, or `shardkit convert --to webdataset --dali-index`"
+        )
+    made = []
+    with os_errors(f"writing DALI's index of {show_path(path)}"):
+        for split in place.info.splits.values():
+            for tar, lines in _indexes(place, split):
+                index = Path(folder or tar.parent) / dali_index_name(tar.stem)
+                _refuse_others(index)
+                atomic_write(index, [lines])
+                made.append(index)
+    return made
+
+
+def _indexes(place: Located, split: SplitInfo) -> Iterator[tuple[Path, bytes]]:
+    """Each tar of a split, and its index."""
+    rows = RowIndex(place.folder, place.info, split)
+    stop = 0
+    for number, shard in enumerate(split.shards):
+        start, stop = stop, stop + shard.num_rows
+        name = f"{split.stem(number)}.tar"
+        keys = [rows.name(row)[0] for row in range(start, stop)]
+        extents = {
+            field: Extents(*_places(rows, field, slice(start, stop)), BYTES)
+            for field in place.info.fields
+        }
+        tar = place.tars.get(name, place.folder / name)
+        yield tar, dali_index(keys if place.tars else member_keys(keys), extents)
+
+
+def _places(rows: RowIndex, name: str, which: slice) -> tuple[Places, Places]:
+    column = rows.column[f"{name}.start"]
+    return rows.table[which, column], rows.table[which, column + 1]
+
+
+def _refuse_others(index: Path) -> None:
+    if index.exists() and not index.read_bytes().startswith(VERSION[:2]):
+        raise DestinationError(
+            f"{show_path(index)} is no index of DALI's; move it away, or name another folder"
+        )

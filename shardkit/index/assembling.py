@@ -1,0 +1,206 @@
+"""From parts to a dataset: the row index of each split, then shardkit.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from shardkit.errors import DataError
+from shardkit.index.manifest import DatasetInfo, ShardInfo, SplitInfo
+from shardkit.index.parts import Matrix, Part, PartHead, part_path, read_part
+from shardkit.index.rows import NO_INT, RowIndex, row_columns, row_sums, rows_header
+from shardkit.samples.encoding import Encoding
+from shardkit.system.storage import atomic_write, show_path
+
+SORT_ROWS = 2_000_000
+"""Rows sorted at a time for the find file: 32 MB."""
+
+Chunks = Iterable[bytes | memoryview]
+Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+@dataclass
+class _Hashed:
+    """Passes chunks through, counting and hashing them."""
+
+    chunks: Chunks
+    num_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.hash = xxhash.xxh3_64()
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        for chunk in self.chunks:
+            self.num_bytes += len(chunk)
+            self.hash.update(chunk)
+            yield chunk
+
+
+def assemble_split(
+    dest: Path,
+    work: Path,
+    name: str,
+    heads: list[PartHead],
+    info: DatasetInfo,
+    *,
+    unique_keys: bool,
+    new_paths: bool = False,
+    fingerprint: str | None = None,
+) -> SplitInfo:
+    """Write ``{split}.rows``, ``.names``, ``.sums`` and ``.find`` from the parts.
+
+    ``fingerprint`` is what the split's should be, if not a hash of keys and sample checksums.
+
+    Raises:
+        DataError: two samples have one key (only if ``unique_keys``), or one file's name (only
+            looked at if ``new_paths``: some were written anew).
+    """
+    num_rows = sum(head.num_rows for head in heads)
+    files: dict[str, tuple[int, int]] = {}
+
+    def write(kind: str, chunks: Chunks) -> None:
+        hashed = _Hashed(chunks)
+        atomic_write(dest / f"{name}.{kind}", hashed)
+        files[f"{name}.{kind}"] = (hashed.num_bytes, hashed.hash.intdigest())
+
+    def parts() -> Iterator[Part]:
+        return (read_part(part_path(work, name, head.shard)) for head in heads)
+
+    fingerprint = fingerprint or _fingerprint(parts())  # before the rows, whose checksums have it
+    write("rows", _row_chunks(parts(), info.fields, num_rows, fingerprint))
+    write("names", (part.names for part in parts()))
+    write("sums", (part.sums.tobytes() for part in parts()))
+    layouts, shards = _layouts(heads)
+    split = SplitInfo(name, num_rows, fingerprint, layouts, shards, files)
+    files[f"{name}.find"] = (0, 0)
+    index = RowIndex(dest, info, split)
+    write("find", _as_bytes((_checked if unique_keys else find_chunks)(index)))
+    if new_paths:
+        check_free_paths(index)
+    return split
+
+
+def check_unique_keys(index: RowIndex) -> None:
+    """Raise DataError if two samples of the split have one key."""
+    for _ in _checked(index):
+        pass
+
+
+def hash_twins(index: RowIndex) -> Iterator[tuple[Matrix, Matrix]]:
+    """Pairs of rows whose keys have one hash, a slice of the hash space at a time."""
+    return (_twins(index, rows) for rows in find_chunks(index))
+
+
+def _twins(index: RowIndex, rows: Matrix) -> tuple[Matrix, Matrix]:
+    hashes = index.table[:, index.column["key"]][rows]
+    at = np.flatnonzero(hashes[1:] == hashes[:-1])
+    return rows[at], rows[at + 1]
+
+
+def check_free_paths(index: RowIndex) -> None:
+    """Raise DataError if a file that got a new ending got another file's name.
+
+    New names are key and ending, and keys are unique; so only a file whose whole name is its key
+    can be in the way.
+    """
+    for row in range(len(index.table)):
+        key, paths = index.name(row)
+        path = key + paths[1:] if paths[:1] == b"+" else paths[1:]
+        path = path[max(path.rfind(key), 0) :]  # less the folder of the split
+        if paths[:1] in (b"+", b"=") and path != key and index.find(path) is not None:
+            one, other = (show_path(each) for each in (key, path))
+            raise DataError(
+                f"split {index.split.name}: the picture of {one} would be restored as {other},"
+                " which another file is called; rename one of them"
+            )
+
+
+def _fingerprint(parts: Iterable[Part]) -> str:
+    digest = xxhash.xxh3_128()
+    for part in parts:
+        digest.update(part.rows[:, :2].tobytes())
+    return digest.hexdigest()
+
+
+def _row_chunks(
+    parts: Iterable[Part], fields: list[str], num_rows: int, fingerprint: str
+) -> Iterator[bytes]:
+    yield rows_header(fields, num_rows)
+    columns = row_columns(fields)
+    names_before = rows_before = 0
+    for part in parts:
+        own = row_columns(sorted(part.head.encodings))
+        rows = np.full((part.head.num_rows, len(columns)), -1, np.int64)
+        if "cls" in fields:
+            rows[:, columns.index("cls")] = NO_INT
+        rows[:, [columns.index(column) for column in own]] = part.rows
+        rows[:, columns.index("name.start")] += names_before
+        names_before += part.head.names_bytes
+        numbers = np.arange(rows_before, rows_before := rows_before + len(rows))
+        rows[:, -1] = row_sums(rows, numbers, fingerprint).view(np.int64)
+        yield rows.tobytes()
+
+
+def _layouts(heads: list[PartHead]) -> tuple[list[dict[str, Encoding]], list[ShardInfo]]:
+    layouts: list[dict[str, Encoding]] = []
+    shards = []
+    for head in heads:
+        layout = head.layout()
+        if layout not in layouts:
+            layouts.append(layout)
+        shards.append(ShardInfo(head.num_rows, layouts.index(layout), head.file_bytes))
+    return layouts, shards
+
+
+def find_chunks(index: RowIndex) -> Iterator[Matrix]:
+    """Row numbers sorted by key hash, made a slice of the hash space at a time."""
+    hashes = index.table[:, index.column["key"]].view(np.uint64)
+    slices = len(hashes) // SORT_ROWS + 1
+    bounds = [min(i * 2**64 // slices, 2**64 - 1) for i in range(slices + 1)]
+    for low, high in pairwise(bounds):
+        rows = _rows_between(hashes, low, high)
+        yield rows[np.argsort(hashes[rows], kind="stable")]
+
+
+def _as_bytes(chunks: Iterable[Matrix]) -> Iterator[bytes]:
+    return (rows.astype("<i8").tobytes() for rows in chunks)
+
+
+def _checked(index: RowIndex) -> Iterator[Matrix]:
+    for rows in find_chunks(index):
+        _refuse_repeats(index, rows)
+        yield rows
+
+
+def _rows_between(hashes: Hashes, low: int, high: int) -> Matrix:
+    found = []
+    for start in range(0, len(hashes), SORT_ROWS):
+        block = hashes[start : start + SORT_ROWS]
+        inside = (block >= np.uint64(low)) & (
+            (block < np.uint64(high)) | np.bool_(high == 2**64 - 1)
+        )
+        found.append(np.flatnonzero(inside).astype(np.int64) + start)
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def repeats(index: RowIndex, rows: Matrix) -> Iterator[tuple[int, int, bytes]]:
+    """(row, another, key) of samples that have one key, among rows sorted by its hash."""
+    for one, other in zip(*(each.tolist() for each in _twins(index, rows)), strict=True):
+        key = index.name(one)[0]
+        if index.name(other)[0] == key:
+            yield one, other, key
+
+
+def _refuse_repeats(index: RowIndex, rows: Matrix) -> None:
+    for one, other, key in repeats(index, rows):
+        raise DataError(
+            f"split {index.split.name}: two samples have the key"
+            f" {key.decode(errors='backslashreplace')!r} (rows {one} and {other}), and a key must"
+            " be unique; rename the files of one"
+        )

@@ -1,0 +1,198 @@
+"""Comparing a dataset with the files it was packed from."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from shardkit.corpus import CORPORA, open_corpus
+from shardkit.corpus.base import Run
+from shardkit.errors import CorpusError, IndexFileError
+from shardkit.images.choice import describe
+from shardkit.images.naming import RAW_FIELD, renamed
+from shardkit.images.sniff import IMAGE_FIELDS
+from shardkit.index.manifest import REJECTED_NAME, DatasetInfo, read_rejected
+from shardkit.operations.detokenize import TEXT, Texts
+from shardkit.samples.encoding import TOKENS
+from shardkit.samples.sample import SampleBatch, Value, unpack_paths
+from shardkit.shards.stored import PIECE_ROWS, ShardReader, num_that_fit
+from shardkit.system.progress import Progress
+from shardkit.system.storage import show_path
+
+Difference = tuple[str, str]
+"""(where, what)."""
+
+File = tuple[bytes, int | None, Value]
+"""(path, offset in it if it is a part, contents)."""
+
+PICTURE = "picture"
+"""Stands for the field of a picture that was written anew, whatever that was and is called."""
+
+
+class Originals:
+    """The input that a dataset was packed from, to be read once more.
+
+    Where pictures were written anew while packing, all that is compared of them is that each sample
+    still has one. Class numbers are compared then, too, unless they came from a file of labels.
+
+    Attributes:
+        rewritten: how pictures were written anew, in words, if they were.
+        num_compared: samples so far.
+
+    Raises:
+        CorpusError: the dataset does not know its input, or this is of another kind.
+    """
+
+    def __init__(self, folder: Path, info: DatasetInfo, source: Path) -> None:
+        kind = info.corpus.get("kind")
+        if kind not in CORPORA:
+            raise CorpusError(
+                f"{show_path(folder)} was not packed from a folder of files: there is nothing to"
+                " compare it with"
+            )
+        self._corpus = open_corpus(source, kind, text_field=info.corpus.get("text_field"))
+        self._source = source
+        self._is_part = "limit" in info.corpus
+        self.rewritten = [describe(choice) for choice in info.corpus.get("images", [])]
+        self._has_labels = self._corpus.classes == info.classes and "labels" not in info.corpus
+        self._texts = Texts.of(folder, info)
+        self._left_out = _rejected(folder)
+        self._folder = folder
+        self._info = info
+        self._readers: dict[str, ShardReader] = {}
+        self._seen: dict[str, np.ndarray[Any, np.dtype[np.bool_]]] = {}
+        self.num_compared = 0
+
+    def differences(self, bar: Progress) -> Iterator[Difference]:
+        """Read the input and compare every file in it, then say what has no original.
+
+        Raises:
+            DataError: the dataset is damaged; ``verify`` looks before.
+        """
+        for name, split in self._info.splits.items():
+            self._readers[name] = ShardReader(self._folder, self._info, split)
+            self._seen[name] = np.zeros(split.num_rows, bool)
+        with TemporaryDirectory(prefix="shardkit-") as scratch:
+            for run in _pieces(self._corpus.runs(Path(scratch))):
+                batch = self._corpus.read(run, Path(scratch))
+                for path, reason in batch.rejects:
+                    if path not in self._left_out:
+                        yield show_path(path), reason
+                for i in range(len(batch)):
+                    yield from self._compare(run.split, batch, i)
+                bar.add(len(batch), sum(run.sizes))
+        missing = f"has no original in {show_path(self._source)}"
+        for name, seen in self._seen.items():
+            for row in np.flatnonzero(~seen).tolist():
+                yield self._readers[name].where(row), missing
+
+    def _compare(self, split: str, batch: SampleBatch, i: int) -> Iterator[Difference]:
+        key = batch.keys[i]
+        original = self._files(key, batch.paths[i], batch.fields(i))
+        found = self._find(split, key, batch.paths[i])
+        if found is None:
+            named = {key.decode(errors="backslashreplace")}
+            named |= {os.fsdecode(path) for path, _, _ in original.values()}
+            if not self._is_part and not named & self._left_out:
+                yield f"sample {os.fsdecode(key)!r}", "is not in the dataset"
+            return
+        name, row = found
+        self._seen[name][row] = True
+        self.num_compared += 1
+        packed_batch = self._readers[name].samples(row, row + 1)
+        packed = self._files(key, packed_batch.paths[0], packed_batch.fields(0))
+        differ = {PICTURE: _picture_difference}
+        if self._texts is not None and TOKENS in packed:
+            packed[TEXT], differ[TEXT] = packed.pop(TOKENS), self._text_difference
+        for field in sorted(original.keys() | packed.keys()):
+            tell = differ.get(field, _difference)
+            if what := tell(key, original.get(field), packed.get(field)):
+                yield self._readers[name].where(row), f"its {field} {what}"
+
+    def _text_difference(self, key: bytes, original: File | None, packed: File | None) -> str:
+        """As :func:`_difference`; what was packed is the document's ids."""
+        texts = self._texts
+        if texts and original and packed and texts.is_text(original[2], packed[2]):
+            packed = (*packed[:2], original[2])
+        return _difference(key, original, packed)
+
+    def _find(self, split: str, key: bytes, paths: bytes) -> tuple[str, int] | None:
+        """Split and row of the sample of this key that these paths, encoded, became."""
+        for name in sorted(self._readers, key=lambda name: name != split):
+            index = self._readers[name].index
+            row = index.find(key)
+            # --val-fraction moves samples to another split than the input's own; one of an equal
+            # name that was there before came from other files.
+            if row is None:
+                continue
+            if name == split or _share_a_path(index.name(row)[1], paths, bool(self.rewritten)):
+                return name, row
+        return None
+
+    def _files(self, key: bytes, paths: bytes, fields: dict[str, Value]) -> dict[str, File]:
+        """The fields that came from files; of a label that came from a folder's name, see above."""
+        found = unpack_paths(key, paths, [*fields])
+        files = {name: (path, offset, fields[name]) for name, path, offset in found}
+        if not self.rewritten:
+            return files
+        if "cls" in fields and "cls" not in files and self._has_labels:
+            files["cls"] = b"", None, fields["cls"]
+        pictures = files.keys() & IMAGE_FIELDS or files.keys() & {RAW_FIELD}
+        for name in sorted(pictures):
+            files[PICTURE] = files.pop(name)[0], None, name.encode()
+        return files
+
+
+def _share_a_path(packed: bytes, original: bytes, renames: bool) -> bool:
+    """Whether two samples of one key came from a common file, whatever its ending is now."""
+    if not renames:
+        return not set(packed.split(b"\0")).isdisjoint(original.split(b"\0"))
+    stems = tuple(path.rpartition(b".")[0] or path for path in original.split(b"\0"))
+    return any(path.startswith(stems) for path in packed.split(b"\0"))
+
+
+def _pieces(runs: Iterator[Run]) -> Iterator[Run]:
+    for run in runs:
+        start = 0
+        while start < len(run):
+            stop = start + num_that_fit(run.sizes[start : start + PIECE_ROWS])
+            yield run.slice(start, stop)
+            start = stop
+
+
+def _difference(key: bytes, original: File | None, packed: File | None) -> str:
+    if original is None:
+        return "has no original"
+    if packed is None:
+        return "is not in the dataset"
+    if original[:2] != packed[:2]:
+        return f"was packed from {show_path(packed[0])}, not {show_path(original[0])}"
+    return "" if original[2] == packed[2] else "differs from the original"
+
+
+def _picture_difference(key: bytes, original: File | None, packed: File | None) -> str:
+    """As :func:`_difference`; contents are names of fields here."""
+    if original is None or packed is None:
+        return _difference(key, original, packed)
+    new = renamed(original[0], key, str(packed[2], "ascii"))
+    return "" if packed[0] == new else _difference(key, original, packed)
+
+
+def _rejected(folder: Path) -> set[str]:
+    """What ``rejected.jsonl`` names.
+
+    Raises:
+        IndexFileError: it is damaged.
+    """
+    lines = read_rejected(folder).splitlines()
+    try:
+        return {str(json.loads(line)["path"]) for line in lines}
+    except (ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
+        where = show_path(folder / REJECTED_NAME)
+        raise IndexFileError(f"{where} is damaged: {error}") from error

@@ -1,0 +1,223 @@
+"""Where a row index contradicts itself, or the shards that it is about.
+
+Checksums tell that files are as somebody wrote them, not that what was written is true: an index
+may have been written anew, hashes and seal included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from shardkit.errors import FormatError, IndexFileError
+from shardkit.formats.lmdb_pages import read_leaves
+from shardkit.index.assembling import find_chunks, repeats
+from shardkit.index.making import integers
+from shardkit.index.rows import NO_INT, RowIndex, row_sums
+from shardkit.samples.sample import KEY
+from shardkit.shards.stored import Gather, Rows, ShardReader
+
+CHUNK_ROWS = 1 << 16
+
+Found = Iterator[tuple[int, str]]
+"""(row, what is wrong with it)."""
+
+
+# --- rows and names -----------------------------------------------------------------------
+
+
+def wrong_rows(index: RowIndex, classes: list[str] | None) -> Found:
+    """Rows that contradict themselves or their names, each once."""
+    fingerprint = _fingerprint_of_rows(index)
+    names_end = np.zeros(1, np.int64)
+    for start in range(0, len(index.table), CHUNK_ROWS):
+        table = index.table[start : start + CHUNK_ROWS]
+        numbers = range(start, start + len(table))
+        sums = row_sums(table, np.array(numbers), fingerprint)
+        unlike = sums != table[:, -1].view(np.uint64)
+        begin, size = table[:, index.column["name.start"]], table[:, index.column["name.size"]]
+        ends = np.concatenate([names_end, begin + size])
+        apart, names_end = begin != ends[:-1], ends[-1:]
+        keys = table[:, index.column["key"]].view(np.uint64).tolist()
+        unnamed = _labels_without_class(index, table, classes)
+        for at, row in enumerate(numbers):
+            try:
+                key = index.name(row)[0]
+            except IndexFileError as error:
+                yield row, str(error).partition(": ")[2]
+                continue
+            if xxhash.xxh3_64_intdigest(key) != keys[at]:
+                yield row, "its key is not the one that the index has the hash of"
+            elif unlike[at]:
+                yield row, "its entries in the row index differ from those written"
+            elif apart[at]:
+                yield row, "its name does not follow that of the row before"
+            elif unnamed[at]:
+                label = table[at, index.column["cls"]]
+                yield row, f"its label is {label}, and classes are 0 to {len(classes or ()) - 1}"
+
+
+def _labels_without_class(
+    index: RowIndex, table: Rows, classes: list[str] | None
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    if classes is None or "cls" not in index.column:
+        return np.zeros(len(table), bool)
+    labels = table[:, index.column["cls"]]
+    return np.asarray(((labels < 0) & (labels != NO_INT)) | (labels >= len(classes)))
+
+
+def wrong_files(index: RowIndex, has_find: bool) -> Iterator[tuple[str, str]]:
+    """(file, what is wrong with it) of what is about all rows together."""
+    split, num_names = index.split, len(index.names())
+    if num_names != (index.table[-1, 2:4].sum() if len(index.table) else 0):
+        yield f"{split.name}.names", f"has {num_names} bytes, and names do not end there"
+    if not split.has_checksums:
+        return
+    if _fingerprint(index) != split.fingerprint:
+        yield f"{split.name}.rows", "the fingerprint in shardkit.json is that of other samples"
+    if has_find and not _is_sorted(index):
+        yield f"{split.name}.find", "is not all rows, sorted by key; samples may not be found"
+
+
+def _fingerprint_of_rows(index: RowIndex) -> str:
+    """That which is in the rows' checksums. Where no row has that of shardkit.json, it is another,
+    which is said once, and not of all rows."""
+    declared, table = index.split.fingerprint, index.table[:CHUNK_ROWS]
+    sums = row_sums(table, np.arange(len(table)), declared)
+    is_another = (sums != table[:, -1].view(np.uint64)).all()
+    return _fingerprint(index) if is_another else declared
+
+
+def _fingerprint(index: RowIndex) -> str:
+    """What the rows say; of tars made by others nothing does."""
+    if not index.split.has_checksums:
+        return index.split.fingerprint
+    seen = xxhash.xxh3_128()
+    for start in range(0, len(index.table), CHUNK_ROWS):
+        seen.update(index.table[start : start + CHUNK_ROWS, :2].tobytes())
+    return seen.hexdigest()
+
+
+def _is_sorted(index: RowIndex) -> bool:
+    order, at = index.order(), 0
+    for rows in find_chunks(index):
+        if not np.array_equal(order[at : at + len(rows)], rows):
+            return False
+        at += len(rows)
+    return True
+
+
+def repeated_keys(index: RowIndex) -> Found:
+    """Samples that have the key of another; of tars made by others, any may."""
+    for rows in find_chunks(index) if index.split.has_checksums else ():
+        for one, other, _ in repeats(index, rows):
+            yield other, f"row {one} has the same key"
+
+
+# --- values -------------------------------------------------------------------------------
+
+
+def wrong_labels(reader: ShardReader, rows: Rows) -> Found:
+    """Rows whose ``cls`` is not what their value of that name says."""
+    if "cls" not in reader.index.column:
+        return
+    batch = reader.gather(rows)
+    labels = batch.table[:, reader.index.column["cls"]]
+    said = integers(reader.canonical(batch, "cls"))
+    for at in np.flatnonzero(labels != said).tolist():
+        yield (
+            int(rows[at]),
+            f"its label in the row index is {_label(labels[at])}, its value"
+            + (" no integer" if said[at] == NO_INT else f" {said[at]}"),
+        )
+
+
+def _label(number: int) -> str:
+    return "none" if number == NO_INT else str(number)
+
+
+def misplaced(reader: ShardReader, folder: Path, container: str, rows: range) -> Found:
+    """Rows of one shard with values that overlap, or lie elsewhere than the container has them."""
+    batch = reader.gather(np.arange(rows.start, rows.stop, dtype=np.int64))
+    if not len(rows):
+        return
+    shard = int(batch.shards[0])
+    files: dict[str, list[str]] = {}
+    for name in reader.index.fields:
+        files.setdefault(reader.file_of(shard, name), []).append(name)
+    for file, fields in files.items():
+        yield from _overlaps(reader, batch, fields)
+        if container == "lmdb":
+            yield from _unlike_leaves(reader, batch, fields, folder / file)
+        elif container == "webdataset":
+            yield from _out_of_order(reader, batch, fields)
+    if container in ("hdf5", "npy"):
+        for name in reader.index.fields:
+            yield from _apart(reader, batch, name, shard)
+
+
+def _ranges(reader: ShardReader, batch: Gather, fields: list[str]) -> tuple[Rows, Rows, Rows]:
+    """(starts, sizes, which) of a file's values, row by row; ``which`` counts fields in rows."""
+    places = [reader.places(batch, name) for name in fields]
+    starts = np.stack([start for start, _ in places], 1).reshape(-1)
+    sizes = np.stack([size for _, size in places], 1).reshape(-1)
+    which = np.flatnonzero(sizes >= 0)
+    return starts[which], sizes[which], which
+
+
+def _overlaps(reader: ShardReader, batch: Gather, fields: list[str]) -> Found:
+    starts, sizes, which = _ranges(reader, batch, fields)
+    starts, sizes, which = (each[sizes > 0] for each in (starts, sizes, which))
+    order = np.argsort(starts, kind="stable")
+    ends = np.maximum.accumulate((starts + sizes)[order])
+    for at in (np.flatnonzero(starts[order][1:] < ends[:-1]) + 1).tolist():
+        row, field = divmod(int(which[order[at]]), len(fields))
+        yield int(batch.rows[row]), f"its {fields[field]} lies where another value does"
+
+
+def _out_of_order(reader: ShardReader, batch: Gather, fields: list[str]) -> Found:
+    """A tar has samples, and in them fields, in order."""
+    starts, _, which = _ranges(reader, batch, fields)
+    for at in (np.flatnonzero(np.diff(starts) <= 0) + 1).tolist():
+        row, field = divmod(int(which[at]), len(fields))
+        yield int(batch.rows[row]), f"its {fields[field]} does not follow the value before it"
+
+
+def _apart(reader: ShardReader, batch: Gather, name: str, shard: int) -> Found:
+    """Columns have values in order of rows, without gaps."""
+    starts, sizes = reader.places(batch, name)
+    encoding = reader.encoding(shard, name)
+    if encoding.codec or (sizes < 0).all():
+        return
+    fixed = encoding.kind in ("int", "array")
+    steps = np.full(len(sizes), encoding.nbytes) if fixed else np.maximum(sizes, 0)
+    for at in (np.flatnonzero(np.diff(starts) != steps[:-1]) + 1).tolist():
+        yield int(batch.rows[at]), f"its {name} does not follow that of the row before"
+
+
+def _unlike_leaves(reader: ShardReader, batch: Gather, fields: list[str], path: Path) -> Found:
+    """LMDB has values anywhere, but lists them in order of row and field."""
+    order = sorted([*fields, KEY])
+    starts, sizes, _ = _ranges(reader, batch, fields)
+    present = np.stack([reader.places(batch, name)[1] >= 0 for name in fields], 1)
+    listed = np.insert(present, order.index(KEY), True, axis=1).reshape(-1)
+    try:
+        leaves = read_leaves(path)
+    except FormatError as error:
+        yield int(batch.rows[0]), str(error)
+        return
+    if len(leaves.start) != int(listed.sum()):
+        yield (
+            int(batch.rows[0]),
+            f"its shard has {len(leaves.start)} entries, the row index {int(listed.sum())}",
+        )
+        return
+    number = np.flatnonzero(listed)
+    is_value = number % len(order) != order.index(KEY)
+    same = (leaves.start[is_value] == starts) & (leaves.size[is_value] == sizes)
+    for at in number[is_value][~same].tolist():
+        row, field = divmod(at, len(order))
+        yield int(batch.rows[row]), f"its {order[field]} lies elsewhere in the shard"

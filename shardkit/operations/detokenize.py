@@ -1,0 +1,100 @@
+"""The text that tokenized documents were made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from shardkit.index.manifest import DatasetInfo
+from shardkit.samples.encoding import parse_npy
+from shardkit.samples.sample import Value
+from shardkit.tokens.load import open_tokenizer
+from shardkit.tokens.spec import TokenizerSpec
+from shardkit.tokens.tokenizer import Tokenizer
+
+Ids = np.ndarray[Any, np.dtype[Any]]
+
+TEXT = "txt"
+"""The field whose text was tokenized."""
+
+STEP_IDS = 1 << 20
+"""Ids decoded at a time: some 4 MB of text."""
+
+
+def spec_of(info: DatasetInfo) -> TokenizerSpec | None:
+    """What a dataset says of its tokenizer; None if it holds no tokens.
+
+    Raises:
+        FormatError: that is damaged.
+    """
+    raw = info.corpus.get("tokens")
+    return None if raw is None else TokenizerSpec.from_json(raw)
+
+
+class Texts:
+    """Decodes the documents of one dataset; made by :meth:`of`."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.spec = tokenizer.spec
+
+    @classmethod
+    def of(cls, folder: Path, info: DatasetInfo) -> Self | None:
+        """None where there are no tokens, or the tokenizer is not known.
+
+        Raises:
+            DataError: the tokenizer's file is damaged or gone.
+            UsageError: the library that reads it is not installed.
+        """
+        spec = spec_of(info)
+        return None if spec is None or spec.kind is None else cls(open_tokenizer(folder, spec))
+
+    def pieces(self, value: Value) -> Iterator[bytes]:
+        """A document's text, in pieces; ``value`` is its canonical value.
+
+        Only of a lossless tokenizer are they, joined, what decoding all at once gives.
+        """
+        ids = self._own(value)
+        for start in range(0, len(ids), STEP_IDS):
+            yield self._tokenizer.decode(ids[start : start + STEP_IDS])
+
+    def is_text(self, original: Value, value: Value) -> bool:
+        """Whether a document is this text. If the tokenizer is not lossless, whether it has the ids
+        of this text."""
+        return (self._has_text if self.spec.is_lossless else self._has_ids)(original, value)
+
+    def _has_ids(self, original: Value, value: Value) -> bool:
+        try:
+            made = [*self._tokenizer.encode_pieces(original, self._errors)]
+        except UnicodeDecodeError:
+            return False
+        return np.array_equal(np.concatenate([self._own(value)[:0], *made]), self._own(value))
+
+    def _has_text(self, original: Value, value: Value) -> bool:
+        at = 0
+        original = self._as_packed(original)
+        for piece in self.pieces(value):
+            if original[at : at + len(piece)] != piece:
+                return False
+            at += len(piece)
+        return at == len(original)
+
+    @property
+    def _errors(self) -> str:
+        return "replace" if self.spec.invalid_utf8 == "replace" else "strict"
+
+    def _as_packed(self, original: Value) -> Value:
+        """Original bytes with U+FFFD for what is not UTF-8, if that was chosen."""
+        return str(original, "utf-8", "replace").encode() if self._errors == "replace" else original
+
+    def _own(self, value: Value) -> Ids:
+        """A document's ids without BOS and EOS."""
+        ids = parse_npy(value)
+        if self.spec.bos is not None and len(ids) and ids[0] == self.spec.bos:
+            ids = ids[1:]
+        if self.spec.eos is not None and len(ids) and ids[-1] == self.spec.eos:
+            ids = ids[:-1]
+        return ids

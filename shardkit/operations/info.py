@@ -1,0 +1,171 @@
+"""``info``: what is in a dataset, and how to open it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.index.count_tokens import num_tokens
+from shardkit.index.manifest import DatasetInfo, SplitInfo
+from shardkit.index.rows import NO_INT, RowIndex
+from shardkit.operations.detokenize import spec_of
+from shardkit.samples.encoding import TOKENS
+from shardkit.samples.sample import KEY
+from shardkit.shards.locate import Located, locate
+from shardkit.shards.stored import container_of
+from shardkit.system.storage import as_path
+
+ORDER_SAMPLES = 4096
+"""Labels looked at to tell whether they lie in order."""
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """One split in numbers; sizes in bytes. ``labels_in_order``: whether it lies in class order;
+    None where there are fewer than two labels. ``num_tokens``: of all its documents; None where
+    there are no tokens."""
+
+    num_samples: int
+    num_shards: int
+    shard_bytes: int
+    index_bytes: int
+    fingerprint: str
+    encodings: dict[str, str]
+    labels_in_order: bool | None
+    num_tokens: int | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What ``shardkit info`` prints."""
+
+    path: str
+    container: str
+    corpus: dict[str, Any]
+    fields: list[str]
+    classes: list[str] | None
+    splits: dict[str, SplitSummary]
+    open_with: list[str]
+
+
+def info(dataset: str | Path) -> Summary:
+    """Describe a dataset without reading its samples.
+
+    Raises:
+        DatasetMissingError: there is none. IndexFileError: its index is damaged.
+    """
+    path = as_path(dataset, "the dataset")
+    place = locate(path)
+    splits = {
+        name: _summarise(place.folder, place.info, split)
+        for name, split in place.info.splits.items()
+    }
+    return Summary(
+        str(path),
+        place.info.container,
+        place.info.corpus,
+        place.info.fields,
+        place.info.classes,
+        splits,
+        _how_to_open(path, place),
+    )
+
+
+def _summarise(folder: Path, info: DatasetInfo, split: SplitInfo) -> SplitSummary:
+    return SplitSummary(
+        num_samples=split.num_rows,
+        num_shards=len(split.shards),
+        shard_bytes=sum(sum(shard.file_bytes.values()) for shard in split.shards),
+        index_bytes=sum(num_bytes for num_bytes, _ in split.files.values()),
+        fingerprint=split.fingerprint,
+        encodings={name: _encoding(split, name) for name in info.fields},
+        labels_in_order=_labels_in_order(folder, info, split),
+        num_tokens=_num_tokens(folder, info, split),
+    )
+
+
+def _encoding(split: SplitInfo, name: str) -> str:
+    found = set()
+    for layout in split.layouts:
+        if name in layout:
+            encoding = layout[name]
+            shape = list(encoding.shape) if encoding.dtype else ""
+            found.add(f"{encoding.kind} {encoding.dtype}{shape} {encoding.codec}".strip())
+    return " or ".join(sorted(found)) or "absent"
+
+
+def _num_tokens(folder: Path, info: DatasetInfo, split: SplitInfo) -> int | None:
+    spec = spec_of(info)
+    if spec is None or TOKENS not in info.fields:
+        return None
+    return num_tokens(RowIndex(folder, info, split), spec.dtype)
+
+
+def _labels_in_order(folder: Path, info: DatasetInfo, split: SplitInfo) -> bool | None:
+    """:func:`in_class_order` of rows spread over the split."""
+    if "cls" not in info.fields or split.num_rows < 2:
+        return None
+    index = RowIndex(folder, info, split)
+    step = max(1, split.num_rows // ORDER_SAMPLES)
+    labels = index.table[::step, index.column["cls"]]
+    return in_class_order(labels[labels != NO_INT])
+
+
+def in_class_order(labels: np.ndarray[Any, np.dtype[np.int64]]) -> bool | None:
+    """Whether equal labels lie together, in whatever order of classes; None if all are equal.
+
+    Labels of which each occurs once lie together in any order: those must be sorted.
+    """
+    num_labels = len(np.unique(labels))
+    if num_labels < 2:
+        return None
+    steps = np.diff(labels)
+    if num_labels == len(labels):
+        return bool((steps > 0).all() or (steps < 0).all())
+    return bool(np.count_nonzero(steps) == num_labels - 1)
+
+
+def _lie_apart(place: Located, split: SplitInfo) -> bool:
+    """Whether the first tar of others has members of one sample between those of another."""
+    if not place.tars:
+        return False
+    index = RowIndex(place.folder, place.info, split)
+    table = index.table[: split.shards[0].num_rows]
+    starts = np.stack([table[:, index.column[f"{name}.start"]] for name in index.fields], 1)
+    sizes = np.stack([table[:, index.column[f"{name}.size"]] for name in index.fields], 1)
+    first = np.where(sizes < 0, np.iinfo(np.int64).max, starts).min(1)
+    last = np.where(sizes < 0, -1, starts).max(1)
+    order = np.argsort(first)
+    return bool((first[order][1:] < last[order][:-1]).any())
+
+
+def _how_to_open(path: Path, place: Located) -> list[str]:
+    """A line of Python for shardkit, and one or two for the first shard alone."""
+    name, split = next(iter(place.info.splits.items()))
+    first = next(iter(place.info.fields), KEY)
+    shard = path / container_of(place.info).file_of(split.stem(0), first)
+    if place.folder != path.absolute():  # others' tars: what we call a shard is a link
+        shard = Path(os.path.realpath(place.folder / shard.name))
+    opener = f"open({str(path)!r}, split={name!r})"
+    if "tokens" in place.info.corpus:
+        opener = f"TokenDataset({str(path)!r}, {name!r}, seq_len=2048)"
+    others = {
+        "lmdb": "lmdb.open({!r}, subdir=False, readonly=True, lock=False)",
+        "hdf5": "h5py.File({!r})",
+        "webdataset": "webdataset.WebDataset({!r}, shardshuffle=False)",
+        "npy": "numpy.load({!r}, mmap_mode='r')",
+    }
+    lines = [f"shardkit.{opener}"]
+    if _lie_apart(place, split):
+        why = "members of a sample lie apart: webdataset would make several of it"
+        lines.append(f"shardkit.convert({str(path)!r}, to='webdataset')  # {why}")
+    else:
+        lines.append(others[place.info.container].format(str(shard)))
+    if (index := shard.with_suffix(".idx")).name in split.shards[0].file_bytes:
+        files = f"paths={str(shard)!r}, index_paths={str(index)!r}"
+        lines.append(f"nvidia.dali.fn.readers.webdataset({files}, ext={place.info.fields})")
+    return lines

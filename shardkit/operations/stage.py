@@ -1,0 +1,210 @@
+"""``stage``: a copy of a dataset on a faster medium, checked, and never half there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xxhash
+
+from shardkit.errors import ChecksumError, DestinationError
+from shardkit.index.manifest import REJECTED_NAME
+from shardkit.operations.damage import RecordedSums, Sums
+from shardkit.packing.destination import Destination
+from shardkit.shards.locate import Located, locate
+from shardkit.system.devices import is_in_memory
+from shardkit.system.page_cache import evict
+from shardkit.system.progress import Progress
+from shardkit.system.resources import allowance
+from shardkit.system.storage import (
+    BLOCK_BYTES,
+    as_path,
+    block_sums,
+    format_bytes,
+    os_errors,
+    read_full,
+    show_path,
+    temp_name,
+)
+
+_KEPT = "copy.part"
+"""Tells the destination that what was copied before an error is worth going on from."""
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What a copy took.
+
+    Attributes:
+        dest: the copy's folder. num_files, num_bytes: in it. copied_bytes: by this call; the rest
+            was there from one that was interrupted. seconds: from the first look to the last sync.
+    """
+
+    dest: Path
+    num_files: int
+    num_bytes: int
+    copied_bytes: int
+    seconds: float
+
+
+class _File(NamedTuple):
+    """A file to copy. ``sums``, of its blocks, or ``digest``, of all of it, is what was recorded
+    of it; tars made by others have neither. ``num_rows`` count for the bar."""
+
+    name: str
+    source: Path
+    num_bytes: int
+    sums: Sums | None = None
+    digest: int | None = None
+    num_rows: int = 0
+
+
+def stage(
+    dataset: str | Path,
+    dest: str | Path,
+    *,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> StageResult:
+    """Copy a dataset, all splits, and compare what was written with the dataset's checksums.
+
+    Interrupted, even by a kill -9, it leaves nothing that opens as a dataset; called again, it goes
+    on. Tars made by others are copied with their index; they have no checksums, so that the copy
+    is compared with what was read.
+
+    Args:
+        dataset: its folder. dest: a folder to make. overwrite: replace a dataset there, when the
+            copy is whole (until then there is room for both).
+
+    Raises:
+        DestinationError: it is taken, or has too little space. ChecksumError: the dataset is
+            damaged, or the medium is. StorageError: the disk refused; call again to go on.
+    """
+    source, target = as_path(dataset, "the dataset"), as_path(dest, "the destination")
+    started = time.perf_counter()
+    place = locate(source)
+    what = f"copying {show_path(source)} to {show_path(target)}"
+    with os_errors(what), Destination(target, source, overwrite) as held:
+        made = _lasting(place)
+        if finished := held.finished(made):
+            return StageResult(**{**finished, "dest": held.dest})
+        if overwrite:
+            held.clear()
+        held.prepare(made)
+        files = list(_files(place))
+        left = [file for file in files if not _is_there(held.stage / file.name, file)]
+        refuse_little_space(held.dest, sum(file.num_bytes for file in left))
+        _copy_all(left, held.stage, held.work / _KEPT, progress)
+        num_bytes, copied_bytes = (sum(file.num_bytes for file in some) for some in (files, left))
+        seconds = time.perf_counter() - started
+        result = StageResult(held.dest, len(files) + 1, num_bytes, copied_bytes, seconds)
+        held.finish(place.info, made, {**asdict(result), "dest": ""})
+        return replace(result, seconds=time.perf_counter() - started)
+
+
+def _lasting(place: Located) -> dict[str, Any]:
+    """What is copied: one that was begun from another dataset is refused."""
+    splits = place.info.splits.values()
+    prints = [f"{split.name} {split.fingerprint}" for split in splits]
+    spec = {"kind": f"copy of {place.info.container}", "samples": ", ".join(prints)}
+    return {"inputs": {}, "corpus": spec, "options": {}}
+
+
+def _files(place: Located) -> Iterator[_File]:
+    """All files but shardkit.json, those of the index first: they hold the others' checksums."""
+    recorded = RecordedSums()
+    for split in place.info.splits.values():
+        for name, (num_bytes, digest) in split.files.items():
+            yield _File(name, place.folder / name, num_bytes, digest=digest)
+        if split.has_checksums:
+            recorded.add(place.folder, split)
+    for split in place.info.splits.values():
+        for shard in split.shards:
+            num_rows = shard.num_rows
+            for name, num_bytes in shard.file_bytes.items():
+                sums = recorded.get(name)
+                yield _File(name, place.folder / name, num_bytes, sums, num_rows=num_rows)
+                num_rows = 0
+    rejected = place.folder / REJECTED_NAME
+    if rejected.is_file():
+        yield _File(REJECTED_NAME, rejected, rejected.stat().st_size)
+
+
+def _is_there(path: Path, file: _File) -> bool:
+    """Whether an earlier call copied it, and nothing has happened to it since."""
+    if not path.is_file() or path.stat().st_size != file.num_bytes:
+        return False
+    expected = block_sums(file.source) if file.sums is None else file.sums
+    return np.array_equal(block_sums(path), expected)
+
+
+def refuse_little_space(folder: Path, needed: int) -> None:
+    """Raises DestinationError. A file system in memory may promise more than there is."""
+    free = shutil.disk_usage(folder).free
+    if is_in_memory(folder):
+        free = min(free, allowance().memory_bytes)
+    if needed > free:
+        raise DestinationError(
+            f"{show_path(folder)} has {format_bytes(free)} free, and"
+            f" {format_bytes(needed)} are needed; free some space, or choose another place"
+        )
+
+
+def copy_files(files: Sequence[Path], folder: Path) -> list[Path]:
+    """Copy files, of names of their own, into a new folder. Raises DestinationError for too little
+    space, StorageError where the system refuses."""
+    refuse_little_space(folder.parent, sum(path.stat().st_size for path in files))
+    with os_errors(f"copying to {show_path(folder)}"):
+        folder.mkdir()
+        return [Path(shutil.copyfile(path, folder / path.name)) for path in files]
+
+
+def _copy_all(files: Sequence[_File], folder: Path, kept: Path, progress: bool | None) -> None:
+    with Progress("copying", progress) as bar:
+        bar.expect(sum(file.num_rows for file in files))
+        for file in files:
+            _copy(file, folder)
+            kept.touch()
+            bar.add(file.num_rows, file.num_bytes)
+
+
+def _copy(file: _File, folder: Path) -> None:
+    """Copy under another name, compare, and only then give it its own."""
+    temp = folder / temp_name(file.name)
+    sums, digest = _copy_bytes(file.source, temp)
+    is_same = file.sums is None or np.array_equal(sums, file.sums)
+    if temp.stat().st_size != file.num_bytes or not is_same or file.digest not in (None, digest):
+        temp.unlink()
+        raise ChecksumError(
+            f"{show_path(file.source)} is damaged: its bytes are not those that were written;"
+            " `shardkit verify` tells more"
+        )
+    evict(temp)  # else the cache would be read, not the medium
+    if not np.array_equal(block_sums(temp), sums):
+        temp.unlink()
+        raise ChecksumError(
+            f"{show_path(folder)}: what was read back of {file.name} is not what was written; the"
+            " medium is bad, choose another"
+        )
+    temp.replace(folder / file.name)
+
+
+def _copy_bytes(source: Path, dest: Path) -> tuple[Sums, int]:
+    """Copy and sync; checksums of the blocks, and of all, as they were read."""
+    whole, sums = xxhash.xxh3_64(), []
+    with open(source, "rb", buffering=0) as read, open(dest, "wb", buffering=0) as out:
+        buffer = memoryview(bytearray(BLOCK_BYTES))
+        while got := read_full(read, buffer):
+            left = buffer[:got]
+            whole.update(left)
+            sums.append(xxhash.xxh3_64_intdigest(left))
+            while left:
+                left = left[out.write(left) :]
+        os.fsync(out.fileno())
+    return np.array(sums, np.uint64), whole.intdigest()

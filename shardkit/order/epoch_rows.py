@@ -1,0 +1,48 @@
+"""The rest of an epoch, for one rank: which rows are in which of its batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardkit.order.batches import BatchPlan
+from shardkit.order.epochs import Epoch
+from shardkit.order.permutation import Positions
+
+ROWS_AT_ONCE = 4096
+"""A shuffle of 64 positions takes 0.15 ms, of 4,096 it takes 0.35."""
+
+_KEPT = 4
+
+
+class Run:
+    """Rows of batches, found for many batches at once. Threads may share it: two that miss the
+    same rows both find them."""
+
+    def __init__(self, order: Epoch, plan: BatchPlan) -> None:
+        self.order = order
+        self.plan = plan
+        self.num_batches = len(plan)
+        self._step = max(ROWS_AT_ONCE // plan.batch_size, 1)
+        self._found: dict[int, list[Positions]] = {}
+
+    def rows(self, batch: int) -> Positions:
+        """(B,) int64 rows of one batch; the caller's to change."""
+        number, within = divmod(batch, self._step)
+        found = self._found.get(number)
+        if found is None:
+            found = self._find(number * self._step)
+            keep(self._found, number, found)
+        return found[within].copy()
+
+    def _find(self, first: int) -> list[Positions]:
+        numbers = range(first, min(first + self._step, self.num_batches))
+        positions = self.plan.positions_of(numbers)
+        return list(self.order.rows(positions.ravel()).reshape(positions.shape))
+
+
+def keep(kept: dict[Any, Any], key: object, value: object, most: int = _KEPT) -> None:
+    """Add it, and forget the oldest beyond a few."""
+    kept[key] = value
+    while len(kept) > most:
+        # In single steps: another thread may be doing the same.
+        kept.pop(next(iter(tuple(kept))), None)

@@ -1,0 +1,255 @@
+"""Token ids for language models: sequences of one length, from documents of any."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from shardkit.arguments import whole
+from shardkit.corpus.token_files import is_token_file
+from shardkit.errors import UsageError
+from shardkit.index.manifest import DatasetInfo
+from shardkit.memory.mapping import Warmth
+from shardkit.order.epochs import Epoch, Shuffle
+from shardkit.order.permutation import Positions
+from shardkit.reading.dataset import Dataset, row_numbers
+from shardkit.samples.encoding import TOKENS
+from shardkit.sequences.base import Arrays, Sequences
+from shardkit.sequences.fit import Fit
+from shardkit.sequences.packed import packed_tokens
+from shardkit.sequences.store import TokenStore
+from shardkit.sequences.token_files import FileTokens
+from shardkit.sequences.windows import Windows
+from shardkit.system.storage import as_path, show_path
+
+Boundaries = Literal["ignore", "mask", "fit"]
+
+
+class TokenDataset:
+    """Sequences of ``seq_len`` tokens from the documents of one split.
+
+    A :class:`shardkit.Source`: give it to :class:`shardkit.Loader`. Batches have ``inputs`` and
+    ``labels``, (B, seq_len), where ``labels[:, i]`` is the token after ``inputs[:, i]``. (A model
+    of Hugging Face shifts by itself: give it ``inputs`` as labels, too.)
+
+    ``boundaries="ignore"``: all documents, in stored order, are one circle of T tokens, of which an
+    epoch reads ``T // seq_len`` windows. Each token is an input once, but for ``T % seq_len``,
+    which are elsewhere in each shuffled epoch, as its windows begin at another phase: any
+    ``seq_len`` epochs on end have no window twice.
+
+    ``"mask"``: the same windows. ``position_ids`` count from 0 in each document's piece,
+    ``document_ids`` are its row in the split, both (B, seq_len) int64. A label is -100, which
+    torch's ``cross_entropy`` leaves out, where the next token is another document's. For attention
+    of variable length, as flash-attention has it, batches of a loader have ``cu_seqlens``,
+    (pieces + 1,) int32, where pieces begin and end in the batch flattened, and ``max_seqlen``.
+
+    ``"fit"``: each sample is of whole documents, by best-fit decreasing (Ding et al. 2024, arXiv
+    2404.10830), with the same fields; what is left is padding: label -100, ``document_ids`` -1, a
+    piece of its own. Each pair of a token and the next of its document comes once an epoch.
+    Documents longer than a sample are cut, elsewhere in each shuffled epoch. One of four samples
+    or more is cut as a circle: one of its samples has its head, then its tail, as two pieces, so
+    that its windows come again in another epoch by chance alone. Which documents share
+    a sample is drawn anew, too, among 65,536 neighbours; those of a million are shuffled together,
+    whether with ``shuffle="full"`` or ``"block"``. Each worker process packs for itself.
+
+    Also a map-style dataset: ``len(ds)`` samples an epoch, ``ds[i]`` as of one that is not
+    shuffled; pickles, forks and spawns freely.
+
+    Args:
+        path: folder of a dataset packed with a tokenizer; or a file of token ids, nanoGPT's
+            ``.bin`` or Megatron's ``.bin`` and ``.idx``.
+        split: split name; may be left out where there is one, or one called ``train``.
+        seq_len: inputs of a sample.
+        dtype: of inputs and labels, ``"int64"`` or ``"int32"``.
+        eos: the id that pads, by default the tokenizer's, else 0; and that ends documents in a file
+            of nanoGPT's, which does not say where they end.
+
+    Raises:
+        UsageError: no tokens there, or fewer than one sample needs.
+        DataError: the index or the file is damaged.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        split: str | None = None,
+        *,
+        seq_len: int,
+        boundaries: Boundaries = "ignore",
+        dtype: Literal["int64", "int32"] = "int64",
+        eos: int | None = None,
+    ) -> None:
+        if boundaries not in ("ignore", "mask", "fit"):
+            raise UsageError(f"boundaries must be 'ignore', 'mask' or 'fit', got {boundaries!r}")
+        if dtype not in ("int64", "int32"):
+            raise UsageError(f"dtype must be 'int64' or 'int32', got {dtype!r}")
+        self.path = as_path(path, "the tokens").absolute()
+        self.seq_len = whole("seq_len", seq_len, 1)
+        self.boundaries = boundaries
+        self.dtype = np.dtype(dtype)
+        self.eos = None if eos is None else whole("eos", eos)
+        self._dataset = None if is_token_file(self.path) else _open(self.path, split)
+        if self._dataset is None and split is not None:
+            raise UsageError(f"{show_path(path)} is a file: it has no split {split!r}")
+        self._warmth = Warmth()
+        self._opened: tuple[TokenStore, Sequences] | None = None
+        if not len(self):
+            raise UsageError(
+                f"{show_path(path)}: {self.num_tokens} tokens make no sequence of {seq_len}"
+            )
+
+    @property
+    def info(self) -> DatasetInfo | None:
+        """Of the packed dataset; None of a file of tokens."""
+        return None if self._dataset is None else self._dataset.info
+
+    def _open(self) -> tuple[TokenStore, Sequences]:
+        """On first use in each process."""
+        if self._opened is None:
+            if self._dataset is None:
+                store: TokenStore = FileTokens(self.path, self.eos)
+            else:
+                store = packed_tokens(self._dataset)
+            pad = self._pad(store)
+            if self.boundaries == "fit":
+                made: Sequences = Fit(store, self.seq_len, self.dtype, pad)
+            else:
+                made = Windows(store, self.seq_len, self.dtype, self.boundaries == "mask")
+            self._opened = store, made
+        return self._opened
+
+    def _pad(self, store: TokenStore) -> int:
+        pad = self.eos
+        if pad is None and self._dataset is not None:
+            pad = (self._dataset.info.corpus.get(TOKENS) or {}).get("eos")
+        if (pad or 0) > np.iinfo(store.dtype).max:
+            raise UsageError(f"eos={pad} is no token id: they are {store.dtype} here")
+        return pad or 0
+
+    @property
+    def _store(self) -> TokenStore:
+        return self._open()[0]
+
+    @property
+    def _sequences(self) -> Sequences:
+        return self._open()[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def __repr__(self) -> str:
+        return (
+            f"<TokenDataset {show_path(self.path)}: {len(self)} samples of {self.seq_len} of"
+            f" {self.num_tokens} tokens, boundaries={self.boundaries!r}>"
+        )
+
+    def __len__(self) -> int:
+        """Samples an epoch."""
+        return self._sequences.num_samples
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that :meth:`read` knows: the samples of all epochs."""
+        return self._sequences.num_rows
+
+    @property
+    def num_tokens(self) -> int:
+        """Of the split."""
+        return self._store.num_tokens
+
+    @property
+    def padding(self) -> float:
+        """The share of inputs that are padding, from 0 to 1."""
+        return self._sequences.padding
+
+    @property
+    def layout(self) -> str:
+        """What its batches look like, in words."""
+        which = "without" if self.boundaries == "ignore" else "with"
+        return f"sequences of {self.seq_len} {self.dtype} {which} position_ids"
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal sequences, in any format."""
+        return f"{self._store.fingerprint}/{self.seq_len}/{self.boundaries}"
+
+    def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> Epoch:
+        return self._sequences.order(shuffle, seed, epoch, **options)
+
+    # --- reading --------------------------------------------------------------------------
+
+    def read(self, rows: Positions) -> Arrays:
+        """Columns of (B, seq_len) each; with ``"ignore"``, two views of one buffer.
+
+        Args:
+            rows: (B,) int64, each in [0, num_rows).
+
+        Raises:
+            IndexError: a row is outside. DataError: tokens cannot be read.
+        """
+        sequences = self._open()[1]
+        return sequences.read(_checked(rows, sequences.num_rows))
+
+    def finish(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """A collated batch with ``cu_seqlens`` and ``max_seqlen``, if it has ``position_ids``."""
+        position_ids = batch.get("position_ids")
+        if getattr(position_ids, "ndim", 0) != 2:
+            return batch
+        is_first = position_ids.numpy() == 0  # type: ignore[union-attr]
+        is_first[:, 0] = True
+        ends = np.append(np.flatnonzero(is_first), is_first.size)
+        cu_seqlens = position_ids.new_tensor(ends).int()  # type: ignore[union-attr]
+        return {**batch, "cu_seqlens": cu_seqlens, "max_seqlen": int(np.diff(ends).max())}
+
+    def advise(self, rows: Positions) -> None:
+        """Tell the kernel that these rows will be read soon; returns at once."""
+        if self._warmth.is_cold():
+            self._store.announce(*self._sequences.ranges(_checked(rows, self.num_rows)))
+
+    def __getitem__(self, row: int) -> Arrays:
+        """One sample: columns as of :meth:`read`, (seq_len,) each."""
+        return self.__getitems__([row])[0]
+
+    def __getitems__(self, rows: Sequence[int]) -> list[Arrays]:
+        columns = self.read(np.array([self._wrap(row) for row in rows], np.int64))
+        return [{name: values[i] for name, values in columns.items()} for i in range(len(rows))]
+
+    def _wrap(self, row: int) -> int:
+        try:
+            number = operator.index(row)
+        except TypeError as error:
+            raise UsageError(f"a row is an integer, got {row!r}") from error
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"row {row} is outside 0..{len(self) - 1}")
+        return number % len(self)
+
+    def keys(self, rows: Iterable[int]) -> list[str]:
+        """Each row in words: sequences have no names."""
+        return [self.where(row) for row in rows]
+
+    def where(self, row: int) -> str:
+        """A row in words, for messages."""
+        return self._sequences.where(int(_checked(np.array([row], np.int64), self.num_rows)[0]))
+
+
+def _checked(rows: Sequence[int] | Positions, num_rows: int) -> Positions:
+    if type(rows) is not np.ndarray or rows.dtype != np.int64:
+        rows = row_numbers(rows)
+    numbers = rows.tolist()  # of which Python is faster for few, and these are few
+    if numbers and not (min(numbers) >= 0 and max(numbers) < num_rows):
+        raise IndexError(f"a row is outside 0..{num_rows - 1}")
+    return rows
+
+
+def _open(path: Path, split: str | None) -> Dataset:
+    dataset = Dataset(path, split)
+    if TOKENS not in dataset.info.fields:
+        raise UsageError(
+            f"{show_path(path)} holds {', '.join(dataset.info.fields)}, no tokens; pack it with"
+            " --tokenizer"
+        )
+    return Dataset(path, split, fields=[TOKENS])

@@ -1,0 +1,59 @@
+"""The tokens of a file that nanoGPT or Megatron made."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from shardkit.corpus.token_files import open_token_file
+from shardkit.errors import UsageError
+from shardkit.memory.mapping import Places
+from shardkit.sequences.documents import Documents
+from shardkit.sequences.store import Pieces
+from shardkit.shards.files import must_copy, open_files
+from shardkit.system.storage import file_size, show_path
+
+
+class FileTokens(Pieces):
+    """One file.
+
+    Args:
+        path: as of :func:`shardkit.corpus.token_files.open_token_file`. eos: the id that ends
+            documents, where the file does not say.
+
+    Raises:
+        CorpusError: no such file. FormatError: it is damaged.
+    """
+
+    def __init__(self, path: Path, eos: int | None) -> None:
+        self._path = path
+        self._file = open_token_file(path, eos)
+        self.fingerprint = self._file.fingerprint
+        ids = self._file.files[0]
+        size = file_size(ids)
+        copied = must_copy(ids.parent, [ids.name])
+        files = open_files(ids.parent, [ids.name], [size], copied=copied)
+        super().__init__(self._file.dtype, files, [(size - self._file.data.nbytes, size)])
+
+    @cached_property
+    def documents(self) -> Documents:
+        ends = self._file.document_ends
+        if ends is None:
+            raise UsageError(
+                f"{show_path(self._path)} does not say where documents end: give eos=, the id that"
+                " ends them, or boundaries='ignore'"
+            )
+        return Documents(self._lengths, len(ends))
+
+    def _lengths(self, first: int, last: int) -> Places:
+        ends = self._file.document_ends
+        before = 0 if first == 0 else ends[first - 1]  # type: ignore[index]
+        return np.diff(ends[first:last], prepend=before)  # type: ignore[index]
+
+    def where(self, token: int) -> str:
+        name = show_path(self._path)
+        if self._file.document_ends is None:
+            return name
+        return f"document {self.documents.within(token, token + 1)[0]} of {name}"

@@ -1,0 +1,123 @@
+"""Windows over all documents end to end, whatever boundaries they cross."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardkit.batches.collate import Shifted
+from shardkit.memory.mapping import Places
+from shardkit.order.epochs import Order, Shuffle
+from shardkit.order.permutation import Positions, counted, derive, turn
+from shardkit.sequences.base import NO_LABEL, Arrays
+from shardkit.sequences.store import Tokens, TokenStore, as_dtype
+
+_PHASE = -6
+
+
+class Windows:
+    """Windows of ``seq_len`` inputs, each with one token more for the last label, on a circle of
+    all T tokens.
+
+    Window w of a phase begins at token ``phase + w * seq_len``, for w in [0, T // seq_len) and
+    phase in [0, seq_len). It is row ``phase * (T // seq_len) + w``: rows of phase 0 come first. The
+    windows of one phase have each token as an input once, but for the ``T % seq_len`` that lie
+    before the phase, on the circle.
+
+    Args:
+        is_masked: whether samples say where documents begin, and have no labels across that.
+    """
+
+    padding = 0.0
+
+    def __init__(
+        self, store: TokenStore, seq_len: int, dtype: np.dtype[Any], is_masked: bool
+    ) -> None:
+        self.num_samples = store.num_tokens // seq_len
+        self.num_rows = self.num_samples * seq_len
+        self._store = store
+        self._seq_len = seq_len
+        self._dtype = dtype
+        self._is_masked = is_masked
+
+    def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> WindowOrder:
+        """Any ``seq_len`` shuffled epochs on end have each phase once, so that no window comes
+        again before all have come; others have phase 0."""
+        key = derive(seed, _PHASE)
+        phase = 0 if shuffle is None else turn(epoch, self._seq_len, key)
+        order = Order(self.num_samples, shuffle, seed, epoch, **options)
+        return WindowOrder(order, phase * self.num_samples)
+
+    def read(self, rows: Positions) -> Arrays:
+        starts = self._starts(rows)
+        tokens = self._store.read(*self._unrolled(starts)).reshape(len(rows), self._seq_len + 1)
+        if self._is_masked:
+            return self._masked(starts, tokens)
+        return Shifted(as_dtype(tokens, self._dtype))
+
+    def _starts(self, rows: Positions) -> list[int]:
+        """The first token of each row's window, which is below T."""
+        num_windows, seq_len = self.num_samples, self._seq_len
+        return [row % num_windows * seq_len + row // num_windows for row in rows.tolist()]
+
+    def _unrolled(self, starts: list[int]) -> tuple[list[int], list[int]]:
+        """(starts, sizes) of ranges; a window beyond the end of the circle is two."""
+        size = self._seq_len + 1
+        last = self._store.num_tokens - size
+        if not starts or max(starts) <= last:
+            return starts, [size] * len(starts)
+        ranges = []
+        for start in starts:
+            over = max(start - last, 0)
+            ranges += [(start, size - over), (0, over)]
+        return [start for start, n in ranges if n], [n for _, n in ranges if n]
+
+    def _masked(self, starts: list[int], tokens: Tokens) -> Arrays:
+        shape = len(starts), self._seq_len + 1
+        numbers, sizes = self._documents(*self._unrolled(starts))
+        positions = counted(sizes).reshape(shape)
+        documents = np.repeat(numbers, sizes).reshape(shape)
+        labels = as_dtype(tokens[:, 1:], self._dtype)
+        labels[positions[:, 1:] == 0] = NO_LABEL
+        return {
+            "inputs": as_dtype(tokens[:, :-1], self._dtype),
+            "labels": labels,
+            "position_ids": positions[:, :-1].copy(),
+            "document_ids": documents[:, :-1].copy(),
+        }
+
+    def _documents(self, starts: list[int], sizes: list[int]) -> tuple[Places, Places]:
+        """The documents of ranges of tokens, one after another, (n,) int64, and how many of the
+        tokens each has, (n,) int64."""
+        within = self._store.documents.within
+        found = [within(start, start + n) for start, n in zip(starts, sizes, strict=True)]
+        counts = np.array([len(ends) for _, ends in found], np.int64)
+        numbers = np.array([first for first, _ in found], np.int64).repeat(counts)
+        ends = np.concatenate([np.empty(0, np.int64), *(ends for _, ends in found)])
+        begins = np.roll(ends, 1)
+        begins[counts.cumsum() - counts] = starts
+        return numbers + counted(counts), ends - begins
+
+    def ranges(self, rows: Positions) -> tuple[Places, Places]:
+        starts, sizes = self._unrolled(self._starts(rows))
+        return np.array(starts), np.array(sizes)
+
+    def where(self, row: int) -> str:
+        start = self._starts(np.array([row]))[0]
+        return f"tokens {start}..{start + self._seq_len}, from {self._store.where(start)}"
+
+
+@dataclass(frozen=True)
+class WindowOrder:
+    """An order of rows that begin at ``first``."""
+
+    order: Order
+    first: int
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def rows(self, positions: Positions) -> Positions:
+        return self.order.rows(positions) + self.first

@@ -1,0 +1,81 @@
+"""What lies at a path: a dataset of ours, or tars made by others, indexed on first sight."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shardkit.errors import DatasetMissingError
+from shardkit.index.manifest import (
+    INDEX_KINDS,
+    INDEX_NAME,
+    SHARD_FILE,
+    WORK_NAME,
+    DatasetInfo,
+    read_info,
+)
+from shardkit.samples.sample import SPLIT_NAMES
+from shardkit.system.storage import os_errors, show_path
+from shardkit.tars.index import read_names
+from shardkit.tars.links import index_tars, is_tar_source
+
+
+@dataclass(frozen=True)
+class Located:
+    """A dataset and the folder that holds its index and shards (or links to them).
+
+    The folder is absolute: shards are opened later, when the process may have changed its own.
+
+    Attributes:
+        tars: of an index of tars made by others, name of each shard's file -> that tar. A dataset
+            of ours has none, whatever it was packed from.
+    """
+
+    folder: Path
+    info: DatasetInfo
+    tars: dict[str, Path] = field(default_factory=dict)
+
+
+def locate(path: Path, *, sealed: bool = False) -> Located:
+    """Find the index of a dataset, making one for plain WebDataset tars.
+
+    ``sealed`` refuses a shardkit.json that has changed since it was written.
+
+    Raises:
+        DatasetMissingError: neither is there. IndexFileError: it is damaged.
+    """
+    with os_errors(f"opening {show_path(path)}"):
+        if not (path / INDEX_NAME).exists():
+            refuse_orphans(path)
+            if is_tar_source(path):
+                folder = index_tars(path)
+                beside = path if path.is_dir() else path.parent
+                tars = {shard: beside / name for shard, name in read_names(folder).items()}
+                return Located(folder, read_info(folder), tars)
+        return Located(path.absolute(), read_info(path, sealed=sealed))
+
+
+def refuse_orphans(path: Path) -> None:
+    """Refuse shards of ours without their shardkit.json.
+
+    Taken for tars made by others, they would pass for whole however damaged, as those carry no
+    checksums.
+    """
+    is_folder = path.is_dir()
+    folder = path if is_folder else path.parent
+    names = os.listdir(path) if is_folder else [path.name]
+    shards = {name.partition("-")[0] for name in names if SHARD_FILE.fullmatch(name)}
+    files = [f"{split}.{kind}" for split in sorted(shards & SPLIT_NAMES) for kind in INDEX_KINDS]
+    there = [name for name in files if (folder / name).exists()]
+    if not there or (folder / WORK_NAME).is_dir():
+        return
+    if (folder / INDEX_NAME).exists():
+        raise DatasetMissingError(
+            f"{show_path(path)} is a shard of a dataset, which says nothing of itself; give the"
+            f" dataset, {show_path(folder)}"
+        )
+    raise DatasetMissingError(
+        f"{show_path(folder)} is a dataset that has lost its {INDEX_NAME}: it holds shards and"
+        f" {', '.join(there)}, but nothing says what they are; restore that file, or pack again"
+    )

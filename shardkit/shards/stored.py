@@ -1,0 +1,357 @@
+"""Stored values of a split by row: the one read path of all formats.
+
+A shard is a file, the row index holds byte ranges in it. Files are memory-mapped on first use, in
+each process for itself, and values are slices of the map, not copies; or they are copied, each once
+a batch: :mod:`shardkit.shards.files` says when. Large values are announced to the kernel
+(``MADV_WILLNEED``) before they are touched: without that a cold 110 KB value comes in as 27 page
+faults, one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.errors import ChecksumError, FormatError, IndexFileError, UsageError
+from shardkit.formats import FORMATS, Format
+from shardkit.index.manifest import DatasetInfo, SplitInfo
+from shardkit.index.rows import RowIndex
+from shardkit.memory.mapping import ANNOUNCE_BYTES, Warmth
+from shardkit.samples.encoding import BYTES, Encoding
+from shardkit.samples.sample import SampleBatch, Value, sample_checksums
+from shardkit.shards.files import MAX_MAPS, Files, Ranges, must_copy, open_files
+
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+
+PIECE_ROWS = 1024
+PIECE_BYTES = 32 << 20
+"""Rows, and about how many bytes of them, that those who go through a whole split take at once."""
+
+
+def num_that_fit(sizes: Sequence[int] | Rows) -> int:
+    """How many leading values have less than :data:`PIECE_BYTES` together; at least one."""
+    return max(int(np.searchsorted(np.cumsum(sizes), PIECE_BYTES)), 1)
+
+
+class Gather:
+    """One batch of rows, located: what :meth:`ShardReader.gather` returns.
+
+    Attributes:
+        rows: (B,) int64, as asked. shards: (B,) int64. table: (B, columns) int64.
+        ranges: field -> its bytes, once they were found: what was checked is what is used.
+    """
+
+    __slots__ = ("ranges", "rows", "shards", "table")
+
+    def __init__(self, rows: Rows, shards: Rows, table: Rows) -> None:
+        self.rows = rows
+        self.shards = shards
+        self.table = table
+        self.ranges: dict[str, Ranges] = {}
+
+
+def container_of(info: DatasetInfo) -> Format:
+    """The format a dataset says it is in. Raises IndexFileError if there is none of that name."""
+    if info.container not in FORMATS:
+        raise IndexFileError(
+            f"this shardkit knows no container {info.container!r}, only {', '.join(FORMATS)};"
+            " upgrade shardkit"
+        )
+    return FORMATS[info.container]
+
+
+def offsets_of(sizes: Sequence[int] | Rows) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """(B + 1,) int64: where values of these sizes begin and end, laid end to end."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+def lay_out(values: Sequence[Value | None], offsets: Rows, out: memoryview) -> None:
+    """Copy values end to end into ``out``; ``offsets`` are :func:`offsets_of` their sizes."""
+    ends = offsets.tolist()
+    for value, start, end in zip(values, ends, ends[1:], strict=False):
+        if value is not None:
+            out[start:end] = value
+
+
+Columns = dict[str, list[Value | None]]
+
+
+def _match(batch: Gather, columns: Columns) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    recorded = batch.table[:, 0].view(np.uint64)
+    return np.asarray(sample_checksums(columns, len(batch.rows)) == recorded)
+
+
+class ShardReader:
+    """Reads stored values of one split. Threads may share it.
+
+    Args:
+        copied: read values into memory, once a batch, wherever the files lie: whoever writes to
+            them then changes nothing that :meth:`refuse_damage` has seen.
+    """
+
+    def __init__(
+        self, folder: Path, info: DatasetInfo, split: SplitInfo, *, copied: bool = False
+    ) -> None:
+        self.index = RowIndex(folder, info, split, copied=copied)
+        self._copied = True if copied else None
+        self._folder = folder
+        self._info = info
+        self._split = split
+        self._format = container_of(info)
+        self._files: dict[str, Files] = {}
+        self._warmth = Warmth()
+        self._plain = {
+            name
+            for name in info.fields
+            if all(layout.get(name, BYTES).kind == "bytes" for layout in split.layouts)
+        }
+        self._deflated = {n for layout in split.layouts for n, e in layout.items() if e.codec}
+
+    def gather(self, rows: Rows) -> Gather:
+        """Look rows up in the index. Raises IndexError for a row outside the split."""
+        table = self.index.table
+        # As unsigned, a negative row is a large one: one pass instead of two.
+        if len(rows) and int(rows.view(np.uint64).max()) >= len(table):
+            raise IndexError(f"row outside 0..{len(table) - 1} of split {self._split.name}")
+        return Gather(rows, self.index.shard_of(rows), table.take(rows, axis=0))
+
+    def files(self, name: str) -> Files:
+        """The files that hold a field, by number of shard."""
+        found = self._files.get(name)
+        if found is None:
+            shards = self._split.shards
+            names = [self.file_of(i, name) for i in range(len(shards))]
+            # A shard without the field may have no file for it: then no range fits into 0 bytes.
+            sizes = [shard.file_bytes.get(n, 0) for shard, n in zip(shards, names, strict=True)]
+            if self._copied is None:
+                self._copied = must_copy(self._folder, names)
+            most = max(MAX_MAPS // len(self._info.fields), 1)
+            found = open_files(self._folder, names, sizes, copied=self._copied, most=most)
+            self._files[name] = found
+        return found
+
+    def file_of(self, shard: int, name: str) -> str:
+        """Name of the file that holds a field of a shard."""
+        return self._format.file_of(self._split.stem(shard), name)
+
+    def fields_in(self, batch: Gather, file_name: str) -> list[str]:
+        """The fields that one file holds, of the shard that all rows of the batch are in."""
+        shards = set(batch.shards.tolist())
+        return [f for f in self._info.fields for i in shards if self.file_of(i, f) == file_name]
+
+    def places(self, batch: Gather, name: str) -> tuple[Rows, Rows]:
+        """(start, size) in bytes of a field in its files, as the index has it; size is negative
+        where the field is absent."""
+        column = self.index.column[f"{name}.start"]
+        return batch.table[:, column], batch.table[:, column + 1]
+
+    def stored(self, batch: Gather, name: str) -> list[memoryview | None]:
+        """Stored values: slices of the mapped files, or of what was read of them.
+
+        Raises:
+            IndexFileError: a range lies outside its file. DataError: it cannot be read.
+        """
+        found = self._ranges(batch, name).slices()
+        if len(found) == len(batch.rows):
+            return found  # type: ignore[return-value]
+        present = self.places(batch, name)[1] >= 0
+        values = iter(found)
+        return [next(values) if there else None for there in present.tolist()]
+
+    def _ranges(self, batch: Gather, name: str) -> Ranges:
+        """Of those rows that have the field."""
+        found = batch.ranges.get(name)
+        if found is None:
+            starts, sizes = self.places(batch, name)
+            shards = batch.shards
+            if len(sizes) and int(sizes.min()) < 0:
+                present = sizes >= 0
+                shards, starts, sizes = shards[present], starts[present], sizes[present]
+            files = self._announced(shards, starts, sizes, name)
+            found = batch.ranges[name] = files.ranges(shards, starts, sizes)
+        return found
+
+    def fixed(self, batch: Gather, name: str) -> np.ndarray[Any, Any] | None:
+        """Arrays of one shape and dtype as one new array (B, ...), gathered in one go.
+
+        None where they are not of one, lie deflated, are absent, or must be read one by one.
+
+        Raises:
+            IndexFileError: a range lies outside its file.
+        """
+        if not len(batch.rows):
+            return None
+        is_one = len(self._split.layouts) == 1
+        shards = batch.shards[:1] if is_one else np.unique(batch.shards)
+        encodings = set(self.encodings(shards, name))
+        encoding = encodings.pop()
+        sizes = self.places(batch, name)[1]
+        plain = encoding.kind == "array" and not encoding.codec and encoding.dtype[0] in "<|"
+        if encodings or not plain or not encoding.nbytes or (sizes != encoding.nbytes).any():
+            return None
+        found = self._ranges(batch, name).joined(encoding.nbytes)
+        return None if found is None else found.view(encoding.dtype).reshape(-1, *encoding.shape)
+
+    def _announced(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> Files:
+        files = self._checked(shards, starts, sizes, name)
+        if int(sizes.max(initial=0)) >= ANNOUNCE_BYTES and self._warmth.is_cold():
+            files.announce(shards, starts, sizes, ANNOUNCE_BYTES)
+        return files
+
+    def _checked(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> Files:
+        files = self.files(name)
+        # Sizes are not negative here, so this cannot overflow, as starts + sizes could.
+        if int(starts.min(initial=0)) < 0 or (starts > files.sizes[shards] - sizes).any():
+            raise IndexFileError(
+                f"split {self._split.name}: the row index places a {name} outside its shard;"
+                " `shardkit verify` tells more"
+            )
+        return files
+
+    def is_cold(self) -> bool:
+        """Whether reading has lately gone to the disk, so that announcing pays."""
+        return self._warmth.is_cold()
+
+    def announce(self, batch: Gather, names: Sequence[str]) -> None:
+        """Tell the kernel that these values will be read soon; returns at once."""
+        for name in names:
+            starts, sizes = self.places(batch, name)
+            there = sizes > 0
+            if there.any():
+                shards, starts, sizes = batch.shards[there], starts[there], sizes[there]
+                files = self._checked(shards, starts, sizes, name)
+                files.announce(shards, starts, sizes, at_least=0)
+
+    def encoding(self, shard: int, name: str) -> Encoding:
+        return self._split.layouts[self._split.shards[shard].layout].get(name, BYTES)
+
+    def encodings(self, shards: Rows, name: str) -> list[Encoding]:
+        """Encoding of a field in each of the given shards."""
+        if len(self._split.layouts) == 1:
+            return [self._split.layouts[0].get(name, BYTES)] * len(shards)
+        return [self.encoding(shard, name) for shard in shards.tolist()]
+
+    def canonical(self, batch: Gather, name: str) -> list[Value | None]:
+        """Canonical values: the bytes the original files held.
+
+        Raises:
+            FormatError: a stored value does not fit its encoding; names shard and row.
+        """
+        stored = self.stored(batch, name)
+        if name in self._plain:
+            return stored  # type: ignore[return-value]
+        encodings = self.encodings(batch.shards, name)
+        self.refuse_shared(batch, name)
+        out: list[Value | None] = []
+        for i, (value, encoding) in enumerate(zip(stored, encodings, strict=True)):
+            try:
+                out.append(None if value is None else encoding.canonical(value))
+            except FormatError as error:
+                raise FormatError(
+                    f"{self.where(int(batch.rows[i]))}, field {name}: {error}"
+                ) from error
+        return out
+
+    def refuse_shared(self, batch: Gather, name: str) -> None:
+        """Raise IndexFileError where deflated values come to more bytes than their shard has.
+
+        They share them then, and each may inflate to a thousand times as many: no batch may make
+        more than deflate could of the whole file.
+        """
+        if name not in self._deflated:
+            return
+        _, first = np.unique(batch.rows, return_index=True)
+        sizes = np.maximum(self.places(batch, name)[1][first], 0)
+        totals = np.bincount(batch.shards[first], sizes)
+        for shard in np.flatnonzero(totals).tolist():
+            num_bytes = self._split.shards[shard].file_bytes.get(self.file_of(shard, name), 0)
+            if totals[shard] > num_bytes:
+                raise IndexFileError(
+                    f"{self._split.stem(shard)}: values of {name} share their bytes: they come to"
+                    f" {int(totals[shard])}, and the file has {num_bytes}; `shardkit verify` tells"
+                    " more"
+                )
+
+    def copy(
+        self, batch: Gather, name: str, out: memoryview
+    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Copy canonical values end to end into ``out``, absent ones as empty.
+
+        Returns:
+            (B + 1,) int64: where each begins and ends.
+
+        Raises:
+            UsageError: they need more bytes than ``out`` has.
+            FormatError: as of :meth:`canonical`.
+        """
+        values = self.canonical(batch, name)
+        if name in self._plain:  # the index has their sizes, 64 times len() takes longer
+            offsets = offsets_of(np.maximum(self.places(batch, name)[1], 0))
+        else:
+            offsets = offsets_of([0 if value is None else len(value) for value in values])
+        if offsets[-1] > len(out):
+            raise UsageError(
+                f"out has {len(out)} bytes, these {len(values)} values need {offsets[-1]}"
+            )
+        lay_out(values, offsets, out)
+        return offsets
+
+    def matches(self, batch: Gather) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each sample's bytes are those that were packed.
+
+        Raises:
+            FormatError: as of :meth:`canonical`.
+        """
+        return _match(batch, self._columns(batch))
+
+    def refuse_damage(self, batch: Gather, columns: Columns | None = None) -> None:
+        """Raise ChecksumError, naming the first sample, unless all match, and IndexFileError
+        where it is their rows that do not; DataError where they cannot be read."""
+        self.index.refuse_damage(batch.rows, batch.table)
+        matches = _match(batch, self._columns(batch) if columns is None else columns)
+        if not matches.all():
+            where = self.where(int(batch.rows[np.argmin(matches)]))
+            raise ChecksumError(f"{where}: its bytes differ from those packed; restore the shard")
+
+    def _columns(self, batch: Gather) -> Columns:
+        return {name: self.canonical(batch, name) for name in self._info.fields}
+
+    def where(self, row: int) -> str:
+        """A row in words, for messages."""
+        stem = self._split.stem(int(self.index.shard_of(np.array([row]))[0]))
+        key = self.index.name(row)[0].decode(errors="surrogateescape")
+        return f"sample {key!r} (row {row}, {stem})"
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Cut [start, stop) into ranges of rows that can be held in memory at once."""
+        while start < stop:
+            rows = np.arange(start, min(start + PIECE_ROWS, stop), dtype=np.int64)
+            end = start + num_that_fit(self._costs(self.gather(rows)))
+            yield start, end
+            start = end
+
+    def _costs(self, batch: Gather) -> Rows:
+        costs = np.zeros(len(batch.rows), np.int64)
+        for name in self._info.fields:
+            sizes = np.clip(self.places(batch, name)[1], 0, PIECE_BYTES)
+            if name not in self._plain:
+                encodings = self.encodings(batch.shards, name)
+                made = [min(e.nbytes, PIECE_BYTES) if e.codec else 0 for e in encodings]
+                sizes = np.maximum(sizes, made)
+            costs += sizes
+        return costs
+
+    def samples(self, start: int, stop: int) -> SampleBatch:
+        """Rows [start, stop) with keys, paths and canonical values of all fields."""
+        batch = self.gather(np.arange(start, stop, dtype=np.int64))
+        names = [self.index.name(row) for row in range(start, stop)]
+        columns = self._columns(batch)
+        if self._split.has_checksums:
+            self.refuse_damage(batch, columns)
+        columns = {n: v for n, v in columns.items() if any(x is not None for x in v)}
+        return SampleBatch([k for k, _ in names], [p for _, p in names], columns)

@@ -1,0 +1,226 @@
+"""WebDataset tars made by others: scanned once, then read as if they were ours.
+
+Their index is a folder of its own, named after a hash of the tars' names, sizes and times: so one
+that exists is right, and one for changed tars is another folder. It holds what any dataset of
+ours holds, with a link to each tar in place of a shard, and lies in ``.shardkit`` beside the tars,
+or in the user's cache folder where theirs cannot be written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from shardkit.errors import StorageError, UsageError
+from shardkit.index.manifest import INDEX_NAME, VERSION, WORK_NAME
+from shardkit.system.storage import fsync_path, os_errors, show_path
+from shardkit.tars.index import Tar, look_at, write_index
+from shardkit.tars.scan import compressed_message
+
+SCAN_VERSION = 2
+"""Goes up when the same tars would be scanned to another index."""
+
+_OLD_LINK = "tars"
+"""In an index of version 1, a link to the folder of the tars: ``cp -rL`` followed it in circles."""
+
+CACHE_NAME = ".shardkit"
+KEEP_S = 30 * 86_400
+"""An index is removed when nobody has opened it for so long and another one is made beside it."""
+
+_COMPRESSED = re.compile(r"\.(tar\.(gz|bz2|xz|zst|lz4)|tgz|tbz2?|txz|tzst)", re.IGNORECASE)
+_OURS = re.compile(r"[0-9a-f]{32}|tmp-[0-9a-f]+")
+
+
+def is_tar_source(path: Path) -> bool:
+    """Whether a path is a tar or a folder of tars; compressed ones too, so that the error says so.
+
+    A folder that a packer of ours has not finished is none: its tars are not all there.
+    """
+    if os.path.isdir(path):
+        return not os.path.isdir(path / WORK_NAME) and bool(_tar_names(path))
+    return os.path.isfile(path) and _is_tar_name(path.name)
+
+
+def index_tars(path: Path) -> Path:
+    """The folder that holds the index of these tars, made on first sight.
+
+    Processes that come at once take turns where the file system has locks, and else do the work
+    twice: the first to finish gives the folder its name, the others throw theirs away.
+
+    Raises:
+        FormatError: a tar is damaged, or its members cannot be samples.
+        UsageError: a tar is compressed, or there is none. StorageError: no folder to keep the index
+        in.
+    """
+    with os_errors(f"indexing {show_path(path)}"):
+        folder, tars = _find_tars(path)
+        places = _places(folder, tars)
+        ready = _ready(places)
+        if ready is None:
+            with _turn(folder / tars[0].name):
+                ready = _ready(places) or _make(folder, tars, places)
+        return ready
+
+
+# --- which tars, which splits -------------------------------------------------------------
+
+
+def _is_tar_name(name: str) -> bool:
+    # Hidden ones are what macOS leaves beside files on foreign disks: ._train-000.tar
+    return not name.startswith(".") and (name.endswith(".tar") or _is_compressed(name))
+
+
+def _is_compressed(name: str) -> bool:
+    return _COMPRESSED.search(name) is not None
+
+
+def _tar_names(folder: Path) -> list[str]:
+    with os_errors(f"listing {show_path(folder)}"), os.scandir(folder) as entries:
+        return sorted(e.name for e in entries if _is_tar_name(e.name) and e.is_file())
+
+
+def _find_tars(path: Path) -> tuple[Path, list[Tar]]:
+    """Folder and tars of a dataset, sorted by name; a single tar is a dataset of its own."""
+    if not path.is_dir():
+        # The tar itself stays unresolved: it may be a link to a blob of no telling name.
+        folder, names = path.parent.resolve(), [path.name]
+    else:
+        folder = path.resolve()
+        names = _tar_names(folder)
+    for name in names:
+        if _is_compressed(name):
+            raise UsageError(compressed_message(show_path(folder / name)))
+    if not names or not (folder / names[0]).is_file():
+        raise UsageError(f"{show_path(path)} is no tar and no folder of tars")
+    return folder, [look_at(folder, name) for name in names]
+
+
+# --- where the index lies -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an index may lie, and how the folder of the tars reads from there."""
+
+    index: Path
+    target: str
+
+    def is_ready(self) -> bool:
+        return os.access(self.index / INDEX_NAME, os.R_OK)
+
+
+def _places(folder: Path, tars: list[Tar]) -> list[_Place]:
+    # Beside the tars links are relative: the folder may be moved, or mounted elsewhere.
+    places = [_Place(folder / CACHE_NAME / _digest("", tars), "../..")]
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):
+        cache = os.path.expanduser("~/.cache")
+    if os.path.isabs(cache):
+        index = Path(cache, "shardkit", _digest(str(folder), tars))
+        places.append(_Place(index, str(folder)))
+    return places
+
+
+def _digest(folder: str, tars: list[Tar]) -> str:
+    stamps = [[tar.name, tar.num_bytes, tar.mtime_ns] for tar in tars]
+    return xxhash.xxh3_128_hexdigest(json.dumps([VERSION, SCAN_VERSION, folder, stamps]).encode())
+
+
+def _ready(places: list[_Place]) -> Path | None:
+    """The index, if it has been made; marked as used."""
+    for place in places:
+        if place.is_ready():
+            try:
+                os.utime(place.index)
+            except OSError:
+                pass  # another user's, or on a read-only disk: not ours to tidy either
+            return place.index
+    return None
+
+
+@contextmanager
+def _turn(tar: Path) -> Iterator[None]:
+    """One process at a time, where possible: eight ranks need not scan the same tars."""
+    fd = os.open(tar, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        except OSError:
+            pass  # some network file systems have no locks
+        yield
+    finally:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a process forked meanwhile would hold it else
+        except OSError:
+            pass
+        os.close(fd)
+
+
+def _make(folder: Path, tars: list[Tar], places: list[_Place]) -> Path:
+    place, work = _work_folder(folder, places)
+    try:
+        write_index(work, folder, tars, place.target)
+        _publish(work, place)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    _tidy(place.index.parent)
+    return place.index
+
+
+_PROBE = "probe"
+
+
+def _work_folder(folder: Path, places: list[_Place]) -> tuple[_Place, Path]:
+    """A new folder in the first place that takes one, and takes links."""
+    refusals = []
+    for place in places:
+        work = place.index.parent / f"tmp-{secrets.token_hex(8)}"
+        try:
+            work.mkdir(parents=True)
+            (work / _PROBE).symlink_to(place.target)
+            (work / _PROBE).unlink()
+        except OSError as error:
+            refusals.append(f"{show_path(work.parent)}: {error.strerror}")
+            shutil.rmtree(work, ignore_errors=True)
+        else:
+            return place, work
+    raise StorageError(
+        f"no folder to keep the index of {show_path(folder)} in ({', '.join(refusals)});"
+        " set XDG_CACHE_HOME to one that can be written"
+    )
+
+
+def _publish(work: Path, place: _Place) -> None:
+    try:
+        work.rename(place.index)
+    except OSError:
+        # Another process was first. Its index is as good as this one: they have one name.
+        if not place.is_ready():
+            raise
+    fsync_path(place.index.parent)
+
+
+def _tidy(cache: Path) -> None:
+    """Remove indexes that nobody has used for long or that lead in circles, and what killed
+    processes left."""
+    with os.scandir(cache) as entries:
+        for entry in entries:
+            if not _OURS.fullmatch(entry.name):
+                continue
+            try:
+                unused_s = time.time() - entry.stat(follow_symlinks=False).st_mtime
+            except FileNotFoundError:
+                continue
+            if unused_s > KEEP_S or os.path.islink(os.path.join(entry.path, _OLD_LINK)):
+                shutil.rmtree(entry.path, ignore_errors=True)
