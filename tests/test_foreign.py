@@ -483,12 +483,12 @@ def public_folder() -> Iterator[Path]:
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from shardkit.indexing.foreign import index_tars
+from shardkit.tars.links import index_tars
 from shardkit.errors import StorageError
 from shardkit.packing.convert import convert
 from shardkit.reading.dataset import Dataset
-from shardkit.reading.unpack import unpack
-from shardkit.sample import unpack_paths
+from shardkit.operations.unpack import unpack
+from shardkit.samples.sample import unpack_paths
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
