@@ -49,7 +49,7 @@ told: list[tuple[str, int]] = []
 @pytest.fixture(autouse=True)
 def _seen(monkeypatch: pytest.MonkeyPatch) -> None:
     told.clear()
-    monkeypatch.setattr("shardkit.packing.pack.Progress", Seen)
+    monkeypatch.setattr("shardkit.packing.run.Progress", Seen)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

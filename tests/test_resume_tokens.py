@@ -163,7 +163,7 @@ def test_convert_resumed_with_another_tokenizer_file(
     data, dest = tmp_path / "data", tmp_path / "out"
     shardkit.pack(source, data, tokenizer=tokenizer, **OPTIONS)
     with monkeypatch.context() as patch:
-        patch.setattr("shardkit.packing.pack.assemble_split", _fail)
+        patch.setattr("shardkit.packing.finish.assemble_split", _fail)
         with pytest.raises(StorageError):
             shardkit.convert(data, dest, to="lmdb", workers=0)
     tokenizer.write_text(json.dumps(json.loads(tokenizer.read_text()), indent=1))

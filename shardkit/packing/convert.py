@@ -16,8 +16,11 @@ from shardkit.index.assembling import check_unique_keys
 from shardkit.index.manifest import SplitInfo, read_rejected
 from shardkit.index.rows import RowIndex
 from shardkit.packing.convert_tokens import convert_token_file
+from shardkit.packing.finish import Origin
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pack import Origin, PackResult, choose_dest, refuse_choice, run_pack
+from shardkit.packing.pack import choose_dest, refuse_choice
+from shardkit.packing.result import PackResult
+from shardkit.packing.run import run_pack
 from shardkit.shards.locate import Located, locate
 from shardkit.system.storage import os_errors, show_path
 from shardkit.tokens.load import open_tokenizer

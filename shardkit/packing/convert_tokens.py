@@ -7,8 +7,11 @@ from pathlib import Path
 from shardkit.corpus.token_files import open_token_file
 from shardkit.corpus.tokens import TokenFileCorpus, largest_id
 from shardkit.errors import UsageError
+from shardkit.packing.finish import Origin
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pack import Origin, PackResult, refuse_choice, run_pack
+from shardkit.packing.pack import refuse_choice
+from shardkit.packing.result import PackResult
+from shardkit.packing.run import run_pack
 from shardkit.system.storage import os_errors, show_path
 from shardkit.tokens.spec import MAX_VOCABULARY, TokenizerSpec, smallest_dtype
 

@@ -23,7 +23,7 @@ from shardkit.operations.stage import refuse_little_space
 from shardkit.order.epochs import Order
 from shardkit.order.permutation import Positions
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pack import run_pack
+from shardkit.packing.run import run_pack
 from shardkit.system.storage import format_bytes, show_path
 
 NUM_SAMPLES = 2_000

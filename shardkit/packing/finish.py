@@ -1,0 +1,102 @@
+"""The finish of a pack: from finished shards to a dataset that only has to be published."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardkit.corpus.base import Corpus
+from shardkit.errors import CorpusError
+from shardkit.formats import get_format
+from shardkit.formats.hdf5 import MIN_CHUNK_BYTES
+from shardkit.index.assembling import assemble_split
+from shardkit.index.manifest import REJECTED_NAME, DatasetInfo
+from shardkit.index.parts import PartHead
+from shardkit.packing.destination import Destination
+from shardkit.packing.options import PackOptions
+from shardkit.packing.tokenize import TEXT
+from shardkit.packing.tokenizer import Chosen
+from shardkit.samples.encoding import TOKENS
+from shardkit.system.storage import atomic_write
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where samples came from: ``corpus`` of shardkit.json, and the lines of rejected.jsonl.
+
+    ``inputs`` is file -> what changes when it does, where the corpus's runs do not say. ``files``
+    are those of the dataset, name -> contents, that are none of a split's.
+    """
+
+    corpus: dict[str, Any]
+    rejected: bytes = b""
+    inputs: dict[str, list[int]] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def assemble(
+    place: Destination,
+    corpus: Corpus,
+    heads: list[PartHead],
+    options: PackOptions,
+    origin: Origin,
+    chosen: Chosen | None,
+) -> DatasetInfo:
+    origin = _origin(corpus, heads, options, origin)
+    fields = sorted({name for head in heads for name in head.encodings})
+    if chosen is not None:
+        if TOKENS not in fields:
+            raise CorpusError(f"nothing was tokenized: no sample has a text (a field {TEXT})")
+        origin.corpus["tokens"] = chosen.spec
+    info = DatasetInfo(
+        container=get_format(options.to).name,
+        fields=fields,
+        classes=corpus.classes,
+        corpus=origin.corpus,
+    )
+    for name in dict.fromkeys(head.split for head in heads):
+        own = [head for head in heads if head.split == name]
+        split = assemble_split(
+            place.stage,
+            place.work,
+            name,
+            own,
+            info,
+            unique_keys=True,
+            new_paths=bool(options.images),
+        )
+        info.splits[name] = split
+    if origin.rejected:
+        atomic_write(place.stage / REJECTED_NAME, [origin.rejected])
+    for name, data in origin.files.items():
+        atomic_write(place.stage / name, [data])
+    return info
+
+
+def own_origin(corpus: Corpus, packed: str) -> Origin:
+    """Enough of the input for ``verify --against`` to list it again, and to know it again."""
+    kept = {name: value for name, value in corpus.spec().items() if name != "classes"}
+    return Origin({**kept, "packed": packed})
+
+
+def _origin(corpus: Corpus, heads: list[PartHead], options: PackOptions, before: Origin) -> Origin:
+    """The same, with what became of it."""
+    kept = {**before.corpus}
+    if options.limit is not None:
+        kept["limit"] = options.limit
+    if options.images:
+        kept["images"] = [*kept.get("images", []), options.images.to_json()]
+    rejects = [{"path": path, "reason": why} for head in heads for path, why in head.rejects]
+    own = "".join(json.dumps(reject) + "\n" for reject in rejects).encode()
+    return replace(before, corpus=kept, rejected=before.rejected + own)
+
+
+def notes_on(options: PackOptions, heads: list[PartHead]) -> list[str]:
+    stored = (encoding for head in heads for encoding in head.encodings.values())
+    if options.compression is None or any("codec" in encoding for encoding in stored):
+        return []
+    return [
+        "compression had no effect: no field holds arrays of one shape with"
+        f" {MIN_CHUNK_BYTES} bytes or more each"
+    ]

@@ -1,0 +1,85 @@
+"""What a pack returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shardkit.corpus.base import Corpus
+from shardkit.index.count_tokens import num_tokens
+from shardkit.index.manifest import DatasetInfo
+from shardkit.index.rows import RowIndex
+from shardkit.packing.listing import Listing
+
+
+@dataclass(frozen=True)
+class PackResult:
+    """What a pack made.
+
+    Attributes:
+        dest: the dataset's folder. container: its format. kind: kind of input.
+        num_samples, num_shards, num_rejects: counts over all splits.
+        input_bytes, dataset_bytes: sizes before and after, in bytes.
+        resumed_shards: shards found finished from an earlier, interrupted call.
+        num_tokens: of all documents, BOS and EOS included; 0 if text was not tokenized.
+        seconds: from the first look at the source to the last sync; without starting workers.
+        ignored: files passed over, by extension; hidden files and folders under ``hidden``.
+        notes: what else there is to know, a line each.
+        was_complete: whether an earlier call had made it all, and this one nothing.
+    """
+
+    dest: Path
+    container: str
+    kind: str
+    splits: dict[str, int]
+    num_samples: int
+    num_shards: int
+    num_rejects: int
+    input_bytes: int
+    dataset_bytes: int
+    resumed_shards: int
+    seconds: float
+    num_tokens: int = 0
+    ignored: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    was_complete: bool = False
+
+
+def result_of(
+    dest: Path,
+    folder: Path,
+    corpus: Corpus,
+    info: DatasetInfo,
+    listing: Listing,
+    num_rejects: int,
+    num_resumed: int,
+    seconds: float,
+) -> PackResult:
+    """What is said of a dataset at ``dest`` whose files are in ``folder``, for now or for good."""
+    splits = info.splits.values()
+    shards = [shard for split in splits for shard in split.shards]
+    return PackResult(
+        dest=dest,
+        container=info.container,
+        kind=corpus.kind,
+        splits={split.name: split.num_rows for split in splits},
+        num_samples=sum(split.num_rows for split in splits),
+        num_shards=len(shards),
+        num_rejects=num_rejects,
+        input_bytes=listing.num_bytes,
+        dataset_bytes=sum(sum(shard.file_bytes.values()) for shard in shards)
+        + sum(num_bytes for split in splits for num_bytes, _ in split.files.values())
+        + info.corpus.get("tokens", {}).get("bytes", 0),
+        resumed_shards=num_resumed,
+        seconds=seconds,
+        num_tokens=_num_tokens(folder, info),
+        ignored=dict(corpus.ignored),
+    )
+
+
+def _num_tokens(folder: Path, info: DatasetInfo) -> int:
+    tokens = info.corpus.get("tokens")
+    if tokens is None:
+        return 0
+    indexes = (RowIndex(folder, info, split) for split in info.splits.values())
+    return sum(num_tokens(index, tokens["dtype"]) for index in indexes)
