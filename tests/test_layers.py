@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from conftest import make_images, make_pairs
 
 import shardkit
+from shardkit.formats import FORMATS
 
 ROOT = Path(shardkit.__file__).parent
 
@@ -135,6 +137,33 @@ def test_imports_go_down(name: str) -> None:
 def test_no_module_imports_itself_by_way_of_others() -> None:
     graph = {name: ours(tree) - {name} for name, tree in MODULES.items()}
     assert list(TopologicalSorter(graph).static_order())
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """Strings that are data, parts of f-strings too: docstrings are not."""
+    said = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in said:
+            yield node.value
+
+
+NAMES_FORMATS = {"readers"}
+"""Whose public classes have a format's name each."""
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_only_formats_know_their_names(name: str) -> None:
+    """So that one more is a file, a line in the table, and a section of ``formats.md``."""
+    package = name.partition(".")[0]
+    if package == "formats" or name in NAMES_FORMATS:
+        return
+    names = {word for made in FORMATS.values() for word in (made.name, made.library, made.suffix)}
+    # NumPy's own, and what any tar is called, mean other things as well; help is for people.
+    words = re.compile(rf"\b({'|'.join(names - {'npy', 'numpy', 'tar'})})\b")
+    if package != "cli":
+        assert not [text for text in texts(MODULES[name]) if words.search(text)]
+    own = {type(made).__module__.removeprefix("shardkit.") for made in FORMATS.values()}
+    assert not ours(MODULES[name]) & own
 
 
 TORCH_CLASSES = {"batches.stream"}

@@ -13,10 +13,11 @@ from shardkit.cli.output import echo_json, echo_pack, interrupted
 from shardkit.cli.pictures import chosen, image_options, reject_options
 from shardkit.cli.tokens import token_options
 from shardkit.errors import SampleError
+from shardkit.formats import FOR_TOKENS, FORMATS
 from shardkit.system.storage import show_path
 
 KINDS = ["images", "paired", "text", "jsonl", "arrays", "parquet", "hf"]
-CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
+CONTAINERS = [name for made in FORMATS.values() for name in (made.name, *made.aliases)]
 
 ESTIMATE_S = 5.0
 """About how long is measured before a pack that writes pictures anew."""
@@ -90,7 +91,7 @@ def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **op
     if only_estimate:
         _estimate(source, as_json, options)
         return
-    target = choose_dest(Path(source), dest, options["to"] or "npy")
+    target = choose_dest(Path(source), dest, options["to"] or FOR_TOKENS)
     if chosen(options) and not as_json and (options["overwrite"] or not target.exists()):
         try:
             _estimate(source, as_json, {**options, "usual": False, "max_s": ESTIMATE_S})

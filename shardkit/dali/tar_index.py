@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shardkit.errors import DestinationError, UsageError
+from shardkit.formats import TARS
 from shardkit.formats.base import Extents, Places
 from shardkit.formats.dali_index import VERSION, dali_index, dali_index_name
 from shardkit.formats.member_names import member_keys
 from shardkit.index.manifest import SplitInfo
 from shardkit.index.rows import RowIndex
 from shardkit.samples.encoding import BYTES
+from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate
+from shardkit.shards.stored import container_of
 from shardkit.system.storage import as_path, atomic_write, os_errors, show_path
 
 
@@ -33,10 +36,10 @@ def write_index(dataset: str | Path, folder: str | Path | None = None) -> list[P
     """
     path = as_path(dataset, "the dataset")
     place = locate(path)
-    if place.info.container != "webdataset":
+    if not container_of(place.info).has_dali_reader:
         raise UsageError(
             f"{show_path(path)} holds {place.info.container}, and DALI reads tars: use"
-            " shardkit.dali.source.source, or `shardkit convert --to webdataset --dali-index`"
+            f" shardkit.dali.source.source, or `shardkit convert --to {TARS} --dali-index`"
         )
     made = []
     with os_errors(f"writing DALI's index of {show_path(path)}"):
@@ -55,7 +58,7 @@ def _indexes(place: Located, split: SplitInfo) -> Iterator[tuple[Path, bytes]]:
     stop = 0
     for number, shard in enumerate(split.shards):
         start, stop = stop, stop + shard.num_rows
-        name = f"{split.stem(number)}.tar"
+        name = container_of(place.info).file_of(split.stem(number), KEY)
         keys = [rows.name(row)[0] for row in range(start, stop)]
         extents = {
             field: Extents(*_places(rows, field, slice(start, stop)), BYTES)

@@ -7,6 +7,8 @@ library: each is imported by the ``write`` that needs it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shardkit.errors import UsageError
 from shardkit.formats.base import Extents, Format
 from shardkit.formats.hdf5 import Hdf5Format
@@ -14,7 +16,7 @@ from shardkit.formats.lmdb import LmdbFormat
 from shardkit.formats.npy import NpyFormat
 from shardkit.formats.webdataset import WebDatasetFormat
 
-__all__ = ["FORMATS", "Extents", "Format", "get_format"]
+__all__ = ["FORMATS", "FOR_TOKENS", "TARS", "Extents", "Format", "get_format", "names_of"]
 
 FORMATS: dict[str, Format] = {
     "lmdb": LmdbFormat(),
@@ -22,6 +24,12 @@ FORMATS: dict[str, Format] = {
     "webdataset": WebDatasetFormat(),
     "npy": NpyFormat(),
 }
+
+FOR_TOKENS = NpyFormat.name
+"""Where tokens go unless a format is chosen: all ids of a shard are then one plain array."""
+
+TARS = WebDatasetFormat.name
+"""The format whose shards are tars, and what tars of others are read as."""
 
 
 def get_format(name: str) -> Format:
@@ -35,3 +43,8 @@ def get_format(name: str) -> Format:
         if wanted == known or wanted in made.aliases:
             return made
     raise UsageError(f"{name!r} is no format; choose one of {', '.join(FORMATS)}")
+
+
+def names_of(can: Callable[[Format], object]) -> str:
+    """The formats that have a capability, as words of a message: ``"hdf5 or npy"``."""
+    return " or ".join(made.name for made in FORMATS.values() if can(made))

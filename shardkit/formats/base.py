@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from shardkit.samples.encoding import Encoding
 from shardkit.samples.sample import Value
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
+
+Layout = Literal["by sample", "by field", "anywhere"]
+"""How values follow one another in a shard: sample after sample, and in each field after field;
+all of one field, in the order of samples, before those of the next; or as the library likes."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +34,49 @@ class Extents:
     encoding: Encoding
 
 
+@dataclass(frozen=True)
+class Listed:
+    """Every value of a shard in order of row and field, keys included, as the file itself lists
+    them: all three (num_values,) int64, in bytes."""
+
+    start: Places
+    size: Places
+    key_size: Places
+
+
 class Format(Protocol):
-    """One container format. Stateless; safe to use from any thread or process."""
+    """One container format. Stateless; safe to use from any thread or process.
+
+    Attributes:
+        name: what ``--to`` and ``shardkit.json`` call it. aliases: what ``--to`` also takes.
+        suffix: ending of its files, without a dot.
+        library: the package that reads its files where shardkit is not there.
+        layout: how values follow one another in a shard.
+        has_typed_arrays: whether arrays of one shape become one typed array, so that a shape that
+            differs is noticed while packing.
+        compresses_from: bytes of the smallest array of fixed shape that ``compression`` is for;
+            None if it is for none.
+        has_dali_reader: whether DALI reads the shards by itself, given an index of its own.
+    """
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]]
+    suffix: ClassVar[str]
+    library: ClassVar[str]
+    layout: ClassVar[Layout]
+    has_typed_arrays: ClassVar[bool]
+    compresses_from: ClassVar[int | None]
+    has_dali_reader: ClassVar[bool]
+
+    def open_with(self, path: str) -> str:
+        """The line of Python that opens one file of a shard with :attr:`library`."""
+
+    def listed(self, path: Path) -> Listed | None:
+        """What a file says of where its values lie; None where the format has no such list.
+
+        Raises:
+            FormatError: the file is damaged.
+        """
 
     def file_of(self, stem: str, field: str) -> str:
         """Name of the file that holds ``field`` of the shard ``stem`` (``train-00000``)."""

@@ -24,6 +24,12 @@ def dali_index_name(stem: str) -> str:
     return f"{stem}.idx"
 
 
+def open_with_dali(tar: str, index: str, fields: Sequence[str]) -> str:
+    """The line of Python with which DALI reads one tar by itself."""
+    files = f"paths={tar!r}, index_paths={index!r}"
+    return f"nvidia.dali.fn.readers.webdataset({files}, ext={[*fields]})"
+
+
 def dali_index(members: Sequence[bytes], extents: Mapping[str, Extents]) -> bytes:
     """The index of one tar.
 

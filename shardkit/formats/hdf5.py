@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shardkit.errors import FormatError, StorageError
-from shardkit.formats.base import Extents
+from shardkit.formats.base import Extents, Layout, Listed
 from shardkit.formats.columns import Column, FieldColumns, lay_out_all, moved
 from shardkit.formats.writev import write_all
 from shardkit.samples.encoding import Encoding
@@ -41,9 +41,21 @@ class Hdf5Format:
 
     name: ClassVar[str] = "hdf5"
     aliases: ClassVar[tuple[str, ...]] = ("h5",)
+    suffix: ClassVar[str] = "h5"
+    library: ClassVar[str] = "h5py"
+    layout: ClassVar[Layout] = "by field"
+    has_typed_arrays: ClassVar[bool] = True
+    compresses_from: ClassVar[int | None] = MIN_CHUNK_BYTES
+    has_dali_reader: ClassVar[bool] = False
+
+    def open_with(self, path: str) -> str:
+        return f"h5py.File({path!r})"
+
+    def listed(self, path: Path) -> Listed | None:
+        return None
 
     def file_of(self, stem: str, field: str) -> str:
-        return f"{stem}.h5"
+        return f"{stem}.{self.suffix}"
 
     def write(
         self,
@@ -53,7 +65,7 @@ class Hdf5Format:
         columns: dict[str, list[Value | None]],
         compression: int | None,
     ) -> dict[str, Extents]:
-        path = folder / f"{stem}.h5"
+        path = folder / f"{stem}.{self.suffix}"
         extents: dict[str, Extents] = {}
         later: list[tuple[int, Column]] = []
         with _hdf5_errors(path), _created(path) as file:

@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shardkit.errors import FormatError, StorageError
-from shardkit.formats.base import Extents, Places
+from shardkit.formats.base import Extents, Layout, Listed, Places
 from shardkit.formats.columns import all_fields, sizes_of
-from shardkit.formats.lmdb_pages import MAX_PAGE_BYTES, PAGE_HEADER, Leaves, read_leaves
+from shardkit.formats.lmdb_pages import MAX_PAGE_BYTES, PAGE_HEADER, read_leaves
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import Value
 from shardkit.system.storage import os_errors, show_path
@@ -46,9 +46,21 @@ class LmdbFormat:
 
     name: ClassVar[str] = "lmdb"
     aliases: ClassVar[tuple[str, ...]] = ()
+    suffix: ClassVar[str] = "lmdb"
+    library: ClassVar[str] = "lmdb"
+    layout: ClassVar[Layout] = "anywhere"
+    has_typed_arrays: ClassVar[bool] = False
+    compresses_from: ClassVar[int | None] = None
+    has_dali_reader: ClassVar[bool] = False
+
+    def open_with(self, path: str) -> str:
+        return f"lmdb.open({path!r}, subdir=False, readonly=True, lock=False)"
+
+    def listed(self, path: Path) -> Listed | None:
+        return read_leaves(path)
 
     def file_of(self, stem: str, field: str) -> str:
-        return f"{stem}.lmdb"
+        return f"{stem}.{self.suffix}"
 
     def write(
         self,
@@ -58,7 +70,7 @@ class LmdbFormat:
         columns: dict[str, list[Value | None]],
         compression: int | None,
     ) -> dict[str, Extents]:
-        path = folder / f"{stem}.lmdb"
+        path = folder / f"{stem}.{self.suffix}"
         fields = all_fields(keys, columns)
         size = np.stack([sizes_of(values) for values in fields.values()], axis=1)
         _check_limits(path, size)
@@ -170,7 +182,7 @@ def map_bytes(size: Places, key_bytes: int, num_txns: int, page_bytes: int) -> i
 # --- finding ------------------------------------------------------------------------------
 
 
-def _places(path: Path, fields: list[str], size: Places, leaves: Leaves) -> Places:
+def _places(path: Path, fields: list[str], size: Places, leaves: Listed) -> Places:
     """(rows, fields): where values lie; what LMDB wrote must be just what it was given."""
     present = size >= 0
     key_size = np.broadcast_to([9 + len(f.encode()) for f in fields], size.shape)

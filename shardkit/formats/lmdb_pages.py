@@ -15,7 +15,6 @@ Everything is little-endian: LMDB writes in the machine's order, and we support 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import FormatError
-from shardkit.formats.base import Places
+from shardkit.formats.base import Listed, Places
 from shardkit.system.storage import pread_full, show_path
 
 PAGE_HEADER = 16
@@ -67,16 +66,7 @@ META = np.dtype(
 Words = np.ndarray[Any, np.dtype[np.uint16]]
 
 
-@dataclass(frozen=True)
-class Leaves:
-    """Every value of the tree in order of key: all three (values,) int64, in bytes."""
-
-    start: Places
-    size: Places
-    key_size: Places
-
-
-def read_leaves(path: Path) -> Leaves:
+def read_leaves(path: Path) -> Listed:
     """Walk the main tree of a finished file.
 
     Raises:
@@ -115,10 +105,10 @@ class _Tree:
             raise FormatError("no LMDB 0.9 file of a little-endian machine")
         return meta
 
-    def leaves(self) -> Leaves:
+    def leaves(self) -> Listed:
         root = int(self.meta["root"])
         if root == NO_PAGE:
-            return Leaves(*(np.zeros(0, np.int64) for _ in range(3)))
+            return Listed(*(np.zeros(0, np.int64) for _ in range(3)))
         pages = np.array([min(root, self.num_pages)], np.int64)
         for _ in range(int(self.meta["depth"]) - 1):
             pages = np.concatenate(
@@ -128,7 +118,7 @@ class _Tree:
         start, size, key_size = (np.concatenate(part) for part in zip(*parts, strict=True))
         if len(size) and (int(start.min()) < 0 or int((start + size).max()) > self.num_bytes):
             raise FormatError("an LMDB value lies outside the file")
-        return Leaves(start, size, key_size)
+        return Listed(start, size, key_size)
 
     def _chunks(self, pages: Places) -> list[Places]:
         return [pages[i : i + PAGES_AT_ONCE] for i in range(0, len(pages), PAGES_AT_ONCE)]

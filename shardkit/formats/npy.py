@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
-from shardkit.formats.base import Extents
+from shardkit.formats.base import Extents, Layout, Listed
 from shardkit.formats.columns import Column, lay_out_all, moved
 from shardkit.formats.writev import write_all
 from shardkit.samples.encoding import npy_header
@@ -23,9 +23,21 @@ class NpyFormat:
 
     name: ClassVar[str] = "npy"
     aliases: ClassVar[tuple[str, ...]] = ()
+    suffix: ClassVar[str] = "npy"
+    library: ClassVar[str] = "numpy"
+    layout: ClassVar[Layout] = "by field"
+    has_typed_arrays: ClassVar[bool] = True
+    compresses_from: ClassVar[int | None] = None
+    has_dali_reader: ClassVar[bool] = False
+
+    def open_with(self, path: str) -> str:
+        return f"numpy.load({path!r}, mmap_mode='r')"
+
+    def listed(self, path: Path) -> Listed | None:
+        return None
 
     def file_of(self, stem: str, field: str) -> str:
-        return f"{stem}.{field}.npy"
+        return f"{stem}.{field}.{self.suffix}"
 
     def write(
         self,

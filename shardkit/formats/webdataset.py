@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shardkit.formats.base import Extents, Places
+from shardkit.formats.base import Extents, Layout, Listed, Places
 from shardkit.formats.columns import sizes_of
 from shardkit.formats.member_names import key_of_member, member_key, member_keys
 from shardkit.formats.writev import Buffer, write_all
@@ -43,9 +43,21 @@ class WebDatasetFormat:
 
     name: ClassVar[str] = "webdataset"
     aliases: ClassVar[tuple[str, ...]] = ("wds", "tar")
+    suffix: ClassVar[str] = "tar"
+    library: ClassVar[str] = "webdataset"
+    layout: ClassVar[Layout] = "by sample"
+    has_typed_arrays: ClassVar[bool] = False
+    compresses_from: ClassVar[int | None] = None
+    has_dali_reader: ClassVar[bool] = True
+
+    def open_with(self, path: str) -> str:
+        return f"webdataset.WebDataset({path!r}, shardshuffle=False)"
+
+    def listed(self, path: Path) -> Listed | None:
+        return None
 
     def file_of(self, stem: str, field: str) -> str:
-        return f"{stem}.tar"
+        return f"{stem}.{self.suffix}"
 
     def write(
         self,
@@ -56,7 +68,7 @@ class WebDatasetFormat:
         compression: int | None,
     ) -> dict[str, Extents]:
         fields = sorted(columns)
-        path = folder / f"{stem}.tar"
+        path = folder / f"{stem}.{self.suffix}"
         start = np.zeros((len(fields), len(keys)), np.int64)
         size = np.full_like(start, -1)
         step = max(1, BLOCK_MEMBERS // max(1, len(fields)))

@@ -17,6 +17,7 @@ from typing import Any
 import xxhash
 
 from shardkit.errors import DatasetMissingError, FormatError, IndexFileError
+from shardkit.formats import FORMATS
 from shardkit.memory.mapping import read_file
 from shardkit.samples.encoding import Encoding
 from shardkit.samples.sample import SPLIT_NAMES
@@ -38,7 +39,8 @@ TOKENIZER_FILES = frozenset({"tokenizer.json", "tokenizer.tiktoken"})
 """What the file of a dataset's tokenizer may be called."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-SHARD_FILE = re.compile(r"[A-Za-z0-9_.-]{1,64}-\d{5,}\.[A-Za-z0-9_.-]{0,99}\b(lmdb|h5|tar|npy)")
+_SUFFIX = "|".join(made.suffix for made in FORMATS.values())
+SHARD_FILE = re.compile(rf"[A-Za-z0-9_.-]{{1,64}}-\d{{5,}}\.[A-Za-z0-9_.-]{{0,99}}\b({_SUFFIX})")
 """What a file of a shard may be called; nothing else in the folder of a dataset is called so."""
 
 DALI_INDEX = re.compile(r"(.+)-\d{5,}\.idx")

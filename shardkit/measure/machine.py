@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import UsageError
+from shardkit.formats import FORMATS
 from shardkit.measure.timing import Case, Work
 from shardkit.system.page_cache import cache_state, evict
 from shardkit.system.resources import cpu_model, num_cores
 
-_PACKAGES = ("shardkit", "numpy", "torch", "lmdb", "h5py", "webdataset", "xxhash")
+_LIBRARIES = [made.library for made in FORMATS.values()]
+_PACKAGES = tuple(dict.fromkeys(("shardkit", "numpy", "torch", *_LIBRARIES, "xxhash")))
 
 
 def machine() -> dict[str, Any]:

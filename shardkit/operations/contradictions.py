@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 
 from shardkit.errors import FormatError, IndexFileError
-from shardkit.formats.lmdb_pages import read_leaves
+from shardkit.formats import Format
 from shardkit.index.assembling import find_chunks, repeats
 from shardkit.index.making import integers
 from shardkit.index.rows import NO_INT, RowIndex, row_sums
@@ -139,7 +139,7 @@ def _label(number: int) -> str:
     return "none" if number == NO_INT else str(number)
 
 
-def misplaced(reader: ShardReader, folder: Path, container: str, rows: range) -> Found:
+def misplaced(reader: ShardReader, folder: Path, container: Format, rows: range) -> Found:
     """Rows of one shard with values that overlap, or lie elsewhere than the container has them."""
     batch = reader.gather(np.arange(rows.start, rows.stop, dtype=np.int64))
     if not len(rows):
@@ -150,11 +150,10 @@ def misplaced(reader: ShardReader, folder: Path, container: str, rows: range) ->
         files.setdefault(reader.file_of(shard, name), []).append(name)
     for file, fields in files.items():
         yield from _overlaps(reader, batch, fields)
-        if container == "lmdb":
-            yield from _unlike_leaves(reader, batch, fields, folder / file)
-        elif container == "webdataset":
+        yield from _unlike_list(reader, batch, fields, container, folder / file)
+        if container.layout == "by sample":
             yield from _out_of_order(reader, batch, fields)
-    if container in ("hdf5", "npy"):
+    if container.layout == "by field":
         for name in reader.index.fields:
             yield from _apart(reader, batch, name, shard)
 
@@ -179,7 +178,7 @@ def _overlaps(reader: ShardReader, batch: Gather, fields: list[str]) -> Found:
 
 
 def _out_of_order(reader: ShardReader, batch: Gather, fields: list[str]) -> Found:
-    """A tar has samples, and in them fields, in order."""
+    """Samples, and in them fields, lie in order."""
     starts, _, which = _ranges(reader, batch, fields)
     for at in (np.flatnonzero(np.diff(starts) <= 0) + 1).tolist():
         row, field = divmod(int(which[at]), len(fields))
@@ -198,26 +197,30 @@ def _apart(reader: ShardReader, batch: Gather, name: str, shard: int) -> Found:
         yield int(batch.rows[at]), f"its {name} does not follow that of the row before"
 
 
-def _unlike_leaves(reader: ShardReader, batch: Gather, fields: list[str], path: Path) -> Found:
-    """LMDB has values anywhere, but lists them in order of row and field."""
-    order = sorted([*fields, KEY])
-    starts, sizes, _ = _ranges(reader, batch, fields)
-    present = np.stack([reader.places(batch, name)[1] >= 0 for name in fields], 1)
-    listed = np.insert(present, order.index(KEY), True, axis=1).reshape(-1)
+def _unlike_list(
+    reader: ShardReader, batch: Gather, fields: list[str], container: Format, path: Path
+) -> Found:
+    """Where the file itself lists its values, the row index says the same."""
     try:
-        leaves = read_leaves(path)
+        listed = container.listed(path)
     except FormatError as error:
         yield int(batch.rows[0]), str(error)
         return
-    if len(leaves.start) != int(listed.sum()):
+    if listed is None:
+        return
+    order = sorted([*fields, KEY])
+    starts, sizes, _ = _ranges(reader, batch, fields)
+    present = np.stack([reader.places(batch, name)[1] >= 0 for name in fields], 1)
+    expected = np.insert(present, order.index(KEY), True, axis=1).reshape(-1)
+    if len(listed.start) != int(expected.sum()):
         yield (
             int(batch.rows[0]),
-            f"its shard has {len(leaves.start)} entries, the row index {int(listed.sum())}",
+            f"its shard has {len(listed.start)} entries, the row index {int(expected.sum())}",
         )
         return
-    number = np.flatnonzero(listed)
+    number = np.flatnonzero(expected)
     is_value = number % len(order) != order.index(KEY)
-    same = (leaves.start[is_value] == starts) & (leaves.size[is_value] == sizes)
+    same = (listed.start[is_value] == starts) & (listed.size[is_value] == sizes)
     for at in number[is_value][~same].tolist():
         row, field = divmod(at, len(order))
         yield int(batch.rows[row]), f"its {order[field]} lies elsewhere in the shard"

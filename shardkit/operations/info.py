@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.formats.dali_index import open_with_dali
 from shardkit.index.count_tokens import num_tokens
 from shardkit.index.manifest import DatasetInfo, SplitInfo
 from shardkit.index.rows import NO_INT, RowIndex
@@ -147,25 +148,19 @@ def _how_to_open(path: Path, place: Located) -> list[str]:
     """A line of Python for shardkit, and one or two for the first shard alone."""
     name, split = next(iter(place.info.splits.items()))
     first = next(iter(place.info.fields), KEY)
-    shard = path / container_of(place.info).file_of(split.stem(0), first)
+    container = container_of(place.info)
+    shard = path / container.file_of(split.stem(0), first)
     if place.folder != path.absolute():  # others' tars: what we call a shard is a link
         shard = Path(os.path.realpath(place.folder / shard.name))
     opener = f"open({str(path)!r}, split={name!r})"
     if "tokens" in place.info.corpus:
         opener = f"TokenDataset({str(path)!r}, {name!r}, seq_len=2048)"
-    others = {
-        "lmdb": "lmdb.open({!r}, subdir=False, readonly=True, lock=False)",
-        "hdf5": "h5py.File({!r})",
-        "webdataset": "webdataset.WebDataset({!r}, shardshuffle=False)",
-        "npy": "numpy.load({!r}, mmap_mode='r')",
-    }
     lines = [f"shardkit.{opener}"]
     if _lie_apart(place, split):
-        why = "members of a sample lie apart: webdataset would make several of it"
-        lines.append(f"shardkit.convert({str(path)!r}, to='webdataset')  # {why}")
+        why = f"members of a sample lie apart: {container.library} would make several of it"
+        lines.append(f"shardkit.convert({str(path)!r}, to={container.name!r})  # {why}")
     else:
-        lines.append(others[place.info.container].format(str(shard)))
+        lines.append(container.open_with(str(shard)))
     if (index := shard.with_suffix(".idx")).name in split.shards[0].file_bytes:
-        files = f"paths={str(shard)!r}, index_paths={str(index)!r}"
-        lines.append(f"nvidia.dali.fn.readers.webdataset({files}, ext={place.info.fields})")
+        lines.append(open_with_dali(str(shard), str(index), place.info.fields))
     return lines

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import DataError, DestinationError, UnsafePathError
+from shardkit.formats import TARS
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo
 from shardkit.operations.detokenize import Texts
 from shardkit.operations.unpack_work import LAST_MARKER, PIECES, WORK_NAME, Done, Work, refuse_taken
@@ -76,7 +77,7 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
             work.discard()
             raise DataError(
                 f"{show_path(source)} does not say which files it was packed from;"
-                " `shardkit convert --to webdataset` makes tars, which `tar xf` unpacks"
+                f" `shardkit convert --to {TARS}` makes tars, which `tar xf` unpacks"
             )
         work.settle()
     return UnpackResult(target, done.num_files, done.num_bytes)
@@ -228,7 +229,7 @@ class _Writer:
                 raise
             raise DataError(
                 f"stored path {_shortened(path)} of {len(path):,} bytes is longer than this system"
-                " takes; `shardkit convert --to webdataset` makes tars of any names"
+                f" takes; `shardkit convert --to {TARS}` makes tars of any names"
             ) from error
         self.num_files += 1
         return fd

@@ -28,7 +28,7 @@ from shardkit.operations.detokenize import spec_of
 from shardkit.operations.verify_tokens import foreign_ids, tokenizer_problem
 from shardkit.samples.encoding import TOKENS
 from shardkit.shards.locate import Located, locate
-from shardkit.shards.stored import Rows, ShardReader
+from shardkit.shards.stored import Rows, ShardReader, container_of
 from shardkit.system.progress import Progress
 from shardkit.system.storage import BLOCK_BYTES, as_path, os_errors, show_path
 from shardkit.tokens.spec import TokenizerSpec
@@ -262,7 +262,7 @@ class _SplitCheck:
             self._bar.add(stop - start, 0)
         self._tell((row, "its bytes differ from those packed") for row in broken)
         if self._split.has_checksums and not broken:
-            self._tell(misplaced(reader, self._place.folder, self._place.info.container, rows))
+            self._tell(misplaced(reader, self._place.folder, container_of(self._place.info), rows))
         return np.array(broken, np.int64)
 
     def _tell(self, found: Iterable[tuple[int, str]]) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError
 from shardkit.formats import get_format
-from shardkit.formats.hdf5 import MIN_CHUNK_BYTES
 from shardkit.index.assembling import assemble_split
 from shardkit.index.manifest import REJECTED_NAME, DatasetInfo
 from shardkit.index.parts import PartHead
@@ -98,5 +97,5 @@ def notes_on(options: PackOptions, heads: list[PartHead]) -> list[str]:
         return []
     return [
         "compression had no effect: no field holds arrays of one shape with"
-        f" {MIN_CHUNK_BYTES} bytes or more each"
+        f" {get_format(options.to).compresses_from} bytes or more each"
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shardkit.errors import UsageError
-from shardkit.formats import get_format
+from shardkit.formats import Format, get_format, names_of
 from shardkit.images.choice import ImageChoice, ImageFormat
 from shardkit.system.resources import allowance
 
@@ -92,16 +92,22 @@ class PackOptions:
             raise UsageError(f"limit must be at least 1, got {self.limit}")
         if self.compression is not None and not 1 <= self.compression <= 9:
             raise UsageError(f"compression is a zlib level from 1 to 9, got {self.compression}")
-        if self.compression is not None and self.to != "hdf5":
-            raise UsageError(f"compression is for arrays in hdf5; {self.to} has none")
-        if self.dali_index and self.to != "webdataset":
-            raise UsageError(f"dali_index is of the tars of webdataset; {self.to} has none")
-        if self.images.is_raw and self.crop is None and self.to in ("lmdb", "webdataset"):
+        self._check_format(get_format(self.to))
+        self._check_tokens()
+
+    def _check_format(self, made: Format) -> None:
+        if self.compression is not None and made.compresses_from is None:
+            able = names_of(lambda other: other.compresses_from)
+            raise UsageError(f"compression is for arrays in {able}; {self.to} has none")
+        if self.dali_index and not made.has_dali_reader:
+            able = names_of(lambda other: other.has_dali_reader)
+            raise UsageError(f"dali_index is of the tars of {able}; {self.to} has none")
+        if self.images.is_raw and self.crop is None and not made.has_typed_arrays:
+            able = names_of(lambda other: other.has_typed_arrays)
             raise UsageError(
                 f"raw pictures in {self.to} may differ in shape, which nobody would notice before"
-                " training: pass crop, or choose hdf5 or npy"
+                f" training: pass crop, or choose {able}"
             )
-        self._check_tokens()
 
     def _check_tokens(self) -> None:
         if self.invalid_utf8 not in ("reject", "replace"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from shardkit.corpus import open_corpus
 from shardkit.errors import UsageError
-from shardkit.formats import FORMATS, get_format
+from shardkit.formats import FOR_TOKENS, FORMATS, get_format
 from shardkit.images.choice import ImageChoice
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
@@ -87,7 +87,7 @@ def parse_options(
     sizes = TOKENS_SHARD_SIZES if makes_tokens else SHARD_SIZES
     given = sizes if shard_size is None else parse_size(shard_size)
     try:
-        return PackOptions(to=to or "npy", shard_bytes=given, **options)
+        return PackOptions(to=to or FOR_TOKENS, shard_bytes=given, **options)
     except TypeError as error:
         raise UsageError(f"pack: {error}") from error
 

@@ -13,6 +13,7 @@ import numpy as np
 import xxhash
 
 from shardkit.errors import FormatError, IndexFileError
+from shardkit.formats import TARS
 from shardkit.index.assembling import assemble_split
 from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
@@ -169,4 +170,4 @@ def _describe(folder: Path, heads: dict[str, list[PartHead]]) -> DatasetInfo:
         check_num_fields(len(fields))
     except ValueError as error:
         raise FormatError(f"{show_path(folder)}: {error}") from error
-    return DatasetInfo("webdataset", fields, None, {"kind": "tars"})
+    return DatasetInfo(TARS, fields, None, {"kind": "tars"})
