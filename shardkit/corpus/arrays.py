@@ -29,7 +29,10 @@ class ArrayCorpus(FolderCorpus):
     """
 
     kind: ClassVar[str] = "arrays"
+    has_text = False
+    noun: ClassVar[str] = "arrays"
     extensions: ClassVar[frozenset[str]] = ARRAY_EXTENSIONS
+    is_paired: ClassVar[bool] = True
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         for run in super().runs(scratch):

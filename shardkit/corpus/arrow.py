@@ -37,6 +37,7 @@ class SavedCorpus(TableCorpus):
     """Field ``txt`` is one column, as bytes."""
 
     kind: ClassVar[str] = "hf"
+    noun: ClassVar[str] = "saved datasets"
 
     def files(self, ignored: dict[str, int]) -> Iterator[tuple[Root, str]]:
         if not is_saved(self.source):

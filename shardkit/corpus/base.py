@@ -2,7 +2,7 @@
 
 A corpus lists its entries cheaply, in one fixed order, as *runs*, and later, perhaps in another
 process, turns a run into samples. Adding a kind of input is one file that satisfies
-:class:`Corpus` and one line in the table of :mod:`shardkit.corpus`.
+:class:`Input` and one line in :mod:`shardkit.corpus.table`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from shardkit.samples.sample import SampleBatch
 
@@ -64,14 +64,28 @@ class Corpus(Protocol):
     Instances are built from ``(source, options)`` alone, hold no open file between calls, and are
     rebuilt in each worker process by :func:`shardkit.corpus.from_spec`; ``read`` must depend on
     nothing but the run.
+
+    Attributes:
+        kind: its name in :data:`shardkit.corpus.table.CORPORA`.
+        has_pictures: whether samples may hold pictures.
+        has_text: whether samples may hold a text that can be tokenized.
+        keeps_shards: whether each run is one shard, to be packed as it is.
+        classes: class names in index order, known after construction; None where there are none.
+        ignored: files passed over while listing, by extension, and under ``hidden`` what begins
+            with a dot, folders too; filled by ``runs``.
     """
 
     kind: ClassVar[str]
+    has_pictures: ClassVar[bool]
+    has_text: bool
+    keeps_shards: ClassVar[bool]
     classes: list[str] | None
-    """Class names in index order, known after construction; None where there are none."""
     ignored: dict[str, int]
-    """Files passed over while listing, by extension, and under ``hidden`` what begins with a dot,
-    folders too; filled by ``runs``."""
+
+    @classmethod
+    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
+        """The corpus whose ``spec()`` this is, made without looking at the input: it can ``read``,
+        and need not be able to list."""
 
     def spec(self) -> dict[str, Any]:
         """JSON from which :func:`shardkit.corpus.from_spec` rebuilds this corpus (source apart)."""
@@ -96,3 +110,24 @@ class Corpus(Protocol):
         ``columns`` holds canonical values (see :mod:`shardkit.samples.sample`): file bytes as they
         are, ``cls`` as decimal digits.
         """
+
+
+class Input(Corpus, Protocol):
+    """A kind of input that ``pack`` takes and ``--corpus`` names.
+
+    Attributes:
+        noun: what its files are called in messages.
+        extensions: endings of its files, lower case with their dot; none where names alone do not
+            tell this kind.
+        is_paired: whether its files may each be a part of a sample of several files.
+        is_one_file: whether a single file is such an input, too.
+        options: those of :func:`shardkit.corpus.open_corpus` that it takes, besides the source.
+    """
+
+    noun: ClassVar[str]
+    extensions: ClassVar[frozenset[str]]
+    is_paired: ClassVar[bool]
+    is_one_file: ClassVar[bool]
+    options: ClassVar[frozenset[str]]
+
+    def __init__(self, source: Path) -> None: ...

@@ -6,16 +6,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shardkit.corpus.arrays import ARRAY_EXTENSIONS
-from shardkit.corpus.arrow import is_saved
+from shardkit.corpus.arrow import SavedCorpus, is_saved
 from shardkit.corpus.files import walk
 from shardkit.corpus.folders import count_endings
-from shardkit.corpus.jsonl import is_jsonl
+from shardkit.corpus.lines import is_compressed, plain_name
 from shardkit.corpus.names import DOCUMENTS, extension, stem
-from shardkit.corpus.parquet import PARQUET_EXTENSIONS
-from shardkit.corpus.text import TEXT_EXTENSIONS
+from shardkit.corpus.paired import PairedCorpus
+from shardkit.corpus.table import CORPORA
+from shardkit.corpus.text import TextCorpus
 from shardkit.errors import CorpusError
-from shardkit.images.sniff import IMAGE_EXTENSIONS
 from shardkit.index.manifest import INDEX_NAME
 from shardkit.shards.locate import refuse_orphans
 from shardkit.system.storage import show_path
@@ -32,16 +31,17 @@ BLOCK_FILES = 100
 DOMINANT = 100
 """A kind wins against strays if it has this many times their files."""
 
-ONE_FILE = frozenset({"jsonl", "parquet"})
-"""Kinds of which a single file is a corpus."""
+TAR = "tar"
+"""Stands for tars, which are converted and not packed."""
 
-_KINDS = (
-    dict.fromkeys(IMAGE_EXTENSIONS, "images")
-    | dict.fromkeys(TEXT_EXTENSIONS, "text")
-    | dict.fromkeys(ARRAY_EXTENSIONS, "arrays")
-    | dict.fromkeys(PARQUET_EXTENSIONS, "parquet")
-    | {".tar": "tar"}
-)
+_KIND_OF = {ending: kind for kind, made in CORPORA.items() for ending in made.extensions}
+_KIND_OF[".tar"] = TAR
+
+_PAIRED = frozenset(kind for kind, made in CORPORA.items() if made.is_paired)
+
+
+_CHOICES = [kind for kind in CORPORA if kind != SavedCorpus.kind]
+"""Kinds that a folder of mixed files may be taken for."""
 
 
 @dataclass
@@ -69,14 +69,14 @@ class Census:
         """Count the files of one folder."""
         self.num_folders += 1
         endings = Counter([name[name.rfind(".") :] for name in names])
-        kinds = {_KINDS.get(ending.lower(), "") for ending in endings}
-        if kinds <= {"images"} or kinds <= {"arrays"}:  # the common case, at a tenth of the cost
+        kinds = {_KIND_OF.get(ending.lower(), "") for ending in endings}
+        if len(kinds) < 2 and kinds <= _PAIRED:  # the common case, at a tenth of the cost
             for ending, count in endings.items():
-                self._count(_KINDS[ending.lower()], ending.lower(), count)
+                self._count(_KIND_OF[ending.lower()], ending.lower(), count)
             return
         found = [(name, kind_of(name)) for name in names]
         for name, kind in found:
-            if kind == "text" and stem(name).lower() in DOCUMENTS:
+            if kind == TextCorpus.kind and stem(name).lower() in DOCUMENTS:
                 self.documents[extension(name)] += 1
             else:
                 self._count(kind, extension(name), 1)
@@ -91,13 +91,15 @@ def _count_paired(found: list[tuple[str, str]]) -> int:
     for name, kind in found:
         if "." in name:
             kinds_of.setdefault(stem(name), set()).add(kind)
-    pairable = ("images", "arrays")
-    return sum(kind in pairable and len(kinds_of[stem(name)]) > 1 for name, kind in found)
+    return sum(kind in _PAIRED and len(kinds_of[stem(name)]) > 1 for name, kind in found)
 
 
 def kind_of(name: str) -> str:
     """The corpus a file of this name belongs to; ``""`` if none."""
-    return "jsonl" if is_jsonl(name) else _KINDS.get(extension(name), "")
+    ending = extension(name)
+    if is_compressed(name):
+        ending = extension(plain_name(name)) + ending
+    return _KIND_OF.get(ending, "")
 
 
 def take_census(source: Path) -> Census:
@@ -137,10 +139,11 @@ def detect(source: Path) -> str:
     """
     where = show_path(source)
     if source.is_file():
-        if kind_of(source.name) in ONE_FILE:
-            return kind_of(source.name)
-        if kind_of(source.name) == "tar":
+        kind = kind_of(source.name)
+        if kind == TAR:
             raise CorpusError(f"{where} is a tar file; use: shardkit convert")
+        if kind and CORPORA[kind].is_one_file:
+            return kind
         raise CorpusError(
             f"{where} is one file; give a folder, a .jsonl file (also .gz, .zst) or a .parquet file"
         )
@@ -148,7 +151,7 @@ def detect(source: Path) -> str:
     if (source / INDEX_NAME).is_file():
         raise CorpusError(f"{where} is a shardkit dataset already; use: shardkit convert")
     if is_saved(source):
-        return "hf"
+        return SavedCorpus.kind
     census = take_census(source)
     refuse_orphans(source)  # else shards of .npy files would be packed as arrays
     return judge(census, where)
@@ -165,28 +168,27 @@ def judge(census: Census, where: str) -> str:
     """The kind that a census speaks for; raises CorpusError if it speaks for none or several."""
     known = {kind: census.count(kind) for kind in census.kinds if kind}
     if not known and census.documents:
-        return "text"
+        return TextCorpus.kind
     if not known:
         raise CorpusError(_nothing(census, where))
     kind = max(sorted(known), key=known.__getitem__)
     others = sum(known.values()) - known[kind]
-    pairable = known.get("images", 0) or known.get("arrays", 0)
-    if 2 * census.num_paired >= pairable > 0 and known.get("tar", 0) == 0:
-        return "paired"
+    pairable = next((known[each] for each in CORPORA if each in _PAIRED & known.keys()), 0)
+    if 2 * census.num_paired >= pairable > 0 and TAR not in known:
+        return PairedCorpus.kind
     if others and known[kind] < DOMINANT * others:
         raise CorpusError(
-            f"{where} holds {_seen(census)}; choose with --corpus"
-            " images|paired|text|jsonl|arrays|parquet"
+            f"{where} holds {_seen(census)}; choose with --corpus {'|'.join(_CHOICES)}"
         )
-    if kind == "tar":
+    if kind == TAR:
         raise CorpusError(f"{where} is a folder of tar files; use: shardkit convert")
     return kind
 
 
 def _seen(census: Census) -> str:
-    nouns = {"jsonl": "lines of JSON", "parquet": "tables"}
+    nouns = {kind: made.noun for kind, made in CORPORA.items()} | {TAR: "tar"}
     parts = [
-        f"{nouns.get(kind, kind)}: {count_endings(census.kinds[kind])}"
+        f"{nouns[kind]}: {count_endings(census.kinds[kind])}"
         for kind in sorted(census.kinds, key=lambda kind: (-census.count(kind), kind))
         if kind
     ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from shardkit.corpus.base import Run
 from shardkit.index.manifest import DatasetInfo
 from shardkit.samples.sample import SampleBatch
+from shardkit.shards.locate import locate
 from shardkit.shards.stored import ShardReader
 
 
@@ -16,6 +17,9 @@ class DatasetCorpus:
     """Yields the samples of a dataset unchanged: keys, paths and canonical values."""
 
     kind: ClassVar[str] = "dataset"
+    has_pictures: ClassVar[bool] = True
+    has_text = True
+    keeps_shards: ClassVar[bool] = True
 
     def __init__(self, folder: Path, info: DatasetInfo) -> None:
         self.info = info
@@ -23,6 +27,11 @@ class DatasetCorpus:
         self.ignored: dict[str, int] = {}
         self._folder = folder
         self._readers: dict[str, ShardReader] = {}
+
+    @classmethod
+    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
+        located = locate(source)
+        return cls(located.folder, located.info)
 
     def spec(self) -> dict[str, Any]:
         fingerprints = {name: split.fingerprint for name, split in self.info.splits.items()}

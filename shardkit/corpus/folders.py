@@ -169,7 +169,13 @@ class FolderCorpus:
     """A folder, nested at will, each file of which is a sample of one field."""
 
     kind: ClassVar[str]
+    has_pictures: ClassVar[bool] = False
+    has_text: bool
+    keeps_shards: ClassVar[bool] = False
+    noun: ClassVar[str]
     extensions: ClassVar[frozenset[str]]
+    is_paired: ClassVar[bool] = False
+    is_one_file: ClassVar[bool] = False
     options: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, source: Path) -> None:
@@ -198,7 +204,7 @@ class FolderCorpus:
                 if folder.lost:
                     yield lost_run(folder, root)
         if not found:
-            raise nothing_found(self.kind, self.source, self.ignored)
+            raise nothing_found(self.noun, self.source, self.ignored)
 
     def contents(self, run: Run) -> list[Value | Reason]:
         return read_files(self.source / run.base, run.locators, run.sizes)

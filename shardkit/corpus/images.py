@@ -33,6 +33,13 @@ class ImageCorpus:
     """
 
     kind: ClassVar[str] = "images"
+    has_pictures: ClassVar[bool] = True
+    has_text = False
+    keeps_shards: ClassVar[bool] = False
+    noun: ClassVar[str] = "images"
+    extensions: ClassVar[frozenset[str]] = IMAGE_EXTENSIONS
+    is_paired: ClassVar[bool] = True
+    is_one_file: ClassVar[bool] = False
     options: ClassVar[frozenset[str]] = frozenset({"labels"})
 
     def __init__(self, source: Path, labels: Path | None = None) -> None:
@@ -80,7 +87,7 @@ class ImageCorpus:
                 if folder.lost:
                     yield lost_run(folder, root)
         if not found:
-            raise nothing_found("images", self.source, self.ignored)
+            raise nothing_found(self.noun, self.source, self.ignored)
 
     def _names(self) -> Iterator[tuple[str, list[str]]]:
         for root in self._roots:

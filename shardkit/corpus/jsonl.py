@@ -54,11 +54,20 @@ class JsonlCorpus:
     """
 
     kind: ClassVar[str] = "jsonl"
+    has_pictures: ClassVar[bool] = False
+    keeps_shards: ClassVar[bool] = False
+    noun: ClassVar[str] = "lines of JSON"
+    extensions: ClassVar[frozenset[str]] = frozenset(
+        ending + packed for ending in JSONL_EXTENSIONS for packed in ("", *COMPRESSED_EXTENSIONS)
+    )
+    is_paired: ClassVar[bool] = False
+    is_one_file: ClassVar[bool] = True
     options: ClassVar[frozenset[str]] = frozenset({"text_field"})
 
     def __init__(self, source: Path, text_field: str | None = None) -> None:
         self.source = source
         self.text_field = text_field
+        self.has_text = text_field is not None
         self.classes: list[str] | None = None
         self.ignored: dict[str, int] = {}
 
@@ -80,7 +89,7 @@ class JsonlCorpus:
                 found = True
                 yield run
         if not found:
-            raise nothing_found("lines of JSON", self.source, self.ignored)
+            raise nothing_found(self.noun, self.source, self.ignored)
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         batch, values = SampleBatch(), []

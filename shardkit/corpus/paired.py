@@ -39,6 +39,13 @@ class PairedCorpus:
     """
 
     kind: ClassVar[str] = "paired"
+    has_pictures: ClassVar[bool] = True
+    has_text = True
+    keeps_shards: ClassVar[bool] = False
+    noun: ClassVar[str] = "paired files"
+    extensions: ClassVar[frozenset[str]] = frozenset()
+    is_paired: ClassVar[bool] = False
+    is_one_file: ClassVar[bool] = False
     options: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, source: Path) -> None:
@@ -70,7 +77,7 @@ class PairedCorpus:
                     lost.locators = [name + b"/0" for name in lost.locators]
                     yield lost
         if not found:
-            raise nothing_found("paired files", self.source, self.ignored)
+            raise nothing_found(self.noun, self.source, self.ignored)
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         files = [locator.split(b"/") for locator in run.locators]

@@ -32,6 +32,9 @@ class ParquetCorpus(TableCorpus):
     """Sizes are those of the column's row groups, as the footers have them, shared out evenly."""
 
     kind: ClassVar[str] = "parquet"
+    noun: ClassVar[str] = "tables"
+    extensions: ClassVar[frozenset[str]] = PARQUET_EXTENSIONS
+    is_one_file: ClassVar[bool] = True
 
     def files(self, ignored: dict[str, int]) -> Iterator[tuple[Root, str]]:
         if not self.source.is_dir():

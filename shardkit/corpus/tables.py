@@ -85,6 +85,13 @@ class TableCorpus:
     """
 
     kind: ClassVar[str]
+    has_pictures: ClassVar[bool] = False
+    has_text = True
+    keeps_shards: ClassVar[bool] = False
+    noun: ClassVar[str]
+    extensions: ClassVar[frozenset[str]] = frozenset()
+    is_paired: ClassVar[bool] = False
+    is_one_file: ClassVar[bool] = False
     options: ClassVar[frozenset[str]] = frozenset({"text_field"})
 
     def __init__(self, source: Path, text_field: str | None = None) -> None:

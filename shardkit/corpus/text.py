@@ -23,6 +23,8 @@ class TextCorpus(FolderCorpus):
     """Field ``txt`` holds a file's bytes as they are, whatever their encoding."""
 
     kind: ClassVar[str] = "text"
+    has_text = True
+    noun: ClassVar[str] = "text"
     extensions: ClassVar[frozenset[str]] = TEXT_EXTENSIONS
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:

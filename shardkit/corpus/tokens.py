@@ -31,6 +31,9 @@ class TokenFileCorpus:
     """
 
     kind: ClassVar[str] = "tokens"
+    has_pictures: ClassVar[bool] = False
+    has_text = False
+    keeps_shards: ClassVar[bool] = False
 
     def __init__(self, source: Path, dtype: str, documents: TokenFile | None = None) -> None:
         self.source = source

@@ -21,7 +21,7 @@ from shardkit.images.decode import decode
 from shardkit.images.encode import can_write, require_encoder, rewrite
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pack import WITHOUT_PICTURES, parse_options, refuse_choice
+from shardkit.packing.pack import parse_options, refuse_choice
 from shardkit.packing.plan import draw, take
 from shardkit.packing.transform import two_pictures
 from shardkit.samples.encoding import parse_npy
@@ -104,7 +104,7 @@ def estimate(
     made = parse_options(to, shard_size, options)
     require_encoder(made.images)
     opened = open_corpus(source, corpus, labels, text_field)
-    if opened.kind in WITHOUT_PICTURES:
+    if not opened.has_pictures:
         refuse_choice(made.images, f"{show_path(source)} is taken for {opened.kind}")
         raise UsageError(f"{show_path(source)} is taken for {opened.kind}: no pictures to estimate")
     wanted = [KEEP, made.images, *(filter(can_write, USUAL) if usual else [])]

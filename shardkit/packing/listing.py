@@ -132,7 +132,7 @@ def _divide(
     val_fraction = options.val_fraction if split == TRAIN else 0.0
     given = options.shard_bytes
     sizes = (given, None) if isinstance(given, int) else given[::-1]
-    if corpus.kind == "dataset":  # shards are converted one to one
+    if corpus.keeps_shards:
         yield split, (([run], None) for run in runs)
     elif not options.shuffle and not val_fraction:
         shards = cut(take(runs, options.limit), *sizes)

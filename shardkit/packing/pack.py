@@ -26,9 +26,6 @@ TOKENS_SHARD_SIZES = 1_000_000, 32_000_000
 """Tokenizing takes a hundred times as long as copying, so a worker's share of it is smaller: some 3
 seconds, so that few workers are idle at the end, and little is done again after a kill."""
 
-WITHOUT_PICTURES = frozenset({"text", "jsonl", "arrays", "parquet", "hf"})
-"""Kinds of input that have none."""
-
 
 def pack(
     source: str | Path,
@@ -70,7 +67,7 @@ def pack(
     started = time.perf_counter()
     src = as_path(source, "the source")
     opened = open_corpus(src, corpus, labels and Path(labels), text_field)
-    if opened.kind in WITHOUT_PICTURES:
+    if not opened.has_pictures:
         refuse_choice(made.images, f"{show_path(src)} is taken for {opened.kind}")
     if made.makes_tokens:
         refuse_without_text(opened, src)

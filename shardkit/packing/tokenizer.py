@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from shardkit.corpus.base import Corpus, Run
+from shardkit.corpus.base import Corpus, Input, Run
 from shardkit.errors import CorpusError
 from shardkit.memory.chunks import trim
 from shardkit.packing.destination import TOKENIZER_RECORD, Destination
@@ -39,9 +39,6 @@ where there are pictures beside it."""
 
 TRAINING_BYTES = 100 << 20
 """Text a tokenizer is trained on at most; of more, entries are drawn."""
-
-WITHOUT_TEXT = frozenset({"images", "arrays"})
-"""Kinds of input that have none."""
 
 TRAINED_NAME = "trained.json"
 
@@ -67,19 +64,19 @@ def load_chosen(options: PackOptions) -> Tokenizer | None:
     return load_tokenizer(options.tokenizer, eos=options.eos, bos=options.bos)
 
 
-def refuse_without_text(corpus: Corpus, source: Path) -> None:
+def refuse_without_text(corpus: Input, source: Path) -> None:
     """Raise CorpusError if there is no text to tokenize in this kind of input."""
+    if corpus.has_text:
+        return
     where = f"{show_path(source)} is taken for {corpus.kind}"
-    if corpus.kind in WITHOUT_TEXT:
-        raise CorpusError(
-            f"{where}, and has no text to tokenize; leave the tokenizer out, or choose with"
-            " --corpus"
-        )
-    if corpus.kind == "jsonl" and corpus.spec()["text_field"] is None:
+    if "text_field" in corpus.options:
         raise CorpusError(
             f"{where}, of which each line has several fields; pass --text-field NAME to say which"
             " holds the text to tokenize"
         )
+    raise CorpusError(
+        f"{where}, and has no text to tokenize; leave the tokenizer out, or choose with --corpus"
+    )
 
 
 def settle_tokenizer(
@@ -155,7 +152,7 @@ def _train(place: Destination, corpus: Corpus, options: PackOptions) -> tuple[To
 
     # Beside pictures, sizes say nothing of text.
     sizes = (min(size, LARGE_BYTES) for run in runs() for size in run.sizes)
-    share = 1.0 if corpus.kind == "paired" else min(TRAINING_BYTES / max(sum(sizes), 1), 1.0)
+    share = 1.0 if corpus.has_pictures else min(TRAINING_BYTES / max(sum(sizes), 1), 1.0)
     drawn = (_drawn(run, share, options.seed) for run in runs())
     texts = _texts(drawn, corpus, place.scratch, TRAINING_BYTES)
     first = next(texts, None)

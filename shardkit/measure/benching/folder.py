@@ -211,6 +211,7 @@ class CorpusPart:
         self.whole = whole
         self.listed = listed
         self.kind = whole.kind
+        self.keeps_shards = whole.keeps_shards
         self.classes = whole.classes
         self.ignored: dict[str, int] = {}
 
