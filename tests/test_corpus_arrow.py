@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from conftest import CONTAINERS, Run, write
+from conftest import CONTAINERS, Run, nothing_left_open, write
 from tables import arrow_stream, save, save_dict, state
-from test_corpus_files import no_leaks, read_all
+from test_corpus_files import read_all
 from test_corpus_parquet import texts_of
 
 import shardkit
@@ -55,7 +55,7 @@ def test_rows_in_any_order(tmp_path: Path) -> None:
     corpus = open_corpus(save(tmp_path, [TEXTS]))
     runs = [run.slice(i, i + 1) for run in corpus.runs(tmp_path) for i in range(len(run))]
     for row in (49, 0, 20, 21, 3):
-        with no_leaks():
+        with nothing_left_open():
             held = corpus.read(runs[row], tmp_path)
         assert held.columns == {"txt": [TEXTS[row].encode()]}
 

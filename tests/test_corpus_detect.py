@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import make_jsonl, write
+from conftest import make_jsonl, nothing_left_open, write
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import parquet
-from test_corpus_files import JPG, no_leaks, tree
+from test_corpus_files import JPG, tree
 
 import shardkit
+from shardkit.cli.pack import KINDS
 from shardkit.corpus import CORPORA, detect, open_corpus
 from shardkit.corpus.census import Census, spread, take_census
 from shardkit.errors import CorpusError, SampleError, StorageError
@@ -90,7 +91,7 @@ def test_one_file_of_lines(tmp_path: Path, name: str) -> None:
 )
 def test_refused(tmp_path: Path, names: list[str], what: str) -> None:
     folder(tmp_path, names)
-    with no_leaks(), pytest.raises(CorpusError) as info:
+    with nothing_left_open(), pytest.raises(CorpusError) as info:
         detect(tmp_path)
     assert str(info.value) == what.replace("HERE", str(tmp_path))
 
@@ -175,6 +176,7 @@ def test_both_ways_of_counting_agree() -> None:
 def test_the_table() -> None:
     assert list(CORPORA) == ["images", "paired", "text", "jsonl", "arrays", "parquet", "hf"]
     assert all(made.kind == kind for kind, made in CORPORA.items())
+    assert list(CORPORA) == KINDS
 
 
 def test_the_kind_can_be_chosen(tmp_path: Path) -> None:

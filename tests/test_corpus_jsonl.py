@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 import zstandard
+from conftest import nothing_left_open
 from hypothesis import given
 from hypothesis import strategies as st
-from test_corpus_files import no_leaks, read_all, tree
+from test_corpus_files import read_all, tree
 
 import shardkit
 from shardkit.corpus import from_spec, jsonl, lines, open_corpus
@@ -44,7 +45,7 @@ def restored(batch: SampleBatch) -> dict[bytes, bytes]:
 
 
 def read_lines(source: Path, scratch: Path, **options: str) -> SampleBatch:
-    with no_leaks():
+    with nothing_left_open():
         return read_all(JsonlCorpus(source, **options), scratch)["train"]
 
 
@@ -246,7 +247,7 @@ def test_a_damaged_compressed_file_is_a_reject_and_leaves_nothing(
     tmp_path: Path, name: str, data: bytes
 ) -> None:
     tree(tmp_path, {f"src/{name}": data, "scratch/": b""})
-    with no_leaks():
+    with nothing_left_open():
         batch = read_lines(tmp_path / "src", tmp_path / "scratch")
     ((path, reason),) = batch.rejects
     assert path == name and len(batch) == 0

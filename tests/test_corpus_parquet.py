@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from conftest import CONTAINERS, Run, tree, write
+from conftest import CONTAINERS, Run, nothing_left_open, tree, write
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 from tables import parquet
-from test_corpus_files import no_leaks, read_all
+from test_corpus_files import read_all
 
 import shardkit
 from shardkit.corpus import detect, from_spec, open_corpus
@@ -50,7 +50,7 @@ def test_no_file_stays_open(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", parquet(TEXTS, group=7))
     corpus = open_corpus(tmp_path)
     (run, *_) = corpus.runs(tmp_path)
-    with no_leaks():
+    with nothing_left_open():
         assert len(corpus.read(run.slice(2, 4), tmp_path)) == 2
     assert len(corpus.read(run.slice(4, 7), tmp_path)) == 3
 
