@@ -14,8 +14,8 @@ from conftest import CONTAINERS, make_pairs, tree
 
 import shardkit
 from shardkit.errors import ChecksumError, DataError, ResumeError, StorageError
-from shardkit.packing import engine
-from shardkit.packing.job import JobContext, PartHead, Written, commit_job
+from shardkit.packing import local
+from shardkit.packing.job import Receipt, Setup, Written, commit_job
 
 
 def make_tars(folder: Path, *keys: str) -> Path:
@@ -35,13 +35,13 @@ def half_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Tars of which the last could not be converted into ``dest``."""
     tars = make_tars(tmp_path / "tars", "ab", "cd", "ef")
 
-    def fail_at_last(written: Written, context: JobContext) -> PartHead:
-        if written.part.head.shard == 2:
+    def fail_at_last(written: Written, setup: Setup) -> Receipt:
+        if written.finished.receipt.shard == 2:
             raise StorageError("enough")
-        return commit_job(written, context)
+        return commit_job(written, setup)
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "commit_job", fail_at_last)
+        patch.setattr(local, "commit_job", fail_at_last)
         with pytest.raises(StorageError, match="enough"):
             shardkit.convert(tars, tmp_path / "dest", to="npy", workers=0)
     assert len(list((tmp_path / "dest" / ".packing").glob("*.part"))) == 2
@@ -77,7 +77,7 @@ def test_repeated_keys_are_refused_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tars = make_tars(tmp_path / "tars", "ab", "bc")
-    monkeypatch.setattr(engine, "write_job", None)
+    monkeypatch.setattr(local, "write_job", None)
     with pytest.raises(DataError, match=r"two samples have the key 'b' \(rows 1 and 2\)"):
         shardkit.convert(tars, tmp_path / "dest", to="npy", workers=0)
     assert not (tmp_path / "dest").exists()

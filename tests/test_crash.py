@@ -17,7 +17,7 @@ from conftest import make_images, picture, tree, write
 
 import shardkit
 from shardkit.errors import DestinationError, ResumeError, StorageError
-from shardkit.packing.engine import _advice, _end
+from shardkit.packing.local import _advice, _end
 
 KILLS = 6
 """A container; `make campaign` does it hundreds of times."""

@@ -31,6 +31,7 @@ from shardkit.errors import (
 from shardkit.index import making
 from shardkit.index import rows as rows_module
 from shardkit.index.assembling import assemble_split
+from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_finished
 from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import (
     DatasetInfo,
@@ -43,7 +44,6 @@ from shardkit.index.manifest import (
     parse_info,
     read_info,
 )
-from shardkit.index.parts import Part, PartHead, part_path, write_part
 from shardkit.index.rows import RowIndex, row_columns, rows_header
 from shardkit.memory.mapping import map_file
 from shardkit.samples.encoding import Encoding
@@ -362,11 +362,11 @@ def build(folder: Path, shards: list[list[bytes]]) -> RowIndex:
     """A row index of samples without fields, through the writer's own code."""
     work = folder / "work"
     work.mkdir()
-    heads = []
+    receipts = []
     for number, keys in enumerate(shards):
         blob, entries = join_names(keys, [b"=p"] * len(keys))
         table = make_rows(keys, entries, {}, np.zeros(len(keys), np.uint64), {})
-        head = PartHead(
+        receipt = Receipt(
             split="train",
             shard=number,
             segment=0,
@@ -376,12 +376,11 @@ def build(folder: Path, shards: list[list[bytes]]) -> RowIndex:
             num_sums=0,
             names_bytes=len(blob),
         )
-        write_part(
-            part_path(work, "train", number), Part(head, table, blob, np.zeros(0, np.uint64))
-        )
-        heads.append(head)
+        shard = FinishedShard(receipt, table, blob, np.zeros(0, np.uint64))
+        write_finished(journal_path(work, "train", number), shard)
+        receipts.append(receipt)
     info = DatasetInfo("lmdb", [], None, {})
-    info.splits["train"] = assemble_split(folder, work, "train", heads, info, unique_keys=False)
+    info.splits["train"] = assemble_split(folder, work, "train", receipts, info, unique_keys=False)
     return RowIndex(folder, info, info.splits["train"])
 
 

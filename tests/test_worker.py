@@ -14,7 +14,7 @@ from conftest import make_images, tree
 
 import shardkit
 from shardkit.corpus import open_corpus
-from shardkit.packing.job import JobContext
+from shardkit.packing.job import Setup
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.system.storage import Lock
@@ -56,12 +56,11 @@ def test_packing_with_files_closed(redirect: str, workers: int, tmp_path: Path) 
 def test_what_libraries_print_is_no_answer(redirect: str, tmp_path: Path) -> None:
     """Whatever is written to 1 or 2 in a worker, its answers are JSON lines alone."""
     corpus = open_corpus(make_images(tmp_path / "source"))
-    for name in ("new", "scratch"):
-        (tmp_path / name).mkdir()
-    jobs = list_jobs(corpus, Listing(tmp_path), PackOptions(to="npy"), tmp_path / "scratch")
-    context = JobContext(str(tmp_path), str(tmp_path / "new"), "npy", None, False, False)
-    setup = {"source": str(tmp_path / "source"), "spec": corpus.spec(), "context": asdict(context)}
-    talk = "".join(json.dumps(message) + "\n" for message in (setup, *map(asdict, jobs)))
+    setup = Setup(str(tmp_path / "source"), str(tmp_path / "dest"), corpus.spec(), "npy")
+    for folder in (setup.stage, setup.scratch):
+        folder.mkdir(parents=True)
+    jobs = list_jobs(corpus, Listing(setup.work), PackOptions(to="npy"), setup.scratch)
+    talk = "".join(json.dumps(asdict(message)) + "\n" for message in (setup, *jobs))
     run = f'exec "$0" -c "$1" {os.getpid()} {redirect}'
     command = ["sh", "-c", run, sys.executable, CHATTY]
     done = subprocess.run(command, input=talk, capture_output=True, text=True, env=ENV)

@@ -1,4 +1,4 @@
-"""From parts to a dataset: the row index of each split, then shardkit.json."""
+"""From the journal to a dataset: the row index of each split, then shardkit.json."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import xxhash
 
 from shardkit.errors import DataError
+from shardkit.index.journal import FinishedShard, Matrix, Receipt, journal_path, read_finished
 from shardkit.index.manifest import DatasetInfo, ShardInfo, SplitInfo
-from shardkit.index.parts import Matrix, Part, PartHead, part_path, read_part
 from shardkit.index.rows import NO_INT, RowIndex, row_columns, row_sums, rows_header
 from shardkit.samples.encoding import Encoding
 from shardkit.system.storage import atomic_write, show_path
@@ -46,14 +46,14 @@ def assemble_split(
     dest: Path,
     work: Path,
     name: str,
-    heads: list[PartHead],
+    receipts: list[Receipt],
     info: DatasetInfo,
     *,
     unique_keys: bool,
     new_paths: bool = False,
     fingerprint: str | None = None,
 ) -> SplitInfo:
-    """Write ``{split}.rows``, ``.names``, ``.sums`` and ``.find`` from the parts.
+    """Write ``{split}.rows``, ``.names``, ``.sums`` and ``.find`` from the journal.
 
     ``fingerprint`` is what the split's should be, if not a hash of keys and sample checksums.
 
@@ -61,7 +61,7 @@ def assemble_split(
         DataError: two samples have one key (only if ``unique_keys``), or one file's name (only
             looked at if ``new_paths``: some were written anew).
     """
-    num_rows = sum(head.num_rows for head in heads)
+    num_rows = sum(receipt.num_rows for receipt in receipts)
     files: dict[str, tuple[int, int]] = {}
 
     def write(kind: str, chunks: Chunks) -> None:
@@ -69,14 +69,14 @@ def assemble_split(
         atomic_write(dest / f"{name}.{kind}", hashed)
         files[f"{name}.{kind}"] = (hashed.num_bytes, hashed.hash.intdigest())
 
-    def parts() -> Iterator[Part]:
-        return (read_part(part_path(work, name, head.shard)) for head in heads)
+    def journal() -> Iterator[FinishedShard]:
+        return (read_finished(journal_path(work, name, receipt.shard)) for receipt in receipts)
 
-    fingerprint = fingerprint or _fingerprint(parts())  # before the rows, whose checksums have it
-    write("rows", _row_chunks(parts(), info.fields, num_rows, fingerprint))
-    write("names", (part.names for part in parts()))
-    write("sums", (part.sums.tobytes() for part in parts()))
-    layouts, shards = _layouts(heads)
+    fingerprint = fingerprint or _fingerprint(journal())  # before the rows, whose checksums have it
+    write("rows", _row_chunks(journal(), info.fields, num_rows, fingerprint))
+    write("names", (finished.names for finished in journal()))
+    write("sums", (finished.sums.tobytes() for finished in journal()))
+    layouts, shards = _layouts(receipts)
     split = SplitInfo(name, num_rows, fingerprint, layouts, shards, files)
     files[f"{name}.find"] = (0, 0)
     index = RowIndex(dest, info, split)
@@ -121,40 +121,40 @@ def check_free_paths(index: RowIndex) -> None:
             )
 
 
-def _fingerprint(parts: Iterable[Part]) -> str:
+def _fingerprint(journal: Iterable[FinishedShard]) -> str:
     digest = xxhash.xxh3_128()
-    for part in parts:
-        digest.update(part.rows[:, :2].tobytes())
+    for finished in journal:
+        digest.update(finished.rows[:, :2].tobytes())
     return digest.hexdigest()
 
 
 def _row_chunks(
-    parts: Iterable[Part], fields: list[str], num_rows: int, fingerprint: str
+    journal: Iterable[FinishedShard], fields: list[str], num_rows: int, fingerprint: str
 ) -> Iterator[bytes]:
     yield rows_header(fields, num_rows)
     columns = row_columns(fields)
     names_before = rows_before = 0
-    for part in parts:
-        own = row_columns(sorted(part.head.encodings))
-        rows = np.full((part.head.num_rows, len(columns)), -1, np.int64)
+    for finished in journal:
+        own = row_columns(sorted(finished.receipt.encodings))
+        rows = np.full((finished.receipt.num_rows, len(columns)), -1, np.int64)
         if "cls" in fields:
             rows[:, columns.index("cls")] = NO_INT
-        rows[:, [columns.index(column) for column in own]] = part.rows
+        rows[:, [columns.index(column) for column in own]] = finished.rows
         rows[:, columns.index("name.start")] += names_before
-        names_before += part.head.names_bytes
+        names_before += finished.receipt.names_bytes
         numbers = np.arange(rows_before, rows_before := rows_before + len(rows))
         rows[:, -1] = row_sums(rows, numbers, fingerprint).view(np.int64)
         yield rows.tobytes()
 
 
-def _layouts(heads: list[PartHead]) -> tuple[list[dict[str, Encoding]], list[ShardInfo]]:
+def _layouts(receipts: list[Receipt]) -> tuple[list[dict[str, Encoding]], list[ShardInfo]]:
     layouts: list[dict[str, Encoding]] = []
     shards = []
-    for head in heads:
-        layout = head.layout()
+    for receipt in receipts:
+        layout = receipt.layout()
         if layout not in layouts:
             layouts.append(layout)
-        shards.append(ShardInfo(head.num_rows, layouts.index(layout), head.file_bytes))
+        shards.append(ShardInfo(receipt.num_rows, layouts.index(layout), receipt.file_bytes))
     return layouts, shards
 
 

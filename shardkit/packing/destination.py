@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import DestinationError, ResumeError
+from shardkit.index.journal import is_begun
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, dump_info
 from shardkit.packing.settle import (
     LOCK_NAME,
@@ -189,7 +190,7 @@ class Destination:
         self._lock.close()
 
     def _is_worth_keeping(self) -> bool:
-        return is_marked(self.dest) or any(self.work.glob("*.part"))
+        return is_marked(self.dest) or is_begun(self.work)
 
     def _leave_nothing(self) -> None:
         """Undo a pack that failed before anything worth going on from was done."""

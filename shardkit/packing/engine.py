@@ -1,218 +1,47 @@
-"""Where jobs run: in this process, or in worker processes on this machine."""
+"""Where jobs run: the seam that a machine, a cluster or a queue stands behind."""
 
 from __future__ import annotations
 
-import json
-import os
-import selectors
-import signal
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
-from heapq import heappop, heappush
-from itertools import count
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, Self
 
-import shardkit.errors
-from shardkit.corpus.base import Corpus
-from shardkit.errors import DataError, ShardkitError, StorageError
-from shardkit.index.parts import PartHead
-from shardkit.packing.job import Job, JobContext, commit_job, write_job
+from shardkit.index.journal import Receipt
+from shardkit.packing.job import Job
 from shardkit.system.progress import Progress
 
 
 class Engine(Protocol):
-    """Runs jobs. A context manager: whatever happens, leaving it leaves no process behind."""
+    """Does the jobs of one pack: in this process, in others, or on other machines.
 
-    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[PartHead]:
-        """Run all jobs, yielding each one's part as it is done, in any order.
+    An engine is made for one :class:`shardkit.packing.job.Setup` and is a context manager.
 
-        Jobs may be drawn long before they run. The first error stops the rest.
-        """
-
-    def __enter__(self) -> Engine: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-
-class InProcess:
-    """No worker but this process. One shard is committed while the next is read and written."""
-
-    def __init__(self, corpus: Corpus, context: JobContext) -> None:
-        self._corpus = corpus
-        self._context = context
-
-    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[PartHead]:
-        committing: Future[PartHead] | None = None
-        with ThreadPoolExecutor(1) as committer:
-            for job in jobs:
-                written = write_job(self._corpus, job, self._context, progress.add)
-                if committing is not None:
-                    yield committing.result()
-                committing = committer.submit(commit_job, written, self._context)
-            if committing is not None:
-                yield committing.result()
-
-    def __enter__(self) -> InProcess:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-
-class _Worker:
-    """One worker process, the jobs it holds, and its unread answers."""
-
-    def __init__(self, lock_fd: int) -> None:
-        self.held: list[Job] = []
-        self._unread = b""
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "shardkit.packing.worker", str(os.getpid())],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # Without a stderr of ours, its number may be that of any file we have open.
-            stderr=subprocess.DEVNULL if sys.stderr is None else None,
-            pass_fds=[lock_fd],
-            env=_environment(),
-        )
-
-    @property
-    def answers_fd(self) -> int:
-        return self.process.stdout.fileno()  # type: ignore[union-attr]
-
-    def send(self, message: dict[str, Any]) -> None:
-        try:
-            # Longer than a pipe holds is no trouble: a worker with a free hand is reading.
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")  # type: ignore[union-attr]
-        except BrokenPipeError as error:
-            raise self._death() from error
-
-    def receive(self) -> list[dict[str, Any]]:
-        """The answers that have come, at least one; waits for it."""
-        while b"\n" not in self._unread:
-            data = os.read(self.answers_fd, 1 << 20)
-            if not data:
-                raise self._death()
-            self._unread += data
-        lines, _, self._unread = self._unread.rpartition(b"\n")
-        return [json.loads(line) for line in lines.split(b"\n")]
-
-    def _death(self) -> DataError:
-        code = self.process.wait()
-        where = f" while packing {self.held[0].stem}" if self.held else ""
-        return StorageError(
-            f"a packing worker {_end(code)}{where}{_advice(code)}; run the same command again to go"
-            " on"
-        )
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                stream.close()
-
-
-class Processes:
-    """Several workers, each a process that is given one job at a time, and one in hand.
-
-    Law: a worker is sent a job only while it holds fewer than two; each answers in order.
+    - **What a job is told** is the setup and the job itself. Both are frozen dataclasses of plain
+      values: they can be pickled, or go through JSON. They name the source and the destination by
+      absolute paths, and all else that a job reads or writes lies in the destination's work folder.
+      So whoever does a job needs these two folders, under these names, and shardkit; and neither
+      an open file, nor memory, nor the environment of the caller.
+    - **Doing a job** is :func:`shardkit.packing.job.write_job`, then
+      :func:`shardkit.packing.job.commit_job`. What it reads is ready when the job is drawn. It
+      makes the same bytes wherever it is done; doing it once more does no harm, but not twice at
+      once. A job that was cut short leaves nothing that counts.
+    - **The result** is a receipt of some hundred bytes. Shards and their rows stay where the job
+      put them, at the destination.
+    - **The caller is the only one** that draws jobs, gets receipts and has progress counted:
+      ``run`` does all of that in the thread that iterates it.
+    - **Errors**: what a job raises is raised by ``run``, as the same class with the same words, and
+      no further job is begun. If whoever did a job is gone, that is a StorageError.
+    - **The end**: when the context is left, for whatever reason, no job is running and none will
+      write any more. That holds where the caller is killed, too, before anybody else can have the
+      lock of the destination: local processes hold it open themselves, and die with the caller.
     """
 
-    IN_HAND = 2
+    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[Receipt]:
+        """Do all jobs, and yield the receipt of each when it is done, in any order.
 
-    def __init__(
-        self, num_workers: int, source: Path, corpus: Corpus, context: JobContext, lock_fd: int
-    ) -> None:
-        setup = {"source": str(source), "spec": corpus.spec(), "context": context.to_json()}
-        self._workers: list[_Worker] = []
-        self._selector = selectors.DefaultSelector()
-        try:
-            for _ in range(num_workers):
-                worker = _Worker(lock_fd)
-                self._workers.append(worker)
-                self._selector.register(worker.answers_fd, selectors.EVENT_READ, worker)
-            for worker in self._workers:
-                worker.send(setup)
-            for worker in self._workers:
-                worker.receive()
-        except BaseException:
-            self._stop()
-            raise
+        ``jobs`` lists the source while it is drawn from, so that an engine may begin before it has
+        drawn all; and it may draw all long before it does them.
+        """
 
-    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[PartHead]:
-        """Draws all jobs while the first of them run: then the total is known early, and of those
-        that are left the largest comes next, so that no worker has one to itself at the end."""
-        unlisted = iter(jobs)
-        listed: list[tuple[int, int, Job]] = []  # a heap
-        numbers = count()
-        exhausted = False
-        while not exhausted or listed or any(worker.held for worker in self._workers):
-            worker = min(self._workers, key=lambda w: len(w.held))
-            can_send = bool(listed) and len(worker.held) < self.IN_HAND
-            if can_send:
-                _, _, job = heappop(listed)
-                worker.held.append(job)
-                worker.send(asdict(job))
-            elif not exhausted:
-                drawn = next(unlisted, None)
-                exhausted = drawn is None
-                if drawn is not None:
-                    heappush(listed, (-drawn.num_bytes, next(numbers), drawn))
-            # With nothing held no answer would ever come: all jobs were done by an earlier run.
-            is_held = any(worker.held for worker in self._workers)
-            yield from self._collect(progress, wait=exhausted and not can_send and is_held)
+    def __enter__(self) -> Self: ...
 
-    def _collect(self, progress: Progress, wait: bool) -> Iterator[PartHead]:
-        for key, _ in self._selector.select(None if wait else 0):
-            worker: _Worker = key.data
-            for answer in worker.receive():
-                if "progress" in answer:
-                    progress.add(*answer["progress"])
-                elif "done" in answer:
-                    worker.held.pop(0)
-                    yield PartHead(**answer["done"])
-                else:
-                    raise _rebuild(*answer["error"])
-
-    def _stop(self) -> None:
-        self._selector.close()
-        for worker in self._workers:
-            worker.stop()
-
-    def __enter__(self) -> Processes:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop()
-
-
-def _environment() -> dict[str, str]:
-    """Ours, with the folder shardkit was imported from on the path: it may not be installed."""
-    here = str(Path(shardkit.errors.__file__).parents[1])
-    paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-
-
-def _end(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit status {code}"
-    names = {int(known): f" ({known.name})" for known in signal.Signals}
-    return f"was killed by signal {-code}{names.get(-code, '')}"
-
-
-def _advice(code: int) -> str:
-    if code != -signal.SIGKILL:
-        return ""
-    # How Linux ends a process when memory runs out; nothing else does it by itself.
-    return "; if memory ran out, use fewer --workers or a smaller --shard-size"
-
-
-def _rebuild(name: str, message: str) -> ShardkitError:
-    kind = getattr(shardkit.errors, name, None)
-    known = isinstance(kind, type) and issubclass(kind, ShardkitError)
-    return kind(message) if known else DataError(message)  # type: ignore[misc]
+    def __exit__(self, *error: object) -> None: ...

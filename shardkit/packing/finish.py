@@ -10,8 +10,8 @@ from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError
 from shardkit.formats import get_format
 from shardkit.index.assembling import assemble_split
+from shardkit.index.journal import Receipt
 from shardkit.index.manifest import REJECTED_NAME, DatasetInfo
-from shardkit.index.parts import PartHead
 from shardkit.packing.destination import Destination
 from shardkit.packing.options import PackOptions
 from shardkit.packing.tokenize import TEXT
@@ -37,13 +37,13 @@ class Origin:
 def assemble(
     place: Destination,
     corpus: Corpus,
-    heads: list[PartHead],
+    receipts: list[Receipt],
     options: PackOptions,
     origin: Origin,
     chosen: Chosen | None,
 ) -> DatasetInfo:
-    origin = _origin(corpus, heads, options, origin)
-    fields = sorted({name for head in heads for name in head.encodings})
+    origin = _origin(receipts, options, origin)
+    fields = sorted({name for receipt in receipts for name in receipt.encodings})
     if chosen is not None:
         if TOKENS not in fields:
             raise CorpusError(f"nothing was tokenized: no sample has a text (a field {TEXT})")
@@ -54,8 +54,8 @@ def assemble(
         classes=corpus.classes,
         corpus=origin.corpus,
     )
-    for name in dict.fromkeys(head.split for head in heads):
-        own = [head for head in heads if head.split == name]
+    for name in dict.fromkeys(receipt.split for receipt in receipts):
+        own = [receipt for receipt in receipts if receipt.split == name]
         split = assemble_split(
             place.stage,
             place.work,
@@ -79,20 +79,21 @@ def own_origin(corpus: Corpus, packed: str) -> Origin:
     return Origin({**kept, "packed": packed})
 
 
-def _origin(corpus: Corpus, heads: list[PartHead], options: PackOptions, before: Origin) -> Origin:
+def _origin(receipts: list[Receipt], options: PackOptions, before: Origin) -> Origin:
     """The same, with what became of it."""
     kept = {**before.corpus}
     if options.limit is not None:
         kept["limit"] = options.limit
     if options.images:
         kept["images"] = [*kept.get("images", []), options.images.to_json()]
-    rejects = [{"path": path, "reason": why} for head in heads for path, why in head.rejects]
-    own = "".join(json.dumps(reject) + "\n" for reject in rejects).encode()
+    rejects = (reject for receipt in receipts for reject in receipt.rejects)
+    lines = (json.dumps({"path": path, "reason": why}) + "\n" for path, why in rejects)
+    own = "".join(lines).encode()
     return replace(before, corpus=kept, rejected=before.rejected + own)
 
 
-def notes_on(options: PackOptions, heads: list[PartHead]) -> list[str]:
-    stored = (encoding for head in heads for encoding in head.encodings.values())
+def notes_on(options: PackOptions, receipts: list[Receipt]) -> list[str]:
+    stored = (encoding for receipt in receipts for encoding in receipt.encodings.values())
     if options.compression is None or any("codec" in encoding for encoding in stored):
         return []
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from shardkit.corpus import from_spec
 from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import FormatError, SampleError, StorageError
 from shardkit.formats import get_format
 from shardkit.formats.dali_index import dali_index, dali_index_name
 from shardkit.formats.member_names import member_keys
 from shardkit.images.choice import ImageChoice
+from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_finished
 from shardkit.index.making import join_names, make_rows
-from shardkit.index.manifest import is_field_name
-from shardkit.index.parts import Part, PartHead, part_path, write_part
-from shardkit.packing.settle import SCRATCH_NAME
-from shardkit.packing.spool import Order, decode_shard, read_segment
+from shardkit.index.manifest import WORK_NAME, is_field_name
+from shardkit.packing.settle import SCRATCH_NAME, STAGE_NAME
+from shardkit.packing.spool import LISTING_NAME, Order, decode_shard, read_segment
 from shardkit.packing.tokenize import slices, tokenize
 from shardkit.packing.tokenizer import reopen
 from shardkit.packing.transform import check_images, require_one_shape, rewrite_images
@@ -52,33 +53,49 @@ class Job:
 
 
 @dataclass(frozen=True)
-class JobContext:
-    """What all jobs of a pack share; plain values, so that it travels to workers as JSON.
+class Setup:
+    """What all jobs of a pack are told, besides their own place in the listing; plain values, so
+    that it travels as a pickle or as JSON.
 
-    ``images`` is what to make of pictures, as :class:`ImageChoice` has it in JSON, and ``tokens``
-    what makes tokens of text, as :class:`shardkit.packing.tokenizer.Chosen` has it.
+    Attributes:
+        source, dest: absolute paths of the input and of the dataset's folder.
+        corpus: the kind of input, as :meth:`Corpus.spec` has it.
+        to: the format. compression: as of :class:`shardkit.packing.options.PackOptions`.
+        skip_bad: whether bad inputs become rejects.
+        images: what to make of pictures, as :class:`ImageChoice` has it in JSON.
+        tokens: what makes tokens of text, as :class:`shardkit.packing.tokenizer.Chosen` has it.
     """
 
-    work: str
-    stage: str
+    source: str
+    dest: str
+    corpus: dict[str, Any]
     to: str
-    compression: int | None
-    skip_bad: bool
-    check_images: bool
-    images: dict[str, Any] = field(default_factory=dict)
+    compression: int | None = None
+    skip_bad: bool = False
+    check_images: bool = False
     dali_index: bool = False
+    images: dict[str, Any] = field(default_factory=dict)
     tokens: dict[str, Any] | None = None
 
     @property
+    def work(self) -> Path:
+        return Path(self.dest, WORK_NAME)
+
+    @property
+    def stage(self) -> Path:
+        return self.work / STAGE_NAME
+
+    @property
     def scratch(self) -> Path:
-        return Path(self.work) / SCRATCH_NAME
+        return self.work / SCRATCH_NAME
 
     @property
     def listing(self) -> Path:
-        return Path(self.work) / "listing"
+        return self.work / LISTING_NAME
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    def open_corpus(self) -> Corpus:
+        """The input, for reading."""
+        return from_spec(Path(self.source), self.corpus)
 
 
 @dataclass(frozen=True)
@@ -86,57 +103,57 @@ class Written:
     """A shard whose files are written, in a folder of their own, but neither synced nor named."""
 
     folder: Path
-    part: Part
+    finished: FinishedShard
 
 
-def write_job(corpus: Corpus, job: Job, context: JobContext, report: Report) -> Written:
+def write_job(corpus: Corpus, job: Job, setup: Setup, report: Report) -> Written:
     """Read one shard's entries and write its files.
 
     Raises:
-        SampleError: a bad input, unless the context says to skip those.
+        SampleError: a bad input, unless the setup says to skip those.
         StorageError: the disk is full, or the system refused otherwise.
     """
     with os_errors(f"packing shard {job.stem}"):
-        return _write(_read(corpus, job, context, report), job, context)
+        return _write(_read(corpus, job, setup, report), job, setup)
 
 
-def commit_job(written: Written, context: JobContext) -> PartHead:
+def commit_job(written: Written, setup: Setup) -> Receipt:
     """Sync the files, give them their final names, and record the shard as done.
 
     Mostly waits for the disk, so it runs beside the next shard's :func:`write_job`.
     """
-    part = written.part
-    with os_errors(f"committing shard {part.head.stem}"):
+    finished, receipt = written.finished, written.finished.receipt
+    with os_errors(f"committing shard {receipt.stem}"):
         files = sorted(entry.name for entry in os.scandir(written.folder))
         sums = [block_sums(written.folder / name) for name in files]
-        part.sums = np.concatenate([np.zeros(0, np.uint64), *sums])
-        part.head.num_sums = len(part.sums)
-        _publish(written.folder, Path(context.stage), files)
+        finished.sums = np.concatenate([np.zeros(0, np.uint64), *sums])
+        receipt.num_sums = len(finished.sums)
+        _name_files(written.folder, setup.stage, files)
         written.folder.rmdir()
-        write_part(part_path(Path(context.work), part.head.split, part.head.shard), part)
-    return part.head
+        write_finished(journal_path(setup.work, receipt.split, receipt.shard), finished)
+    return receipt
 
 
-def _read(corpus: Corpus, job: Job, context: JobContext, report: Report) -> SampleBatch:
-    segment = read_segment(context.listing, job.start, job.size)
+def _read(corpus: Corpus, job: Job, setup: Setup, report: Report) -> SampleBatch:
+    segment = read_segment(setup.listing, job.start, job.size)
     if xxhash.xxh3_64_intdigest(segment) != job.digest:
         raise StorageError(
-            f"{show_path(context.listing)} is not as it was written, at shard {job.stem}; run the"
+            f"{show_path(setup.listing)} is not as it was written, at shard {job.stem}; run the"
             " same command again"
         )
     runs, order = decode_shard(segment)
-    choice = ImageChoice.from_json(context.images)
+    choice = ImageChoice.from_json(setup.images)
     samples = SampleBatch()
-    for run in runs if context.tokens is None else chain.from_iterable(map(slices, runs)):
-        batch = corpus.read(run, context.scratch)
-        if context.check_images:
+    for run in runs if setup.tokens is None else chain.from_iterable(map(slices, runs)):
+        batch = corpus.read(run, setup.scratch)
+        if setup.check_images:
             batch = check_images(batch)
         if choice:
             batch = rewrite_images(batch, choice)
-        if context.tokens is not None:
-            tokenizer = reopen(Path(context.stage), context.tokens)
-            batch = tokenize(batch, tokenizer, context.scratch)
-        if batch.rejects and not context.skip_bad:
+        if setup.tokens is not None:
+            tokenizer = reopen(setup.stage, setup.tokens)
+            batch = tokenize(batch, tokenizer, setup.scratch)
+        if batch.rejects and not setup.skip_bad:
             path, reason = batch.rejects[0]
             raise SampleError(
                 f"{path}: {reason}; pass --on-error skip to leave such inputs out, or mend or"
@@ -156,22 +173,22 @@ def _reorder(samples: SampleBatch, runs: list[Run], order: Order) -> SampleBatch
     return samples.take([row[keys[i]] for i in order.tolist() if keys[i] in row])
 
 
-def _write(samples: SampleBatch, job: Job, context: JobContext) -> Written:
+def _write(samples: SampleBatch, job: Job, setup: Setup) -> Written:
     columns = {name: samples.columns[name] for name in sorted(samples.columns)}
     for name in columns:
         if not is_field_name(name):
             raise FormatError(f"{job.stem}: {name!r} cannot be a field name; rename those files")
-    folder = Path(context.work) / f"tmp-{job.stem}"
+    folder = setup.work / f"tmp-{job.stem}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    container = get_format(context.to)
-    extents = container.write(folder, job.stem, samples.keys, columns, context.compression)
-    if context.dali_index:
+    container = get_format(setup.to)
+    extents = container.write(folder, job.stem, samples.keys, columns, setup.compression)
+    if setup.dali_index:
         lines = dali_index(member_keys(samples.keys), extents)
         (folder / dali_index_name(job.stem)).write_bytes(lines)
     names, entries = join_names(samples.keys, samples.paths)
     checksums = sample_checksums(columns, len(samples))
-    head = PartHead(
+    receipt = Receipt(
         split=job.split,
         shard=job.shard,
         segment=job.digest,
@@ -183,14 +200,14 @@ def _write(samples: SampleBatch, job: Job, context: JobContext) -> Written:
         rejects=samples.rejects,
     )
     rows = make_rows(samples.keys, entries, extents, checksums, columns)
-    return Written(folder, Part(head, rows, names, np.zeros(0, np.uint64)))
+    return Written(folder, FinishedShard(receipt, rows, names, np.zeros(0, np.uint64)))
 
 
 def _name(entry: os.DirEntry[str]) -> str:
     return entry.name
 
 
-def _publish(folder: Path, stage: Path, files: list[str]) -> None:
+def _name_files(folder: Path, stage: Path, files: list[str]) -> None:
     for name in files:
         fsync_path(folder / name)
     for name in files:

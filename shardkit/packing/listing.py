@@ -16,7 +16,7 @@ from shardkit.packing.job import Job
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import cut, num_val, take
 from shardkit.packing.scatter import ScatteredEntries, Shard
-from shardkit.packing.spool import Order, decode_runs, encode_shard, first_difference
+from shardkit.packing.spool import LISTING_NAME, Order, decode_runs, encode_shard, first_difference
 from shardkit.system.records import read_record, write_record
 
 TRAIN, VAL = "train", "val"
@@ -32,7 +32,7 @@ class Listing:
 
     def __init__(self, work: Path) -> None:
         self._done = work / "listing.json"
-        self._kept = work / "listing"
+        self._kept = work / LISTING_NAME
         self._was = read_record(self._done) if self._done.exists() else None
         self.is_resumed = self._was is not None  # a damaged record is none
         self._path = work / "listing.new" if self.is_resumed else self._kept

@@ -1,7 +1,7 @@
 """A pack from beginning to end: from a corpus to a dataset at its destination, resumably.
 
 The destination holds a work folder while a pack is under way: a lock, the options it was started
-with, the listing, and the files and a part of every finished shard. When all is whole it takes the
+with, the listing, and the files and the journal of finished shards. When all is whole it takes the
 place of what was there, shardkit.json last; then the work folder goes. Killed at any moment, the
 same call goes on and ends in the same bytes.
 """
@@ -9,8 +9,7 @@ same call goes on and ends in the same bytes.
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,16 @@ from shardkit.corpus.base import Corpus
 from shardkit.corpus.dataset import DatasetCorpus
 from shardkit.errors import CorpusError
 from shardkit.images.encode import require_encoder
+from shardkit.index.journal import Receipt
+from shardkit.index.manifest import DatasetInfo
 from shardkit.packing.again import Standing, made_of, standing, standing_copy
 from shardkit.packing.destination import Destination
-from shardkit.packing.engine import Engine, InProcess, Processes
+from shardkit.packing.engine import Engine
 from shardkit.packing.finish import Origin, assemble, notes_on, own_origin
-from shardkit.packing.job import JobContext
+from shardkit.packing.job import Setup
 from shardkit.packing.jobs import Jobs
+from shardkit.packing.listing import Listing
+from shardkit.packing.local import InProcess, Processes
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult, result_of
 from shardkit.packing.tokenizer import Chosen, load_chosen, settle_tokenizer
@@ -49,53 +52,95 @@ def run_pack(
     """
     if options.images:
         require_encoder(options.images)
-    loaded = load_chosen(options)
+    tokenizer = load_chosen(options)
     inputs = origin.inputs if origin else {}
-    if loaded is not None:
-        inputs = {"the tokenizer": [int(loaded.spec.xxh3, 16)]}
-    lasting = {"inputs": inputs, "corpus": corpus.spec(), "options": options.lasting()}
-    with os_errors(f"packing into {dest}"), ExitStack() as stack:
+    if tokenizer is not None:
+        inputs = {"the tokenizer": [int(tokenizer.spec.xxh3, 16)]}
+    recipe = {"inputs": inputs, "corpus": corpus.spec(), "options": options.lasting()}
+    with os_errors(f"packing into {dest}"):
         if dest.resolve() == source.resolve():
             found = None  # no copy of itself: refused below
         elif isinstance(corpus, DatasetCorpus):
             found = standing_copy(corpus, dest, options)
         else:
-            found = None if origin else standing(source, corpus, dest, options, lasting)
+            found = None if origin else standing(source, corpus, dest, options, recipe)
         if found is not None:
             return _found_standing(dest.resolve(), corpus, found, time.perf_counter() - started)
-        place = stack.enter_context(Destination(dest, source, options.overwrite))
-        if finished := place.finished(lasting):
-            return _found_complete(place.dest, finished)
-        if options.overwrite:
-            place.clear()
-        place.prepare(lasting)
-        place.scratch.mkdir(exist_ok=True)
-        chosen = settle_tokenizer(place, corpus, options, loaded)
-        context = _context(place, options, chosen)
+        with Destination(dest, source, options.overwrite) as destination:
+            if finished := destination.finished(recipe):
+                return _found_complete(destination.dest, finished)
+            if options.overwrite:
+                destination.clear()
+            destination.prepare(recipe)
+            destination.scratch.mkdir(exist_ok=True)
+            chosen = settle_tokenizer(destination, corpus, options, tokenizer)
+            pack = _Pack(source, corpus, destination, options, recipe, chosen, origin)
+            return pack.run(started)
+
+
+@dataclass(frozen=True)
+class _Pack:
+    """A pack of which all is decided, and the destination is held."""
+
+    source: Path
+    corpus: Corpus
+    destination: Destination
+    options: PackOptions
+    recipe: dict[str, Any]
+    chosen: Chosen | None
+    origin: Origin | None
+
+    def run(self, started: float) -> PackResult:
         before_workers = time.perf_counter()
-        engine = stack.enter_context(_engine(source, corpus, context, options, place.lock_fd))
-        started += time.perf_counter() - before_workers
-        progress = stack.enter_context(Progress("packing", options.progress))
-        jobs = Jobs(corpus, place, options, progress)
-        heads = jobs.run(engine)
-        if not any(head.num_rows for head in heads):
-            raise CorpusError(f"nothing could be packed from {source}: every input was rejected")
-        if origin is None:
-            origin = own_origin(corpus, made_of(lasting, jobs.listing))
-        info = assemble(place, corpus, heads, options, origin, chosen)
-        result = result_of(
-            place.dest,
-            place.stage,
-            corpus,
-            info,
-            jobs.listing,
-            jobs.num_rejects,
-            len(jobs.resumed),
-            time.perf_counter() - started,
+        with self._engine() as engine, Progress("packing", self.options.progress) as progress:
+            started += time.perf_counter() - before_workers
+            jobs = Jobs(self.corpus, self.destination, self.options, progress)
+            receipts = jobs.run(engine)
+            if not any(receipt.num_rows for receipt in receipts):
+                raise CorpusError(
+                    f"nothing could be packed from {self.source}: every input was rejected"
+                )
+            info = self._assemble(receipts, jobs.listing)
+            result = result_of(
+                self.destination.dest,
+                self.destination.stage,
+                self.corpus,
+                info,
+                jobs.listing,
+                jobs.num_rejects,
+                len(jobs.resumed),
+                time.perf_counter() - started,
+            )
+            result.notes.extend(self.chosen.notes if self.chosen else [])
+            result.notes.extend(notes_on(self.options, receipts))
+            self.destination.finish(info, self.recipe, {**asdict(result), "dest": ""})
+            return replace(result, seconds=time.perf_counter() - started)
+
+    def _engine(self) -> Engine:
+        setup = Setup(
+            source=str(self.source.absolute()),
+            dest=str(self.destination.dest),
+            corpus=self.corpus.spec(),
+            to=self.options.to,
+            compression=self.options.compression,
+            skip_bad=self.options.on_error == "skip",
+            check_images=self.options.check_images,
+            dali_index=self.options.dali_index,
+            images=self.options.images.to_json(),
+            tokens=None if self.chosen is None else asdict(self.chosen),
         )
-        result.notes.extend([*(chosen.notes if chosen else []), *notes_on(options, heads)])
-        place.finish(info, lasting, {**asdict(result), "dest": ""})
-        return replace(result, seconds=time.perf_counter() - started)
+        return choose_engine(setup, self.corpus, self.options.num_workers, self.destination.lock_fd)
+
+    def _assemble(self, receipts: list[Receipt], listing: Listing) -> DatasetInfo:
+        origin = self.origin or own_origin(self.corpus, made_of(self.recipe, listing))
+        return assemble(self.destination, self.corpus, receipts, self.options, origin, self.chosen)
+
+
+def choose_engine(setup: Setup, corpus: Corpus, num_workers: int, lock_fd: int) -> Engine:
+    """Where the jobs of a pack are done."""
+    if not num_workers:
+        return InProcess(setup, corpus)
+    return Processes(setup, num_workers, lock_fd)
 
 
 def _found_standing(dest: Path, corpus: Corpus, found: Standing, seconds: float) -> PackResult:
@@ -106,25 +151,3 @@ def _found_standing(dest: Path, corpus: Corpus, found: Standing, seconds: float)
 def _found_complete(dest: Path, finished: dict[str, Any]) -> PackResult:
     notes = [*finished["notes"], COMPLETE]
     return PackResult(**{**finished, "dest": dest, "notes": notes, "was_complete": True})
-
-
-def _context(place: Destination, options: PackOptions, chosen: Chosen | None) -> JobContext:
-    return JobContext(
-        work=str(place.work),
-        stage=str(place.stage),
-        to=options.to,
-        compression=options.compression,
-        skip_bad=options.on_error == "skip",
-        check_images=options.check_images,
-        dali_index=options.dali_index,
-        images=options.images.to_json(),
-        tokens=None if chosen is None else asdict(chosen),
-    )
-
-
-def _engine(
-    source: Path, corpus: Corpus, context: JobContext, options: PackOptions, lock_fd: int
-) -> Engine:
-    if not options.num_workers:
-        return InProcess(corpus, context)
-    return Processes(options.num_workers, source, corpus, context, lock_fd)

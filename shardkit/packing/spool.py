@@ -16,6 +16,9 @@ import numpy as np
 
 from shardkit.corpus.base import Run
 
+LISTING_NAME = "listing"
+"""In the work folder."""
+
 Order = np.ndarray[Any, np.dtype[np.int64]]
 
 

@@ -13,14 +13,11 @@ import signal
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
-from pathlib import Path
 from threading import Lock
 from typing import Any, TextIO
 
-from shardkit.corpus import from_spec
-from shardkit.corpus.base import Corpus
 from shardkit.errors import ShardkitError
-from shardkit.packing.job import Job, JobContext, Written, commit_job, write_job
+from shardkit.packing.job import Job, Setup, Written, commit_job, write_job
 
 _PR_SET_PDEATHSIG = 1
 REPORT_BYTES = 8_000_000
@@ -34,9 +31,8 @@ def main() -> None:
     _open_stderr()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a library that prints must not break the protocol
-    setup = json.loads(sys.stdin.readline())
-    corpus = from_spec(Path(setup["source"]), setup["spec"])
-    server = _Server(corpus, JobContext(**setup["context"]), answers)
+    setup = Setup(**json.loads(sys.stdin.readline()))
+    server = _Server(setup, answers)
     try:
         server.send({"ready": True})
         for line in sys.stdin:
@@ -49,9 +45,9 @@ def main() -> None:
 class _Server:
     """Does one job at a time, and commits one beside it; answers in the order of the jobs."""
 
-    def __init__(self, corpus: Corpus, context: JobContext, answers: TextIO) -> None:
-        self._corpus = corpus
-        self._context = context
+    def __init__(self, setup: Setup, answers: TextIO) -> None:
+        self._setup = setup
+        self._corpus = setup.open_corpus()
         self._answers = answers
         self._lock = Lock()
         self._unreported = [0, 0]
@@ -60,7 +56,7 @@ class _Server:
 
     def serve(self, job: Job) -> None:
         try:
-            written = write_job(self._corpus, job, self._context, self._report)
+            written = write_job(self._corpus, job, self._setup, self._report)
         except ShardkitError as error:
             self.finish()
             self.send({"error": [type(error).__name__, str(error)]})
@@ -71,11 +67,11 @@ class _Server:
 
     def _commit(self, written: Written) -> None:
         try:
-            head = commit_job(written, self._context)
+            receipt = commit_job(written, self._setup)
         except ShardkitError as error:
             self.send({"error": [type(error).__name__, str(error)]})
             return
-        self.send({"done": asdict(head)})
+        self.send({"done": asdict(receipt)})
 
     def finish(self) -> None:
         """Wait for the commit under way; raises what it raised unforeseen."""

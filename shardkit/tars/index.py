@@ -1,4 +1,4 @@
-"""The index of tars made by others: scanned into parts, assembled as after a pack."""
+"""The index of tars made by others: scanned into a journal, assembled as after a pack."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import xxhash
 from shardkit.errors import FormatError, IndexFileError
 from shardkit.formats import TARS
 from shardkit.index.assembling import assemble_split
+from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_finished
 from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
-from shardkit.index.parts import Part, PartHead, part_path, write_part
 from shardkit.index.rows import RowIndex
 from shardkit.memory.mapping import read_file
 from shardkit.samples.sample import SPLIT_NAMES
@@ -65,9 +65,9 @@ def write_index(work: Path, folder: Path, tars: list[Tar], target: str) -> None:
     ``target`` is how ``folder`` reads from there. Each shard is a link to its tar, and none is one
     to a folder: it would lead back to the index, and what follows links would go round for ever.
     """
-    parts = work / "parts"
-    parts.mkdir()
-    heads: dict[str, list[PartHead]] = {}
+    journal = work / "journal"
+    journal.mkdir()
+    receipts: dict[str, list[Receipt]] = {}
     hashes: dict[str, xxhash.xxh3_128] = {}
     names: dict[str, str] = {}
     with Progress("indexing tars") as progress:
@@ -75,29 +75,29 @@ def write_index(work: Path, folder: Path, tars: list[Tar], target: str) -> None:
             samples = _read_unchanged(folder, tar)
             if not samples.keys:
                 continue
-            own = heads.setdefault(split, [])
-            part = _part(samples, split, len(own), tar)
-            write_part(part_path(parts, split, len(own)), part)
-            shard = f"{part.head.stem}.tar"
+            own = receipts.setdefault(split, [])
+            finished = _finished(samples, split, len(own), tar)
+            write_finished(journal_path(journal, split, len(own)), finished)
+            shard = f"{finished.receipt.stem}.tar"
             (work / shard).symlink_to(f"{target}/{tar.name}")
             names[shard] = tar.name
-            _hash_part(hashes.setdefault(split, xxhash.xxh3_128()), part)
-            own.append(part.head)
-            progress.add(part.head.num_rows, 0)
-    info = _describe(folder, heads)
-    for split, own in heads.items():
+            _hash_finished(hashes.setdefault(split, xxhash.xxh3_128()), finished)
+            own.append(finished.receipt)
+            progress.add(finished.receipt.num_rows, 0)
+    info = _describe(folder, receipts)
+    for split, own in receipts.items():
         fingerprint = f"scan:{hashes[split].hexdigest()}"
         made = assemble_split(
-            work, parts, split, own, info, unique_keys=False, fingerprint=fingerprint
+            work, journal, split, own, info, unique_keys=False, fingerprint=fingerprint
         )
         refuse_scattered(
             RowIndex(work, info, made),
             info.fields,
-            [names[f"{head.stem}.tar"] for head in own],
+            [names[f"{receipt.stem}.tar"] for receipt in own],
             show_path(folder),
         )
         info.splits[split] = made
-    shutil.rmtree(parts)
+    shutil.rmtree(journal)
     atomic_write(work / NAMES_NAME, [json.dumps(names, indent=1).encode()])
     atomic_write(work / INDEX_NAME, [dump_info(info)])
 
@@ -133,13 +133,13 @@ def _read_unchanged(folder: Path, tar: Tar) -> TarSamples:
     return samples
 
 
-def _part(samples: TarSamples, split: str, shard: int, tar: Tar) -> Part:
+def _finished(samples: TarSamples, split: str, shard: int, tar: Tar) -> FinishedShard:
     extents = samples.extents()
     names, entries = join_names(samples.keys, samples.paths)
     # Checksums would need all the data: 0 stands for an unknown one.
     unknown = np.zeros(len(samples.keys), np.uint64)
     rows = make_rows(samples.keys, entries, extents, unknown, samples.columns())
-    head = PartHead(
+    receipt = Receipt(
         split=split,
         shard=shard,
         segment=0,
@@ -149,19 +149,20 @@ def _part(samples: TarSamples, split: str, shard: int, tar: Tar) -> Part:
         num_sums=0,
         names_bytes=len(names),
     )
-    return Part(head, rows, names, np.zeros(0, np.uint64))
+    return FinishedShard(receipt, rows, names, np.zeros(0, np.uint64))
 
 
-def _hash_part(digest: xxhash.xxh3_128, part: Part) -> None:
+def _hash_finished(digest: xxhash.xxh3_128, finished: FinishedShard) -> None:
     """What is known without reading values: keys, paths, places, sizes and class indices."""
-    digest.update(json.dumps([*part.head.encodings]).encode())
-    digest.update(part.rows.tobytes())
-    digest.update(part.names)
+    digest.update(json.dumps([*finished.receipt.encodings]).encode())
+    digest.update(finished.rows.tobytes())
+    digest.update(finished.names)
 
 
-def _describe(folder: Path, heads: dict[str, list[PartHead]]) -> DatasetInfo:
-    fields = sorted({field for own in heads.values() for head in own for field in head.encodings})
-    if not heads:
+def _describe(folder: Path, receipts: dict[str, list[Receipt]]) -> DatasetInfo:
+    every = [receipt for own in receipts.values() for receipt in own]
+    fields = sorted({field for receipt in every for field in receipt.encodings})
+    if not receipts:
         raise FormatError(
             f"{show_path(folder)}: no samples in its tars; WebDataset members are named KEY.FIELD,"
             " as 0001.jpg and 0001.cls"

@@ -1,7 +1,7 @@
 """The journal: one file a finished shard, holding its rows, names and block checksums.
 
-A part appears, atomically, after its shard's files stand synced under their final names. So a
-part means: this shard is done, from these inputs. The parts in order become the row index.
+Such a file appears, atomically, after its shard's own files stand synced under their final names.
+So it means: this shard is done, from these inputs. All of them, in order, become the row index.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from shardkit.samples.encoding import Encoding
 from shardkit.system.storage import atomic_write, show_path
 
 _DIGEST_BYTES = 8
+_SUFFIX = ".part"
 
 Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass
-class PartHead:
-    """What a part says in its first line.
+class Receipt:
+    """What a finished shard is, without its rows: what its job answers, and the first line in the
+    journal's file. Plain values, some hundred bytes.
 
     Attributes:
         segment: XXH3-64 of the listing segment the shard was made from.
@@ -54,54 +56,59 @@ class PartHead:
 
 
 @dataclass
-class Part:
+class FinishedShard:
     """A finished shard. ``rows`` is (num_rows, columns) int64 in ``row_columns`` order of its own
     fields; name.start counts from the shard's own names, and row.xxh3 is not known yet."""
 
-    head: PartHead
+    receipt: Receipt
     rows: Matrix
     names: bytes
     sums: np.ndarray[Any, np.dtype[np.uint64]]
 
 
-def part_path(work: Path, split: str, shard: int) -> Path:
-    return work / f"{split}-{shard:05d}.part"
+def journal_path(work: Path, split: str, shard: int) -> Path:
+    return work / f"{split}-{shard:05d}{_SUFFIX}"
 
 
-def write_part(path: Path, part: Part) -> None:
-    line = json.dumps(asdict(part.head)).encode() + b"\n"
-    chunks = [line, part.rows.tobytes(), part.sums.tobytes(), part.names]
+def is_begun(work: Path) -> bool:
+    """Whether the journal in this folder has any finished shard."""
+    return any(work.glob(f"*{_SUFFIX}"))
+
+
+def write_finished(path: Path, finished: FinishedShard) -> None:
+    line = json.dumps(asdict(finished.receipt)).encode() + b"\n"
+    chunks = [line, finished.rows.tobytes(), finished.sums.tobytes(), finished.names]
     digest = xxhash.xxh3_64()
     for chunk in chunks:
         digest.update(chunk)
     atomic_write(path, [*chunks, digest.digest()])
 
 
-def read_head(path: Path) -> PartHead | None:
-    """The head of a part, or None if there is no part or it is damaged."""
+def read_receipt(path: Path) -> Receipt | None:
+    """The receipt of a finished shard, or None if it is not finished, or its file is damaged."""
     try:
-        return read_part(path).head
+        return read_finished(path).receipt
     except (FileNotFoundError, FormatError):
         return None
 
 
-def read_part(path: Path) -> Part:
+def read_finished(path: Path) -> FinishedShard:
     """Read and check. Raises FormatError if it is damaged."""
     line, data = _read_checked(path)
     try:
-        head = PartHead(**json.loads(line))
+        receipt = Receipt(**json.loads(line))
     except (ValueError, TypeError, RecursionError) as error:
         raise FormatError(f"{show_path(path)} is of another version; pack again") from error
-    sums_bytes = 8 * head.num_sums
-    rows_bytes = len(data) - sums_bytes - head.names_bytes
-    width = len(row_columns(sorted(head.encodings)))
-    rows = np.frombuffer(data, "<i8", rows_bytes // 8).reshape(head.num_rows, width)
-    sums = np.frombuffer(data, "<u8", head.num_sums, rows_bytes)
-    return Part(head, rows, data[rows_bytes + sums_bytes :], sums)
+    sums_bytes = 8 * receipt.num_sums
+    rows_bytes = len(data) - sums_bytes - receipt.names_bytes
+    width = len(row_columns(sorted(receipt.encodings)))
+    rows = np.frombuffer(data, "<i8", rows_bytes // 8).reshape(receipt.num_rows, width)
+    sums = np.frombuffer(data, "<u8", receipt.num_sums, rows_bytes)
+    return FinishedShard(receipt, rows, data[rows_bytes + sums_bytes :], sums)
 
 
 def _read_checked(path: Path) -> tuple[bytes, bytes]:
-    """First line and rest of a part, less the XXH3-64 that ends it."""
+    """First line and rest of such a file, less the XXH3-64 that ends it."""
     data = path.read_bytes()
     body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if digest != xxhash.xxh3_64_digest(body):

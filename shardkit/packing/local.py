@@ -1,0 +1,205 @@
+"""The engines of this machine: this process alone, or worker processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
+from heapq import heappop, heappush
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import shardkit.errors
+from shardkit.corpus.base import Corpus
+from shardkit.errors import DataError, ShardkitError, StorageError
+from shardkit.index.journal import Receipt
+from shardkit.packing.job import Job, Setup, commit_job, write_job
+from shardkit.system.progress import Progress
+
+
+class InProcess:
+    """No worker but this process. One shard is committed while the next is read and written."""
+
+    def __init__(self, setup: Setup, corpus: Corpus) -> None:
+        """``corpus`` is the one that lists: it need not be opened once more to be read."""
+        self._setup = setup
+        self._corpus = corpus
+
+    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[Receipt]:
+        committing: Future[Receipt] | None = None
+        with ThreadPoolExecutor(1) as committer:
+            for job in jobs:
+                written = write_job(self._corpus, job, self._setup, progress.add)
+                if committing is not None:
+                    yield committing.result()
+                committing = committer.submit(commit_job, written, self._setup)
+            if committing is not None:
+                yield committing.result()
+
+    def __enter__(self) -> InProcess:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class _Worker:
+    """One worker process, the jobs it holds, and its unread answers."""
+
+    def __init__(self, held_fd: int) -> None:
+        self.held: list[Job] = []
+        self._unread = b""
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "shardkit.packing.worker", str(os.getpid())],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # Without a stderr of ours, its number may be that of any file we have open.
+            stderr=subprocess.DEVNULL if sys.stderr is None else None,
+            pass_fds=[held_fd],
+            env=_environment(),
+        )
+
+    @property
+    def answers_fd(self) -> int:
+        return self.process.stdout.fileno()  # type: ignore[union-attr]
+
+    def send(self, message: dict[str, Any]) -> None:
+        try:
+            # Longer than a pipe holds is no trouble: a worker with a free hand is reading.
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")  # type: ignore[union-attr]
+        except BrokenPipeError as error:
+            raise self._death() from error
+
+    def receive(self) -> list[dict[str, Any]]:
+        """The answers that have come, at least one; waits for it."""
+        while b"\n" not in self._unread:
+            data = os.read(self.answers_fd, 1 << 20)
+            if not data:
+                raise self._death()
+            self._unread += data
+        lines, _, self._unread = self._unread.rpartition(b"\n")
+        return [json.loads(line) for line in lines.split(b"\n")]
+
+    def _death(self) -> DataError:
+        code = self.process.wait()
+        where = f" while packing {self.held[0].stem}" if self.held else ""
+        return StorageError(
+            f"a packing worker {_end(code)}{where}{_advice(code)}; run the same command again to go"
+            " on"
+        )
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+class Processes:
+    """Several workers, each a process that is given one job at a time, and one in hand.
+
+    Law: a worker is sent a job only while it holds fewer than two; each answers in order.
+
+    Each keeps the file open that ``held_fd`` is, the lock of the destination: it is free only when
+    the last of them is gone. They are told nothing of it.
+    """
+
+    IN_HAND = 2
+
+    def __init__(self, setup: Setup, num_workers: int, held_fd: int) -> None:
+        self._workers: list[_Worker] = []
+        self._selector = selectors.DefaultSelector()
+        try:
+            for _ in range(num_workers):
+                worker = _Worker(held_fd)
+                self._workers.append(worker)
+                self._selector.register(worker.answers_fd, selectors.EVENT_READ, worker)
+            for worker in self._workers:
+                worker.send(asdict(setup))
+            for worker in self._workers:
+                worker.receive()
+        except BaseException:
+            self._stop()
+            raise
+
+    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[Receipt]:
+        """Draws all jobs while the first of them run: then the total is known early, and of those
+        that are left the largest comes next, so that no worker has one to itself at the end."""
+        unlisted = iter(jobs)
+        listed: list[tuple[int, int, Job]] = []  # a heap
+        numbers = count()
+        exhausted = False
+        while not exhausted or listed or any(worker.held for worker in self._workers):
+            worker = min(self._workers, key=lambda w: len(w.held))
+            can_send = bool(listed) and len(worker.held) < self.IN_HAND
+            if can_send:
+                _, _, job = heappop(listed)
+                worker.held.append(job)
+                worker.send(asdict(job))
+            elif not exhausted:
+                drawn = next(unlisted, None)
+                exhausted = drawn is None
+                if drawn is not None:
+                    heappush(listed, (-drawn.num_bytes, next(numbers), drawn))
+            # With nothing held no answer would ever come: all jobs were done by an earlier run.
+            is_held = any(worker.held for worker in self._workers)
+            yield from self._collect(progress, wait=exhausted and not can_send and is_held)
+
+    def _collect(self, progress: Progress, wait: bool) -> Iterator[Receipt]:
+        for key, _ in self._selector.select(None if wait else 0):
+            worker: _Worker = key.data
+            for answer in worker.receive():
+                if "progress" in answer:
+                    progress.add(*answer["progress"])
+                elif "done" in answer:
+                    worker.held.pop(0)
+                    yield Receipt(**answer["done"])
+                else:
+                    raise _rebuild(*answer["error"])
+
+    def _stop(self) -> None:
+        self._selector.close()
+        for worker in self._workers:
+            worker.stop()
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with the folder shardkit was imported from on the path: it may not be installed."""
+    here = str(Path(shardkit.errors.__file__).parents[1])
+    paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _end(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit status {code}"
+    names = {int(known): f" ({known.name})" for known in signal.Signals}
+    return f"was killed by signal {-code}{names.get(-code, '')}"
+
+
+def _advice(code: int) -> str:
+    if code != -signal.SIGKILL:
+        return ""
+    # How Linux ends a process when memory runs out; nothing else does it by itself.
+    return "; if memory ran out, use fewer --workers or a smaller --shard-size"
+
+
+def _rebuild(name: str, message: str) -> ShardkitError:
+    kind = getattr(shardkit.errors, name, None)
+    known = isinstance(kind, type) and issubclass(kind, ShardkitError)
+    return kind(message) if known else DataError(message)  # type: ignore[misc]
