@@ -18,6 +18,7 @@ import numpy as np
 import xxhash
 
 from shardkit.index.manifest import DatasetInfo, ShardInfo, SplitInfo, dump_info
+from shardkit.index.provenance import Provenance
 from shardkit.index.rows import row_columns, row_sums, rows_header
 from shardkit.samples.encoding import Encoding, npy_header
 
@@ -68,7 +69,7 @@ def main() -> None:
         (args.dest / f"train.{kind}").touch()
     files = {f"train.{kind}": (size, xxhash.xxh3_64_intdigest(b"")) for kind, size in sizes.items()}
     layout = {"cls": Encoding("int"), "jpg": Encoding()}
-    info = DatasetInfo("npy", FIELDS, None, {"kind": "images"})
+    info = DatasetInfo("npy", FIELDS, None, Provenance({"kind": "images"}))
     info.splits["train"] = SplitInfo("train", args.rows, FINGERPRINT, [layout], shards, files)
     (args.dest / "shardkit.json").write_bytes(dump_info(info))
 

@@ -213,7 +213,7 @@ def test_tars_of_the_library_itself(tmp_path: Path) -> None:
     assert dataset[4]["json"] == {"only": "here"}
     assert dataset.find("k/017") == 17
     assert dataset.info.container == "webdataset"
-    assert dataset.info.corpus == {"kind": "tars"}
+    assert dataset.info.provenance.to_json() == {"kind": "tars"}
 
 
 def test_hidden_files_in_folders_do_not_tear_samples_apart(tmp_path: Path) -> None:

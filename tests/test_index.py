@@ -44,6 +44,7 @@ from shardkit.index.manifest import (
     parse_info,
     read_info,
 )
+from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex, row_columns, rows_header
 from shardkit.memory.mapping import map_file
 from shardkit.samples.encoding import Encoding
@@ -52,7 +53,7 @@ GOLDEN = DatasetInfo(
     "npy",
     ["cls", "jpg"],
     ["cat", "d\u00f6g"],
-    {"kind": "images"},
+    Provenance({"kind": "images"}),
     {
         "train": SplitInfo(
             "train",
@@ -210,7 +211,7 @@ def infos(draw: st.DrawFn) -> DatasetInfo:
         draw(st.text()),
         fields,
         draw(st.none() | st.lists(st.text(st.characters(), max_size=9), max_size=5)),
-        draw(corpus),
+        Provenance.from_json(draw(corpus)),
     )
     for name in draw(st.sets(names, min_size=1, max_size=3)):
         info.splits[name] = draw(splits(name, fields))
@@ -379,7 +380,7 @@ def build(folder: Path, shards: list[list[bytes]]) -> RowIndex:
         shard = FinishedShard(receipt, table, blob, np.zeros(0, np.uint64))
         write_finished(journal_path(work, "train", number), shard)
         receipts.append(receipt)
-    info = DatasetInfo("lmdb", [], None, {})
+    info = DatasetInfo("lmdb", [], None, Provenance())
     info.splits["train"] = assemble_split(folder, work, "train", receipts, info, unique_keys=False)
     return RowIndex(folder, info, info.splits["train"])
 

@@ -84,7 +84,7 @@ def test_every_container_holds_what_was_chosen(
     assert field == {"jpg": "jpg", "png": "png", "npy": "image.npy"}[expected[0][0]]
     assert [*map(bytes, ds.read(range(36))[field])] == [bytes(value) for _, value in expected]
     assert shardkit.verify(dataset, against=source).ok
-    assert ds.info.corpus["images"] == [ImageChoice(**choice).to_json()]
+    assert ds.info.provenance.images == (ImageChoice(**choice).to_json(),)
 
 
 def test_keep_is_what_it_was(pack: Pack) -> None:
@@ -259,7 +259,7 @@ def test_convert(source: Path, pack: Pack, tmp_path: Path) -> None:
     shardkit.convert(tmp_path / "small", tmp_path / "raw", to="hdf5", image_format="raw")
     ds = shardkit.open(tmp_path / "raw")
     assert ds.read([0, 9])["image.npy"].shape == (2, 8, 8, 3)
-    assert ds.info.corpus["images"] == [{"max_side": 8}, {"image_format": "raw"}]
+    assert ds.info.provenance.images == ({"max_side": 8}, {"image_format": "raw"})
     shardkit.convert(tmp_path / "raw", tmp_path / "rows", to="lmdb")
     shardkit.convert(tmp_path / "rows", tmp_path / "again", to="hdf5")
     assert tree(tmp_path / "again") == tree(tmp_path / "raw")

@@ -260,7 +260,7 @@ def lossy(tmp_path: Path) -> Path:
 
 
 def test_a_tokenizer_that_loses_text_is_compared_by_ids(lossy: Path, tmp_path: Path) -> None:
-    assert read_info(lossy).corpus["tokens"]["is_lossless"] is False
+    assert read_info(lossy).provenance.tokens["is_lossless"] is False
     result = shardkit.verify(lossy, against=tmp_path / "texts")
     assert result.ok and "compared are the ids" in result.notes[0]
     write(tmp_path / "texts" / "a.txt", "Some Letters!")
@@ -297,7 +297,7 @@ def test_train_a_tokenizer(source: Path, tmp_path: Path, container: str) -> None
     shardkit.pack(source, tmp_path / "two", **{**options, "workers": 2})
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
     assert shardkit.verify(tmp_path / "one", against=source).ok
-    assert read_info(tmp_path / "one").corpus["tokens"]["vocab_size"] == 300
+    assert read_info(tmp_path / "one").provenance.tokens["vocab_size"] == 300
     shardkit.unpack(tmp_path / "one", tmp_path / "back")
     assert tree(tmp_path / "back") == tree(source)
 
@@ -438,13 +438,14 @@ def test_ids_outside_the_vocabulary(dataset: Path) -> None:
     """Checksums cannot tell: whoever wrote them meant these ids."""
     info = read_info(dataset)
     most = max(max(ids) for ids in shardkit.open(dataset).read(range(42))["tokens"])
-    info.corpus["tokens"]["vocab_size"] = int(most)
+    assert info.provenance.tokens
+    info.provenance.tokens["vocab_size"] = int(most)
     (dataset / "shardkit.json").write_bytes(dump_info(info))
     problems = shardkit.verify(dataset).problems
     assert problems and {p.what for p in problems} == {
         f"has id {most}, and the vocabulary ends before {most}"
     }
-    info.corpus["tokens"] |= {"vocab_size": 400, "dtype": "<u4"}
+    info.provenance.tokens.update({"vocab_size": 400, "dtype": "<u4"})
     (dataset / "shardkit.json").write_bytes(dump_info(info))
     assert len(problems := shardkit.verify(dataset).problems) == 42
     assert problems[0].what.startswith("its tokens are <u2[")
@@ -455,10 +456,10 @@ def test_ids_outside_the_vocabulary(dataset: Path) -> None:
 )
 def test_a_hostile_entry_is_refused(bad: object, tmp_path: Path) -> None:
     shardkit.pack(make_images(tmp_path / "in"), tmp_path / "out", to="npy", **OPTIONS)
-    info = read_info(tmp_path / "out")
-    info.corpus["tokens"] = bad
+    raw = json.loads((tmp_path / "out" / "shardkit.json").read_bytes())
+    raw["corpus"]["tokens"] = bad
     with pytest.raises(DataError, match="is damaged"):
-        parse_info(dump_info(info), "x")
+        parse_info(json.dumps(raw).encode(), "x")
 
 
 @pytest.mark.parametrize("wrong", [{"dtype": "<f8"}, {"vocab_size": -1}, {"eos": "x"}, {"a": 1}])
@@ -466,7 +467,8 @@ def test_an_entry_that_makes_no_sense_is_one_line(
     dataset: Path, tmp_path: Path, wrong: dict[str, object]
 ) -> None:
     info = read_info(dataset)
-    info.corpus["tokens"] |= wrong
+    assert info.provenance.tokens
+    info.provenance.tokens.update(wrong)
     (dataset / "shardkit.json").write_bytes(dump_info(info))
     for call in (
         lambda: shardkit.info(dataset),

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -141,7 +142,7 @@ def with_tokenizer(dataset: Path) -> Path:
     write(dataset / "tokenizer.json", data)
     spec = load_tokenizer(dataset / "tokenizer.json").spec
     info = read_info(dataset)
-    info.corpus["tokens"] = spec.to_json()
+    info = replace(info, provenance=replace(info.provenance, tokens=spec.to_json()))
     (dataset / "shardkit.json").write_bytes(dump_info(info))
     return dataset
 

@@ -220,7 +220,7 @@ def test_convert_megatron(tmp_path: Path, to: str) -> None:
     assert ids_of(tmp_path / "out") == [[1, 2, 3], [], [4], [], [5, 6, 7]]
     assert shardkit.open(tmp_path / "out").keys()[2] == "000000000002"
     assert shardkit.verify(tmp_path / "out").ok
-    found = read_info(tmp_path / "out").corpus
+    found = read_info(tmp_path / "out").provenance.to_json()
     assert found == {
         "kind": "megatron",
         "tokens": {
@@ -242,7 +242,7 @@ def test_convert_megatron(tmp_path: Path, to: str) -> None:
     shardkit.convert(tmp_path / "out", tmp_path / "npy", to="npy", **OPTIONS)
     shardkit.convert(tmp_path / "npy", tmp_path / "back", to=to, **OPTIONS)
     assert tree(tmp_path / "back") == tree(tmp_path / "out")
-    assert read_info(tmp_path / "back").corpus == found
+    assert read_info(tmp_path / "back").provenance.to_json() == found
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_the_smallest_dtype(tmp_path: Path, largest: int, dtype: str, stored: st
     shardkit.convert(prefix, tmp_path / "out", to="npy", **OPTIONS)
     assert ids_of(tmp_path / "out") == [[largest, 0], [1]]
     assert np.load(tmp_path / "out" / "train-00000.tokens.npy").dtype.str == stored
-    held = read_info(tmp_path / "out").corpus["tokens"]
+    held = read_info(tmp_path / "out").provenance.tokens
     assert (held["dtype"], held["vocab_size"]) == (stored, largest + 1)
 
 
@@ -262,7 +262,7 @@ def test_convert_nanogpt_by_eos(tmp_path: Path) -> None:
     path = nanogpt(tmp_path / "train.bin", [5, 9, 9, 300, 9, 1])
     shardkit.convert(path, tmp_path / "out", to="npy", eos=9, **OPTIONS)
     assert ids_of(tmp_path / "out") == [[5, 9], [9], [300, 9], [1]]
-    assert read_info(tmp_path / "out").corpus["tokens"]["eos"] == 9
+    assert read_info(tmp_path / "out").provenance.tokens["eos"] == 9
 
 
 def test_pieces_of_what_has_no_documents(

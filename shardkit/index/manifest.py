@@ -18,6 +18,7 @@ import xxhash
 
 from shardkit.errors import DatasetMissingError, FormatError, IndexFileError
 from shardkit.formats import FORMATS
+from shardkit.index.provenance import Provenance
 from shardkit.memory.mapping import read_file
 from shardkit.samples.encoding import Encoding
 from shardkit.samples.sample import SPLIT_NAMES
@@ -34,9 +35,6 @@ INDEX_KINDS = ("rows", "names", "find", "sums")
 
 MAX_INDEX_BYTES = 256 << 20
 """A shardkit.json of 40,000 shards has about 4 MB; far more than that is an attack or a mistake."""
-
-TOKENIZER_FILES = frozenset({"tokenizer.json", "tokenizer.tiktoken"})
-"""What the file of a dataset's tokenizer may be called."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _SUFFIX = "|".join(made.suffix for made in FORMATS.values())
@@ -97,19 +95,13 @@ class SplitInfo:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """The contents of ``shardkit.json``. ``corpus`` is the kind and options it was packed from."""
+    """The contents of ``shardkit.json``."""
 
     container: str
     fields: list[str]
     classes: list[str] | None
-    corpus: dict[str, Any]
+    provenance: Provenance
     splits: dict[str, SplitInfo] = field(default_factory=dict)
-
-    @property
-    def tokenizer_file(self) -> str | None:
-        """Name of the tokenizer's file, where the dataset holds tokens and one travels with it."""
-        name = self.corpus.get("tokens", {}).get("file")
-        return None if name is None else str(name)
 
 
 # --- shardkit.json ------------------------------------------------------------------------
@@ -132,7 +124,7 @@ def dump_info(info: DatasetInfo) -> bytes:
         "container": info.container,
         "fields": info.fields,
         "classes": info.classes,
-        "corpus": info.corpus,
+        "corpus": info.provenance.to_json(),
         "splits": splits,
     }
     body = json.dumps(raw, indent=1).removesuffix("\n}").encode()
@@ -198,30 +190,19 @@ def _count(value: Any) -> int:
 
 
 def _parse(raw: dict[str, Any]) -> DatasetInfo:
-    fields, classes, corpus = raw["fields"], raw["classes"], raw["corpus"]
+    fields, classes = raw["fields"], raw["classes"]
     _check(all(map(is_field_name, fields)), "field name")
     _check(fields == sorted(set(fields)), "list of fields")
     _check(classes is None or isinstance(classes, list), "classes")
     _check(all(isinstance(name, str) for name in classes or ()), "class name")
-    _check(isinstance(corpus, dict), "corpus")
-    _check(all(isinstance(corpus.get(k), str | None) for k in ("kind", "text_field")), "corpus")
-    _check(isinstance(corpus.get("images", []), list), "corpus")
-    _check(all(isinstance(choice, dict) for choice in corpus.get("images", [])), "corpus")
-    _check_tokens(corpus.get("tokens", {"file": None}))
+    provenance = Provenance.from_json(raw["corpus"])
     _check(isinstance(raw["container"], str), "container")
     _check(len(raw["splits"]) > 0, "splits")
-    info = DatasetInfo(raw["container"], fields, classes, corpus)
+    info = DatasetInfo(raw["container"], fields, classes, provenance)
     for name, split in raw["splits"].items():
         _check(is_field_name(name), "split name")
         info.splits[name] = _parse_split(name, split, fields)
     return info
-
-
-def _check_tokens(tokens: Any) -> None:
-    """What opening relies on; :class:`shardkit.tokens.spec.TokenizerSpec` checks the rest."""
-    _check(isinstance(tokens, dict), "tokens")
-    name = tokens["file"]
-    _check(name is None or (isinstance(name, str) and name in TOKENIZER_FILES), "tokenizer file")
 
 
 def _parse_split(name: str, raw: dict[str, Any], fields: list[str]) -> SplitInfo:

@@ -50,17 +50,17 @@ class Originals:
     """
 
     def __init__(self, folder: Path, info: DatasetInfo, source: Path) -> None:
-        kind = info.corpus.get("kind")
-        if kind not in CORPORA:
+        provenance = info.provenance
+        if provenance.kind not in CORPORA:
             raise CorpusError(
                 f"{show_path(folder)} was not packed from a folder of files: there is nothing to"
                 " compare it with"
             )
-        self._corpus = open_corpus(source, kind, text_field=info.corpus.get("text_field"))
+        self._corpus = open_corpus(source, provenance.kind, text_field=provenance.text_field)
         self._source = source
-        self._is_part = "limit" in info.corpus
-        self.rewritten = [describe(choice) for choice in info.corpus.get("images", [])]
-        self._has_labels = self._corpus.classes == info.classes and "labels" not in info.corpus
+        self._is_part = provenance.limit is not None
+        self.rewritten = [describe(choice) for choice in provenance.images]
+        self._has_labels = self._corpus.classes == info.classes and not provenance.has_labels
         self._texts = Texts.of(folder, info)
         self._left_out = _rejected(folder)
         self._folder = folder

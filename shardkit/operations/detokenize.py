@@ -30,7 +30,7 @@ def spec_of(info: DatasetInfo) -> TokenizerSpec | None:
     Raises:
         FormatError: that is damaged.
     """
-    raw = info.corpus.get("tokens")
+    raw = info.provenance.tokens
     return None if raw is None else TokenizerSpec.from_json(raw)
 
 

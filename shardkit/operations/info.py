@@ -68,7 +68,7 @@ def info(dataset: str | Path) -> Summary:
     return Summary(
         str(path),
         place.info.container,
-        place.info.corpus,
+        place.info.provenance.to_json(),
         place.info.fields,
         place.info.classes,
         splits,
@@ -153,7 +153,7 @@ def _how_to_open(path: Path, place: Located) -> list[str]:
     if place.folder != path.absolute():  # others' tars: what we call a shard is a link
         shard = Path(os.path.realpath(place.folder / shard.name))
     opener = f"open({str(path)!r}, split={name!r})"
-    if "tokens" in place.info.corpus:
+    if place.info.provenance.tokens is not None:
         opener = f"TokenDataset({str(path)!r}, {name!r}, seq_len=2048)"
     lines = [f"shardkit.{opener}"]
     if _lie_apart(place, split):

@@ -180,7 +180,7 @@ def _tokenizer(dataset: Dataset, notes: list[str]) -> Any:
     from shardkit.tokens.load import open_tokenizer
     from shardkit.tokens.spec import TokenizerSpec
 
-    raw = dataset.info.corpus.get("tokens")
+    raw = dataset.info.provenance.tokens
     if raw is None:
         notes.append("its tokens stay numbers: it does not say which tokenizer made them")
         return None

@@ -89,7 +89,7 @@ def _identity(info: DatasetInfo) -> dict[str, Any]:
         name: [split.num_rows, split.fingerprint, f"{split.files[f'{name}.names'][1]:016x}"]
         for name, split in info.splits.items()
     }
-    return {"splits": splits, "tokenizer": info.corpus.get("tokens", {}).get("xxh3")}
+    return {"splits": splits, "tokenizer": (info.provenance.tokens or {}).get("xxh3")}
 
 
 def _refuse_dataset(target: Path) -> None:

@@ -63,13 +63,13 @@ def standing(
         DestinationError: it is of this input, but is not whole, or the input may have changed.
     """
     info = _found(dest, options)
-    if info is None or "packed" not in info.corpus or not _is_as_asked(info, options):
+    if info is None or info.provenance.packed is None or not _is_as_asked(info, options):
         return None
     num_rejects = read_rejected(dest).count(b"\n")
     if num_rejects and options.on_error == "fail":
         return None
     listing = _listed(corpus, options)
-    if made_of(lasting, listing) != info.corpus["packed"]:
+    if made_of(lasting, listing) != info.provenance.packed:
         return None
     _refuse_broken(dest, info)
     _refuse_younger(source, dest, info)
@@ -87,7 +87,7 @@ def standing_copy(corpus: DatasetCorpus, dest: Path, options: PackOptions) -> St
     info = _found(dest, options)
     if info is None or options.images or not _is_container(info, options):
         return None
-    are_equal = (info.corpus, info.classes) == (source.corpus, source.classes)
+    are_equal = (info.provenance, info.classes) == (source.provenance, source.classes)
     if not are_equal or _samples(info) != _samples(source):
         return None
     if not all(split.has_checksums for split in source.splits.values()):
@@ -124,8 +124,8 @@ def _listed(corpus: Corpus, options: PackOptions) -> Listing:
 
 def _is_as_asked(info: DatasetInfo, options: PackOptions) -> bool:
     """Whether pictures and containers are."""
-    images = [options.images.to_json()] if options.images else []
-    return info.corpus.get("images", []) == images and _is_container(info, options)
+    images = (options.images.to_json(),) if options.images else ()
+    return info.provenance.images == images and _is_container(info, options)
 
 
 def _is_container(info: DatasetInfo, options: PackOptions) -> bool:
@@ -183,6 +183,6 @@ def _files(info: DatasetInfo) -> dict[str, int]:
         found |= {name: num_bytes for name, (num_bytes, _) in split.files.items()}
         for shard in split.shards:
             found |= shard.file_bytes
-    if info.tokenizer_file is not None:
-        found[info.tokenizer_file] = info.corpus["tokens"]["bytes"]
+    if info.provenance.tokenizer_file is not None:
+        found[info.provenance.tokenizer_file] = info.provenance.tokenizer_bytes
     return found

@@ -88,17 +88,17 @@ def convert(
     corpus = DatasetCorpus(place.folder, place.info)
     files = _tokenizer_file(place)
     stamps |= {name: [xxhash.xxh3_64_intdigest(data)] for name, data in files.items()}
-    origin = Origin(place.info.corpus, read_rejected(place.folder), stamps, files)
+    origin = Origin(place.info.provenance, read_rejected(place.folder), stamps, files)
     return run_pack(source, corpus, choose_dest(source, dest, to), made, started, origin)
 
 
 def _tokenizer_file(place: Located) -> dict[str, bytes]:
     """The file of a dataset's tokenizer, under its name. Raises DataError if it is damaged."""
-    tokens = place.info.corpus.get("tokens")
-    if tokens is None or place.info.tokenizer_file is None:
+    provenance = place.info.provenance
+    if provenance.tokenizer_file is None:
         return {}
-    spec = TokenizerSpec.from_json(tokens)
-    return {place.info.tokenizer_file: open_tokenizer(place.folder, spec).file}
+    spec = TokenizerSpec.from_json(provenance.tokens)
+    return {provenance.tokenizer_file: open_tokenizer(place.folder, spec).file}
 
 
 def _tar_stamps(place: Located) -> dict[str, list[int]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from shardkit.corpus.token_files import open_token_file
 from shardkit.corpus.tokens import TokenFileCorpus, largest_id
 from shardkit.errors import UsageError
+from shardkit.index.provenance import Provenance
 from shardkit.packing.finish import Origin
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import refuse_choice
@@ -37,6 +38,6 @@ def convert_token_file(
     dtype = smallest_dtype(vocab_size)
     spec = TokenizerSpec(vocab_size=vocab_size, dtype=dtype, eos=eos)
     inputs = {name: [found.st_size, found.st_mtime_ns] for name, found in stats.items()}
-    origin = Origin({"kind": file.kind, "tokens": spec.to_json()}, inputs=inputs)
+    origin = Origin(Provenance({"kind": file.kind}, tokens=spec.to_json()), inputs=inputs)
     corpus = TokenFileCorpus(source, dtype, file)
     return run_pack(source, corpus, dest, options, started, origin)

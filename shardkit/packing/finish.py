@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError
@@ -12,6 +11,7 @@ from shardkit.formats import get_format
 from shardkit.index.assembling import assemble_split
 from shardkit.index.journal import Receipt
 from shardkit.index.manifest import REJECTED_NAME, DatasetInfo
+from shardkit.index.provenance import Provenance
 from shardkit.packing.destination import Destination
 from shardkit.packing.options import PackOptions
 from shardkit.packing.tokenize import TEXT
@@ -22,13 +22,15 @@ from shardkit.system.storage import atomic_write
 
 @dataclass(frozen=True)
 class Origin:
-    """Where samples came from: ``corpus`` of shardkit.json, and the lines of rejected.jsonl.
+    """Where samples came from, and what comes with them.
 
-    ``inputs`` is file -> what changes when it does, where the corpus's runs do not say. ``files``
-    are those of the dataset, name -> contents, that are none of a split's.
+    Attributes:
+        rejected: lines of rejected.jsonl from earlier.
+        inputs: file -> what changes when it does, where the corpus's runs do not say.
+        files: name -> contents of the dataset's files that are none of a split's.
     """
 
-    corpus: dict[str, Any]
+    provenance: Provenance
     rejected: bytes = b""
     inputs: dict[str, list[int]] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
@@ -47,12 +49,12 @@ def assemble(
     if chosen is not None:
         if TOKENS not in fields:
             raise CorpusError(f"nothing was tokenized: no sample has a text (a field {TEXT})")
-        origin.corpus["tokens"] = chosen.spec
+        origin = replace(origin, provenance=replace(origin.provenance, tokens=chosen.spec))
     info = DatasetInfo(
         container=get_format(options.to).name,
         fields=fields,
         classes=corpus.classes,
-        corpus=origin.corpus,
+        provenance=origin.provenance,
     )
     for name in dict.fromkeys(receipt.split for receipt in receipts):
         own = [receipt for receipt in receipts if receipt.split == name]
@@ -76,20 +78,21 @@ def assemble(
 def own_origin(corpus: Corpus, packed: str) -> Origin:
     """Enough of the input for ``verify --against`` to list it again, and to know it again."""
     kept = {name: value for name, value in corpus.spec().items() if name != "classes"}
-    return Origin({**kept, "packed": packed})
+    return Origin(Provenance(kept, packed))
 
 
 def _origin(receipts: list[Receipt], options: PackOptions, before: Origin) -> Origin:
     """The same, with what became of it."""
-    kept = {**before.corpus}
-    if options.limit is not None:
-        kept["limit"] = options.limit
-    if options.images:
-        kept["images"] = [*kept.get("images", []), options.images.to_json()]
+    images = (options.images.to_json(),) if options.images else ()
+    provenance = replace(
+        before.provenance,
+        limit=before.provenance.limit if options.limit is None else options.limit,
+        images=(*before.provenance.images, *images),
+    )
     rejects = (reject for receipt in receipts for reject in receipt.rejects)
     lines = (json.dumps({"path": path, "reason": why}) + "\n" for path, why in rejects)
     own = "".join(lines).encode()
-    return replace(before, corpus=kept, rejected=before.rejected + own)
+    return replace(before, provenance=provenance, rejected=before.rejected + own)
 
 
 def notes_on(options: PackOptions, receipts: list[Receipt]) -> list[str]:

@@ -69,7 +69,7 @@ def result_of(
         input_bytes=listing.num_bytes,
         dataset_bytes=sum(sum(shard.file_bytes.values()) for shard in shards)
         + sum(num_bytes for split in splits for num_bytes, _ in split.files.values())
-        + info.corpus.get("tokens", {}).get("bytes", 0),
+        + info.provenance.tokenizer_bytes,
         resumed_shards=num_resumed,
         seconds=seconds,
         num_tokens=_num_tokens(folder, info),
@@ -78,7 +78,7 @@ def result_of(
 
 
 def _num_tokens(folder: Path, info: DatasetInfo) -> int:
-    tokens = info.corpus.get("tokens")
+    tokens = info.provenance.tokens
     if tokens is None:
         return 0
     indexes = (RowIndex(folder, info, split) for split in info.splits.values())

@@ -55,7 +55,7 @@ class Whole:
 
 def dataset_files(info: DatasetInfo) -> list[str]:
     """Names of all files a dataset may have but shardkit.json itself."""
-    names = [REJECTED_NAME, *filter(None, [info.tokenizer_file])]
+    names = [REJECTED_NAME, *filter(None, [info.provenance.tokenizer_file])]
     for split in info.splits.values():
         names += split.files
         for shard in split.shards:

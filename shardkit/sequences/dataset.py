@@ -125,7 +125,7 @@ class TokenDataset:
     def _pad(self, store: TokenStore) -> int:
         pad = self.eos
         if pad is None and self._dataset is not None:
-            pad = (self._dataset.info.corpus.get(TOKENS) or {}).get("eos")
+            pad = (self._dataset.info.provenance.tokens or {}).get("eos")
         if (pad or 0) > np.iinfo(store.dtype).max:
             raise UsageError(f"eos={pad} is no token id: they are {store.dtype} here")
         return pad or 0

@@ -18,6 +18,7 @@ from shardkit.index.assembling import assemble_split
 from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_finished
 from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
+from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex
 from shardkit.memory.mapping import read_file
 from shardkit.samples.sample import SPLIT_NAMES
@@ -171,4 +172,4 @@ def _describe(folder: Path, receipts: dict[str, list[Receipt]]) -> DatasetInfo:
         check_num_fields(len(fields))
     except ValueError as error:
         raise FormatError(f"{show_path(folder)}: {error}") from error
-    return DatasetInfo(TARS, fields, None, {"kind": "tars"})
+    return DatasetInfo(TARS, fields, None, Provenance({"kind": "tars"}))
