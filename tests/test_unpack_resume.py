@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import make_images, tree, write
-from test_settle import dies_before_change
+from test_publish import dies_before_change
 
 import shardkit
 from shardkit.errors import DataError, DestinationError, StorageError

@@ -155,7 +155,7 @@ def test_several_at_once_are_all_named(dataset: Path) -> None:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks of 64 bytes, so that small files have many."""
-    for module in ("storage", "reading.damage", "reading.verify"):
+    for module in ("system.storage", "operations.damage", "operations.verify"):
         monkeypatch.setattr(f"shardkit.{module}.BLOCK_BYTES", 64)
     return 64
 

@@ -79,41 +79,41 @@ def convert(
         return convert_token_file(source, choose_dest(source, dest, to), made, eos, started)
     if eos is not None:
         raise UsageError(f"eos is for files of token ids; {show_path(source)} is none")
-    place = locate(source)
-    stamps = _tar_stamps(place)
-    for split in _scanned(place):
-        check_unique_keys(RowIndex(place.folder, place.info, split))
-    if IMAGE_FIELDS.isdisjoint(place.info.fields):
-        refuse_choice(made.images, f"{show_path(source)} holds {', '.join(place.info.fields)}")
-    corpus = DatasetCorpus(place.folder, place.info)
-    files = _tokenizer_file(place)
+    located = locate(source)
+    stamps = _tar_stamps(located)
+    for split in _scanned(located):
+        check_unique_keys(RowIndex(located.folder, located.info, split))
+    if IMAGE_FIELDS.isdisjoint(located.info.fields):
+        refuse_choice(made.images, f"{show_path(source)} holds {', '.join(located.info.fields)}")
+    corpus = DatasetCorpus(located.folder, located.info)
+    files = _tokenizer_file(located)
     stamps |= {name: [xxhash.xxh3_64_intdigest(data)] for name, data in files.items()}
-    origin = Origin(place.info.provenance, read_rejected(place.folder), stamps, files)
+    origin = Origin(located.info.provenance, read_rejected(located.folder), stamps, files)
     return run_pack(source, corpus, choose_dest(source, dest, to), made, started, origin)
 
 
-def _tokenizer_file(place: Located) -> dict[str, bytes]:
+def _tokenizer_file(located: Located) -> dict[str, bytes]:
     """The file of a dataset's tokenizer, under its name. Raises DataError if it is damaged."""
-    provenance = place.info.provenance
+    provenance = located.info.provenance
     if provenance.tokenizer_file is None:
         return {}
     spec = TokenizerSpec.from_json(provenance.tokens)
-    return {provenance.tokenizer_file: open_tokenizer(place.folder, spec).file}
+    return {provenance.tokenizer_file: open_tokenizer(located.folder, spec).file}
 
 
-def _tar_stamps(place: Located) -> dict[str, list[int]]:
+def _tar_stamps(located: Located) -> dict[str, list[int]]:
     """Size and mtime_ns of tars made by others: no checksum tells that their bytes changed."""
     stamps = {}
-    for split in _scanned(place):
+    for split in _scanned(located):
         for name in (name for shard in split.shards for name in shard.file_bytes):
-            tar = place.tars.get(name, place.folder / name)
+            tar = located.tars.get(name, located.folder / name)
             with os_errors(f"looking at {show_path(tar)}"):
                 found = tar.stat()
             stamps[tar.name] = [found.st_size, found.st_mtime_ns]
     return stamps
 
 
-def _scanned(place: Located) -> list[SplitInfo]:
+def _scanned(located: Located) -> list[SplitInfo]:
     """The splits whose index was made by scanning tars of others: values have no checksums, and
     keys may repeat. So it is of tars where they lie, and of a staged copy."""
-    return [split for split in place.info.splits.values() if not split.has_checksums]
+    return [split for split in located.info.splits.values() if not split.has_checksums]

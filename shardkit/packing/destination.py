@@ -1,4 +1,4 @@
-"""The folder a pack writes into: who may, from which state, and when it is whole."""
+"""The folder that a pack writes into: who may, from which state, and what is published there."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from shardkit.errors import DestinationError, ResumeError
 from shardkit.index.journal import is_begun
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, dump_info
-from shardkit.packing.settle import (
+from shardkit.packing.publish import (
     LOCK_NAME,
     SCRATCH_NAME,
     STAGE_NAME,
-    Whole,
+    Publication,
     clear_work,
     dataset_files,
     files_to_replace,
     forget_marker,
     is_marked,
-    mark_whole,
+    mark_ready,
+    publish,
     read_marker,
     remove_work,
-    settle,
     tidy,
 )
 from shardkit.system.records import read_record, write_record
@@ -40,7 +40,7 @@ class Destination:
 
     States: nothing or an empty folder; a started pack (a work folder); a dataset
     (``shardkit.json``), perhaps with a started pack that is to replace it; something else, which
-    is never touched. What a killed packer had made whole is settled first.
+    is never touched. What a killed packer had made ready is published first.
 
     Raises:
         DestinationError: it is taken, overlaps the source, or another packer holds it.
@@ -53,12 +53,12 @@ class Destination:
         self.scratch = self.work / SCRATCH_NAME
         self._made = not self.dest.exists()
         self._overwrite = overwrite
-        self._whole: Whole | None = None
+        self._publication: Publication | None = None
         _refuse_overlap(self.dest, source.resolve())
         self._refuse_others()
         self._lock = Lock(self.work / LOCK_NAME)
         try:
-            self._settle()
+            self._publish()
             self._refuse_taken()
         except BaseException:
             self._lock.close()
@@ -96,42 +96,42 @@ class Destination:
             " choose another destination"
         )
 
-    def _settle(self) -> None:
+    def _publish(self) -> None:
         try:
-            self._whole = read_marker(self.dest)
-            if self._whole is not None:
-                settle(self.dest, self._whole)
+            self._publication = read_marker(self.dest)
+            if self._publication is not None:
+                publish(self.dest, self._publication)
         except ResumeError:
             if not self._overwrite:
                 raise
 
     def _refuse_taken(self) -> None:
-        allowed = self._overwrite or self._whole or (self.work / _OPTIONS).exists()
+        allowed = self._overwrite or self._publication or (self.work / _OPTIONS).exists()
         if (self.dest / INDEX_NAME).exists() and not allowed:
             clear_work(self.dest, {LOCK_NAME})  # an --overwrite that came to nothing
             remove_work(self.dest)
             raise self._taken()
 
-    def finished(self, lasting: dict[str, Any]) -> dict[str, Any] | None:
+    def finished(self, recipe: dict[str, Any]) -> dict[str, Any] | None:
         """The result of a call that was killed when only tidying up was left, if it was this one.
 
         Raises:
             DestinationError: it was another one.
         """
-        if self._whole is None or self._overwrite:
+        if self._publication is None or self._overwrite:
             return None
         tidy(self.dest)
-        was = self._whole.packed
-        if _changed_input(was["inputs"], lasting["inputs"]) or _change(was, lasting):
+        was = self._publication.packed
+        if _changed_input(was["inputs"], recipe["inputs"]) or _change(was, recipe):
             raise self._taken()
-        return self._whole.result
+        return self._publication.result
 
     def clear(self) -> None:
         """Forget a started pack. A dataset stays until the new one is whole."""
         clear_work(self.dest, {LOCK_NAME})
         forget_marker(self.dest)
 
-    def prepare(self, lasting: dict[str, Any]) -> None:
+    def prepare(self, recipe: dict[str, Any]) -> None:
         """Record what is being packed and how, or check that it is what was recorded.
 
         Raises:
@@ -140,7 +140,7 @@ class Destination:
         path = self.work / _OPTIONS
         if not path.exists():
             self.clear()  # what was done with unknown options is worth nothing
-            write_record(path, lasting)
+            write_record(path, recipe)
         started = read_record(path)
         if started is None:
             raise ResumeError(
@@ -148,12 +148,12 @@ class Destination:
                 " start afresh"
             )
         self.stage.mkdir(exist_ok=True)
-        if changed := _changed_input(started["inputs"], lasting["inputs"]):
+        if changed := _changed_input(started["inputs"], recipe["inputs"]):
             raise ResumeError(
                 f"input files changed since this pack was started: {changed}; restore them, or pass"
                 " --overwrite to start afresh"
             )
-        if change := _change(started, lasting):
+        if change := _change(started, recipe):
             raise ResumeError(
                 f"{show_path(self.dest)} holds a pack started with other options: {change};"
                 " use the same, or pass --overwrite to start afresh"
@@ -166,13 +166,13 @@ class Destination:
         self.scratch.mkdir()
 
     def finish(self, info: DatasetInfo, packed: dict[str, Any], result: dict[str, Any]) -> None:
-        """Everything new is in the stage: put it in its place, then remove the work folder."""
+        """Everything new is in the stage: publish it, then remove the work folder."""
         replaces = self._overwrite or (self.dest / INDEX_NAME).exists()
         old = files_to_replace(self.dest) if replaces else []
         new = [name for name in dataset_files(info) if (self.stage / name).exists()]
-        whole = Whole(packed, result, old, new)
-        mark_whole(self.dest, whole, dump_info(info))
-        settle(self.dest, whole)
+        publication = Publication(packed, result, old, new)
+        mark_ready(self.dest, publication, dump_info(info))
+        publish(self.dest, publication)
         tidy(self.dest)
 
     def __enter__(self) -> Destination:

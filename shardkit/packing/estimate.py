@@ -22,8 +22,8 @@ from shardkit.images.encode import can_write, require_encoder, rewrite
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import parse_options, refuse_choice
+from shardkit.packing.pictures import two_pictures
 from shardkit.packing.plan import draw, take
-from shardkit.packing.transform import two_pictures
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import Value
 from shardkit.system.storage import show_path

@@ -12,10 +12,10 @@ from shardkit.index.assembling import assemble_split
 from shardkit.index.journal import Receipt
 from shardkit.index.manifest import REJECTED_NAME, DatasetInfo
 from shardkit.index.provenance import Provenance
+from shardkit.packing.choose_tokenizer import Chosen
 from shardkit.packing.destination import Destination
 from shardkit.packing.options import PackOptions
 from shardkit.packing.tokenize import TEXT
-from shardkit.packing.tokenizer import Chosen
 from shardkit.samples.encoding import TOKENS
 from shardkit.system.storage import atomic_write
 
@@ -37,7 +37,7 @@ class Origin:
 
 
 def assemble(
-    place: Destination,
+    destination: Destination,
     corpus: Corpus,
     receipts: list[Receipt],
     options: PackOptions,
@@ -59,8 +59,8 @@ def assemble(
     for name in dict.fromkeys(receipt.split for receipt in receipts):
         own = [receipt for receipt in receipts if receipt.split == name]
         split = assemble_split(
-            place.stage,
-            place.work,
+            destination.stage,
+            destination.work,
             name,
             own,
             info,
@@ -69,9 +69,9 @@ def assemble(
         )
         info.splits[name] = split
     if origin.rejected:
-        atomic_write(place.stage / REJECTED_NAME, [origin.rejected])
+        atomic_write(destination.stage / REJECTED_NAME, [origin.rejected])
     for name, data in origin.files.items():
-        atomic_write(place.stage / name, [data])
+        atomic_write(destination.stage / name, [data])
     return info
 
 

@@ -23,11 +23,11 @@ from shardkit.images.choice import ImageChoice
 from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_finished
 from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import WORK_NAME, is_field_name
-from shardkit.packing.settle import SCRATCH_NAME, STAGE_NAME
-from shardkit.packing.spool import LISTING_NAME, Order, decode_shard, read_segment
+from shardkit.packing.choose_tokenizer import reopen
+from shardkit.packing.listing_file import LISTING_NAME, Order, decode_shard, read_segment
+from shardkit.packing.pictures import check_images, require_one_shape, rewrite_images
+from shardkit.packing.publish import SCRATCH_NAME, STAGE_NAME
 from shardkit.packing.tokenize import slices, tokenize
-from shardkit.packing.tokenizer import reopen
-from shardkit.packing.transform import check_images, require_one_shape, rewrite_images
 from shardkit.samples.sample import SampleBatch, sample_checksums
 from shardkit.system.storage import block_sums, fsync_path, os_errors, show_path
 
@@ -63,7 +63,8 @@ class Setup:
         to: the format. compression: as of :class:`shardkit.packing.options.PackOptions`.
         skip_bad: whether bad inputs become rejects.
         images: what to make of pictures, as :class:`ImageChoice` has it in JSON.
-        tokens: what makes tokens of text, as :class:`shardkit.packing.tokenizer.Chosen` has it.
+        tokens: what makes tokens of text, as
+            :class:`shardkit.packing.choose_tokenizer.Chosen` has it.
     """
 
     source: str

@@ -13,7 +13,7 @@ from shardkit.packing.engine import Engine
 from shardkit.packing.job import Job
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
-from shardkit.packing.transform import unequal_shapes
+from shardkit.packing.pictures import unequal_shapes
 from shardkit.system.progress import Progress
 from shardkit.system.storage import file_size
 
@@ -22,18 +22,18 @@ class Jobs:
     """All jobs of a pack: listed, minus those done before, run, and their rejects counted."""
 
     def __init__(
-        self, corpus: Corpus, place: Destination, options: PackOptions, progress: Progress
+        self, corpus: Corpus, destination: Destination, options: PackOptions, progress: Progress
     ) -> None:
-        self._work = place.work
-        self._stage = place.stage
+        self._work = destination.work
+        self._stage = destination.stage
         self._options = options
         self._progress = progress
         self._first_reject = ""
-        self.listing = Listing(place.work)
+        self.listing = Listing(destination.work)
         self._raw: list[int] | None = None
         self.num_rejects = 0
         self.resumed: list[Receipt] = []
-        self._jobs = list_jobs(corpus, self.listing, options, place.scratch)
+        self._jobs = list_jobs(corpus, self.listing, options, destination.scratch)
 
     def run(self, engine: Engine) -> list[Receipt]:
         """Run what is open; the receipts of all jobs, train first, then by split and shard."""

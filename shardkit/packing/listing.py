@@ -13,10 +13,16 @@ import xxhash
 from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import CorpusError, ResumeError
 from shardkit.packing.job import Job
+from shardkit.packing.listing_file import (
+    LISTING_NAME,
+    Order,
+    decode_runs,
+    encode_shard,
+    first_difference,
+)
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import cut, num_val, take
 from shardkit.packing.scatter import ScatteredEntries, Shard
-from shardkit.packing.spool import LISTING_NAME, Order, decode_runs, encode_shard, first_difference
 from shardkit.system.records import read_record, write_record
 
 TRAIN, VAL = "train", "val"

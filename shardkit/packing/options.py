@@ -12,7 +12,7 @@ from shardkit.images.choice import ImageChoice, ImageFormat
 from shardkit.system.resources import allowance
 
 #: Options that change neither which bytes are written nor where: a resumed pack may change them.
-#: The tokenizer is compared by its contents, see :mod:`shardkit.packing.tokenizer`.
+#: The tokenizer is compared by its contents, see :mod:`shardkit.packing.choose_tokenizer`.
 _FREE = frozenset({"workers", "overwrite", "progress", "max_rejects", "on_error", "tokenizer"})
 
 MIN_VOCABULARY = 256

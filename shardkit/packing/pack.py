@@ -10,10 +10,10 @@ from shardkit.corpus import open_corpus
 from shardkit.errors import UsageError
 from shardkit.formats import FOR_TOKENS, FORMATS, get_format
 from shardkit.images.choice import ImageChoice
+from shardkit.packing.choose_tokenizer import refuse_without_text
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
-from shardkit.packing.tokenizer import refuse_without_text
 from shardkit.system.storage import as_path, parse_size, show_path
 
 __all__ = ["PackResult", "choose_dest", "pack", "parse_options", "refuse_choice"]

@@ -19,7 +19,7 @@ from shardkit.errors import CorpusError
 from shardkit.images.encode import require_encoder
 from shardkit.index.journal import Receipt
 from shardkit.index.manifest import DatasetInfo
-from shardkit.packing.again import Standing, made_of, standing, standing_copy
+from shardkit.packing.choose_tokenizer import Chosen, load_chosen, prepare_tokenizer
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
 from shardkit.packing.finish import Origin, assemble, notes_on, own_origin
@@ -29,7 +29,7 @@ from shardkit.packing.listing import Listing
 from shardkit.packing.local import InProcess, Processes
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult, result_of
-from shardkit.packing.tokenizer import Chosen, load_chosen, settle_tokenizer
+from shardkit.packing.up_to_date import UpToDate, made_of, up_to_date, up_to_date_copy
 from shardkit.system.progress import Progress
 from shardkit.system.storage import os_errors
 
@@ -61,11 +61,11 @@ def run_pack(
         if dest.resolve() == source.resolve():
             found = None  # no copy of itself: refused below
         elif isinstance(corpus, DatasetCorpus):
-            found = standing_copy(corpus, dest, options)
+            found = up_to_date_copy(corpus, dest, options)
         else:
-            found = None if origin else standing(source, corpus, dest, options, recipe)
+            found = None if origin else up_to_date(source, corpus, dest, options, recipe)
         if found is not None:
-            return _found_standing(dest.resolve(), corpus, found, time.perf_counter() - started)
+            return _found_up_to_date(dest.resolve(), corpus, found, time.perf_counter() - started)
         with Destination(dest, source, options.overwrite) as destination:
             if finished := destination.finished(recipe):
                 return _found_complete(destination.dest, finished)
@@ -73,7 +73,7 @@ def run_pack(
                 destination.clear()
             destination.prepare(recipe)
             destination.scratch.mkdir(exist_ok=True)
-            chosen = settle_tokenizer(destination, corpus, options, tokenizer)
+            chosen = prepare_tokenizer(destination, corpus, options, tokenizer)
             pack = _Pack(source, corpus, destination, options, recipe, chosen, origin)
             return pack.run(started)
 
@@ -143,7 +143,7 @@ def choose_engine(setup: Setup, corpus: Corpus, num_workers: int, lock_fd: int) 
     return Processes(setup, num_workers, lock_fd)
 
 
-def _found_standing(dest: Path, corpus: Corpus, found: Standing, seconds: float) -> PackResult:
+def _found_up_to_date(dest: Path, corpus: Corpus, found: UpToDate, seconds: float) -> PackResult:
     result = result_of(dest, dest, corpus, found.info, found.listing, found.num_rejects, 0, seconds)
     return replace(result, notes=[COMPLETE], was_complete=True)
 

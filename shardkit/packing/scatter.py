@@ -12,8 +12,8 @@ import numpy as np
 import xxhash
 
 from shardkit.corpus.base import Run
+from shardkit.packing.listing_file import Order
 from shardkit.packing.plan import Digests, Integers, boundaries, draw
-from shardkit.packing.spool import Order
 
 Shard = tuple[list[Run], Order | None]
 """Runs, and the order of their samples where it is another."""

@@ -16,7 +16,7 @@ import numpy as np
 from shardkit.corpus.base import Run
 from shardkit.errors import FormatError, SampleError
 from shardkit.memory.chunks import let_go, trim
-from shardkit.packing.transform import without
+from shardkit.packing.pictures import without
 from shardkit.samples.encoding import TOKENS, npy_header
 from shardkit.samples.sample import SampleBatch, Value, rename_field, unpack_paths
 from shardkit.tokens.spec import TokenizerSpec

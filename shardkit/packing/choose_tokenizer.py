@@ -79,8 +79,8 @@ def refuse_without_text(corpus: Input, source: Path) -> None:
     )
 
 
-def settle_tokenizer(
-    place: Destination, corpus: Corpus, options: PackOptions, loaded: Tokenizer | None
+def prepare_tokenizer(
+    destination: Destination, corpus: Corpus, options: PackOptions, loaded: Tokenizer | None
 ) -> Chosen | None:
     """Load or train it, choose its engine, and keep both; or what an earlier call has kept.
 
@@ -90,36 +90,36 @@ def settle_tokenizer(
     """
     if not options.makes_tokens:
         return None
-    if (found := _recorded(place)) is not None:
+    if (found := _recorded(destination)) is not None:
         return found
-    place.forget_shards()
+    destination.forget_shards()
     notes = []
     if loaded is None:
-        loaded, note = _train(place, corpus, options)
+        loaded, note = _train(destination, corpus, options)
         notes.append(note)
-    head = _head(corpus.runs(place.scratch), PROOF_INPUT_BYTES)
-    sample = _texts(head, corpus, place.scratch, PROOF_BYTES)
+    head = _head(corpus.runs(destination.scratch), PROOF_INPUT_BYTES)
+    sample = _texts(head, corpus, destination.scratch, PROOF_BYTES)
     tokenizer, note = choose_engine(loaded, sample)
     trim()  # the proof took 150 MB
     spec = replace(tokenizer.spec, invalid_utf8=options.invalid_utf8)
-    atomic_write(place.stage / str(spec.file), [tokenizer.file])
+    atomic_write(destination.stage / str(spec.file), [tokenizer.file])
     notes.append(note)
     if not spec.is_lossless:
         notes.append("the tokenizer does not keep all of a text: unpack cannot restore it")
     chosen = Chosen(spec.to_json(), tokenizer.engine, notes)
-    write_record(place.work / TOKENIZER_RECORD, asdict(chosen))
+    write_record(destination.work / TOKENIZER_RECORD, asdict(chosen))
     return chosen
 
 
-def _recorded(place: Destination) -> Chosen | None:
+def _recorded(destination: Destination) -> Chosen | None:
     """What an earlier call kept, if all of it is there."""
     try:
-        record = read_record(place.work / TOKENIZER_RECORD)
+        record = read_record(destination.work / TOKENIZER_RECORD)
         if record is None:
             return None
         found = Chosen(**record)
         spec = TokenizerSpec.from_json(found.spec)
-        is_whole = spec.matches((place.stage / str(spec.file)).read_bytes())
+        is_whole = spec.matches((destination.stage / str(spec.file)).read_bytes())
     except FileNotFoundError:
         return None
     return found if is_whole else None
@@ -140,25 +140,25 @@ def _reopen(stage: Path, chosen: str) -> Tokenizer:
 # --- training -----------------------------------------------------------------------------
 
 
-def _train(place: Destination, corpus: Corpus, options: PackOptions) -> tuple[Tokenizer, str]:
+def _train(destination: Destination, corpus: Corpus, options: PackOptions) -> tuple[Tokenizer, str]:
     """A tokenizer of the text of ``train``, or of the only split, and a line about it."""
     splits = corpus.splits()
     split = "train" if "train" in splits else splits[0]
 
     def runs() -> Iterator[Run]:
         return take(
-            (run for run in corpus.runs(place.scratch) if run.split == split), options.limit
+            (run for run in corpus.runs(destination.scratch) if run.split == split), options.limit
         )
 
     # Beside pictures, sizes say nothing of text.
     sizes = (min(size, LARGE_BYTES) for run in runs() for size in run.sizes)
     share = 1.0 if corpus.has_pictures else min(TRAINING_BYTES / max(sum(sizes), 1), 1.0)
     drawn = (_drawn(run, share, options.seed) for run in runs())
-    texts = _texts(drawn, corpus, place.scratch, TRAINING_BYTES)
+    texts = _texts(drawn, corpus, destination.scratch, TRAINING_BYTES)
     first = next(texts, None)
     if first is None:
         raise CorpusError(f"split {split} has no text to train a tokenizer on")
-    path = place.work / TRAINED_NAME
+    path = destination.work / TRAINED_NAME
     atomic_write(path, [train(chain([first], texts), options.train_tokenizer or 0)])
     tokenizer = load_tokenizer(path, eos=options.eos, bos=options.bos)
     return tokenizer, f"trained a tokenizer of {tokenizer.spec.vocab_size:,} entries on {split}"

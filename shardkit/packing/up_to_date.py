@@ -1,4 +1,5 @@
-"""The same pack again: whether the dataset that stands at the destination is what it would make.
+"""The same pack again: whether the dataset at the destination is up to date, so that packing would
+make just that.
 
 A dataset says in ``packed`` what it was made of, as one checksum: of the options that decide the
 result, and of names and sizes of all inputs. Times are not part of it, since equal inputs must give
@@ -29,12 +30,12 @@ from shardkit.images.choice import ImageChoice
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, read_info, read_rejected
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
-from shardkit.packing.settle import is_marked
+from shardkit.packing.publish import is_marked
 from shardkit.system.storage import file_size, show_path
 
 
 @dataclass(frozen=True)
-class Standing:
+class UpToDate:
     """A dataset that is what a pack would make, and the listing of its input."""
 
     info: DatasetInfo
@@ -47,16 +48,16 @@ _OF_DATASET = {"to", "compression", "dali_index", *(field.name for field in fiel
 with these would have made."""
 
 
-def made_of(lasting: dict[str, Any], listing: Listing) -> str:
+def made_of(recipe: dict[str, Any], listing: Listing) -> str:
     """What ``packed`` of ``corpus`` says: 16 hexadecimal digits."""
-    options = {name: v for name, v in lasting["options"].items() if name not in _OF_DATASET}
-    text = json.dumps([lasting | {"options": options}, listing.contents], sort_keys=True)
+    options = {name: v for name, v in recipe["options"].items() if name not in _OF_DATASET}
+    text = json.dumps([recipe | {"options": options}, listing.contents], sort_keys=True)
     return xxhash.xxh3_64_hexdigest(text.encode())
 
 
-def standing(
-    source: Path, corpus: Corpus, dest: Path, options: PackOptions, lasting: dict[str, Any]
-) -> Standing | None:
+def up_to_date(
+    source: Path, corpus: Corpus, dest: Path, options: PackOptions, recipe: dict[str, Any]
+) -> UpToDate | None:
     """The dataset at ``dest``, if packing would make the same; None if it would not, or might not.
 
     Raises:
@@ -69,16 +70,16 @@ def standing(
     if num_rejects and options.on_error == "fail":
         return None
     listing = _listed(corpus, options)
-    if made_of(lasting, listing) != info.provenance.packed:
+    if made_of(recipe, listing) != info.provenance.packed:
         return None
     _refuse_broken(dest, info)
     _refuse_younger(source, dest, info)
-    return Standing(info, listing, num_rejects)
+    return UpToDate(info, listing, num_rejects)
 
 
-def standing_copy(corpus: DatasetCorpus, dest: Path, options: PackOptions) -> Standing | None:
-    """As :func:`standing`, of a convert: samples are known by their fingerprints. None, too, where
-    pictures are to be made anew, and of tars made by others, whose values nobody has looked at.
+def up_to_date_copy(corpus: DatasetCorpus, dest: Path, options: PackOptions) -> UpToDate | None:
+    """The same of a convert, where fingerprints say which samples it is of. None, too, where
+    pictures are to be made anew, and for tars made by others, whose values nobody has looked at.
 
     Raises:
         DestinationError: it is of these samples, but is not whole.
@@ -93,7 +94,7 @@ def standing_copy(corpus: DatasetCorpus, dest: Path, options: PackOptions) -> St
     if not all(split.has_checksums for split in source.splits.values()):
         return None
     _refuse_broken(dest, info)
-    return Standing(info, _listed(corpus, options), 0)
+    return UpToDate(info, _listed(corpus, options), 0)
 
 
 def _samples(info: DatasetInfo) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The last step of a pack: the new dataset takes the place of whatever stood there.
+"""Publishing, the last step of a pack: the new dataset replaces whatever stood there.
 
 Until then everything new lies in the work folder, and an old dataset stays as it is. A marker says
-that the new one is whole. Whoever finds it, after a kill, does the rest: each step may be repeated,
+that the new one is ready. Whoever finds it, after a kill, does the rest: each step may be repeated,
 and only the last of them removes the marker.
 """
 
@@ -41,10 +41,12 @@ _SPLIT_OF_SHARD = re.compile(r"(.+)-[0-9]{5,}\..*")
 
 
 @dataclass(frozen=True)
-class Whole:
-    """The marker. ``packed`` is what was packed and how, ``result`` what the call is to return.
+class Publication:
+    """The marker: what is to be published, and what the call that packed it returns.
 
-    ``old`` and ``new`` are names of files, shardkit.json apart.
+    Attributes:
+        packed: what was packed and how. result: what the call returns, as JSON.
+        old, new: names of files that go and that come, shardkit.json apart.
     """
 
     packed: dict[str, Any]
@@ -98,9 +100,9 @@ def _is_file_of(name: str, splits: Collection[str]) -> bool:
     return _split_of_shard(name) in splits or (kind in INDEX_KINDS and split in splits)
 
 
-def mark_whole(dest: Path, whole: Whole, info: bytes) -> None:
+def mark_ready(dest: Path, publication: Publication, info: bytes) -> None:
     """Everything new but shardkit.json is in the stage: write that, then say so."""
-    for name in whole.new:
+    for name in publication.new:
         if (dest / name).is_dir() and not (dest / name).is_symlink():
             raise DestinationError(
                 f"{show_path(dest / name)} is a folder, where a file of the dataset must go; move"
@@ -108,14 +110,14 @@ def mark_whole(dest: Path, whole: Whole, info: bytes) -> None:
             )
     work = dest / WORK_NAME
     atomic_write(work / STAGE_NAME / INDEX_NAME, [info])
-    write_record(work / _MARKER, asdict(whole))
+    write_record(work / _MARKER, asdict(publication))
 
 
 def is_marked(dest: Path) -> bool:
     return (dest / WORK_NAME / _MARKER).exists() or (dest / _LAST_MARKER).exists()
 
 
-def read_marker(dest: Path) -> Whole | None:
+def read_marker(dest: Path) -> Publication | None:
     """The marker, if there is one. Raises ResumeError if it is damaged."""
     for path in (dest / WORK_NAME / _MARKER, dest / _LAST_MARKER):
         try:
@@ -127,7 +129,7 @@ def read_marker(dest: Path) -> Whole | None:
                 f"{show_path(path)}, the record of a finished pack, is damaged; pass --overwrite to"
                 " pack again"
             )
-        return Whole(**record)
+        return Publication(**record)
     return None
 
 
@@ -135,8 +137,8 @@ def _is_plain(name: object) -> bool:
     return isinstance(name, str) and name not in ("", ".", "..") and os.path.basename(name) == name
 
 
-def settle(dest: Path, whole: Whole) -> None:
-    """Move the new dataset to its place, its index last, after the old one has gone, index first.
+def publish(dest: Path, publication: Publication) -> None:
+    """Remove the old dataset, its index first, and move the new one to ``dest``, its index last.
 
     Does nothing if that has been done. Raises ResumeError if the new index is nowhere.
     """
@@ -150,9 +152,9 @@ def settle(dest: Path, whole: Whole) -> None:
         return
     (dest / INDEX_NAME).unlink(missing_ok=True)
     fsync_path(dest)
-    for name in sorted(set(whole.old) - set(whole.new)):
+    for name in sorted(set(publication.old) - set(publication.new)):
         (dest / name).unlink(missing_ok=True)
-    for name in whole.new:
+    for name in publication.new:
         if (stage / name).exists():  # else an earlier call moved it
             (stage / name).replace(dest / name)
     fsync_path(dest)

@@ -1,4 +1,4 @@
-"""The listing on disk: one segment a shard, so that a million entries cost no memory.
+"""The file of the listing: one segment a shard, so that a million entries cost no memory.
 
 A worker gets a segment's place and reads its own entries; a resumed pack compares segments to see
 whether the input is still the one that was listed.

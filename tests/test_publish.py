@@ -15,7 +15,7 @@ from conftest import make_images, tree, write
 import shardkit
 from shardkit.errors import DestinationError, ResumeError
 from shardkit.index.manifest import INDEX_KINDS
-from shardkit.packing.settle import files_to_replace
+from shardkit.packing.publish import files_to_replace
 from shardkit.system.records import write_record
 
 KILLED = 9

@@ -1,4 +1,4 @@
-"""What happens to samples between reading and writing."""
+"""What packing does with the pictures of samples, between reading and writing them."""
 
 from __future__ import annotations
 
