@@ -44,7 +44,17 @@ def assemble(
     origin: Origin,
     chosen: Chosen | None,
 ) -> DatasetInfo:
-    origin = _origin(receipts, options, origin)
+    """Write the index of every split and what comes with the dataset into the stage, all but
+    shardkit.json, whose contents it returns.
+
+    Args:
+        receipts: of all shards, in order, those of a split together.
+
+    Raises:
+        CorpusError: text was to be tokenized, and no sample has one.
+        DataError: two samples of a split have one key, or would be restored as one file.
+    """
+    origin = _with_results(origin, receipts, options)
     fields = sorted({name for receipt in receipts for name in receipt.encodings})
     if chosen is not None:
         if TOKENS not in fields:
@@ -81,8 +91,8 @@ def own_origin(corpus: Corpus, packed: str) -> Origin:
     return Origin(Provenance(kept, packed))
 
 
-def _origin(receipts: list[Receipt], options: PackOptions, before: Origin) -> Origin:
-    """The same, with what became of it."""
+def _with_results(before: Origin, receipts: list[Receipt], options: PackOptions) -> Origin:
+    """The same, with what this pack did: its limit, its choice for pictures and its rejects."""
     images = (options.images.to_json(),) if options.images else ()
     provenance = replace(
         before.provenance,
@@ -96,6 +106,7 @@ def _origin(receipts: list[Receipt], options: PackOptions, before: Origin) -> Or
 
 
 def notes_on(options: PackOptions, receipts: list[Receipt]) -> list[str]:
+    """What there is to say of options that came to nothing, a line each."""
     stored = (encoding for receipt in receipts for encoding in receipt.encodings.values())
     if options.compression is None or any("codec" in encoding for encoding in stored):
         return []
