@@ -32,7 +32,7 @@ class ArrayCorpus(FolderCorpus):
     has_text = False
     noun: ClassVar[str] = "arrays"
     extensions: ClassVar[frozenset[str]] = ARRAY_EXTENSIONS
-    is_paired: ClassVar[bool] = True
+    can_be_paired: ClassVar[bool] = True
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         for run in super().runs(scratch):

@@ -119,14 +119,14 @@ class Input(Corpus, Protocol):
         noun: what its files are called in messages.
         extensions: endings of its files, lower case with their dot; none where names alone do not
             tell this kind.
-        is_paired: whether its files may each be a part of a sample of several files.
+        can_be_paired: whether its files may each be a part of a sample of several files.
         is_one_file: whether a single file is such an input, too.
         options: those of :func:`shardkit.corpus.open_corpus` that it takes, besides the source.
     """
 
     noun: ClassVar[str]
     extensions: ClassVar[frozenset[str]]
-    is_paired: ClassVar[bool]
+    can_be_paired: ClassVar[bool]
     is_one_file: ClassVar[bool]
     options: ClassVar[frozenset[str]]
 

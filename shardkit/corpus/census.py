@@ -37,7 +37,7 @@ TAR = "tar"
 _KIND_OF = {ending: kind for kind, made in CORPORA.items() for ending in made.extensions}
 _KIND_OF[".tar"] = TAR
 
-_PAIRED = frozenset(kind for kind, made in CORPORA.items() if made.is_paired)
+_PAIRED = frozenset(kind for kind, made in CORPORA.items() if made.can_be_paired)
 
 
 _CHOICES = [kind for kind in CORPORA if kind != SavedCorpus.kind]

@@ -174,7 +174,7 @@ class FolderCorpus:
     keeps_shards: ClassVar[bool] = False
     noun: ClassVar[str]
     extensions: ClassVar[frozenset[str]]
-    is_paired: ClassVar[bool] = False
+    can_be_paired: ClassVar[bool] = False
     is_one_file: ClassVar[bool] = False
     options: ClassVar[frozenset[str]] = frozenset()
 

@@ -38,7 +38,7 @@ class ImageCorpus:
     keeps_shards: ClassVar[bool] = False
     noun: ClassVar[str] = "images"
     extensions: ClassVar[frozenset[str]] = IMAGE_EXTENSIONS
-    is_paired: ClassVar[bool] = True
+    can_be_paired: ClassVar[bool] = True
     is_one_file: ClassVar[bool] = False
     options: ClassVar[frozenset[str]] = frozenset({"labels"})
 

@@ -60,7 +60,7 @@ class JsonlCorpus:
     extensions: ClassVar[frozenset[str]] = frozenset(
         ending + packed for ending in JSONL_EXTENSIONS for packed in ("", *COMPRESSED_EXTENSIONS)
     )
-    is_paired: ClassVar[bool] = False
+    can_be_paired: ClassVar[bool] = False
     is_one_file: ClassVar[bool] = True
     options: ClassVar[frozenset[str]] = frozenset({"text_field"})
 

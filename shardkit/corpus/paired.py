@@ -44,7 +44,7 @@ class PairedCorpus:
     keeps_shards: ClassVar[bool] = False
     noun: ClassVar[str] = "paired files"
     extensions: ClassVar[frozenset[str]] = frozenset()
-    is_paired: ClassVar[bool] = False
+    can_be_paired: ClassVar[bool] = False
     is_one_file: ClassVar[bool] = False
     options: ClassVar[frozenset[str]] = frozenset()
 

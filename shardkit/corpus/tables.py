@@ -90,7 +90,7 @@ class TableCorpus:
     keeps_shards: ClassVar[bool] = False
     noun: ClassVar[str]
     extensions: ClassVar[frozenset[str]] = frozenset()
-    is_paired: ClassVar[bool] = False
+    can_be_paired: ClassVar[bool] = False
     is_one_file: ClassVar[bool] = False
     options: ClassVar[frozenset[str]] = frozenset({"text_field"})
 
