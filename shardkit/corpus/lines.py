@@ -176,7 +176,8 @@ def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
     done = scratch / f"{xxhash.xxh3_64_hexdigest(os.fsencode(name))}-{stamp}"
     if done.exists():
         return done
-    part = done.with_suffix(f".{os.getpid()}.part")
+    # Whoever else decompresses it meanwhile may be on another machine, under the same number.
+    part = done.with_suffix(f".{os.uname().nodename}-{os.getpid()}.part")
     decompress = _gunzip if path.suffix.lower() == ".gz" else _unzstd
     with os_errors(f"decompressing {show_path(path)} into {show_path(scratch)}"):
         try:
