@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,11 @@ from shardkit.cli import main
 # Examples differ in size, and machines in speed: faulthandler_timeout catches what hangs.
 settings.register_profile("shardkit", deadline=None)
 settings.load_profile("shardkit")
+
+# `nohup` and shells that run a command behind them have these ignored, and programs inherit that:
+# those that the tests stop by them would go on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 CONTAINERS = ["lmdb", "hdf5", "webdataset", "npy"]
 

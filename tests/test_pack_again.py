@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tarfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Run, make_images, make_pairs, tree, write
 
 import shardkit
-from shardkit.errors import DestinationError
+from shardkit.errors import DestinationError, ResumeError
+from shardkit.packing import job as pack_job
+from shardkit.packing import local, up_to_date
+from shardkit.packing.job import read_job
 
 OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
 
@@ -36,11 +42,11 @@ def test_the_same_again(source: Path, tmp_path: Path, options: dict[str, Any]) -
     given = OPTIONS | options
     first = shardkit.pack(source, tmp_path / "d", **given)
     before = tree(tmp_path / "d")
-    again = shardkit.pack(source, tmp_path / "d", **{**given, "workers": 0})
-    assert again.notes == ["complete already, from an earlier run"]
+    second = shardkit.pack(source, tmp_path / "d", **{**given, "workers": 0})
+    assert second.notes == ["complete already, from an earlier run"]
     for name, value in vars(first).items():
         is_own = name in ("seconds", "notes", "was_complete")
-        assert is_own or vars(again)[name] == value, name
+        assert is_own or vars(second)[name] == value, name
     assert tree(tmp_path / "d") == before
     copied = shardkit.pack(source, tmp_path / "e", **given)
     assert tree(copied.dest) == before, "what it was made of says nothing of when or where"
@@ -60,9 +66,9 @@ def test_tokens(tmp_path: Path) -> None:
         write(tmp_path / "text" / f"{i}.txt", f"some words and number {i}\n" * 9)
     options = {**OPTIONS, "train_tokenizer": 300}
     first = shardkit.pack(tmp_path / "text", tmp_path / "d", **options)
-    again = shardkit.pack(tmp_path / "text", tmp_path / "d", **options)
-    assert again.notes == ["complete already, from an earlier run"]
-    assert (again.num_tokens, again.dataset_bytes) == (first.num_tokens, first.dataset_bytes)
+    second = shardkit.pack(tmp_path / "text", tmp_path / "d", **options)
+    assert second.notes == ["complete already, from an earlier run"]
+    assert (second.num_tokens, second.dataset_bytes) == (first.num_tokens, first.dataset_bytes)
     with pytest.raises(DestinationError, match="already holds a dataset; pass --overwrite"):
         shardkit.pack(tmp_path / "text", tmp_path / "d", **{**options, "train_tokenizer": 290})
 
@@ -77,23 +83,193 @@ def test_another_call_is_refused(source: Path, tmp_path: Path) -> None:
         shardkit.pack(source, tmp_path / "d", **OPTIONS)
 
 
-def test_a_younger_input_is_refused(source: Path, tmp_path: Path) -> None:
+OTHERS = "of inputs of these names and sizes, but their contents are others now: "
+
+
+def make_arrays(root: Path, first: float = 0) -> Path:
+    """Files of one size that differ in what they hold: cat/000.npy..., dog/000.npy..."""
+    for number, name in enumerate(("cat", "dog")):
+        for i in range(9):
+            (root / name).mkdir(parents=True, exist_ok=True)
+            np.save(root / name / f"{i:03d}.npy", np.full(4, first + i + 1000 * number))
+    return root
+
+
+def rewritten(file: Path, *, keep_time: bool) -> None:
+    """Other contents of the same size."""
+    status = file.stat()
+    np.save(file, np.full(4, 77.0))
+    if keep_time:  # as rsync and tar do it
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize("keep_time", [False, True])
+def test_a_changed_input_is_refused(keep_time: bool, tmp_path: Path) -> None:
+    source = make_arrays(tmp_path / "source")
     shardkit.pack(source, tmp_path / "d", **OPTIONS)
-    file = source / "class1" / "img.003.jpg"
-    file.write_bytes(file.read_bytes()[::-1])
-    said = r"names and sizes, but class1/img\.003\.jpg changed after it was made; see .* --against"
-    with pytest.raises(DestinationError, match=said):
+    file = source / "dog" / "003.npy"
+    rewritten(file, keep_time=keep_time)
+    with pytest.raises(DestinationError, match=rf"{OTHERS}sample 'dog/003.*'; see .* --against"):
+        shardkit.pack(source, tmp_path / "d", **OPTIONS)
+    file.write_bytes(b"no array" * (file.stat().st_size // 8))
+    with pytest.raises(DestinationError, match=rf"{OTHERS}dog/003\.npy: .*; see .* --against"):
         shardkit.pack(source, tmp_path / "d", **OPTIONS)
 
 
-def test_a_changed_input_whose_time_was_set_back(source: Path, tmp_path: Path) -> None:
-    """As rsync and tar do it."""
+def repoint(link: Path, target: Path) -> None:
+    link.unlink()
+    link.symlink_to(target)
+
+
+@pytest.mark.parametrize("what", ["folders", "source", "folder", "file"])
+def test_another_input_in_its_place_is_refused(what: str, tmp_path: Path) -> None:
+    """Folders that were swapped, and links that lead elsewhere: no file of them changed."""
+    given = source = make_arrays(tmp_path / "source")
+    other = make_arrays(tmp_path / "other", 5000)
+    cat, one = source / "cat", source / "cat" / "000.npy"
+    if what == "source":
+        given = tmp_path / "link"
+        given.symlink_to(source)
+    elif what == "folder":
+        cat.rename(tmp_path / "cats")
+        cat.symlink_to(tmp_path / "cats")
+    elif what == "file":
+        one.rename(tmp_path / "one.npy")
+        one.symlink_to(tmp_path / "one.npy")
+    shardkit.pack(given, tmp_path / "d", **OPTIONS)
+    if what == "folders":
+        cat.rename(tmp_path / "t")
+        (source / "dog").rename(cat)
+        (tmp_path / "t").rename(source / "dog")
+    elif what == "source":
+        repoint(given, other)
+    elif what == "folder":
+        repoint(cat, other / "cat")
+    else:
+        repoint(one, other / "cat" / "000.npy")
+    with pytest.raises(DestinationError, match=OTHERS):
+        shardkit.pack(given, tmp_path / "d", **OPTIONS)
+
+
+def test_a_copy_does_not_prove_that_the_input_is_older(tmp_path: Path) -> None:
+    source = make_arrays(tmp_path / "source")
     shardkit.pack(source, tmp_path / "d", **OPTIONS)
-    file = source / "class1" / "img.003.jpg"
-    file.write_bytes(file.read_bytes()[::-1])
-    os.utime(file, (1, 1))
-    with pytest.raises(DestinationError, match=r"class1/img\.003\.jpg changed after it was made"):
+    rewritten(source / "dog" / "003.npy", keep_time=False)
+    shutil.copytree(tmp_path / "d", tmp_path / "copy")
+    shardkit.convert(tmp_path / "d", tmp_path / "l", to="lmdb", workers=0, progress=False)
+    for dest, to in (("copy", "npy"), ("l", "lmdb")):
+        with pytest.raises(DestinationError, match=OTHERS):
+            shardkit.pack(source, tmp_path / dest, **(OPTIONS | {"to": to}))
+
+
+def test_an_input_that_changes_while_it_is_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it was read, and before the first file of the dataset was whole."""
+    source = make_arrays(tmp_path / "source")
+    read = pack_job.read_job
+
+    def changing(*args: Any) -> Any:
+        samples = read(*args)
+        rewritten(source / "dog" / "003.npy", keep_time=False)
+        return samples
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pack_job, "read_job", changing)
         shardkit.pack(source, tmp_path / "d", **OPTIONS)
+    with pytest.raises(DestinationError, match=OTHERS):
+        shardkit.pack(source, tmp_path / "d", **OPTIONS)
+
+
+def test_inputs_that_were_only_touched(tmp_path: Path) -> None:
+    """Or copied; and what is not packed may change as it likes."""
+    source = make_arrays(tmp_path / "source")
+    shardkit.pack(source, tmp_path / "d", **OPTIONS)
+    for file in source.rglob("*.npy"):
+        file.touch()
+    write(source / "job.log", "a line\n")
+    assert shardkit.pack(source, tmp_path / "d", **OPTIONS).was_complete
+    shutil.copytree(source, tmp_path / "copy")
+    assert shardkit.pack(tmp_path / "copy", tmp_path / "d", **OPTIONS).was_complete
+
+
+def test_untouched_inputs_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make_arrays(tmp_path / "source")
+    shardkit.pack(source, tmp_path / "d", **OPTIONS)
+    manifest = tmp_path / "d" / "shardkit.json"
+    if up_to_date.UNTOUCHED not in os.listxattr(manifest):
+        pytest.skip("this file system has no extended attributes")
+    read = []
+    monkeypatch.setattr(up_to_date, "read_job", lambda *args: read.append(1) or read_job(*args))
+    assert shardkit.pack(source, tmp_path / "d", **OPTIONS).was_complete and not read
+    os.removexattr(manifest, up_to_date.UNTOUCHED)
+    assert shardkit.pack(source, tmp_path / "d", **OPTIONS).was_complete and read.pop()
+    assert shardkit.pack(source, tmp_path / "d", **OPTIONS).was_complete and not read
+
+
+def test_what_was_rejected_is_part_of_it(tmp_path: Path) -> None:
+    source = make_arrays(tmp_path / "source")
+    write(source / "cat" / "bad.npy", "no array")
+    options = OPTIONS | {"on_error": "skip", "max_rejects": 0.5}
+    shardkit.pack(source, tmp_path / "d", **options)
+    assert shardkit.pack(source, tmp_path / "d", **options).was_complete
+    for other in ({"max_rejects": 0.0}, {"on_error": "fail"}):
+        with pytest.raises(DestinationError, match="already holds a dataset; pass"):
+            shardkit.pack(source, tmp_path / "d", **(options | other))
+    (tmp_path / "d" / "rejected.jsonl").unlink()
+    with pytest.raises(DestinationError, match=f"{OTHERS}what was rejected"):
+        shardkit.pack(source, tmp_path / "d", **options)
+
+
+def test_a_resumed_pack_whose_input_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = make_arrays(tmp_path / "source")
+    options = OPTIONS | {"shard_size": 1000}
+    write_job = local.write_job
+
+    def stopped(corpus: Any, job: Any, *rest: Any) -> Any:
+        if job.shard == 2:
+            raise KeyboardInterrupt
+        return write_job(corpus, job, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "write_job", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            shardkit.pack(source, tmp_path / "d", **options)
+    rewritten(source / "cat" / "000.npy", keep_time=True)
+    with pytest.raises(ResumeError, match="input files changed since this pack was started"):
+        shardkit.pack(source, tmp_path / "d", **options)
+
+
+@pytest.mark.parametrize("made", [{}, {"resize": 8}], ids=str)
+def test_convert_of_tars_again(made: dict[str, Any], tmp_path: Path) -> None:
+    pictures = sorted(make_images(tmp_path / "pictures").rglob("*.jpg"))
+
+    def pack_tar(paths: list[Path]) -> None:
+        with tarfile.open(tmp_path / "a.tar", "w") as tar:
+            for number, path in enumerate(paths):
+                tar.add(path, f"{number:02d}.jpg")
+
+    pack_tar(pictures)
+    options: dict[str, Any] = {"to": "lmdb", "workers": 0, "progress": False, **made}
+    assert not shardkit.convert(tmp_path / "a.tar", tmp_path / "d", **options).was_complete
+    assert shardkit.convert(tmp_path / "a.tar", tmp_path / "d", **options).was_complete
+    pack_tar(pictures[::-1])
+    with pytest.raises(DestinationError, match="already holds a dataset"):
+        shardkit.convert(tmp_path / "a.tar", tmp_path / "d", **options)
+
+
+def test_converted_names_are_part_of_it(tmp_path: Path) -> None:
+    for folder, name in (("one", "x.TXT"), ("two", "x.txt")):
+        write(tmp_path / "in" / name, "1")
+        (tmp_path / folder).mkdir()
+        with tarfile.open(tmp_path / folder / "a.tar", "w") as tar:
+            tar.add(tmp_path / "in" / name, name)
+        shardkit.convert(tmp_path / folder, tmp_path / f"{folder}-l", to="lmdb", workers=0)
+    shardkit.convert(tmp_path / "one-l", tmp_path / "d", to="npy", workers=0)
+    with pytest.raises(DestinationError, match="already holds a dataset"):
+        shardkit.convert(tmp_path / "two-l", tmp_path / "d", to="npy", workers=0)
 
 
 def test_convert_again(source: Path, tmp_path: Path) -> None:
@@ -101,9 +277,9 @@ def test_convert_again(source: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"to": "lmdb", "workers": 0, "progress": False}
     first = shardkit.convert(tmp_path / "d", tmp_path / "c", **options)
     before = tree(tmp_path / "c")
-    again = shardkit.convert(tmp_path / "d", tmp_path / "c", **options)
-    assert again.was_complete and not first.was_complete
-    assert (again.num_samples, again.num_shards) == (first.num_samples, first.num_shards)
+    second = shardkit.convert(tmp_path / "d", tmp_path / "c", **options)
+    assert second.was_complete and not first.was_complete
+    assert (second.num_samples, second.num_shards) == (first.num_samples, first.num_shards)
     assert tree(tmp_path / "c") == before
     with pytest.raises(DestinationError, match="overlap"):
         shardkit.convert(tmp_path / "c", tmp_path / "c", **options)

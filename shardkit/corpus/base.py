@@ -29,7 +29,7 @@ class Run:
         locators: one an entry: bytes without NUL that only the corpus itself interprets.
         keys: one an entry: the sample's key, unique within the split, bytes without NUL.
         sizes: input bytes of each entry; the plan cuts shards by their sum.
-        stamps: a number an entry that changes when its input does (a file's mtime_ns).
+        stamps: a number an entry that changes when its input does: :mod:`shardkit.system.stamps`.
     """
 
     split: str

@@ -35,7 +35,8 @@ class DatasetCorpus:
 
     def spec(self) -> dict[str, Any]:
         fingerprints = {name: split.fingerprint for name, split in self.info.splits.items()}
-        return {"kind": self.kind, "fingerprints": fingerprints}
+        names = {name: split.files[f"{name}.names"][1] for name, split in self.info.splits.items()}
+        return {"kind": self.kind, "fingerprints": fingerprints, "names": names}
 
     def splits(self) -> list[str]:
         return list(self.info.splits)

@@ -22,6 +22,7 @@ from shardkit.corpus.names import extension, join
 from shardkit.errors import FormatError, StorageError
 from shardkit.memory.maps import mapped
 from shardkit.samples.sample import Value
+from shardkit.system.stamps import inodes_stay, stamp
 from shardkit.system.storage import show_path
 
 Reason = str
@@ -153,7 +154,10 @@ def list_folder(source: Path, base: str, measure: bool = True) -> tuple[Folder, 
         listed = os.listdir(fd)
         names = sorted([name for name in listed if name[0] != "."])
         found.num_hidden = len(listed) - len(names)
-        (_measure if measure else _tell_apart)(fd, names, found)
+        if measure:
+            _measure(fd, names, found, inodes_stay(path))
+        else:
+            _tell_apart(fd, names, found)
         status = os.fstat(fd)
     except OSError as error:
         if isinstance(error.filename, str):
@@ -164,7 +168,7 @@ def list_folder(source: Path, base: str, measure: bool = True) -> tuple[Folder, 
     return found, (status.st_dev, status.st_ino)
 
 
-def _measure(fd: int, names: list[str], found: Folder) -> None:
+def _measure(fd: int, names: list[str], found: Folder, has_inodes: bool) -> None:
     status = os.stat
     files, sizes, stamps = found.names, found.sizes, found.stamps
     for name in names:
@@ -180,7 +184,7 @@ def _measure(fd: int, names: list[str], found: Folder) -> None:
         else:
             files.append(name)
             sizes.append(st.st_size)
-            stamps.append(st.st_mtime_ns)
+            stamps.append(stamp(st, has_inodes))
 
 
 def _tell_apart(fd: int, names: list[str], found: Folder) -> None:
@@ -310,7 +314,7 @@ def _no_file(name: bytes | str, mode: int, fd: int | None = None) -> Reason:
     try:
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd)
         try:
-            _measure(folder, os.listdir(folder), Folder(""))
+            _measure(folder, os.listdir(folder), Folder(""), has_inodes=False)
         finally:
             os.close(folder)
     except OSError as error:
@@ -350,7 +354,8 @@ def gone(name: bytes | str, fd: int | None = None) -> Reason:
 
 
 def stamp_of(path: Path) -> int:
-    """When a file changed last. Raises FormatError, which does not name it, if it is none."""
+    """A file's :mod:`stamp <shardkit.system.stamps>`. Raises FormatError, which does not name it,
+    for what is no file."""
     try:
         status = path.stat()
     except OSError as error:
@@ -361,4 +366,4 @@ def stamp_of(path: Path) -> int:
         raise FormatError(_no_file(os.fspath(path), status.st_mode))
     if not stat.S_ISREG(status.st_mode):
         raise FormatError("is no regular file; remove it")
-    return status.st_mtime_ns
+    return stamp(status, inodes_stay(path))

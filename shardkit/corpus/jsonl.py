@@ -29,6 +29,7 @@ from shardkit.corpus.lines import (
 from shardkit.corpus.names import extension, join
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.samples.sample import SampleBatch, Value, pack_paths, part_of_file
+from shardkit.system.stamps import stamp_of_open
 from shardkit.system.storage import os_errors, show_path
 
 JSONL_EXTENSIONS = frozenset({".jsonl", ".ndjson"})
@@ -162,7 +163,7 @@ class JsonlCorpus:
                 yield from [None] * len(pieces)
                 return
             with file:
-                if is_copy or os.fstat(file.fileno()).st_mtime_ns == stamp:
+                if is_copy or stamp_of_open(file.fileno(), path) == stamp:
                     yield from read_pieces(file.fileno(), pieces)
                 else:
                     yield from [None] * len(pieces)

@@ -18,6 +18,7 @@ from shardkit.corpus.files import HUGE_BYTES
 from shardkit.errors import CorpusError, FormatError, StorageError
 from shardkit.memory.maps import mapped
 from shardkit.samples.sample import Value
+from shardkit.system.stamps import stamp_of_open
 from shardkit.system.storage import os_errors, pread, show_path
 
 SCAN_BYTES = 4 << 20
@@ -182,7 +183,7 @@ def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
     with os_errors(f"decompressing {show_path(path)} into {show_path(scratch)}"):
         try:
             with path.open("rb") as packed, part.open("wb") as out:
-                if os.fstat(packed.fileno()).st_mtime_ns != stamp:
+                if stamp_of_open(packed.fileno(), path) != stamp:
                     raise StorageError(f"{show_path(path)} changed while packing; run it again")
                 if not packed.peek(1):
                     raise _damaged("it is empty")

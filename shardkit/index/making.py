@@ -38,11 +38,11 @@ def make_rows(
     where = {name: i for i, name in enumerate(row_columns(sorted(extents)))}
     rows = np.zeros((len(keys), len(where)), np.int64)
     rows[:, where["xxh3"]] = checksums.view(np.int64)
-    rows[:, where["key"]] = _hashes(keys)
+    rows[:, where["key"]] = hashes(keys)
     sizes = np.fromiter(map(len, entries), np.int64, len(entries))
     rows[:, where["name.start"]] = np.cumsum(sizes) - sizes
     rows[:, where["name.size"]] = sizes
-    rows[:, where["name.xxh3"]] = _hashes(entries)
+    rows[:, where["name.xxh3"]] = hashes(entries)
     for name, extent in extents.items():
         rows[:, where[f"{name}.start"]] = extent.start
         rows[:, where[f"{name}.size"]] = extent.size
@@ -51,7 +51,8 @@ def make_rows(
     return rows
 
 
-def _hashes(texts: Sequence[bytes]) -> Matrix:
+def hashes(texts: Sequence[bytes]) -> Matrix:
+    """(B,) int64: the XXH3-64 of each, its bits as they are."""
     digests = map(xxhash.xxh3_64_intdigest, texts)
     return np.fromiter(digests, np.uint64, len(texts)).view(np.int64)
 

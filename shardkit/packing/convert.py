@@ -22,6 +22,7 @@ from shardkit.packing.pack import choose_dest, refuse_choice
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
 from shardkit.shards.locate import Located, locate
+from shardkit.system.stamps import stamp_of
 from shardkit.system.storage import os_errors, show_path
 from shardkit.tokens.load import open_tokenizer
 from shardkit.tokens.spec import TokenizerSpec
@@ -102,14 +103,13 @@ def _tokenizer_file(located: Located) -> dict[str, bytes]:
 
 
 def _tar_stamps(located: Located) -> dict[str, list[int]]:
-    """Size and mtime_ns of tars made by others: no checksum tells that their bytes changed."""
+    """Sizes and stamps of tars made by others: no checksum tells that their bytes changed."""
     stamps = {}
     for split in _scanned(located):
         for name in (name for shard in split.shards for name in shard.file_bytes):
             tar = located.tars.get(name, located.folder / name)
             with os_errors(f"looking at {show_path(tar)}"):
-                found = tar.stat()
-            stamps[tar.name] = [found.st_size, found.st_mtime_ns]
+                stamps[tar.name] = [tar.stat().st_size, stamp_of(tar)]
     return stamps
 
 

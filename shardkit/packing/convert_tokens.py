@@ -13,6 +13,7 @@ from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import refuse_choice
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
+from shardkit.system.stamps import stamp_of
 from shardkit.system.storage import os_errors, show_path
 from shardkit.tokens.spec import MAX_VOCABULARY, TokenizerSpec, smallest_dtype
 
@@ -34,10 +35,9 @@ def convert_token_file(
     with os_errors(f"reading {show_path(source)}"):
         file = open_token_file(source, eos)
         vocab_size = max(largest_id(file), -1 if eos is None else eos) + 1
-        stats = {path.name: path.stat() for path in file.files}
+        inputs = {path.name: [path.stat().st_size, stamp_of(path)] for path in file.files}
     dtype = smallest_dtype(vocab_size)
     spec = TokenizerSpec(vocab_size=vocab_size, dtype=dtype, eos=eos)
-    inputs = {name: [found.st_size, found.st_mtime_ns] for name, found in stats.items()}
     origin = Origin(Provenance({"kind": file.kind}, tokens=spec.to_json()), inputs=inputs)
     corpus = TokenFileCorpus(source, dtype, file)
     return run_pack(source, corpus, dest, options, started, origin)

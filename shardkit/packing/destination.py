@@ -83,14 +83,15 @@ class Destination:
             return
         if (self.dest / INDEX_NAME).exists():
             if not self._overwrite:
-                raise self._taken()
+                raise self.taken()
         elif self.dest.is_dir() and any(self.dest.iterdir()):
             raise DestinationError(
                 f"{name} exists and is no shardkit dataset, so nothing in it will be replaced;"
                 " choose another destination"
             )
 
-    def _taken(self) -> DestinationError:
+    def taken(self) -> DestinationError:
+        """The error that says so."""
         return DestinationError(
             f"{show_path(self.dest)} already holds a dataset; pass --overwrite to replace it, or"
             " choose another destination"
@@ -110,7 +111,7 @@ class Destination:
         if (self.dest / INDEX_NAME).exists() and not allowed:
             clear_work(self.dest, {LOCK_NAME})  # an --overwrite that came to nothing
             remove_work(self.dest)
-            raise self._taken()
+            raise self.taken()
 
     def finished(self, recipe: dict[str, Any]) -> dict[str, Any] | None:
         """The result of a call that was killed when only tidying up was left, if it was this one.
@@ -123,7 +124,7 @@ class Destination:
         tidy(self.dest)
         was = self._publication.packed
         if _changed_input(was["inputs"], recipe["inputs"]) or _change(was, recipe):
-            raise self._taken()
+            raise self.taken()
         return self._publication.result
 
     def clear(self) -> None:

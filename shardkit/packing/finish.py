@@ -85,7 +85,7 @@ def assemble(
     return info
 
 
-def own_origin(corpus: Corpus, packed: str) -> Origin:
+def own_origin(corpus: Corpus, packed: str | None = None) -> Origin:
     """Enough of the input for ``verify --against`` to list it again, and to know it again."""
     kept = {name: value for name, value in corpus.spec().items() if name != "classes"}
     return Origin(Provenance(kept, packed))
@@ -93,16 +93,21 @@ def own_origin(corpus: Corpus, packed: str) -> Origin:
 
 def _with_results(before: Origin, receipts: list[Receipt], options: PackOptions) -> Origin:
     """The same, with what this pack did: its limit, its choice for pictures and its rejects."""
-    images = (options.images.to_json(),) if options.images else ()
-    provenance = replace(
-        before.provenance,
-        limit=before.provenance.limit if options.limit is None else options.limit,
-        images=(*before.provenance.images, *images),
-    )
+    provenance = with_options(before.provenance, options)
     rejects = (reject for receipt in receipts for reject in receipt.rejects)
     lines = (json.dumps({"path": path, "reason": why}) + "\n" for path, why in rejects)
     own = "".join(lines).encode()
     return replace(before, provenance=provenance, rejected=before.rejected + own)
+
+
+def with_options(before: Provenance, options: PackOptions) -> Provenance:
+    """The same, with the limit of this pack and its choice for pictures."""
+    images = (options.images.to_json(),) if options.images else ()
+    return replace(
+        before,
+        limit=before.limit if options.limit is None else options.limit,
+        images=(*before.images, *images),
+    )
 
 
 def notes_on(options: PackOptions, receipts: list[Receipt]) -> list[str]:

@@ -115,7 +115,7 @@ def write_job(corpus: Corpus, job: Job, setup: Setup, report: Report) -> Written
         StorageError: the disk is full, or the system refused otherwise.
     """
     with os_errors(f"packing shard {job.stem}"):
-        return _write(_read(corpus, job, setup, report), job, setup)
+        return _write(read_job(corpus, job, setup, report), job, setup)
 
 
 def commit_job(written: Written, setup: Setup) -> Receipt:
@@ -135,7 +135,12 @@ def commit_job(written: Written, setup: Setup) -> Receipt:
     return receipt
 
 
-def _read(corpus: Corpus, job: Job, setup: Setup, report: Report) -> SampleBatch:
+def read_job(corpus: Corpus, job: Job, setup: Setup, report: Report) -> SampleBatch:
+    """One shard's samples, as they are to be stored.
+
+    Raises:
+        SampleError: a bad input, unless the setup says to skip those.
+    """
     segment = read_segment(setup.listing, job.start, job.size)
     if xxhash.xxh3_64_intdigest(segment) != job.digest:
         raise StorageError(

@@ -74,6 +74,11 @@ class Listing:
         """A checksum of all that is listed but times: splits, shards, names, labels and sizes."""
         return self._contents.hexdigest()
 
+    @property
+    def state(self) -> str:
+        """A checksum of all that is listed, and of what the inputs were when they were."""
+        return self._hash.hexdigest()
+
     def complete(self) -> None:
         """Everything is listed. Raises ResumeError if an earlier listing was another."""
         self.is_complete = True

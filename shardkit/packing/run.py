@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.corpus.base import Corpus
-from shardkit.corpus.dataset import DatasetCorpus
 from shardkit.errors import CorpusError
 from shardkit.images.encode import require_encoder
 from shardkit.index.journal import Receipt
@@ -22,14 +21,14 @@ from shardkit.index.manifest import DatasetInfo
 from shardkit.packing.choose_tokenizer import Chosen, load_chosen, prepare_tokenizer
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
-from shardkit.packing.finish import Origin, assemble, notes_on, own_origin
+from shardkit.packing.finish import Origin, assemble, notes_on, own_origin, with_options
 from shardkit.packing.job import Setup
 from shardkit.packing.jobs import Jobs
 from shardkit.packing.listing import Listing
 from shardkit.packing.local import InProcess, Processes
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult, result_of
-from shardkit.packing.up_to_date import UpToDate, made_of, up_to_date, up_to_date_copy
+from shardkit.packing.up_to_date import Asked, UpToDate, made_of, prove_untouched, up_to_date
 from shardkit.system.progress import Progress
 from shardkit.system.storage import os_errors
 
@@ -58,16 +57,15 @@ def run_pack(
         inputs = {"the tokenizer": [int(tokenizer.spec.xxh3, 16)]}
     recipe = {"inputs": inputs, "corpus": corpus.spec(), "options": options.lasting()}
     with os_errors(f"packing into {dest}"):
-        if dest.resolve() == source.resolve():
-            found = None  # no copy of itself: refused below
-        elif isinstance(corpus, DatasetCorpus):
-            found = up_to_date_copy(corpus, dest, options)
-        else:
-            found = None if origin else up_to_date(source, corpus, dest, options, recipe)
+        asked = _asked(source, corpus, options, recipe, origin)
+        # A copy of itself is none: it is refused below.
+        found = None if dest.resolve() == source.resolve() else up_to_date(dest, asked)
         if found is not None:
             return _found_up_to_date(dest.resolve(), corpus, found, time.perf_counter() - started)
         with Destination(dest, source, options.overwrite) as destination:
             if finished := destination.finished(recipe):
+                if up_to_date(destination.dest, asked) is None:
+                    raise destination.taken()
                 return _found_complete(destination.dest, finished)
             if options.overwrite:
                 destination.clear()
@@ -76,6 +74,25 @@ def run_pack(
             chosen = prepare_tokenizer(destination, corpus, options, tokenizer)
             pack = _Pack(source, corpus, destination, options, recipe, chosen, origin)
             return pack.run(started)
+
+
+def _asked(
+    source: Path,
+    corpus: Corpus,
+    options: PackOptions,
+    recipe: dict[str, Any],
+    origin: Origin | None,
+) -> Asked:
+    before = origin or own_origin(corpus)
+    return Asked(
+        source=source,
+        corpus=corpus,
+        options=options,
+        recipe=recipe,
+        provenance=with_options(before.provenance, options),
+        is_new=origin is None,
+        rejected=before.rejected,
+    )
 
 
 @dataclass(frozen=True)
@@ -114,6 +131,7 @@ class _Pack:
             result.notes.extend(self.chosen.notes if self.chosen else [])
             result.notes.extend(notes_on(self.options, receipts))
             self.destination.finish(info, self.recipe, {**asdict(result), "dest": ""})
+            prove_untouched(self.destination.dest, self.recipe, jobs.listing)
             return replace(result, seconds=time.perf_counter() - started)
 
     def _engine(self) -> Engine:

@@ -1,37 +1,59 @@
 """The same pack again: whether the dataset at the destination is up to date, so that packing would
 make just that.
 
-A dataset says in ``packed`` what it was made of, as one checksum: of the options that decide the
-result, and of names and sizes of all inputs. Times are not part of it, since equal inputs must give
-equal bytes; so an input that changed after the dataset was made might be another one. When a file
-changed last, its ctime says, which nobody can set back as ``touch`` and ``rsync`` do the mtime.
+What it was asked for, the dataset says itself: in ``packed``, one checksum of the options that
+decide the result and of names and sizes of all inputs, or, if it was converted, in all that it says
+of its origin. Whether the inputs still hold what they held is found by reading them again, and
+comparing every sample, since equal inputs give equal bytes and so no time may stand in a dataset.
 
-A converted dataset says by its fingerprints that it is of the same samples.
+That takes about as long as packing without writing. It is left out where the inputs are proved to
+be untouched: beside ``shardkit.json`` an extended attribute keeps the stamps of all inputs, as they
+were listed before any was read. Copies that lose it, and file systems that have none, only cost
+time.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import xxhash
 
 from shardkit.corpus.base import Corpus
 from shardkit.corpus.dataset import DatasetCorpus
-from shardkit.corpus.files import walk
-from shardkit.corpus.names import join
-from shardkit.errors import DestinationError, ShardkitError
+from shardkit.errors import DataError, DestinationError, ShardkitError
 from shardkit.images.choice import ImageChoice
-from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, read_info, read_rejected
+from shardkit.index.making import hashes, join_names
+from shardkit.index.manifest import (
+    INDEX_NAME,
+    WORK_NAME,
+    DatasetInfo,
+    read_index,
+    read_info,
+    read_rejected,
+)
+from shardkit.index.provenance import Provenance
+from shardkit.index.rows import RowIndex
+from shardkit.packing.choose_tokenizer import Chosen
+from shardkit.packing.job import Job, Setup, read_job
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.publish import is_marked
+from shardkit.samples.sample import SampleBatch, sample_checksums
+from shardkit.system.progress import Progress
 from shardkit.system.storage import file_size, show_path
+from shardkit.tokens.load import ENGINE_OF
+
+UNTOUCHED = "user.shardkit.inputs"
+"""The extended attribute of ``shardkit.json`` that proves that no input was touched."""
 
 
 @dataclass(frozen=True)
@@ -43,65 +65,67 @@ class UpToDate:
     num_rejects: int
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a call of pack or convert asks for.
+
+    Attributes:
+        source: the input. recipe: what decides the result, as plain values.
+        provenance: what the dataset is to say, but for ``packed``.
+        is_new: whether it is a pack, and no convert, so that ``packed`` is said.
+        rejected: the lines of rejected.jsonl before the call's own.
+    """
+
+    source: Path
+
+    corpus: Corpus
+    options: PackOptions
+    recipe: dict[str, Any]
+    provenance: Provenance
+    is_new: bool
+    rejected: bytes
+
+
 _OF_DATASET = {"to", "compression", "dali_index", *(field.name for field in fields(ImageChoice))}
 """Told by the dataset itself, and not by ``packed``: converted, it is, to the byte, what packing
 with these would have made."""
 
 
 def made_of(recipe: dict[str, Any], listing: Listing) -> str:
-    """What ``packed`` of ``corpus`` says: 16 hexadecimal digits."""
+    """What ``packed`` says: 16 hexadecimal digits."""
     options = {name: v for name, v in recipe["options"].items() if name not in _OF_DATASET}
     text = json.dumps([recipe | {"options": options}, listing.contents], sort_keys=True)
     return xxhash.xxh3_64_hexdigest(text.encode())
 
 
-def up_to_date(
-    source: Path, corpus: Corpus, dest: Path, options: PackOptions, recipe: dict[str, Any]
-) -> UpToDate | None:
-    """The dataset at ``dest``, if packing would make the same; None if it would not, or might not.
+def prove_untouched(dest: Path, recipe: dict[str, Any], listing: Listing) -> None:
+    """Keep the proof that the inputs of a finished dataset are those that were listed."""
+    try:
+        os.setxattr(dest / INDEX_NAME, UNTOUCHED, _proof(dest, recipe, listing))
+    except (OSError, AttributeError):
+        pass  # not every file system and not every system has them
+
+
+def up_to_date(dest: Path, asked: Asked) -> UpToDate | None:
+    """The dataset at ``dest``, if the call would make the same; None if it asks for another.
 
     Raises:
-        DestinationError: it is of this input, but is not whole, or the input may have changed.
+        DestinationError: it is of this input, but is not whole, or the input has changed.
     """
-    info = _found(dest, options)
-    if info is None or info.provenance.packed is None or not _is_as_asked(info, options):
+    info = _found(dest, asked.options)
+    if info is None or not _is_as_asked(info, asked.options):
         return None
-    num_rejects = read_rejected(dest).count(b"\n")
-    if num_rejects and options.on_error == "fail":
-        return None
-    listing = _listed(corpus, options)
-    if made_of(recipe, listing) != info.provenance.packed:
-        return None
-    _refuse_broken(dest, info)
-    _refuse_younger(source, dest, info)
+    with _listed(asked, info) as (listing, jobs, setup):
+        if not _is_of(info, asked, listing):
+            return None
+        num_rejects = read_rejected(dest).count(b"\n") - asked.rejected.count(b"\n")
+        if num_rejects > _most_rejects(asked.options, listing):
+            return None
+        _refuse_broken(dest, info)
+        if not _is_proved(dest, info, asked, listing, num_rejects):
+            _refuse_another(dest, info, asked, jobs, setup)
+            prove_untouched(dest, asked.recipe, listing)
     return UpToDate(info, listing, num_rejects)
-
-
-def up_to_date_copy(corpus: DatasetCorpus, dest: Path, options: PackOptions) -> UpToDate | None:
-    """The same of a convert, where fingerprints say which samples it is of. None, too, where
-    pictures are to be made anew, and for tars made by others, whose values nobody has looked at.
-
-    Raises:
-        DestinationError: it is of these samples, but is not whole.
-    """
-    source = corpus.info
-    info = _found(dest, options)
-    if info is None or options.images or not _is_container(info, options):
-        return None
-    are_equal = (info.provenance, info.classes) == (source.provenance, source.classes)
-    if not are_equal or _samples(info) != _samples(source):
-        return None
-    if not all(split.has_checksums for split in source.splits.values()):
-        return None
-    _refuse_broken(dest, info)
-    return UpToDate(info, _listed(corpus, options), 0)
-
-
-def _samples(info: DatasetInfo) -> dict[str, Any]:
-    return {
-        name: (split.fingerprint, [shard.num_rows for shard in split.shards])
-        for name, split in info.splits.items()
-    }
 
 
 def _found(dest: Path, options: PackOptions) -> DatasetInfo | None:
@@ -115,28 +139,56 @@ def _found(dest: Path, options: PackOptions) -> DatasetInfo | None:
         return None
 
 
-def _listed(corpus: Corpus, options: PackOptions) -> Listing:
-    with TemporaryDirectory(prefix="shardkit-") as scratch:
-        listing = Listing(Path(scratch))
-        for _ in list_jobs(corpus, listing, options, Path(scratch)):
-            pass
-    return listing
+@contextmanager
+def _listed(asked: Asked, info: DatasetInfo) -> Iterator[tuple[Listing, list[Job], Setup]]:
+    """The input listed into a folder of its own for as long as the block lasts, to be read as for a
+    pack into it."""
+    with TemporaryDirectory(prefix="shardkit-") as folder:
+        setup = _setup(Path(folder), asked, info)
+        setup.scratch.mkdir(parents=True)
+        listing = Listing(setup.work)
+        yield listing, list(list_jobs(asked.corpus, listing, asked.options, setup.scratch)), setup
+
+
+def _setup(folder: Path, asked: Asked, info: DatasetInfo) -> Setup:
+    options, tokens = asked.options, None
+    if options.makes_tokens and info.provenance.tokens:
+        spec = info.provenance.tokens
+        tokens = asdict(Chosen(spec, ENGINE_OF.get(spec.get("kind"), ""), []))
+    return Setup(
+        source=str(asked.source.absolute()),
+        dest=str(folder),
+        corpus=asked.corpus.spec(),
+        to=options.to,
+        skip_bad=options.on_error == "skip",
+        check_images=options.check_images,
+        images=options.images.to_json(),
+        tokens=tokens,
+    )
 
 
 def _is_as_asked(info: DatasetInfo, options: PackOptions) -> bool:
-    """Whether pictures and containers are."""
-    images = (options.images.to_json(),) if options.images else ()
-    return info.provenance.images == images and _is_container(info, options)
-
-
-def _is_container(info: DatasetInfo, options: PackOptions) -> bool:
-    """Of compressed ones nothing says how much they are."""
+    """Whether the container is. Of compressed ones nothing says how much they are."""
     splits = info.splits.values()
     encodings = [e for split in splits for layout in split.layouts for e in layout.values()]
     if options.compression is not None or any(e.codec for e in encodings):
         return False
     has_dali = any(name.endswith(".idx") for name in _files(info))
     return info.container == options.to and has_dali == options.dali_index
+
+
+def _is_of(info: DatasetInfo, asked: Asked, listing: Listing) -> bool:
+    """Whether it says that it was made of this input, in this way."""
+    wanted, says = asked.provenance, info.provenance
+    if asked.is_new:
+        wanted = replace(wanted, packed=made_of(asked.recipe, listing))
+    if asked.options.makes_tokens:
+        says = replace(says, tokens=None)
+    return says == wanted and info.classes == asked.corpus.classes
+
+
+def _most_rejects(options: PackOptions, listing: Listing) -> float:
+    return 0 if options.on_error == "fail" else options.max_rejects * listing.num_entries
 
 
 def _refuse_broken(dest: Path, info: DatasetInfo) -> None:
@@ -149,32 +201,119 @@ def _refuse_broken(dest: Path, info: DatasetInfo) -> None:
             )
 
 
-def _refuse_younger(source: Path, dest: Path, info: DatasetInfo) -> None:
-    """By the oldest file of the dataset: what changed after that, may have after it was read."""
-    packed = min((dest / name).stat().st_mtime_ns for name in _files(info))
-    for name, stamp in _stamps(source):
-        if stamp > packed:
-            raise DestinationError(
-                f"{show_path(dest)} already holds a dataset of files of these names and sizes, but"
-                f" {show_path(name)} changed after it was made; see what differs with `shardkit"
-                " verify --against`, or pass --overwrite to replace it"
-            )
+def _is_proved(
+    dest: Path, info: DatasetInfo, asked: Asked, listing: Listing, num_rejects: int
+) -> bool:
+    """Whether nothing needs to be read to know that it is of these inputs as they are now."""
+    num_rows = sum(split.num_rows for split in info.splits.values())
+    if num_rows + num_rejects != listing.num_entries:
+        return False
+    if isinstance(asked.corpus, DatasetCorpus) and _is_a_copy(info, asked.corpus.info):
+        return not asked.options.images
+    try:
+        found = os.getxattr(dest / INDEX_NAME, UNTOUCHED)
+    except (OSError, AttributeError):
+        return False
+    return found == _proof(dest, asked.recipe, listing)
 
 
-def _stamps(source: Path) -> Iterator[tuple[str, int]]:
-    """(name, when it changed last, in ns) of all files of the input, whatever is packed of them."""
-    if not source.is_dir():
-        yield source.name, _changed(source)
-        return
-    for folder in walk(source):
-        for name in folder.names:
-            path = join(folder.base, name)
-            yield path, _changed(source / path)
+def _is_a_copy(info: DatasetInfo, source: DatasetInfo) -> bool:
+    """Whether checksums say that it has the same samples under the same names."""
+    return _samples(info) == _samples(source) and all(
+        split.has_checksums for split in source.splits.values()
+    )
 
 
-def _changed(path: Path) -> int:
-    status = os.stat(path)
-    return max(status.st_mtime_ns, status.st_ctime_ns)
+def _samples(info: DatasetInfo) -> dict[str, Any]:
+    return {
+        name: (
+            split.fingerprint,
+            split.files[f"{name}.names"],
+            [shard.num_rows for shard in split.shards],
+        )
+        for name, split in info.splits.items()
+    }
+
+
+def _proof(dest: Path, recipe: dict[str, Any], listing: Listing) -> bytes:
+    text = json.dumps([recipe, listing.state], sort_keys=True)
+    return xxhash.xxh3_128_hexdigest(text.encode() + read_index(dest)).encode()
+
+
+# --- reading the inputs again -------------------------------------------------------------
+
+
+def _refuse_another(
+    dest: Path, info: DatasetInfo, asked: Asked, jobs: list[Job], setup: Setup
+) -> None:
+    """Raise DestinationError unless the inputs, packed as asked, give the samples there are."""
+    if (name := info.provenance.tokenizer_file) is not None and asked.options.makes_tokens:
+        setup.stage.mkdir()
+        shutil.copyfile(dest / name, setup.stage / name)
+    try:
+        with Progress("comparing", asked.options.progress) as progress:
+            progress.expect(sum(job.num_entries for job in jobs))
+            other = _first_other(dest, info, asked, jobs, setup, progress)
+    except DataError as error:
+        other = str(error).partition(";")[0]  # what follows is advice to those who pack
+    if other:
+        raise DestinationError(
+            f"{show_path(dest)} already holds a dataset of inputs of these names and sizes, but"
+            f" their contents are others now: {other}; see what differs with `shardkit verify"
+            " --against`, or pass --overwrite to replace it"
+        )
+
+
+def _first_other(
+    dest: Path,
+    info: DatasetInfo,
+    asked: Asked,
+    jobs: list[Job],
+    setup: Setup,
+    progress: Progress,
+) -> str | None:
+    """What is not as the inputs would give it now: the first of it, in words."""
+    splits = {name: _Split(RowIndex(dest, info, split)) for name, split in info.splits.items()}
+    rejected = asked.rejected
+    for job in jobs:
+        samples = read_job(asked.corpus, job, setup, progress.add)
+        for path, reason in samples.rejects:
+            rejected += json.dumps({"path": path, "reason": reason}).encode() + b"\n"
+        if job.split not in splits:
+            return f"split {job.split}"
+        if other := splits[job.split].other(samples):
+            return other
+    for name, split in splits.items():
+        if split.num_rows != len(split.index.table):
+            return f"split {name}, of {split.num_rows} samples"
+    return None if rejected == read_rejected(dest) else "what was rejected"
+
+
+class _Split:
+    """A split of the dataset, and how much of it was compared."""
+
+    def __init__(self, index: RowIndex) -> None:
+        self.index = index
+        self.num_rows = 0
+        self._names_bytes = 0
+
+    def other(self, samples: SampleBatch) -> str | None:
+        """Which of the next samples differ from those that are stored."""
+        columns = {name: samples.columns[name] for name in sorted(samples.columns)}
+        sums = sample_checksums(columns, len(samples)).view(np.int64)
+        now = np.stack([sums, hashes(samples.keys)], axis=1)
+        names, _ = join_names(samples.keys, samples.paths)
+        first, start = self.num_rows, self._names_bytes
+        self.num_rows += len(now)
+        self._names_bytes += len(names)
+        then = self.index.table[first : self.num_rows, :2]
+        if len(then) != len(now):
+            return f"split {self.index.split.name}, of more than {len(self.index.table)} samples"
+        if (differ := (then != now).any(axis=1)).any():
+            return f"sample {os.fsdecode(samples.keys[int(np.argmax(differ))])!r}"
+        if self.index.names()[start : self._names_bytes] != names:
+            return f"names of files from sample {os.fsdecode(samples.keys[0])!r} on"
+        return None
 
 
 def _files(info: DatasetInfo) -> dict[str, int]:

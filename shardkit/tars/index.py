@@ -23,6 +23,7 @@ from shardkit.index.rows import RowIndex
 from shardkit.memory.mapping import read_file
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.system.progress import Progress
+from shardkit.system.stamps import stamp_of
 from shardkit.system.storage import atomic_write, show_path
 from shardkit.tars.regroup import refuse_scattered
 from shardkit.tars.samples import TarSamples, check_num_fields, read_tar
@@ -41,12 +42,12 @@ class Tar:
 
     name: str
     num_bytes: int
-    mtime_ns: int
+    stamp: int
 
 
 def look_at(folder: Path, name: str) -> Tar:
-    found = (folder / name).stat()
-    return Tar(name, found.st_size, found.st_mtime_ns)
+    path = folder / name
+    return Tar(name, path.stat().st_size, stamp_of(path))
 
 
 def tar_splits(names: list[str]) -> list[str]:

@@ -133,7 +133,7 @@ def _places(folder: Path, tars: list[Tar]) -> list[_Place]:
 
 
 def _digest(folder: str, tars: list[Tar]) -> str:
-    stamps = [[tar.name, tar.num_bytes, tar.mtime_ns] for tar in tars]
+    stamps = [[tar.name, tar.num_bytes, tar.stamp] for tar in tars]
     return xxhash.xxh3_128_hexdigest(json.dumps([VERSION, SCAN_VERSION, folder, stamps]).encode())
 
 
