@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import random
 import re
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from hypothesis import strategies as st
 
 import shardkit
 from shardkit import Loader
+from shardkit.batches.transform import Randomised
 from shardkit.errors import SampleError, UsageError
 from shardkit.order.permutation import derive, derive_each
 
@@ -170,6 +173,15 @@ TRANSFORMS: list[Callable[[], Any]] = [
     lambda: Own(32).__call__,
     lambda: Keyed(),
     lambda: functools.partial(crop, size=[*range(1000)]),
+    lambda: functools.partial(crop, size=[*range(999), 0]),
+    lambda: functools.partial(crop, size={*range(1000)}),
+    lambda: functools.partial(crop, size={*range(1, 1001)}),
+    lambda: functools.partial(crop, size=torch.arange(2000)),
+    lambda: functools.partial(crop, size=torch.arange(2000).index_fill(0, torch.tensor([5]), 0)),
+    lambda: functools.partial(crop, size=torch.tensor([0.48512345])),
+    lambda: functools.partial(crop, size=torch.tensor([0.48514999])),
+    lambda: functools.partial(crop, size=torch.tensor([0.48514999], dtype=torch.bfloat16)),
+    lambda: functools.partial(crop, size=np.array(["".join(("a", "b")), 1], dtype=object)),
 ]
 
 
@@ -242,6 +254,45 @@ def test_a_batch_that_draws_globally_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"batch\(\) draws from the global random generators"):
             Loader(ds, 4, transform=DrawsGlobally(), **options)  # type: ignore[arg-type]
     assert np.random.get_state()[1].tolist() == before  # type: ignore[union-attr]
+
+
+class Halves:
+    """Takes even batches alone, and those of four and more: it was once tried on three samples."""
+
+    def batch(self, columns: dict[str, Any], keys: Any) -> dict[str, Any]:
+        if len(keys) % 2:
+            raise ValueError("an even batch")
+        return {"v": keys * 0 + random.getrandbits(16)}
+
+
+def later(sample: dict[str, Any]) -> dict[str, Any]:
+    """Draws for the second half of the samples only."""
+    return {"v": random.random() if sample["cls"] else 0.5}
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 1, "worker_type": "process"}])
+def test_what_draws_later_is_refused_then(options: dict[str, Any], tmp_path: Path) -> None:
+    shardkit.pack(make_images(tmp_path / "in"), tmp_path / "d", to="npy", workers=0, progress=False)
+    ds = shardkit.open(tmp_path / "d")
+    with pytest.raises(UsageError, match=r"batch\(\) draws from the global random generators"):
+        Loader(ds, 4, transform=Halves(), **options)
+    loader = Loader(ds, 4, transform=later, **options)
+    with pytest.raises(UsageError, match="though not for the first 3 samples, on which it was"):
+        list(loader)
+
+
+def test_another_thread_may_draw_beside_a_transform(dataset: shardkit.Dataset) -> None:
+    drawn = threading.Event()
+
+    def transform(sample: dict[str, Any]) -> dict[str, Any]:
+        if not drawn.is_set():
+            thread = threading.Thread(target=lambda: (random.random(), drawn.set()))
+            thread.start()
+            thread.join()
+        return {"cls": sample["cls"]}
+
+    watched = Randomised(transform, is_global=False)
+    assert watched.watched(lambda: transform({"cls": 1})) == {"cls": 1} and drawn.is_set()
 
 
 def test_a_state_without_a_transform_is_not_one_with(tmp_path: Path) -> None:

@@ -166,6 +166,7 @@ def test_numbers_of_one_dtype_become_a_tensor(values: Any, dtype: torch.dtype) -
         ([1.0, False], "bool and float64"),
         ([np.float32(1), np.float64(2)], "float32 and float64"),
         ([np.float32(1), 2.0], "float32 and float64"),
+        ([np.zeros(2, np.float32), np.zeros(2)], "float32 and float64"),
         ([2**63, 1], "an integer that int64 cannot hold"),
         ([2**70, 1], "an integer that int64 cannot hold"),
     ],

@@ -430,6 +430,18 @@ def test_key_prefixes_are_other_keys(tmp_path: Path) -> None:
             ds.find(key)
 
 
+def test_a_find_file_with_many_wrong_entries_hides_no_key(tmp_path: Path) -> None:
+    shardkit.pack(make_images(tmp_path / "in"), tmp_path / "d", to="npy", workers=0)
+    path = tmp_path / "d" / "train.find"
+    order = np.fromfile(path, "<i8")
+    order[[4, 5, 20, 21]] = order[[20, 21, 4, 5]]
+    order.tofile(path)
+    ds = shardkit.open(tmp_path / "d", verify=True)
+    for key in [*ds.keys()]:
+        with pytest.raises(IndexFileError, match=r"train\.find is not as it was written"):
+            ds.find(key)
+
+
 # --- damage -------------------------------------------------------------------------------
 
 

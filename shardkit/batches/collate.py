@@ -92,6 +92,8 @@ def _column(name: str, values: Any) -> Any:
         return torch.stack(plain) if _same_shape(plain) else plain
     if kinds == {np.ndarray} and _same_shape(values) and _is_numeric(values[0].dtype):
         return torch.from_numpy(_own(np.stack(values)))
+    if kinds == {np.ndarray}:
+        _refuse_dtypes(name, values)
     if kinds <= {np.ndarray, type(None)}:
         return [_tensor(value) for value in values]
     if all(kind in _PYTHONS or issubclass(kind, np.generic) for kind in kinds):
@@ -111,11 +113,7 @@ def _numbers(name: str, values: Sequence[Any], kinds: set[type]) -> Any:
     if not all(_is_numeric(dtype) for dtype in dtypes):
         return values
     if len(dtypes) > 1:
-        found = " and ".join(sorted(str(dtype) for dtype in dtypes))
-        raise UsageError(
-            f"field {name!r} has {found} values in one batch: its dtype would depend on which"
-            " samples meet; make them of one type, in a transform or where they are packed"
-        )
+        raise _several(name, dtypes)
     try:
         return torch.from_numpy(np.array(values, dtypes.pop()))
     except OverflowError as error:
@@ -123,6 +121,21 @@ def _numbers(name: str, values: Sequence[Any], kinds: set[type]) -> Any:
             f"field {name!r} has an integer that int64 cannot hold: {error}; make it a str or a"
             " float, in a transform or where it is packed"
         ) from error
+
+
+def _refuse_dtypes(name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Raise UsageError for arrays of one shape that only their dtypes keep from being a tensor."""
+    dtypes = {value.dtype for value in arrays}
+    if len({value.shape for value in arrays}) == 1 and all(map(_is_numeric, dtypes)):
+        raise _several(name, dtypes)
+
+
+def _several(name: str, dtypes: set[np.dtype[Any]]) -> UsageError:
+    found = " and ".join(sorted(str(dtype) for dtype in dtypes))
+    return UsageError(
+        f"field {name!r} has {found} values in one batch: its dtype would depend on which samples"
+        " meet; make them of one type, in a transform or where they are packed"
+    )
 
 
 def _one_buffer(name: str, values: Sequence[Any]) -> tuple[Any, Any]:

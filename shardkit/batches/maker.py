@@ -125,19 +125,20 @@ class BatchMaker:
         check_source(source)
         if with_keys and not hasattr(source, "keys"):
             raise UsageError(f"with_keys: a {type(source).__name__} has no keys(rows)")
+        batch_size = whole("batch_size", batch_size, 1)
         is_rank_found = rank is None
         rank, world_size = rank_and_world_size(rank, world_size)
         maker = cls(
             taker=taker,
             is_rank_found=is_rank_found,
             source=source,
-            batch_size=whole("batch_size", batch_size, 1),
+            batch_size=batch_size,
             rank=rank,
             world_size=world_size,
             shuffle=check_shuffle(shuffle),
             seed=whole("seed", seed, None),
             last=last,
-            transform=None if transform is None else randomised(transform, source),
+            transform=None if transform is None else randomised(transform, source, batch_size),
             as_buffer=tuple(as_buffer),
             with_keys=with_keys,
             readahead=whole("readahead", readahead),
@@ -265,7 +266,7 @@ class BatchMaker:
         if draws is not None:
             is_batched = self.transform.takes_batches  # type: ignore[union-attr]
             transformed = self._transformed_batch if is_batched else self._transformed_each
-            columns = transformed(columns, rows, positions, draws)
+            columns = self.transform.watched(transformed, columns, rows, positions, draws)  # type: ignore[union-attr]
         return columns, (read - started, time.perf_counter() - read)
 
     def _read(self, rows: Positions) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -108,6 +109,8 @@ class Randomised:
         self.transform = transform
         self.is_global = is_global
         self._takes_rng = takes_rng(transform)
+        # Ours say what they are, and are known not to draw globally.
+        self._to_watch = 0 if is_global or _is_ours(transform) else WATCHED
 
     @property
     def takes_batches(self) -> bool:
@@ -136,6 +139,41 @@ class Randomised:
                 return self.transform(sample, **own)
         return self.transform(sample, **own)
 
+    def watched(self, make: Callable[..., Any], *args: Any) -> Any:
+        """What ``make``, which calls the transform, makes of ``args``.
+
+        The first batches are watched: a transform may draw for some samples only, and not have for
+        those it was tried on. In a thread beside the loop's nobody could tell who drew.
+
+        Raises:
+            UsageError: it draws from the global generators after all.
+        """
+        if not self._to_watch or threading.current_thread() is not threading.main_thread():
+            return make(*args)
+        self._to_watch -= 1
+        before = global_states()
+        made = make(*args)
+        if differ(before, global_states()) and all(_draws_again(make, args) for _ in range(3)):
+            raise UsageError(
+                "the transform draws from the global random generators, though not for the first"
+                f" {PROBES} samples, on which it was tried: give it a parameter named rng (a numpy"
+                " Generator), or a batch() the keys that it is given, and draw from those alone"
+            )
+        return made
+
+
+def _draws_again(make: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    """Whether it was not another thread that drew; nothing is drawn for good."""
+    with global_generators() as before:
+        try:
+            make(*args)
+        except Exception:  # noqa: BLE001  samples that it has changed it may not know again
+            return False
+        return differ(before, global_states())
+
+
+WATCHED = 64
+"""Batches, of each worker, in which a transform is watched: less than a millisecond each."""
 
 PROBES = 3
 """Samples a transform is tried on, to see whether it draws globally."""
@@ -168,12 +206,16 @@ def draws_globally(transform: Transform, samples: list[Sample]) -> bool:
         return differ(before, global_states())
 
 
-def _refuse_global_batch(transform: Any, source: Source) -> None:
+def _is_ours(transform: Any) -> bool:
+    return isinstance(getattr(transform, "words", None), str)
+
+
+def _refuse_global_batch(transform: Any, source: Source, batch_size: int) -> None:
     """Raise UsageError for a ``batch`` that draws from the global generators: seeded by a batch, it
-    would draw otherwise with another number of ranks. Ours say what they are, and are not tried."""
-    if isinstance(getattr(transform, "words", None), str):
+    would draw otherwise with another number of ranks. Ours are not tried."""
+    if _is_ours(transform):
         return
-    rows = np.arange(min(PROBES, len(source)))
+    rows = np.arange(min(batch_size, len(source)))
     with global_generators() as before:
         try:
             transform.batch(source.read(rows), derive_each(0, rows))
@@ -187,14 +229,14 @@ def _refuse_global_batch(transform: Any, source: Source) -> None:
         )
 
 
-def randomised(transform: Transform, source: Source) -> Randomised:
+def randomised(transform: Transform, source: Source, batch_size: int) -> Randomised:
     """A transform, and how it draws.
 
     Raises:
         UsageError: it takes batches, and draws from the global generators.
     """
     if hasattr(transform, "batch"):
-        _refuse_global_batch(transform, source)
+        _refuse_global_batch(transform, source, batch_size)
         return Randomised(transform, is_global=False)
     return Randomised(transform, draws_globally(transform, first_samples(source)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -15,7 +16,7 @@ MOST = 300
 """Characters; of more a hash is kept."""
 
 _MOST_VALUES, _MOST_LEVELS = 64, 8
-"""Of a list, and of lists in lists; what is beyond is only counted, or named."""
+"""Of a list, and of lists in lists; of what is beyond there is a hash, or a name."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+", re.IGNORECASE)
 
@@ -52,13 +53,17 @@ def _of(value: Any, level: int) -> str:
 
 
 def _of_data(value: Any, level: int) -> str:
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
+        return f"{value.dtype} {_of_data(_bytes_of(value), level)} {list(value.shape)}"
     if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            return f"{list(value.shape)} {_of_data(value.ravel().tolist(), level)}"
         digest = xxhash.xxh3_64_hexdigest(np.ascontiguousarray(value).tobytes())
         return f"{value.dtype}{list(value.shape)} {digest}"
     if isinstance(value, list | tuple):
-        return f"({', '.join(_each(value, level))})"
+        return f"({', '.join(_some([_of(each, level + 1) for each in value]))})"
     if isinstance(value, set | frozenset):
-        return f"({', '.join(sorted(_each(value, level)))})"
+        return f"({', '.join(_some(sorted(_of(each, level + 1) for each in value)))})"
     if isinstance(value, dict):
         return _call("", (), value, level)
     if type(value).__repr__ is object.__repr__:  # type: ignore[comparison-overlap]
@@ -66,13 +71,21 @@ def _of_data(value: Any, level: int) -> str:
     return _ADDRESS.sub("", repr(value))
 
 
-def _each(values: Any, level: int) -> list[str]:
-    listed = list(values)
-    beyond = len(listed) - _MOST_VALUES
-    words = [_of(value, level + 1) for value in listed[:_MOST_VALUES]]
-    return [*words, f"and {beyond} more"] if beyond > 0 else words
+def _some(words: list[str]) -> list[str]:
+    """The first of many, and a hash of all."""
+    beyond = len(words) - _MOST_VALUES
+    if beyond <= 0:
+        return words
+    digest = xxhash.xxh3_64_hexdigest(repr(words).encode())
+    return [*words[:_MOST_VALUES], f"and {beyond} more {digest}"]
+
+
+def _bytes_of(tensor: Any) -> np.ndarray[Any, Any]:
+    """Those of a torch tensor of any dtype, as (N,) uint8."""
+    flat = tensor.detach().cpu().contiguous().view(-1)
+    return np.asarray(flat.view(sys.modules["torch"].uint8).numpy())
 
 
 def _call(name: str, args: tuple[Any, ...], given: dict[Any, Any], level: int) -> str:
     named = [f"{key}={_of(value, level + 1)}" for key, value in given.items()]
-    return f"{name}({', '.join([*_each(args, level), *named])})"
+    return f"{name}({', '.join([*(_of(each, level + 1) for each in args), *named])})"

@@ -16,7 +16,7 @@ import xxhash
 
 from shardkit.errors import IndexFileError
 from shardkit.index.manifest import DatasetInfo, SplitInfo
-from shardkit.memory.mapping import map_file
+from shardkit.memory.mapping import READ_BYTES, map_file
 from shardkit.system.storage import show_path
 
 NO_INT = -(2**63)
@@ -185,12 +185,17 @@ class RowIndex:
         return None
 
     def order(self) -> Rows:
-        """(num_rows,) row numbers sorted by hash of key, as .find has them: not checked."""
+        """(num_rows,) row numbers sorted by hash of key, as .find has them. A copy is checked as a
+        whole, since several wrong entries can hide a key that is there."""
         if self._order is None:
-            path = self._folder / f"{self.split.name}.find"
-            self._order = np.frombuffer(
-                map_file(path, 8 * self.split.num_rows, copied=self._copied), "<i8"
-            )
+            name = f"{self.split.name}.find"
+            data = map_file(self._folder / name, 8 * self.split.num_rows, copied=self._copied)
+            is_copy = self._copied and len(data) <= READ_BYTES
+            if is_copy and xxhash.xxh3_64_intdigest(data) != self.split.files[name][1]:
+                raise IndexFileError(
+                    f"{show_path(self._folder / name)} is not as it was written; restore it"
+                )
+            self._order = np.frombuffer(data, "<i8")
         return self._order
 
     def _checked(self, order: np.ndarray[Any, Any], position: int) -> int:
