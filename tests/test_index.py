@@ -371,6 +371,7 @@ def build(folder: Path, shards: list[list[bytes]]) -> RowIndex:
             split="train",
             shard=number,
             segment=0,
+            seen=0,
             num_rows=len(keys),
             file_bytes={},
             encodings={},

@@ -31,7 +31,8 @@ class Receipt:
     journal's file. Plain values, some hundred bytes.
 
     Attributes:
-        segment: XXH3-64 of the listing segment the shard was made from.
+        segment, seen: XXH3-64 of the listing segment the shard was made from, and of what people
+            see of those inputs.
         file_bytes: size of each of the shard's files, in bytes.
         encodings: field -> how it is stored in this shard.
         rejects: (path, reason) of inputs left out.
@@ -40,6 +41,7 @@ class Receipt:
     split: str
     shard: int
     segment: int
+    seen: int
     num_rows: int
     file_bytes: dict[str, int]
     encodings: dict[str, dict[str, Any]]

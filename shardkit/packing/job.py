@@ -37,13 +37,19 @@ Report = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Job:
-    """One shard to make: where its entries stand in the listing, and how many input bytes."""
+    """One shard to make: where its entries stand in the listing, and how many input bytes.
+
+    Attributes:
+        digest: XXH3-64 of its segment. seen: of what people see of its inputs: their names, sizes
+            and times of change.
+    """
 
     split: str
     shard: int
     start: int
     size: int
     digest: int
+    seen: int
     num_entries: int
     num_bytes: int = 0
 
@@ -198,6 +204,7 @@ def _write(samples: SampleBatch, job: Job, setup: Setup) -> Written:
         split=job.split,
         shard=job.shard,
         segment=job.digest,
+        seen=job.seen,
         num_rows=len(samples),
         file_bytes={e.name: e.stat().st_size for e in sorted(os.scandir(folder), key=_name)},
         encodings={name: e.encoding.to_json() for name, e in extents.items()},

@@ -68,8 +68,10 @@ class Jobs:
         receipt = read_receipt(journal_path(self._work, job.split, job.shard))
         if receipt is None or receipt.stem != job.stem:
             return None
-        if receipt.segment != job.digest:
+        if receipt.seen != job.seen:
             raise self.listing.changed(f"those of shard {job.stem}")
+        if receipt.segment != job.digest:
+            return None  # inputs were moved or copied, or changed and the time was set back
         sizes = {name: file_size(self._stage / name) for name in receipt.file_bytes}
         return receipt if sizes == receipt.file_bytes else None
 

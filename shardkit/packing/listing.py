@@ -24,6 +24,7 @@ from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import cut, num_val, take
 from shardkit.packing.scatter import ScatteredEntries, Shard
 from shardkit.system.records import read_record, write_record
+from shardkit.system.stamps import UPPER
 
 TRAIN, VAL = "train", "val"
 
@@ -43,7 +44,8 @@ class Listing:
         self.is_resumed = self._was is not None  # a damaged record is none
         self._path = work / "listing.new" if self.is_resumed else self._kept
         self._end = 0
-        self._hash = xxhash.xxh3_64()
+        self._state = xxhash.xxh3_64()
+        self._seen = xxhash.xxh3_64()
         self._contents = xxhash.xxh3_64()
         self.num_entries = 0
         self.num_bytes = 0
@@ -59,11 +61,15 @@ class Listing:
         segment = encode_shard(runs, order)
         with self._path.open("ab", buffering=0) as file:
             file.write(segment)
-        self._hash.update(segment)
-        self._contents.update(encode_shard([replace(r, stamps=[0] * len(r)) for r in runs], order))
+        self._state.update(segment)
+        timeless = encode_shard([replace(r, stamps=[0] * len(r)) for r in runs], order)
+        self._contents.update(timeless)
+        stamps = np.array([stamp for run in runs for stamp in run.stamps], np.int64)
+        seen = timeless + (stamps >> UPPER).tobytes()
+        self._seen.update(seen)
         count, num_bytes = sum(map(len, runs)), sum(sum(run.sizes) for run in runs)
-        digest = xxhash.xxh3_64_intdigest(segment)
-        job = Job(split, shard, self._end, len(segment), digest, count, num_bytes)
+        digests = xxhash.xxh3_64_intdigest(segment), xxhash.xxh3_64_intdigest(seen)
+        job = Job(split, shard, self._end, len(segment), *digests, count, num_bytes)
         self._end += len(segment)
         self.num_entries += count
         self.num_bytes += num_bytes
@@ -77,18 +83,19 @@ class Listing:
     @property
     def state(self) -> str:
         """A checksum of all that is listed, and of what the inputs were when they were."""
-        return self._hash.hexdigest()
+        return self._state.hexdigest()
 
     def complete(self) -> None:
         """Everything is listed. Raises ResumeError if an earlier listing was another."""
         self.is_complete = True
-        state = {"bytes": self._end, "xxh3": self._hash.hexdigest()}
+        state = {"bytes": self._end, "xxh3": self._seen.hexdigest()}
         if not self.is_resumed:
             write_record(self._done, state)
             return
         if self._was != state:
             raise self.changed("shards are cut otherwise")
-        self._path.replace(self._kept)  # equal, unless that one was damaged
+        # As good as equal, unless that one was damaged: files may have been moved or copied.
+        self._path.replace(self._kept)
 
     def changed(self, otherwise: str) -> ResumeError:
         """The error that names the first input that is not as an earlier call listed it."""

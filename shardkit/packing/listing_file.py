@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.corpus.base import Run
+from shardkit.system.stamps import UPPER
 
 LISTING_NAME = "listing"
 """In the work folder."""
@@ -100,7 +101,7 @@ def _entries(runs: Iterable[Run]) -> Iterator[_Entry]:
     for run in runs:
         for entry in zip(run.locators, run.keys, run.sizes, run.stamps, strict=True):
             locator, _, size, stamp = entry
-            yield run.base, locator, size, stamp, run.label, run.split
+            yield run.base, locator, size, stamp >> UPPER, run.label, run.split
 
 
 def _name(entry: _Entry | None) -> str:

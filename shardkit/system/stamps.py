@@ -1,9 +1,10 @@
 """Whether a file is the one that was there before, as one number.
 
-The number changes with the content, whatever is done to the time of change that people see: that a
-file changed is also told by its ctime, which nobody sets back as ``touch``, ``rsync`` and ``tar``
-do the mtime, and that another one has taken its place by its inode. Only a file that is written
-twice within a tick of the system's clock (4 ms) is not told from the first.
+Its upper half is of the time of change that people see, and its lower half of what nobody sets back
+as ``touch``, ``rsync`` and ``tar`` do that time: the ctime, and the inode, which tells that another
+file has taken its place. So where upper halves are equal and lower ones are not, a file was moved,
+copied, or changed in secret. Only one that is written twice within a tick of the system's clock
+(4 ms) is not told from the first.
 """
 
 from __future__ import annotations
@@ -13,11 +14,18 @@ from pathlib import Path
 
 from shardkit.system.file_systems import is_remote
 
+UPPER = 32
+"""Bits below the upper half. It has 31 of its own; the lower half has 24, so that some hundred
+stamps can be added up with no carry between the halves."""
+
+_PRIME = 2**31 - 1
+_ODD = 0x9E3779B97F4A7C15
+
 
 def stamp(status: os.stat_result, has_inodes: bool) -> int:
-    """A number of 63 bits and a sign. ``has_inodes``: see :func:`inodes_stay`."""
-    # Of integers, Python's hash has no secret: it is the same in every process.
-    return hash((status.st_mtime_ns, status.st_ctime_ns, status.st_ino if has_inodes else 0))
+    """A number in [0, 2**63). ``has_inodes``: see :func:`inodes_stay`."""
+    hidden = (status.st_ctime_ns ^ status.st_ino << 20 if has_inodes else status.st_ctime_ns) * _ODD
+    return (status.st_mtime_ns % _PRIME) << UPPER | (hidden >> 40) & 0xFFFFFF
 
 
 def inodes_stay(path: str | os.PathLike[str]) -> bool:

@@ -145,6 +145,7 @@ def _finished(samples: TarSamples, split: str, shard: int, tar: Tar) -> Finished
         split=split,
         shard=shard,
         segment=0,
+        seen=0,
         num_rows=len(samples.keys),
         file_bytes={f"{split}-{shard:05d}.tar": tar.num_bytes},
         encodings={field: e.encoding.to_json() for field, e in extents.items()},
