@@ -46,10 +46,10 @@ campaign: $(READY) ## try to break it: spoilt files, flipped bits, kills, random
 	$(BIN)/python scripts/campaign $(CAMPAIGN)
 
 bench: $(READY) ## time packing, reading, feeding, decoding and tokens against tar, cp, fio and bare loops (some minutes, 4 GB of disk)
-	$(BIN)/python scripts/bench_pack_read.py $(BENCH)
-	$(BIN)/python scripts/bench_feed.py $(BENCH)
-	$(BIN)/python scripts/bench_images.py $(BENCH)
-	$(BIN)/python scripts/bench_tokens.py $(BENCH)
+	$(BIN)/python scripts/benchmarks/bench_pack_read.py $(BENCH)
+	$(BIN)/python scripts/benchmarks/bench_feed.py $(BENCH)
+	$(BIN)/python scripts/benchmarks/bench_images.py $(BENCH)
+	$(BIN)/python scripts/benchmarks/bench_tokens.py $(BENCH)
 
 clean: ## remove everything these targets made, the environments too
 	rm -rf $(VENV) $(DALI_VENV) demo bench-data bench-peers campaign-findings build dist *.egg-info shardkit/images/_kernel*.so

@@ -12,12 +12,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from make_pictures import Pictures
-from plain_folder import PlainFolder
-
 from shardkit.measure.machine import describe, machine
 from shardkit.measure.timing import Case, Result, Work, interleave
 from shardkit.reading.dataset import Dataset
+
+sys.path += [str(Path(__file__).with_name(name)) for name in ("tools", "benchmarks")]
+from make_pictures import Pictures
+from plain_folder import PlainFolder
 
 FORMATS = ("lmdb", "hdf5", "webdataset", "npy")
 BATCH = 64

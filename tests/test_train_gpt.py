@@ -1,4 +1,4 @@
-"""scripts/train_gpt.py: text is learnt; stopped and resumed; documents that see no other."""
+"""train_gpt.py: text is learnt; stopped and resumed; documents that see no other."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import torch
 from conftest import make_texts, write
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs import ROOT, assert_close, finished, imported, launched, losses, torchrun
+from jobs import EXAMPLES, ROOT, assert_close, finished, imported, launched, losses, torchrun
 from token_data import npy
 
 import shardkit
 
-SCRIPT = ROOT / "scripts" / "train_gpt.py"
+SCRIPT = EXAMPLES / "train_gpt.py"
 SEQ_LEN = 32
 
 TINY: list[object] = [

@@ -286,7 +286,7 @@ def test_the_example(
     if not has_index:
         dataset = tmp_path / "plain"
         shardkit.convert(folders["npy"], dataset, to="webdataset", progress=False)
-    script = [sys.executable, str(ROOT / "scripts" / "dali_pipeline.py"), str(dataset)]
+    script = [sys.executable, str(ROOT / "scripts" / "examples" / "dali_pipeline.py"), str(dataset)]
     options = ["--reader", reader, "--batch-size", "5", "--size", "32", "--threads", "2"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([*script, *options], capture_output=True, text=True, env=env)
