@@ -28,7 +28,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):[^#]*## /make \1\t/p' Makefile | expand -t 16
 
-demo: $(READY) ## pack some thousand pictures into all four formats and time reading them
+demo: $(READY) ## pack pictures and text, time reading them, train on them (a minute)
 	$(BIN)/python scripts/demo.py
 
 test: needs-test $(READY) ## run the tests

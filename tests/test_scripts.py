@@ -87,7 +87,7 @@ def test_more_classes_than_pictures_are_refused(tmp_path: Path) -> None:
 
 def test_demo_packs_verifies_and_compares(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    out = run_script("demo.py", "--folder", folder, "--count", 100).stdout
+    out = run_script("demo.py", "--folder", folder, "--count", 100, "--text", 100_000).stdout
     for to in CONTAINERS:
         assert f"$ shardkit pack {folder}/pictures {folder}/pictures-{to} --to {to}" in out
         assert f"{folder}/pictures-{to}: whole" in out
@@ -95,10 +95,24 @@ def test_demo_packs_verifies_and_compares(tmp_path: Path) -> None:
     assert "All five hold the same 100 pictures and labels" in out
     table = [line.split() for line in out.splitlines() if " MB" in line and " x " in line]
     assert {row[0] for row in table} == set(CONTAINERS)
+    trained = re.findall(r"epoch \d step (\d): loss [\d.]+, [\d,]+ pictures/s, waited [\d.]+%", out)
+    assert trained == [*"123456"]
+    assert f"$ shardkit show {folder}/text-npy --num 1" in out
+    assert " windows of 128 tokens each" in out and "inputs: (64, 128) torch.int64" in out
     assert "Done." in out
 
-    again = run_script("demo.py", "--folder", folder, "--count", 60).stdout
-    assert "the same 60 pictures" in again
+
+def test_demo_starts_afresh_in_its_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    demo = import_module("demo")
+    demo.start_afresh(tmp_path / "demo")
+    made = tree(tmp_path / "demo")
+    (tmp_path / "demo" / "pictures").mkdir()
+    demo.start_afresh(tmp_path / "demo")
+    assert tree(tmp_path / "demo") == made == {demo.MARKER: b""}
+    assert not (tmp_path / "demo" / "pictures").exists()
 
 
 def test_demo_leaves_a_strangers_folder_alone(tmp_path: Path) -> None:
