@@ -28,7 +28,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):[^#]*## /make \1\t/p' Makefile | expand -t 16
 
-demo: $(READY) ## pack some thousand pictures into all four formats and time reading them
+demo: $(READY) ## pack pictures and text, time reading them, train on them (a minute)
 	$(BIN)/python scripts/demo.py
 
 test: needs-test $(READY) ## run the tests
@@ -46,10 +46,10 @@ campaign: $(READY) ## try to break it: spoilt files, flipped bits, kills, random
 	$(BIN)/python scripts/campaign $(CAMPAIGN)
 
 bench: $(READY) ## time packing, reading, feeding, decoding and tokens against tar, cp, fio and bare loops (some minutes, 4 GB of disk)
-	$(BIN)/python scripts/bench_pack_read.py $(BENCH)
-	$(BIN)/python scripts/bench_feed.py $(BENCH)
-	$(BIN)/python scripts/bench_images.py $(BENCH)
-	$(BIN)/python scripts/bench_tokens.py $(BENCH)
+	$(BIN)/python scripts/benchmarks/bench_pack_read.py $(BENCH)
+	$(BIN)/python scripts/benchmarks/bench_feed.py $(BENCH)
+	$(BIN)/python scripts/benchmarks/bench_images.py $(BENCH)
+	$(BIN)/python scripts/benchmarks/bench_tokens.py $(BENCH)
 
 clean: ## remove everything these targets made, the environments too
 	rm -rf $(VENV) $(DALI_VENV) demo bench-data bench-peers campaign-findings build dist *.egg-info shardkit/images/_kernel*.so

@@ -18,20 +18,21 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "scripts" / "examples"
 MARK = "SHARDKIT_TEST_JOB"
 
 
 @contextmanager
 def imported(name: str) -> Iterator[ModuleType]:
-    """A script in this process: no two seconds of importing torch."""
-    sys.path.insert(0, str(ROOT / "scripts"))
+    """An example in this process: no two seconds of importing torch."""
+    sys.path.insert(0, str(EXAMPLES))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield import_module(name)
     finally:
         torch.set_num_threads(threads)
-        sys.path.remove(str(ROOT / "scripts"))
+        sys.path.remove(str(EXAMPLES))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""scripts/compare_peers.py: peers that work, and peers that fail in every way."""
+"""scripts/benchmarks/compare_peers.py: peers that work, and peers that fail in every way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from conftest import make_images, write
 
-SCRIPTS = Path(__file__).parent.parent / "scripts"
+ROOT = Path(__file__).parent.parent
+SCRIPTS = ROOT / "scripts" / "benchmarks"
 
 NO_PEER = """
 import sys
@@ -147,7 +148,7 @@ def command(folder: Path, *options: object) -> list[str]:
     return [sys.executable, *map(str, words)]
 
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent)}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def test_compares_shardkit_and_a_dataloader(tmp_path: Path) -> None:

@@ -1,22 +1,35 @@
-"""The README's commands and code run as they stand there."""
+"""What the README and the pages of docs/ say: their commands and code run as they stand there."""
 
 from __future__ import annotations
 
-import os
+import ast
+import pkgutil
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import make_images, write
+from conftest import Run, tree, write
+from test_layers import LAYERS
+
+from shardkit.cli import group
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-"""Commands run this checkout, installed or not."""
+
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+DOCUMENTS += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
+
+TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in DOCUMENTS}
+
+ALL = "\n".join(TEXTS.values())
+
+TABLE_OF_ROOMS = TEXTS["docs/architecture.md"].partition("## How a sample gets in")[0]
 
 
 @dataclass(frozen=True)
@@ -32,30 +45,25 @@ def blocks(text: str) -> list[Block]:
     return [Block(m[1], text.count("\n", 0, m.start(2)) + 1, m[2]) for m in fence.finditer(text)]
 
 
+def prose(text: str) -> str:
+    """What is not in fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def spans(text: str) -> list[str]:
+    """What is set as code within the prose."""
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose(text))]
+
+
 def needs_dali(block: Block) -> bool:
     """Whether its code runs in test_with_dali.py, where DALI is."""
     return block.language == "python" and "nvidia.dali" in block.text
 
 
-def commands(program: str) -> list[list[str]]:
-    """The README's command lines that start with ``program``, cut into words."""
-    lines = [line for b in blocks(README) if b.language == "bash" for line in b.text.splitlines()]
+def commands(text: str, program: str) -> list[list[str]]:
+    """The command lines in bash that start with ``program``, cut into words."""
+    lines = [line for b in blocks(text) if b.language == "bash" for line in b.text.splitlines()]
     return [w for line in lines if (w := shlex.split(line, comments=True)) and w[0] == program]
-
-
-FEW = {"bench": ["--rounds", "1"], "tune": ["--seconds", "2"]}
-"""Options that make those commands short that measure."""
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with the README's ``pictures/`` and ``texts/`` in it."""
-    make_images(tmp_path / "pictures")
-    for number, path in enumerate(sorted((ROOT / "shardkit").rglob("*.py"))[:60]):
-        write(tmp_path / "texts" / f"{number:02d}.txt", path.read_bytes())
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # what tune found
-    return tmp_path
 
 
 def test_blocks_are_found_with_their_lines() -> None:
@@ -63,88 +71,216 @@ def test_blocks_are_found_with_their_lines() -> None:
     assert blocks(text) == [Block("bash", 3, "make x\n"), Block("python", 7, "import os\nos\n")]
 
 
-def test_every_block_says_its_language() -> None:
-    assert {block.language for block in blocks(README)} == {"bash", "python", "text"}
-    assert README.count("```") == 2 * len(blocks(README))
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_block_says_its_language(document: str) -> None:
+    text = TEXTS[document]
+    assert {block.language for block in blocks(text)} <= {"bash", "python", "text"}
+    assert text.count("```") == 2 * len(blocks(text))
 
 
-def test_commands_and_code_run_in_order(folder: Path) -> None:
-    ran, namespace = [], {"__name__": "readme"}
-    for block in blocks(README):
+# --- commands and code --------------------------------------------------------------------
+
+QUICK = {
+    "pack": ["--workers", "0"],  # the result is the same, and each worker would import numpy
+    "convert": ["--workers", "0"],
+    "bench": ["--rounds", "1", "--workers", "0"],
+    "tune": ["--seconds", "2"],
+}
+"""Options that make those commands short that start processes, or measure."""
+
+RAN = {
+    "README.md": ["pack", "verify", "info", "python", "python"],
+    "docs/choosing-a-format.md": ["pack", "convert", "convert"],
+    "docs/dali.md": ["pack"],
+    "docs/feeding.md": ["pack", *7 * ["python"]],
+    "docs/measuring.md": ["pack", *5 * ["bench"], "python", "stage", "tune", "python"],
+    "docs/packing.md": ["pack", "info", "info", "show", "verify", "convert", "unpack"],
+    "docs/pictures.md": ["pack", "python", "pack", "pack", "convert", "python"],
+    "docs/text.md": ["pack", "pack", "show", "verify", "python"],
+}
+"""What runs of each document; of the others nothing does."""
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_commands_and_code_run_in_order(
+    document: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder of their own, with ``pictures/`` and ``texts/`` in it."""
+    for number, path in enumerate(sorted((ROOT / "shardkit").rglob("*.py"))[:60]):
+        write(tmp_path / "texts" / f"{number:02d}.txt", path.read_bytes())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # what tune found
+    ran, namespace = [], {"__name__": "document"}
+    for block in blocks(TEXTS[document]):
         if needs_dali(block):
             continue
         if block.language == "python":
-            # Padded with empty lines, so that a traceback names the README's own line.
-            exec(compile("\n" * (block.line - 1) + block.text, "README.md", "exec"), namespace)
+            # Padded with empty lines, so that a traceback names the document's own line.
+            exec(compile("\n" * (block.line - 1) + block.text, document, "exec"), namespace)
             ran.append("python")
             continue
-        for line in block.text.splitlines():
+        for line in block.text.splitlines() if block.language == "bash" else []:
             words = shlex.split(line, comments=True)
             if words[:1] == ["shardkit"]:
-                command = [sys.executable, "-m", *words, *FEW.get(words[1], [])]
-                done = subprocess.run(
-                    command,
-                    capture_output=True,
-                    text=True,
-                    env={**os.environ, "PYTHONPATH": str(ROOT)},
-                )
-                assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+                done = run(*words[1:], *QUICK.get(words[1], []))
+                assert done.code == 0, f"{line}\n{done.out}{done.err}"
                 ran.append(words[1])
-    quick_start = ["pack", "info", "info", "show", "verify", "convert", "unpack"]
-    smaller, tokens = ["pack", "pack", "convert", "python"], ["pack", "pack", "show", "verify"]
-    measured = [*5 * ["bench"], "python", "stage", "tune", "python"]
-    assert ran == [*quick_start, *6 * ["python"], *smaller, *tokens, "python", "pack", *measured]
-    check_quick_start(folder, namespace)
+    assert ran == RAN.get(document, [])
+    if document in CHECKS:
+        CHECKS[document](tmp_path, namespace)
 
 
-def check_quick_start(folder: Path, namespace: dict[str, object]) -> None:
-    """The comments beside the quick start's commands and code are true."""
+def check_readme(folder: Path, names: dict[str, Any]) -> None:
+    """The comments beside the commands and the code are true. So below."""
+    first = sorted((folder / "pictures").rglob("*.jpg"))[0]
+    assert bytes(names["columns"]["jpg"][1]) == first.read_bytes()
+    assert names["sample"].keys() == {"__key__", "cls", "jpg"}
+    assert names["batch"]["image"].shape == (8, 3, 48, 48)
+    assert (names["batch"]["cls"].shape, str(names["batch"]["cls"].dtype)) == ((8,), "torch.int64")
+    assert names["checkpoint"]["loader"]["position"] == 32
+
+
+def check_formats(folder: Path, names: dict[str, Any]) -> None:
+    assert tree(folder / "again") == tree(folder / "pictures-lmdb")
+
+
+def check_packing(folder: Path, names: dict[str, Any]) -> None:
     assert (folder / "pictures-lmdb-webdataset" / "train-00000.tar").is_file()
-    originals = sorted((folder / "pictures").rglob("*.jpg"))
-    restored = sorted((folder / "restored").rglob("*.jpg"))
-    assert [p.read_bytes() for p in restored] == [p.read_bytes() for p in originals]
-    columns, images = namespace["columns"], namespace["images"]
-    assert bytes(columns["jpg"][1]) == originals[0].read_bytes()  # type: ignore[index]
-    assert namespace["row"] == 3
-    assert len(namespace["cats"]) == 12  # type: ignore[arg-type]
-    assert namespace["sample"].keys() == {"__key__", "cls", "jpg"}  # type: ignore[attr-defined]
-    assert str(images.dtype) == "torch.uint8"  # type: ignore[attr-defined]
-    assert images.shape[1:] == (64, 64, 3)  # type: ignore[attr-defined]
-    position = namespace["checkpoint"]["loader"]["position"]  # type: ignore[index]
-    assert position == 16
-    assert namespace["resumed"].epoch == 2  # type: ignore[attr-defined]
-    assert {key.partition("/")[0] for key in namespace["mixed"]["__key__"]} == {"all", "rare"}  # type: ignore[index]
-    batch = namespace["batch"]["image"]  # type: ignore[index]
-    assert batch.shape == (8, 3, 48, 48) and str(batch.dtype) == "torch.float32"
-    assert namespace["train"].state.count(" + ") <= 2  # type: ignore[attr-defined]
-    assert namespace["pixels"].shape == (16, 16, 3)  # type: ignore[attr-defined]
-    assert namespace["flipped"]["image"].shape == (16, 32, 32, 3)  # type: ignore[attr-defined]
+    assert tree(folder / "restored") == tree(folder / "pictures")
+    assert (folder / "sheet.png").is_file()
+
+
+def check_feeding(folder: Path, names: dict[str, Any]) -> None:
+    first = sorted((folder / "pictures").rglob("*.jpg"))[0]
+    assert bytes(names["columns"]["jpg"][1]) == first.read_bytes()
+    assert names["row"] == 3
+    assert len(names["cats"]) == 12
+    assert names["sample"].keys() == {"__key__", "cls", "jpg"}
+    assert str(names["images"].dtype) == "torch.uint8"
+    assert names["images"].shape[1:] == (64, 64, 3)
+    assert names["batch"]["image"].shape == (4, 12, 12, 3)
+    assert names["checkpoint"]["loader"]["position"] == 16
+    assert names["resumed"].epoch == 2
+    assert {key.partition("/")[0] for key in names["mixed"]["__key__"]} == {"all", "rare"}
+    assert names["squares"]["square"].tolist() == [n * n for n in names["squares"]["number"]]
+    assert (len(names["torchs"]["jpg"]), names["torchs"]["cls"].shape) == (8, (8,))
+
+
+def check_pictures(folder: Path, names: dict[str, Any]) -> None:
+    pixels = names["batch"]["image"]
+    assert pixels.shape == (8, 3, 48, 48) and str(pixels.dtype) == "torch.float32"
+    assert names["train"].state.count(" + ") <= 2
+    assert names["pixels"].shape == (16, 16, 3)
+    assert names["flipped"]["image"].shape == (16, 32, 32, 3)
+
+
+def check_text(folder: Path, names: dict[str, Any]) -> None:
+    assert 0 < names["packed"].padding < 0.5
+
+
+def check_measuring(folder: Path, names: dict[str, Any]) -> None:
     assert (folder / "page.html").is_file()
     assert (folder / "report.html").read_text(encoding="utf-8").count("<figure>") == 7
-    why = namespace["loader"].settings.why  # type: ignore[attr-defined]
+    why = names["loader"].settings.why
     assert why == "tuned on this machine" or why.startswith("by rule"), "2 s may be too few"
-    assert 0 < namespace["packed"].padding < 0.5  # type: ignore[attr-defined]
+
+
+CHECKS: dict[str, Callable[[Path, dict[str, Any]], None]] = {
+    "README.md": check_readme,
+    "docs/choosing-a-format.md": check_formats,
+    "docs/feeding.md": check_feeding,
+    "docs/measuring.md": check_measuring,
+    "docs/packing.md": check_packing,
+    "docs/pictures.md": check_pictures,
+    "docs/text.md": check_text,
+}
+
+
+# --- what they name -----------------------------------------------------------------------
 
 
 def test_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([\w-]+):", makefile, re.MULTILINE))
-    named = {words[1] for words in commands("make")} | set(re.findall(r"`make ([\w-]+)`", README))
-    assert named == {"demo", "test", "test-dali", "check", "campaign", "bench", "clean"}
-    assert named <= targets
+    targets = set(re.findall(r"^([a-z-]+):[^#\n]*##", makefile, re.MULTILINE))
+    named = {words[1] for words in commands(ALL, "make")}
+    named |= {span.split()[1] for span in spans(ALL) if span.startswith("make ")}
+    assert named == targets - {"help"}
 
 
 def test_extras_exist() -> None:
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    extras = re.findall(r"\.\[(\w+)\]", README)
-    assert set(extras) == {"simd", "pillow", "tokens", "parquet", "zstd", "report"}
+    named = re.findall(r"(?:\.|shardkit)\[([\w,]+)\]", ALL)
+    extras = {extra for group in named for extra in group.split(",")}
+    assert extras == {"simd", "pillow", "tokens", "parquet", "zstd", "report", "dev"}
     assert all(re.search(rf"^{extra} = \[", pyproject, re.MULTILINE) for extra in extras)
 
 
-def test_links_lead_somewhere() -> None:
-    targets = re.findall(r"\]\((?!http)([^)#]+)", README)
-    assert targets
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+def test_options_exist() -> None:
+    """Of the commands; those of scripts are named with the script."""
+    known = {option for made in group.commands.values() for p in made.params for option in p.opts}
+    named = {span.split()[0] for span in spans(ALL) if span.startswith("--")}
+    assert len(named) > 20
+    assert named - known == {"--help"}
+
+
+def anchors(text: str) -> set[str]:
+    """Of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere(document: str) -> None:
+    for target in re.findall(r"\]\(\s*(?!http)([^)\s]+)", prose(TEXTS[document])):
+        name, _, anchor = target.partition("#")
+        path = (ROOT / document).parent / name if name else ROOT / document
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path.read_text(encoding="utf-8")), target
+
+
+def test_every_page_is_in_the_readmes_table() -> None:
+    table = TEXTS["README.md"].partition("## Where to read on")[2]
+    linked = set(re.findall(r"^\| \[.*?\]\((.*?)\)", table, re.MULTILINE))
+    assert linked == {*DOCUMENTS, "formats.md"} - {"README.md"}
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, "formats.md"])
+def test_files_and_names_of_code_exist(document: str) -> None:
+    for span in spans((ROOT / document).read_text(encoding="utf-8")):
+        word = span.partition("(")[0]
+        if re.fullmatch(r"(shardkit|scripts|tests)/[\w./]*", word):
+            assert (ROOT / word).exists(), span
+        elif re.fullmatch(r"shardkit(\.\w+)+", word) and word != "shardkit.json":
+            assert pkgutil.resolve_name(word) is not None, span
+
+
+# --- the house ----------------------------------------------------------------------------
+
+
+def house() -> list[set[str]]:
+    """The floors that docs/architecture.md draws, from the ground up."""
+    (drawing,) = [b for b in blocks(TEXTS["docs/architecture.md"]) if b.language == "text"]
+    floors = [line for line in drawing.text.splitlines() if "|" in line]
+    return [set(re.findall(r"\w+", floor)) for floor in reversed(floors)]
+
+
+def test_the_house_is_drawn_as_it_stands() -> None:
+    assert house() == LAYERS
+
+
+def words_of(room: str) -> list[str]:
+    """The paragraphs of what a room, or a module, says of itself, as Markdown."""
+    path = ROOT / "shardkit" / room
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    said = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", said).replace("``", "`")
+    return [" ".join(paragraph.split()) for paragraph in said.split("\n\n")]
+
+
+def test_the_table_of_rooms_says_what_they_say() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|(?: (.*?))? \|$", TABLE_OF_ROOMS, re.MULTILINE)
+    told = {room: [what, *filter(None, [what_not])] for room, what, what_not in rows}
+    rooms = set.union(*LAYERS)
+    assert told == {room: words_of(room)[: 1 if room == "errors" else 2] for room in rooms}
 
 
 def test_console_script_is_installed() -> None:

@@ -42,7 +42,7 @@ def run(code: str, *args: object) -> list[str]:
 
 
 def test_an_index_of_100_million_rows_opens_in_a_second(tmp_path: Path) -> None:
-    script = [sys.executable, SCRIPTS / "make_big_index.py", tmp_path / "big", "--sparse"]
+    script = [sys.executable, SCRIPTS / "tools" / "make_big_index.py", tmp_path / "big", "--sparse"]
     subprocess.run(script, check=True)
     length, seconds, peak = map(float, run(OPEN, tmp_path / "big"))
     assert length == 100_000_000

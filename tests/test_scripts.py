@@ -37,7 +37,7 @@ def run_script(name: str, *args: object, check: bool = True) -> subprocess.Compl
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pictures")
-    run_script("make_pictures.py", folder, "--count", 50, "--classes", 10, "--size", 48)
+    run_script("tools/make_pictures.py", folder, "--count", 50, "--classes", 10, "--size", 48)
     return folder
 
 
@@ -67,8 +67,8 @@ def test_pictures_are_pictures_not_noise_nor_blank(pictures: Path) -> None:
 
 def test_the_same_seed_makes_the_same_pictures(pictures: Path, tmp_path: Path) -> None:
     options = ["--count", 50, "--classes", 10, "--size", 48]
-    run_script("make_pictures.py", tmp_path / "same", *options)
-    run_script("make_pictures.py", tmp_path / "other", *options, "--seed", 1)
+    run_script("tools/make_pictures.py", tmp_path / "same", *options)
+    run_script("tools/make_pictures.py", tmp_path / "other", *options, "--seed", 1)
     assert tree(tmp_path / "same") == tree(pictures)
     other = tree(tmp_path / "other")
     assert other.keys() == tree(pictures).keys()
@@ -76,7 +76,7 @@ def test_the_same_seed_makes_the_same_pictures(pictures: Path, tmp_path: Path) -
 
 
 def test_more_classes_than_pictures_are_refused(tmp_path: Path) -> None:
-    done = run_script("make_pictures.py", tmp_path, "--count", 3, "--classes", 4, check=False)
+    done = run_script("tools/make_pictures.py", tmp_path, "--count", 3, "--classes", 4, check=False)
     assert done.returncode == 1
     assert "cannot make 3 pictures of 4 classes" in done.stderr
     assert tree(tmp_path) == {}
@@ -87,7 +87,7 @@ def test_more_classes_than_pictures_are_refused(tmp_path: Path) -> None:
 
 def test_demo_packs_verifies_and_compares(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    out = run_script("demo.py", "--folder", folder, "--count", 100).stdout
+    out = run_script("demo.py", "--folder", folder, "--count", 100, "--text", 100_000).stdout
     for to in CONTAINERS:
         assert f"$ shardkit pack {folder}/pictures {folder}/pictures-{to} --to {to}" in out
         assert f"{folder}/pictures-{to}: whole" in out
@@ -95,10 +95,24 @@ def test_demo_packs_verifies_and_compares(tmp_path: Path) -> None:
     assert "All five hold the same 100 pictures and labels" in out
     table = [line.split() for line in out.splitlines() if " MB" in line and " x " in line]
     assert {row[0] for row in table} == set(CONTAINERS)
+    trained = re.findall(r"epoch \d step (\d): loss [\d.]+, [\d,]+ pictures/s, waited [\d.]+%", out)
+    assert trained == [*"123456"]
+    assert f"$ shardkit show {folder}/text-npy --num 1" in out
+    assert " windows of 128 tokens each" in out and "inputs: (64, 128) torch.int64" in out
     assert "Done." in out
 
-    again = run_script("demo.py", "--folder", folder, "--count", 60).stdout
-    assert "the same 60 pictures" in again
+
+def test_demo_starts_afresh_in_its_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    demo = import_module("demo")
+    demo.start_afresh(tmp_path / "demo")
+    made = tree(tmp_path / "demo")
+    (tmp_path / "demo" / "pictures").mkdir()
+    demo.start_afresh(tmp_path / "demo")
+    assert tree(tmp_path / "demo") == made == {demo.MARKER: b""}
+    assert not (tmp_path / "demo" / "pictures").exists()
 
 
 def test_demo_leaves_a_strangers_folder_alone(tmp_path: Path) -> None:
@@ -116,7 +130,7 @@ def test_demo_leaves_a_strangers_folder_alone(tmp_path: Path) -> None:
 def test_bench_runs_every_section(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     out = run_script(
-        "bench_pack_read.py", "--quick", "--workdir", tmp_path / "data", "--json", report
+        "benchmarks/bench_pack_read.py", "--quick", "--workdir", tmp_path / "data", "--json", report
     ).stdout
     found = json.loads(report.read_text())
     assert found["machine"]["cores"] >= 1
@@ -145,7 +159,7 @@ def test_bench_takes_the_users_jpegs(pictures: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     try:
         options = ["--quick", "--only", "read-large", "--workdir", data]
-        run_script("bench_pack_read.py", *options, "--jpegs", pictures)
+        run_script("benchmarks/bench_pack_read.py", *options, "--jpegs", pictures)
     finally:
         (pictures / "class00" / "not-a.jpg").unlink()
     used = set(tree(data / "large").values())
@@ -157,7 +171,7 @@ def test_bench_feed_runs_every_section(pictures: Path, tmp_path: Path) -> None:
     report, data = tmp_path / "report.json", tmp_path / "data"
     report.write_text("{}")
     options = ["--quick", "--workdir", data, "--json", report, "--jpegs", pictures]
-    out = run_script("bench_feed.py", *options).stdout
+    out = run_script("benchmarks/bench_feed.py", *options).stdout
     sections = json.loads(report.read_text())["sections"]
     assert list(sections)[:4] == ["decode", "overhead", "wait", "cold"]
     for name, rows in sections.items():
@@ -174,7 +188,7 @@ def test_bench_feed_runs_every_section(pictures: Path, tmp_path: Path) -> None:
 def test_bench_images_runs_every_section(pictures: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     options = ["--quick", "--workdir", tmp_path / "data", "--jpegs", pictures, "--json", report]
-    out = run_script("bench_images.py", *options, "--peer", sys.executable).stdout
+    out = run_script("benchmarks/bench_images.py", *options, "--peer", sys.executable).stdout
     sections = json.loads(report.read_text())["sections"]
     assert [*sections] == ["decode-crop", "packed-smaller", "small-pictures", "raw-pictures"]
     names = [row["name"] for row in sections["decode-crop"]]
@@ -189,7 +203,9 @@ def test_bench_images_runs_every_section(pictures: Path, tmp_path: Path) -> None
 
 def test_bench_tokens_runs_every_section(tmp_path: Path) -> None:
     report, data = tmp_path / "report.json", tmp_path / "data"
-    out = run_script("bench_tokens.py", "--quick", "--workdir", data, "--json", report).stdout
+    out = run_script(
+        "benchmarks/bench_tokens.py", "--quick", "--workdir", data, "--json", report
+    ).stdout
     sections = json.loads(report.read_text())["sections"]
     assert [*sections] == ["pack-text", "read-windows"]
     assert [row["reference"] for row in sections["read-windows"]] == [None, *["bare loop"] * 5]
@@ -204,7 +220,7 @@ def test_bench_tokens_runs_every_section(tmp_path: Path) -> None:
 def test_bench_claims_runs_every_section(pictures: Path, tmp_path: Path) -> None:
     report, data = tmp_path / "report.json", tmp_path / "data"
     options = ["--quick", "--workdir", data, "--json", report, "--jpegs", pictures]
-    done = run_script("bench_claims.py", *options)
+    done = run_script("benchmarks/bench_claims.py", *options)
     sections = json.loads(report.read_text())["sections"]
     reads = ["small-warm", "small-cold", "pictures-warm", "pictures-cold"]
     assert [*sections] == [*reads, "settings", "settings-cold", "with-a-step", "short-epochs"]
@@ -228,7 +244,7 @@ def test_bench_claims_runs_every_section(pictures: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("change", ["pixels", "label"])
 def test_bench_claims_notices_other_pictures(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.syspath_prepend(str(SCRIPTS / "benchmarks"))
     settings = import_module("bench_claims_settings")
     pixels, labels = torch.arange(24).reshape(2, 2, 2, 3), torch.tensor([0, 1])
     turned = [(pixels.flip(0), labels.flip(0))]  # another order is no other picture
@@ -240,27 +256,27 @@ def test_bench_claims_notices_other_pictures(change: str, monkeypatch: pytest.Mo
 
 
 def test_find_text_collects_what_is_text(tmp_path: Path) -> None:
-    out = run_script("find_text.py", tmp_path / "text", "--megabytes", 0.5).stdout
+    out = run_script("tools/find_text.py", tmp_path / "text", "--megabytes", 0.5).stdout
     found = tree(tmp_path / "text")
     assert out == f"{len(found)} files in {tmp_path}/text\n"
     assert len(found) > 10 and 500_000 <= sum(map(len, found.values())) < 900_000
     assert all(data.decode() and name.endswith(".txt") for name, data in found.items())
-    again = run_script("find_text.py", tmp_path / "text", check=False)
+    again = run_script("tools/find_text.py", tmp_path / "text", check=False)
     assert again.returncode == 1 and "exists; choose another" in again.stderr
 
 
 def test_bench_programs_share_a_report_and_the_names_of_sections(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     options = ["--quick", "--workdir", tmp_path / "data", "--json", report]
-    run_script("bench_pack_read.py", *options, "--only", "read-small", "overhead")
-    run_script("bench_feed.py", *options, "--only", "read-small", "overhead")
+    run_script("benchmarks/bench_pack_read.py", *options, "--only", "read-small", "overhead")
+    run_script("benchmarks/bench_feed.py", *options, "--only", "read-small", "overhead")
     assert list(json.loads(report.read_text())["sections"]) == ["read-small", "overhead"]
-    out = run_script("bench_feed.py", *options, "--only", "read-small").stdout
+    out = run_script("benchmarks/bench_feed.py", *options, "--only", "read-small").stdout
     assert "No section of this program is chosen" in out
 
 
 def test_share_of_copies_beside_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.syspath_prepend(str(SCRIPTS / "benchmarks"))
     covered = import_module("bench_feed_gpu").covered
     assert covered([(0, 4), (10, 12)], [(1, 3), (2, 5), (11, 20)]) == pytest.approx(4 / 6)
     assert covered([(0, 4)], []) == 0
@@ -271,14 +287,16 @@ def test_share_of_copies_beside_kernels(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_check_tune_times_the_choice_beside_the_grid(tmp_path: Path) -> None:
-    done = run_script("check_tune.py", "--quick", "--only", "raw-small", "--workdir", tmp_path)
+    done = run_script(
+        "benchmarks/check_tune.py", "--quick", "--only", "raw-small", "--workdir", tmp_path
+    )
     section = done.stdout.partition("raw-small: ")[2].splitlines()
     assert section[1].split()[:2] == ["cache", "samples/s"]
     assert any(re.match(r"no worker|\d (thread|process)", line) for line in section[2:])
     (whole,) = (line for line in section if line.startswith("the choice, a whole epoch "))
     assert whole.endswith("what the trials reckon with is 1.00")
     assert done.stderr == ""
-    help_text = run_script("check_tune.py", "--help").stdout
+    help_text = run_script("benchmarks/check_tune.py", "--help").stdout
     assert "full grid, the cross product of what it may try" in " ".join(help_text.split())
 
 
@@ -287,7 +305,7 @@ def test_check_tune_times_the_choice_beside_the_grid(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_soak_says_what_is_held() -> None:
-    done = run_script("soak.py", 0.02, "--every", 0.5)
+    done = run_script("tools/soak.py", 0.02, "--every", 0.5)
     lines = done.stdout.splitlines()
     assert lines[-1] == "nothing grew"
     assert done.stderr == ""
@@ -296,7 +314,7 @@ def test_soak_says_what_is_held() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_two_looks_at_once_do_not_count_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.syspath_prepend(str(SCRIPTS / "tools"))
     soak = import_module("soak")
     alone = soak.look(0.0).files
     with ThreadPoolExecutor(4) as pool:
@@ -306,7 +324,7 @@ def test_two_looks_at_once_do_not_count_each_other(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_soak_notices_growth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.syspath_prepend(str(SCRIPTS / "tools"))
     soak = import_module("soak")
     held = [soak.Held(i, (100 + 5 * i) << 20, i << 30, 0, 3, 9 + i // 6, 0) for i in range(12)]
     grown = soak.growth(held, ["rss", "own", "threads", "files", "children"])

@@ -1,4 +1,4 @@
-"""scripts/train_images.py: as many processes, on CPUs with gloo; stopped, resumed, killed."""
+"""train_images.py: as many processes, on CPUs with gloo; stopped, resumed, killed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from types import ModuleType
 import pytest
 import torch
 from conftest import make_images, write
-from jobs import ROOT, assert_close, finished, imported, launched, losses, members, torchrun
+from jobs import EXAMPLES, assert_close, finished, imported, launched, losses, members, torchrun
 
 import shardkit
 
-SCRIPT = ROOT / "scripts" / "train_images.py"
+SCRIPT = EXAMPLES / "train_images.py"
 
 # 45 pictures: five global batches of 8 an epoch, and five pictures that fill none.
 TINY = ["--device", "cpu", "--epochs", "2", "--global-batch-size", "8", "--width", "8"]

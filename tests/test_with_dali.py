@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from conftest import CONTAINERS, make_images, make_pairs, write
 from PIL import Image
-from test_readme import README, blocks, commands, needs_dali
+from test_readme import TEXTS, blocks, commands, needs_dali
 
 import shardkit
 
@@ -286,7 +286,7 @@ def test_the_example(
     if not has_index:
         dataset = tmp_path / "plain"
         shardkit.convert(folders["npy"], dataset, to="webdataset", progress=False)
-    script = [sys.executable, str(ROOT / "scripts" / "dali_pipeline.py"), str(dataset)]
+    script = [sys.executable, str(ROOT / "scripts" / "examples" / "dali_pipeline.py"), str(dataset)]
     options = ["--reader", reader, "--batch-size", "5", "--size", "32", "--threads", "2"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([*script, *options], capture_output=True, text=True, env=env)
@@ -295,19 +295,19 @@ def test_the_example(
     assert [line.partition(",")[0] for line in lines] == [f"epoch {i}: 30 images" for i in (0, 1)]
 
 
-def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_about_dali(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for c in range(3):
         for i in range(12):
             write(tmp_path / "pictures" / f"class{c}" / f"img.{i:03d}.jpg", jpeg(i + 100 * c))
     monkeypatch.chdir(tmp_path)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for words in commands("shardkit"):
-        if words[1:3] == ["pack", "pictures/"]:  # there are no tokenizers here, and no torch
-            subprocess.run([sys.executable, "-m", *words], check=True, env=env)
-    namespace: dict[str, Any] = {"__name__": "readme"}
-    code = [block for block in blocks(README) if needs_dali(block)]
+    page = TEXTS["docs/dali.md"]
+    for words in commands(page, "shardkit"):
+        subprocess.run([sys.executable, "-m", *words], check=True, env=env)
+    namespace: dict[str, Any] = {"__name__": "page"}
+    code = [block for block in blocks(page) if needs_dali(block)]
     for block in code:
-        exec(compile("\n" * (block.line - 1) + block.text, "README.md", "exec"), namespace)
+        exec(compile("\n" * (block.line - 1) + block.text, "dali.md", "exec"), namespace)
     assert len(code) == 2
     state = namespace["checkpoint"]
     assert (state["epoch"], state["position"]) == (1, 32)

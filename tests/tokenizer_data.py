@@ -25,6 +25,7 @@ QWEN2 = LLAMA3.replace("{1,3}", "")
 def prose() -> str:
     """Half a megabyte at most, of English, code and tables."""
     names = ["README.md", "formats.md", "LICENSE", "tests/conftest.py", "tests/test_layers.py"]
+    names += ["docs/feeding.md", "docs/pictures.md", "docs/benchmarks.md", "docs/text.md"]
     return "\n".join((ROOT / name).read_text(encoding="utf-8") for name in names)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -12,12 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from make_pictures import Pictures
 from plain_folder import PlainFolder, read_file
 
 from shardkit.packing.pack import pack
 from shardkit.reading.dataset import Dataset
 from shardkit.system.page_cache import Cache, cache_state, resident_fraction
+
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
+from make_pictures import Pictures
 
 FORMATS = ("lmdb", "hdf5", "npy", "webdataset")
 

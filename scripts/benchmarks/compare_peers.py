@@ -1,8 +1,8 @@
 """The same work through what people use otherwise, by the side of shardkit: each at the settings
 that its documentation recommends, in an environment of its own that is made here and kept.
 
-    python scripts/compare_peers.py --jpegs my-pictures
-    python scripts/compare_peers.py --jpegs my-pictures --only shardkit dali --cold
+    python scripts/benchmarks/compare_peers.py --jpegs my-pictures
+    python scripts/benchmarks/compare_peers.py --jpegs my-pictures --only shardkit dali --cold
 
 Two works, each a shuffled epoch in batches of 64 with 2 workers at most: ``crop`` (decode,
 random-resized crop to 224, uint8) and ``raw`` (files and labels). Peers live on between their

@@ -9,8 +9,8 @@ at one of these after another.
 A trial times a part of an epoch and reckons the rate of the whole: in the same rounds the choice
 is timed over one whole epoch, too, as a row of its own. That takes long with many samples.
 
-    python scripts/check_tune.py --jpegs my-pictures --only image
-    python scripts/check_tune.py --only raw-small raw-large tokens
+    python scripts/benchmarks/check_tune.py --jpegs my-pictures --only image
+    python scripts/benchmarks/check_tune.py --only raw-small raw-large tokens
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The usual way to feed pictures: Pillow in a DataLoader. Run by bench_images.py in any Python that
 has torch and a Pillow; knows nothing of shardkit.
 
-    python scripts/pillow_peer.py paths.json boxes.npy
+    python scripts/benchmarks/pillow_peer.py paths.json boxes.npy
 
 Answers each line on stdin with one of JSON: ``versions``, ``epoch`` (its seconds) or ``save FILE``
 (the first batch).

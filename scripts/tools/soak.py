@@ -1,6 +1,6 @@
 """Run loaders for some minutes, and see that nothing grows: memory, threads, files, processes.
 
-    python scripts/soak.py 3
+    python scripts/tools/soak.py 3
 
 Each turn runs every kind of loop in this process: thread and process workers, early breaks,
 resumes, errors, a mix, the prefetcher. A line is printed every few seconds. The exit status is 1

@@ -1,7 +1,7 @@
 """Make up a dataset whose index has many millions of rows, to see that opening stays instant.
 
-    python scripts/make_big_index.py DEST --rows 100000000
-    python scripts/make_big_index.py DEST --rows 100000000 --sparse
+    python scripts/tools/make_big_index.py DEST --rows 100000000
+    python scripts/tools/make_big_index.py DEST --rows 100000000 --sparse
 
 All shards are links to one small .npy file, and row i of each points at the same 1 KB value. The
 whole index is written (9 GB for 100 million rows); with --sparse only every 4,096th row is, and the

@@ -7,8 +7,8 @@ Before anything is timed, all sides are shown to give the same data.
 Cold means that the files' pages were dropped from memory; names and sizes of files stay there,
 which flatters the folder. Side streams and pinned memory want a GPU: see bench_feed.py, gpu-copy.
 
-    python scripts/bench_claims.py --jpegs my-pictures
-    python scripts/bench_claims.py --only pictures-cold --rounds 9
+    python scripts/benchmarks/bench_claims.py --jpegs my-pictures
+    python scripts/benchmarks/bench_claims.py --only pictures-cold --rounds 9
 """
 
 from __future__ import annotations

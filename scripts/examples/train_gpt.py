@@ -1,7 +1,7 @@
 """Train a GPT on a packed token dataset, in one process or many, and resume it exactly.
 
-    python scripts/train_gpt.py texts-npy
-    torchrun --nproc_per_node=4 scripts/train_gpt.py texts-npy --checkpoint run.pt --resume
+    python scripts/examples/train_gpt.py texts-npy
+    torchrun --nproc_per_node=4 scripts/examples/train_gpt.py texts-npy --checkpoint run.pt --resume
 
 Runs unchanged on CPUs (gloo) and GPUs (nccl). It is meant to be copied.
 

@@ -1,6 +1,6 @@
 """Collect text that is on this machine: Python sources, licences, manual pages, documentation.
 
-    python scripts/find_text.py text --megabytes 70
+    python scripts/tools/find_text.py text --megabytes 70
 
 Copies files of valid UTF-8, spread over all that are found, into folders of 500, under ``.txt``:
 real text to try things on where no corpus is at hand. The same machine gives the same files.

@@ -3,8 +3,8 @@
 Cases of a section run in turn, round after round; a ratio is taken within a round, and the median
 over the rounds is printed. Before anything is timed, both sides are shown to give the same pixels.
 
-    python scripts/bench_images.py --jpegs my-pictures
-    python scripts/bench_images.py --jpegs my-pictures --peer other-venv/bin/python
+    python scripts/benchmarks/bench_images.py --jpegs my-pictures
+    python scripts/benchmarks/bench_images.py --jpegs my-pictures --peer other-venv/bin/python
 
 ``--peer`` is a Python with torch and plain Pillow, for the usual way to do it.
 """

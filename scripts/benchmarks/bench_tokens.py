@@ -5,20 +5,20 @@ over the rounds is printed. Before anything is timed, both sides are shown to gi
 
     make bench
     make bench BENCH="--text my-text"
-    python scripts/bench_tokens.py --only read-windows --rounds 9
+    python scripts/benchmarks/bench_tokens.py --only read-windows --rounds 9
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import find_text
 import numpy as np
 from bench_corpora import FORMATS, make_once
 from bench_run import Bench, run_sections
@@ -30,6 +30,9 @@ from shardkit.packing.pack import pack
 from shardkit.reading.dataset import Dataset
 from shardkit.sequences.dataset import TokenDataset
 from shardkit.tokens.train import train
+
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
+import find_text
 
 SEED = 5
 THREADS = 2

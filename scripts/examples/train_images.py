@@ -1,7 +1,8 @@
 """Train a ResNet on a packed picture dataset, in one process or many, and resume it exactly.
 
-    python scripts/train_images.py pictures-lmdb
-    torchrun --nproc_per_node=4 scripts/train_images.py pictures-lmdb --checkpoint run.pt --resume
+    python scripts/examples/train_images.py pictures-lmdb
+    torchrun --nproc_per_node=4 scripts/examples/train_images.py pictures-lmdb \\
+        --checkpoint run.pt --resume
 
 Runs unchanged on CPUs (gloo) and GPUs (nccl). It is meant to be copied.
 

@@ -2,8 +2,8 @@
 """Pictures through NVIDIA DALI, decoded on the GPU where there is one: the example to copy.
 
     shardkit pack pictures/ pictures-tar --to webdataset --dali-index
-    python scripts/dali_pipeline.py pictures-tar                # shardkit reads, in its order
-    python scripts/dali_pipeline.py pictures-tar --reader tar   # DALI reads the tars itself
+    python scripts/examples/dali_pipeline.py pictures-tar                # in shardkit's order
+    python scripts/examples/dali_pipeline.py pictures-tar --reader tar   # DALI reads the tars
 
 The first reads any format, in the order of shardkit.Loader: exact, resumable at any batch, alike
 for any number of GPUs. The second reads tars alone, in DALI's order, without Python in between.

@@ -5,7 +5,7 @@ over the rounds is printed. Before anything is timed, both sides are shown to gi
 
     make bench
     make bench BENCH="--jpegs my-pictures"
-    python scripts/bench_feed.py --only overhead --rounds 9
+    python scripts/benchmarks/bench_feed.py --only overhead --rounds 9
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Make a folder of small real JPEG files in class folders: synthesised pictures, not noise.
 
-    python scripts/make_pictures.py pictures --count 3000 --classes 10 --size 64
+    python scripts/tools/make_pictures.py pictures --count 3000 --classes 10 --size 64
 
 Picture number i of a seed is always the same, on the same versions of NumPy, Pillow and libjpeg. A
 class is a motif (discs, stripes, strokes like handwriting ...) on a gradient
