@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 from shardkit.errors import UsageError
-from shardkit.order.epochs import Epoch, Order, Shuffle
+from shardkit.order.epochs import EpochOrder, Order, Shuffle
 from shardkit.order.permutation import Positions
 from shardkit.shards.values import Column
 
@@ -42,11 +42,11 @@ def check_source(source: object) -> Source:
     return source
 
 
-def order_of(source: Source, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> Epoch:
+def order_of(source: Source, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> EpochOrder:
     """The order of one epoch of a source; its own, where it has one."""
     own: Any = getattr(source, "order", None)
     if own is not None:
-        order: Epoch = own(shuffle, seed, epoch, **options)
+        order: EpochOrder = own(shuffle, seed, epoch, **options)
         return order
     return Order(len(source), shuffle, seed, epoch, **options)
 

@@ -20,7 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shardkit.batches.maker import BatchMaker, Made
+from shardkit.batches.maker import BatchMaker
+from shardkit.batches.request import Made
 from shardkit.errors import UsageError
 from shardkit.loading import tuned
 from shardkit.loading.settings import Settings
@@ -122,7 +123,8 @@ def of_environment(maker: BatchMaker, settings: Settings, device: object) -> Hea
     if kind not in ("replay", "watch") or not os.path.isdir(folder):
         raise UsageError(f"{ENVIRONMENT} must be replay:FOLDER or watch:FOLDER, got {text!r}")
     about = {"work": tuned.work(maker), "settings": str(settings)}
-    batches = [maker.rank, maker.world_size, maker.last, maker.with_keys, str(device)]
+    ranks, options = maker.ranks, maker.options
+    batches = [ranks.rank, ranks.world_size, options.last, options.with_keys, str(device)]
     key = os.getpid(), text, json.dumps([about, batches])
     if key not in _of_process:
         path = Path(folder) / f"{os.getpid()}-{len(_of_process)}.json"

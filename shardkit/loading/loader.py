@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from shardkit.batches.collate import Batch
-from shardkit.batches.maker import BatchMaker, Made, OnError, Request
+from shardkit.batches.maker import BatchMaker
+from shardkit.batches.options import BatchKeywords, BatchOptions, spelled_out
+from shardkit.batches.request import Made, Request
 from shardkit.batches.source import Source
-from shardkit.batches.transform import Transform, refuse_in_threads
+from shardkit.batches.transform import refuse_in_threads
 from shardkit.errors import UsageError
 from shardkit.loading.auto import choose
 from shardkit.loading.background import in_background
@@ -22,8 +24,6 @@ from shardkit.loading.settings import Settings
 from shardkit.loading.skips import SkipCount, Skips
 from shardkit.loading.tensors import move_tensors, pinned
 from shardkit.loading.workers import WorkerType, make_batches
-from shardkit.order.batches import Last
-from shardkit.order.epochs import Shuffle
 
 
 @dataclass
@@ -103,53 +103,28 @@ class Loader:
             rank alone raises at once, several that keep step at the same batch, of the next 16: see
             :class:`shardkit.loading.skips.SkipCount`.
         readahead: batches announced to the kernel before they are read, 0 for none.
-        order_options: ``block_rows`` and ``window_blocks``, see :class:`shardkit.Order`.
+        block_rows, window_blocks: of block order, see :class:`shardkit.Order`.
 
     Raises:
         UsageError: options that make no sense, or an epoch without a single batch.
     """
 
+    @spelled_out(BatchKeywords)
     def __init__(
         self,
         dataset: Source,
         batch_size: int,
         *,
-        shuffle: Shuffle | bool = None,
-        seed: int = 0,
-        transform: Transform | None = None,
         workers: int | Literal["auto"] = 2,
         worker_type: WorkerType | None = None,
         prefetch: int | None = None,
         pin_memory: bool = False,
         device: Any = None,
         device_transform: Callable[[Batch], Batch] | None = None,
-        rank: int | None = None,
-        world_size: int | None = None,
-        last: Last = "drop",
-        as_buffer: Sequence[str] = (),
-        with_keys: bool = False,
-        on_error: OnError = "fail",
-        max_skips: int = 100,
-        readahead: int = 4,
-        **order_options: int,
+        **options: Unpack[BatchKeywords],
     ) -> None:
-        maker = BatchMaker.checked(
-            "Loader",
-            dataset,
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            transform=transform,
-            rank=rank,
-            world_size=world_size,
-            last=last,
-            as_buffer=as_buffer,
-            with_keys=with_keys,
-            on_error=on_error,
-            max_skips=max_skips,
-            readahead=readahead,
-            order=order_options,
-        )
+        chosen = BatchOptions.of("Loader", batch_size, options)
+        maker = BatchMaker.of("Loader", dataset, chosen)
         settings = choose(maker, workers, worker_type, prefetch)
         if settings.workers and settings.worker_type == "thread":
             refuse_in_threads(maker.transform)
@@ -166,9 +141,9 @@ class Loader:
             to_device = _on_batch(given.device_transform)
             self._prefetcher = CudaPrefetcher((), given.device, transform=to_device)
         self._pin_memory = given.pin_memory and has_cuda()
-        self._skips = Skips(given.maker) if given.maker.on_error == "skip" else None
+        self._skips = Skips(given.maker) if given.maker.options.on_error == "skip" else None
         self._headroom = of_environment(given.maker, given.settings, given.device)
-        self._position = given.maker.position()
+        self._state = given.maker.first_state()
         self._is_started = False
         self._run_now: object = None
         self._stats = LoaderStats()
@@ -189,8 +164,8 @@ class Loader:
 
     def __repr__(self) -> str:
         maker = self.maker
-        where = f"rank {maker.rank} of {maker.world_size}"
-        batches = f"{len(self)} batches of {maker.batch_size} of {self.dataset!r}"
+        where = f"rank {maker.ranks.rank} of {maker.ranks.world_size}"
+        batches = f"{len(self)} batches of {self.batch_size} of {self.dataset!r}"
         return f"<Loader: {batches}, {where}, {self.settings} ({self.settings.why})>"
 
     @property
@@ -216,7 +191,7 @@ class Loader:
     @property
     def batch_size(self) -> int:
         """Samples a batch, on each rank."""
-        return self.maker.batch_size
+        return self.maker.options.batch_size
 
     @property
     def num_workers(self) -> int:
@@ -234,18 +209,18 @@ class Loader:
         """The epoch that runs, or that the next iteration runs if none does; after a ``break`` that
         which was broken off, until the next begins. After a resume go on with ``for epoch in
         range(loader.epoch, num_epochs)``."""
-        return self._position.epoch
+        return self._state.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration runs this epoch: from its beginning, or, after a state of this epoch
         was loaded, from there. Warns if that forgets a loaded position."""
-        self._position.set_epoch(epoch)
+        self._state.set_epoch(epoch)
         self._is_started = False
         self._run_now = None
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loop is: after the last batch it *received*. Small, JSON."""
-        return self._position.state_dict()
+        return self._state.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration goes on from there; with any world size, workers, format.
@@ -255,21 +230,21 @@ class Loader:
                 says of itself (:func:`shardkit.batches.words.in_words`). Without its ``made_by``
                 or ``last`` it goes on with another.
         """
-        self._position.load_state_dict(state, self.maker.num_positions)
+        self._state.load_state_dict(state, self.maker.num_positions)
         self._is_started = False
         self._run_now = None
 
     # --- iterating ------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Batch]:
-        self.maker.refuse_other_ranks()
+        self.maker.ranks.refuse_others()
         # Begins here, not at the first batch: a state may be asked for in between.
         if self._is_started:
-            self._position.move(self.epoch + 1, 0)
+            self._state.move(self.epoch + 1, 0)
         self._is_started = True
         # The newest iteration says where we are; set_epoch and load_state_dict end its say.
         self._run_now = run = object()
-        return self._run(run, self.epoch, self._position.position, self._position.skipped)
+        return self._run(run, self.epoch, self._state.position, self._state.skipped)
 
     def _run(
         self, run: object, epoch: int, start: int, skipped: int
@@ -278,13 +253,13 @@ class Loader:
         with closing(self._made(epoch, start)) as made:
             while (one := self._next(made, count)) is not None:
                 if self._run_now is run:
-                    self._position.move(epoch, one.end, 0 if count is None else count.total)
+                    self._state.move(epoch, one.end, 0 if count is None else count.total)
                 yield one.batch
                 del one  # or it would live until the next is there
         if count is not None:
             count.end()
         if self._run_now is run:
-            self._position.move(epoch + 1, 0)
+            self._state.move(epoch + 1, 0)
             self._is_started = False
 
     def _next(self, made: Iterator[Made], count: SkipCount | None) -> Made | None:

@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.batches.maker import BatchMaker, Made, Request
+from shardkit.batches.maker import BatchMaker
 from shardkit.batches.parcels import INLINE_BYTES, close_all, pack, unpack
+from shardkit.batches.request import Made, Request
 from shardkit.errors import DataError, ShardkitError, StorageError, UsageError
 from shardkit.memory import buffers
 
@@ -193,7 +194,7 @@ class _Worker:
     def _death(self) -> StorageError:
         self.process.join(PATIENCE_S)
         code = self.process.exitcode
-        owed = f" while it made {where_of(self._owed[0])}" if self._owed else ""
+        owed = f" while it made {self._owed[0]}" if self._owed else ""
         return StorageError(
             f"a worker process ended by itself: worker process {self.number} {_ending(code)}{owed}"
             f"{_advice(code)}"
@@ -206,10 +207,6 @@ def _end_all(workers: list[_Worker]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while workers:
         workers.pop().end(deadline)
-
-
-def where_of(request: Request) -> str:
-    return f"batch {request.batch} after position {request.start} of epoch {request.epoch}"
 
 
 def _ending(code: int | None) -> str:
@@ -288,7 +285,7 @@ def _serve(channel: socket.socket, make: Make, given: _Given, number: int) -> No
                     raise UsageError(given.error)
                 _answer(channel, make(given.maker, asked, worker))
             except ShardkitError as error:
-                if not _answer_error(channel, error, f"{where_of(asked)}, {worker}"):
+                if not _answer_error(channel, error, f"{asked}, {worker}"):
                     return
             except ConnectionError:  # nobody waits for it any more
                 return

@@ -9,7 +9,8 @@ from typing import Any
 
 import xxhash
 
-from shardkit.batches.maker import BatchMaker, Made
+from shardkit.batches.maker import BatchMaker
+from shardkit.batches.request import Made
 from shardkit.errors import StorageError, TooManyRejectsError
 from shardkit.order.ranks import distributed
 
@@ -29,21 +30,21 @@ class Skips:
 
     def __init__(self, maker: BatchMaker) -> None:
         self._maker = maker
-        self._work = xxhash.xxh3_64_hexdigest(json.dumps(maker.position().state_dict()).encode())
+        self._work = xxhash.xxh3_64_hexdigest(json.dumps(maker.first_state().state_dict()).encode())
         self._runs: list[_Shared] = []
 
     def begin(self, epoch: int, start: int, skipped: int) -> SkipCount:
         """Of the rest of an epoch, in which so many rows were replaced already."""
-        store = _store(self._maker.world_size)
+        store = _store(self._maker.ranks.world_size)
         if store is None:
-            return SkipCount(self._maker.max_skips, skipped, None)
+            return SkipCount(self._maker.options.max_skips, skipped, None)
         run = f"shardkit/skips/{self._work}/{epoch}/{start}"
-        shared = _Shared(store, f"{run}/{_runs[run]}", cleans=self._maker.rank == 0)
+        shared = _Shared(store, f"{run}/{_runs[run]}", cleans=self._maker.ranks.rank == 0)
         _runs[run] += 1
         self._runs.append(shared)
         if len(self._runs) > 2:  # the last may still be looked at by a rank that is behind
             self._runs.pop(0).clean(0)
-        return SkipCount(self._maker.max_skips, skipped, shared)
+        return SkipCount(self._maker.options.max_skips, skipped, shared)
 
 
 class SkipCount:

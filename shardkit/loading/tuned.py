@@ -67,8 +67,8 @@ def about(maker: BatchMaker, found: Allowance, ranks: int) -> dict[str, Any]:
 
 def work(maker: BatchMaker) -> dict[str, Any]:
     """What a loader does, but for where its batches are made; JSON."""
-    source = maker.source
-    options = {
+    source, options = maker.source, maker.options
+    read_with = {
         name: getattr(source, name)
         for name in ("decode", "fields", "verify", "seq_len")
         if isinstance(getattr(source, name, None), bool | str | int | list)
@@ -77,12 +77,12 @@ def work(maker: BatchMaker) -> dict[str, Any]:
     return {
         "dataset": fingerprint_of(source),
         "container": getattr(getattr(source, "info", None), "container", None),
-        "source": {"type": type(source).__name__, **options},
+        "source": {"type": type(source).__name__, **read_with},
         "transform": transform,
-        "as_buffer": list(maker.as_buffer),
-        "batch_size": maker.batch_size,
-        "shuffle": maker.shuffle,
-        "order": dict(maker.order_options),
+        "as_buffer": list(options.as_buffer),
+        "batch_size": options.batch_size,
+        "shuffle": options.shuffle,
+        "order": options.of_order,
     }
 
 

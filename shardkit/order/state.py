@@ -1,4 +1,4 @@
-"""Where a run is: what is saved in a checkpoint, and checked when it is resumed."""
+"""Where a loop is: what is saved in a checkpoint, and checked when it is resumed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ VERSION = 2
 
 MAX_EPOCHS = 2**62
 
-
 NEW = ("last", "made_by")
 """May be deleted from a state, to go on with other samples from there."""
 
 
-class Position:
-    """A position in an epoch, of one run.
+class LoopState:
+    """Where a training loop is: an epoch, and a position in it.
 
     Args:
-        run: what decides which samples come: ``seed``, ``order``, ``fingerprint``, ``last`` and,
-            unless the samples are made elsewhere, ``made_by``, the transform in words or None.
+        same: what decides which samples come, and must be the same where a loop goes on: ``seed``,
+            ``order``, ``fingerprint``, ``last`` and, unless the samples are made elsewhere,
+            ``made_by``, the transform in words or None.
         transform: what may make a difference of a rounding.
 
     Attributes:
@@ -34,7 +34,7 @@ class Position:
 
     def __init__(
         self,
-        run: dict[str, Any],
+        same: dict[str, Any],
         global_batch_size: int,
         *,
         transform: str | None = None,
@@ -47,10 +47,10 @@ class Position:
         self._transform = transform
         self._is_loaded = False
         self._is_of_worker = is_of_worker
-        self._run = run
+        self._same = same
 
     def set_epoch(self, epoch: int) -> None:
-        """To the beginning of an epoch; or, if a state of that epoch was loaded, to its place."""
+        """To the beginning of an epoch; or, if a state of that epoch was loaded, where it says."""
         epoch = whole("epoch", epoch)
         if self._is_loaded and epoch == self.epoch:
             return
@@ -74,7 +74,7 @@ class Position:
             "epoch": self.epoch,
             "position": self.position,
             "global_batch_size": self._global_batch_size,
-            **self._run,
+            **self._same,
             **({"transform": self._transform} if self._transform else {}),
             **({"skipped": self.skipped} if self.skipped else {}),
         }
@@ -90,13 +90,13 @@ class Position:
             )
         if "worker" in state and not self._is_of_worker:
             raise UsageError("the state is of a Stream's worker, which a Loader cannot go on from")
-        if state.get("fingerprint") != self._run["fingerprint"]:
+        if state.get("fingerprint") != self._same["fingerprint"]:
             raise UsageError(
                 "the state is of another dataset, whose samples are not these (as pictures packed"
                 " smaller, or sequences of other tokens, seq_len or boundaries): its fingerprint is"
-                f" {state.get('fingerprint')!r}, here it is {self._run['fingerprint']!r}"
+                f" {state.get('fingerprint')!r}, here it is {self._same['fingerprint']!r}"
             )
-        for name, ours in self._run.items():
+        for name, ours in self._same.items():
             if name in NEW and name not in state:
                 continue
             if state.get(name) != ours:
@@ -129,5 +129,5 @@ class Position:
                 f" {self._transform}: they may differ by a rounding",
                 stacklevel=3,
             )
-        self.move(epoch, position, skipped if "made_by" in self._run else 0)
+        self.move(epoch, position, skipped if "made_by" in self._same else 0)
         self._is_loaded = True

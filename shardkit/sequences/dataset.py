@@ -14,7 +14,7 @@ from shardkit.corpus.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.memory.mapping import Warmth
-from shardkit.order.epochs import Epoch, Shuffle
+from shardkit.order.epochs import EpochOrder, Shuffle
 from shardkit.order.permutation import Positions
 from shardkit.reading.dataset import Dataset, row_numbers
 from shardkit.samples.encoding import TOKENS
@@ -177,7 +177,7 @@ class TokenDataset:
         """Equal for equal sequences, in any format."""
         return f"{self._store.fingerprint}/{self.seq_len}/{self.boundaries}"
 
-    def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> Epoch:
+    def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> EpochOrder:
         return self._sequences.order(shuffle, seed, epoch, **options)
 
     # --- reading --------------------------------------------------------------------------
