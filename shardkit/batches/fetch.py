@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardkit.batches.samples import columns_of, samples_of
-from shardkit.batches.source import Source, where_is
+from shardkit.batches.source import FullSource
 from shardkit.batches.transform import Draws, Randomised
 from shardkit.errors import SampleError, ShardkitError, UsageError
 from shardkit.order.permutation import Positions
@@ -20,7 +20,7 @@ class Fetcher:
     """Reads rows, and transforms what it has read. A user's code raises anything: what is raised
     here names the sample."""
 
-    source: Source
+    source: FullSource
     transform: Randomised | None
 
     @property
@@ -110,7 +110,7 @@ class Fetcher:
 
     def _one_of(self, rows: Sequence[int]) -> str:
         others = f" or one of the {len(rows) - 1} with it" if len(rows) > 1 else ""
-        return where_is(self.source, rows[0]) + others
+        return self.source.where(rows[0]) + others
 
 
 def _fields(out: Any) -> dict[str, Any]:

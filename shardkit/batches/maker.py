@@ -15,7 +15,7 @@ from shardkit.batches.fetch import Fetcher
 from shardkit.batches.options import BatchOptions
 from shardkit.batches.replace import replaced
 from shardkit.batches.request import Made, Request
-from shardkit.batches.source import Source, check_source, fingerprint_of, finish, order_of
+from shardkit.batches.source import FullSource
 from shardkit.batches.transform import Draws, Randomised, randomised, refuse_in_threads
 from shardkit.errors import DataError, UsageError
 from shardkit.memory.cache import remember
@@ -53,16 +53,16 @@ class BatchMaker:
     )
 
     @classmethod
-    def of(cls, taker: str, source: object, options: BatchOptions) -> BatchMaker:
+    def of(cls, taker: str, given: object, options: BatchOptions) -> BatchMaker:
         """From what a user gave to a ``taker``.
 
         Raises:
             UsageError: the source, its transform, its ranks and the other options do not go
                 together.
         """
-        source, transform = check_source(source), options.transform
-        if options.with_keys and not hasattr(source, "keys"):
-            raise UsageError(f"with_keys: a {type(source).__name__} has no keys(rows)")
+        source, transform = FullSource(given), options.transform
+        if options.with_keys and not source.has_keys:
+            raise UsageError(f"with_keys: a {type(given).__name__} has no keys(rows)")
         ranks = Ranks.of(taker, options.rank, options.world_size)
         drawing = None if transform is None else randomised(transform, source)
         maker = cls(Fetcher(source, drawing), options, ranks)
@@ -70,7 +70,7 @@ class BatchMaker:
         return maker
 
     @property
-    def source(self) -> Source:
+    def source(self) -> FullSource:
         """What it reads."""
         return self.fetcher.source
 
@@ -100,7 +100,7 @@ class BatchMaker:
     def order(self, epoch: int) -> EpochOrder:
         """Which row stands at which position of an epoch."""
         options = self.options
-        return order_of(self.source, options.shuffle, options.seed, epoch, **options.of_order)
+        return self.source.order(options.shuffle, options.seed, epoch, **options.of_order)
 
     def num_positions(self, epoch: int) -> int:
         """In an epoch, of all ranks together."""
@@ -133,7 +133,7 @@ class BatchMaker:
         same = {
             "seed": options.seed,
             "order": {"shuffle": options.shuffle, **options.of_order},
-            "fingerprint": fingerprint_of(self.source),
+            "fingerprint": self.source.fingerprint,
             "last": options.last,
         }
         if makes_samples:
@@ -178,15 +178,15 @@ class BatchMaker:
         batch = self._collated(rows, columns, known.plan, number)
         collated = time.perf_counter()
         seconds = fetched - began - transforming, transforming, collated - fetched
-        return Made(batch, known.plan.end(number), skipped, seconds)
+        return Made(batch, known.plan.end(number), skipped, seconds, collated)
 
     def _collated(
         self, rows: Positions, columns: dict[str, Any], plan: BatchPlan, number: int
     ) -> Batch:
         options = self.options
-        batch = finish(self.source, collate(columns, options.as_buffer))
+        batch = self.source.finish(collate(columns, options.as_buffer))
         if options.with_keys:
-            batch[KEY] = self.source.keys(rows)  # type: ignore[attr-defined]
+            batch[KEY] = self.source.keys(rows)
         if options.last == "pad":
             import torch
 
@@ -195,8 +195,7 @@ class BatchMaker:
 
     def announce(self, known: EpochRows, batch: int) -> None:
         """Tell the source what is read ``readahead`` batches later."""
-        advise: Any = getattr(self.source, "advise", None)
-        readahead = self.options.readahead
+        advise, readahead = self.source.advise, self.options.readahead
         if advise is None or not readahead:
             return
         ahead = batch + readahead

@@ -28,13 +28,18 @@ class Made:
         end: position of the epoch after the global batch it belongs to.
         skipped: one message for each position whose row was replaced, but those of padding, which
             are counted where they are not.
-        seconds: spent on reading, on the transform, on collating.
+        seconds: spent on reading, on the transform, on collating, one after another. collated: the
+            second, of :func:`time.perf_counter`, when that was over; arrived: when it was unpickled
+            in the loop's process; copied: when its copy to the device was begun.
     """
 
     batch: Batch
     end: int
     skipped: list[str] = field(default_factory=list)
     seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    collated: float = 0.0
+    arrived: float | None = None
+    copied: float | None = None
 
     def warn_of_skipped(self, stacklevel: int) -> None:
         """``stacklevel`` as of :func:`warnings.warn`, counted from the caller's."""

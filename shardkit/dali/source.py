@@ -19,7 +19,7 @@ import numpy as np
 from shardkit.arguments import whole
 from shardkit.batches.maker import VALID, BatchMaker
 from shardkit.batches.options import BatchOptions, OrderKeywords, spelled_out
-from shardkit.batches.source import Source, where_is
+from shardkit.batches.source import FullSource, Source
 from shardkit.errors import SampleError, UsageError
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.order.permutation import Positions
@@ -63,7 +63,7 @@ def source(
     chosen = BatchOptions.of("source", batch_size, options, OrderKeywords)
     maker = BatchMaker.of("source", dataset, chosen)
     maker.refuse_no_batch()
-    return ExternalSource(maker, _outputs(dataset, fields), missing)
+    return ExternalSource(maker, _outputs(maker.source, fields), missing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ class ExternalSource:
         if self.maker.options.last == "pad":
             columns[VALID] = known.plan.positions(number)[1]
         if (KEY,) in self.outputs:
-            columns[KEY] = self.maker.source.keys(rows)  # type: ignore[attr-defined]
+            columns[KEY] = self.maker.source.keys(rows)
         return tuple(self._output(columns, names, rows) for names in self.outputs)
 
     def _output(self, columns: dict[str, Any], names: tuple[str, ...], rows: Positions) -> Output:
@@ -118,7 +118,7 @@ class ExternalSource:
             return _array(values, names)
         lacking = next((i for i, value in enumerate(values) if value is None), None)
         if lacking is not None and (self.missing == "fail" or "cls" in names):
-            where = where_is(self.maker.source, int(rows[lacking]))
+            where = self.maker.source.where(int(rows[lacking]))
             raise SampleError(
                 f"{where} has no {' or '.join(names)}; name"
                 " what it has, as in fields=['jpg;png'], select other samples, or, but for cls,"
@@ -168,8 +168,8 @@ def _numbers(info: Any) -> tuple[int, int]:
     return int(info.iteration), int(info.epoch_idx)
 
 
-def _outputs(dataset: Source, fields: Sequence[str] | None) -> tuple[tuple[str, ...], ...]:
-    known: list[str] | None = getattr(dataset, "fields", None)
+def _outputs(source: FullSource, fields: Sequence[str] | None) -> tuple[tuple[str, ...], ...]:
+    known = source.fields
     if fields is None:
         pictures = [name for name in known or () if name in IMAGE_FIELDS]
         if not pictures:
@@ -184,8 +184,8 @@ def _outputs(dataset: Source, fields: Sequence[str] | None) -> tuple[tuple[str, 
     for names in outputs:
         if len(names) > 1 and {KEY, VALID} & {*names}:
             raise UsageError(f"fields: {KEY} and {VALID} stand alone, got {';'.join(names)!r}")
-    if (KEY,) in outputs and not hasattr(dataset, "keys"):
-        raise UsageError(f"{KEY}: a {type(dataset).__name__} has no keys(rows)")
+    if (KEY,) in outputs and not source.has_keys:
+        raise UsageError(f"{KEY}: a {type(source.given).__name__} has no keys(rows)")
     return outputs
 
 

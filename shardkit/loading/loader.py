@@ -186,7 +186,7 @@ class Loader:
     @property
     def dataset(self) -> Source:
         """What it was given."""
-        return self.maker.source
+        return self.maker.source.given
 
     @property
     def batch_size(self) -> int:
