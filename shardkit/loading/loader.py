@@ -5,61 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, Unpack
 
 from shardkit.batches.collate import Batch
 from shardkit.batches.maker import BatchMaker
 from shardkit.batches.options import BatchKeywords, BatchOptions, spelled_out
-from shardkit.batches.request import Made, Request
+from shardkit.batches.request import Made
 from shardkit.batches.source import Source
 from shardkit.batches.transform import refuse_in_threads
 from shardkit.errors import UsageError
 from shardkit.loading.auto import choose
-from shardkit.loading.background import in_background
-from shardkit.loading.headroom import of_environment
-from shardkit.loading.prefetch import CudaPrefetcher, has_cuda
-from shardkit.loading.processes import Processes
+from shardkit.loading.feed import Feed, FeedOptions
 from shardkit.loading.settings import Settings
 from shardkit.loading.skips import SkipCount, Skips
-from shardkit.loading.tensors import move_tensors, pinned
-from shardkit.loading.workers import WorkerType, make_batches
-
-
-@dataclass
-class LoaderStats:
-    """Since the loader was made; seconds of work are summed over all workers.
-
-    Attributes:
-        batches: handed over. wait_s: the loop waited for them. read_s, transform_s, collate_s:
-            workers spent on making them. skipped: rows replaced because they could not be used.
-    """
-
-    batches: int = 0
-    wait_s: float = 0.0
-    read_s: float = 0.0
-    transform_s: float = 0.0
-    collate_s: float = 0.0
-    skipped: int = 0
-
-    def add(self, made: Made, wait_s: float) -> None:
-        self.batches += 1
-        self.wait_s += wait_s
-        self.read_s += made.seconds[0]
-        self.transform_s += made.seconds[1]
-        self.collate_s += made.seconds[2]
-        self.skipped += len(made.skipped)
-
-
-@dataclass(frozen=True)
-class _Given:
-    """What a loader is made of, and a copy of it, too."""
-
-    maker: BatchMaker
-    settings: Settings
-    pin_memory: bool
-    device: Any
-    device_transform: Callable[[Batch], Batch] | None
+from shardkit.loading.stats import LoaderStats
+from shardkit.loading.workers import WorkerType
 
 
 class Loader:
@@ -130,28 +91,23 @@ class Loader:
             refuse_in_threads(maker.transform)
         if device is None and device_transform is not None:
             raise UsageError("device_transform runs on a device: give device=, too")
-        self._set_up(_Given(maker, settings, pin_memory, device, device_transform))
+        self._set_up(FeedOptions(maker, settings, pin_memory, device, device_transform))
         maker.refuse_no_batch()
 
-    def _set_up(self, given: _Given) -> None:
+    def _set_up(self, given: FeedOptions) -> None:
         """What is this loader's alone: where it is, and what runs."""
         self._given = given
-        self._prefetcher = None
-        if given.device is not None:
-            to_device = _on_batch(given.device_transform)
-            self._prefetcher = CudaPrefetcher((), given.device, transform=to_device)
-        self._pin_memory = given.pin_memory and has_cuda()
+        self._feed = Feed(given)
         self._skips = Skips(given.maker) if given.maker.options.on_error == "skip" else None
-        self._headroom = of_environment(given.maker, given.settings, given.device)
         self._state = given.maker.first_state()
         self._is_started = False
         self._run_now: object = None
         self._stats = LoaderStats()
 
-    def __getstate__(self) -> tuple[_Given, dict[str, Any]]:
+    def __getstate__(self) -> tuple[FeedOptions, dict[str, Any]]:
         return self._given, self.state_dict()
 
-    def __setstate__(self, state: tuple[_Given, dict[str, Any]]) -> None:
+    def __setstate__(self, state: tuple[FeedOptions, dict[str, Any]]) -> None:
         """A copy goes on from where this one is, as from its state."""
         given, position = state
         self._set_up(replace(given, maker=replace(given.maker)))
@@ -250,7 +206,7 @@ class Loader:
         self, run: object, epoch: int, start: int, skipped: int
     ) -> Generator[Batch, None, None]:
         count = None if self._skips is None else self._skips.begin(epoch, start, skipped)
-        with closing(self._made(epoch, start)) as made:
+        with closing(self._feed.batches(epoch, start)) as made:
             while (one := self._next(made, count)) is not None:
                 if self._run_now is run:
                     self._state.move(epoch, one.end, 0 if count is None else count.total)
@@ -271,33 +227,3 @@ class Loader:
             count.add(one)
         self.stats.add(one, time.perf_counter() - started)
         return one
-
-    def _made(self, epoch: int, start: int) -> Generator[Made, None, None]:
-        num_batches = len(self.maker.plan(epoch, start))
-        requests = (Request(epoch, start, number) for number in range(num_batches))
-        how = self.settings
-        if not how.workers:
-            self.maker.refuse_another_thread()
-        made = make_batches(self.maker, requests, how.worker_type, how.workers, how.prefetch)
-        if self._prefetcher is not None:
-            made = self._prefetcher.run(made, is_here=not how.workers)
-        elif isinstance(made, Processes):
-            # What arrives is unpickled beside the loop, as the prefetcher's thread does it.
-            made = in_background(made, 1, made.kill)
-        if self._pin_memory and self._prefetcher is None:
-            made = _all_pinned(made)
-        if self._headroom is not None:
-            made = self._headroom.between(made, self.maker.plan(epoch, start))
-        return made
-
-
-def _all_pinned(batches: Generator[Made, None, None]) -> Generator[Made, None, None]:
-    with closing(batches):
-        for made in batches:
-            yield move_tensors(made, pinned)
-
-
-def _on_batch(transform: Callable[[Batch], Batch] | None) -> Callable[[Made], Made] | None:
-    if transform is None:
-        return None
-    return lambda made: replace(made, batch=transform(made.batch))
