@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, TypeVar, get_type_hints
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.batches.transform import Transform
 from shardkit.errors import UsageError
 from shardkit.order.batches import Last
@@ -27,8 +27,8 @@ class OrderKeywords(TypedDict, total=False):
     world_size: int | None
     last: Last
     readahead: int
-    block_rows: int
-    window_blocks: int
+    block_rows: int | None
+    window_blocks: int | None
 
 
 class BatchKeywords(OrderKeywords, total=False):
@@ -89,13 +89,13 @@ class BatchOptions:
         if self.on_error not in ("fail", "skip"):
             raise UsageError(f"on_error must be 'fail' or 'skip', got {self.on_error!r}")
         checked = {
-            "batch_size": whole("batch_size", self.batch_size, 1),
+            "batch_size": integer("batch_size", self.batch_size, 1),
             "shuffle": check_shuffle(self.shuffle),
-            "seed": whole("seed", self.seed, None),
+            "seed": integer("seed", self.seed, None),
             "as_buffer": tuple(self.as_buffer),
-            "max_skips": whole("max_skips", self.max_skips),
-            "readahead": whole("readahead", self.readahead),
-            **{name: whole(name, value, 1) for name, value in self.of_order.items()},
+            "max_skips": integer("max_skips", self.max_skips),
+            "readahead": integer("readahead", self.readahead),
+            **{name: integer(name, value, 1) for name, value in self.of_order.items()},
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.batches.collate import Batch
 from shardkit.batches.maker import BatchMaker
 from shardkit.batches.options import BatchKeywords, BatchOptions, spelled_out
@@ -55,7 +55,7 @@ class Stream(IterableDataset[Batch]):
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next iteration; seen by workers that already run, too."""
-        epoch = whole("epoch", epoch)
+        epoch = integer("epoch", epoch)
         self._shared[1:] = 0
         self._shared[0] = epoch
 
@@ -130,7 +130,7 @@ class Stream(IterableDataset[Batch]):
             raise UsageError(
                 f"the state is of global batches of {state.get('global_batch_size')}: use the same"
             )
-        self._next = whole("next, of the state,", state.get("next"))
+        self._next = integer("next, of the state,", state.get("next"))
         self._is_loaded = True
 
 

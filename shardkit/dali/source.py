@@ -16,7 +16,7 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.batches.maker import VALID, BatchMaker
 from shardkit.batches.options import BatchOptions, OrderKeywords, spelled_out
 from shardkit.batches.source import FullSource, Source
@@ -143,8 +143,8 @@ class ExternalSource:
             epoch: the first a pipeline runs is :attr:`epoch`, then one more after each reset.
         """
         start = self._state.position if epoch == self.epoch else 0
-        plan = self.maker.plan(whole("epoch", epoch), start)
-        if whole("num_batches", num_batches) > len(plan):
+        plan = self.maker.plan(integer("epoch", epoch), start)
+        if integer("num_batches", num_batches) > len(plan):
             raise UsageError(f"epoch {epoch} has {len(plan)} batches here, not {num_batches}")
         end = plan.end(num_batches - 1) if num_batches else start
         return {**self._state.state_dict(), "epoch": epoch, "position": end}

@@ -35,7 +35,7 @@ class Loader:
         dataset: :class:`shardkit.Dataset`, a mix, or any :class:`shardkit.Source`.
         batch_size: samples a batch, on each rank.
         shuffle: ``"full"`` (or True), ``"block"`` (neighbours stay near: for slow disks), or None.
-        seed: of the shuffle and of the transform's randomness.
+        seed: of the shuffle and of the transform's randomness, by default 0.
         transform: ``sample -> sample``, both a dict of fields. One with a parameter named ``rng``
             gets a numpy Generator keyed by (seed, epoch, position); one with a method
             ``batch(columns, keys)`` gets a whole batch. See :mod:`shardkit.batches.transform`.
@@ -58,12 +58,12 @@ class Loader:
         as_buffer: fields of bytes that come as one (N,) uint8 tensor, with ``{field}.offsets``.
         with_keys: add ``batch["__key__"]``, a list of str.
         on_error: ``"skip"`` replaces a row that cannot be read or transformed by the first good
-            row at the following positions, alike on every rank and in every run. What is random in
-            its transform is drawn anew for each row that is tried.
-        max_skips: rows an epoch may replace, on all ranks together; the state has their number. One
-            rank alone raises at once, several that keep step at the same batch, of the next 16: see
-            :class:`shardkit.loading.skips.SkipCount`.
-        readahead: batches announced to the kernel before they are read, 0 for none.
+            row at the following positions, alike on every rank and each time. What is random in its
+            transform is drawn anew for each row that is tried.
+        max_skips: rows an epoch may replace, by default 100, on all ranks together; the state has
+            their number. One rank alone raises at once, several that keep step at the same batch,
+            of the next 16: see :class:`shardkit.loading.skips.SkipCount`.
+        readahead: batches announced to the kernel before they are read, by default 4; 0 for none.
         block_rows, window_blocks: of block order, see :class:`shardkit.Order`.
 
     Raises:
@@ -101,7 +101,7 @@ class Loader:
         self._skips = Skips(given.maker) if given.maker.options.on_error == "skip" else None
         self._state = given.maker.first_state()
         self._is_started = False
-        self._run_now: object = None
+        self._newest: object = None
         self._stats = LoaderStats()
 
     def __getstate__(self) -> tuple[FeedOptions, dict[str, Any]]:
@@ -172,7 +172,7 @@ class Loader:
         was loaded, from there. Warns if that forgets a loaded position."""
         self._state.set_epoch(epoch)
         self._is_started = False
-        self._run_now = None
+        self._newest = None
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loop is: after the last batch it *received*. Small, JSON."""
@@ -188,7 +188,7 @@ class Loader:
         """
         self._state.load_state_dict(state, self.maker.num_positions)
         self._is_started = False
-        self._run_now = None
+        self._newest = None
 
     # --- iterating ------------------------------------------------------------------------
 
@@ -198,23 +198,23 @@ class Loader:
         if self._is_started:
             self._state.move(self.epoch + 1, 0)
         self._is_started = True
-        # The newest iteration says where we are; set_epoch and load_state_dict end its say.
-        self._run_now = run = object()
-        return self._run(run, self.epoch, self._state.position, self._state.skipped)
+        # The newest iteration says where the loop is; set_epoch and load_state_dict end its say.
+        self._newest = iteration = object()
+        return self._batches(iteration, self.epoch, self._state.position, self._state.skipped)
 
-    def _run(
-        self, run: object, epoch: int, start: int, skipped: int
+    def _batches(
+        self, iteration: object, epoch: int, start: int, skipped: int
     ) -> Generator[Batch, None, None]:
         count = None if self._skips is None else self._skips.begin(epoch, start, skipped)
         with closing(self._feed.batches(epoch, start)) as made:
             while (one := self._next(made, count)) is not None:
-                if self._run_now is run:
+                if self._newest is iteration:
                     self._state.move(epoch, one.end, 0 if count is None else count.total)
                 yield one.batch
                 del one  # or it would live until the next is there
         if count is not None:
             count.end()
-        if self._run_now is run:
+        if self._newest is iteration:
             self._state.move(epoch + 1, 0)
             self._is_started = False
 

@@ -17,7 +17,7 @@ BLOCK_ROWS = 256
 """Rows of a block: 28 MB of 110 KB pictures, which any disk reads at its full speed."""
 
 WINDOW_BLOCKS = 16
-"""Blocks whose rows are mixed: what comes after one another is from this many places."""
+"""Blocks whose rows are mixed: rows that follow one another are from this many blocks."""
 
 _BLOCKS, _ROWS = -1, -2
 

@@ -12,7 +12,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.errors import UsageError
 
 
@@ -42,7 +42,7 @@ class Ranks:
         is_found = rank is None or world_size is None
         if rank is None or world_size is None:
             rank, world_size = _of_torch() or _of_environment() or (0, 1)
-        return cls(taker, whole("rank", rank), whole("world_size", world_size, 1), is_found)
+        return cls(taker, integer("rank", rank), integer("world_size", world_size, 1), is_found)
 
     def refuse_others(self) -> None:
         """Called where an iteration begins: what was found must still be so.

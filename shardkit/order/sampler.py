@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.order.batches import BatchPlan, Last
 from shardkit.order.epochs import BLOCK_ROWS, WINDOW_BLOCKS, Order, Shuffle, check_shuffle
 from shardkit.order.ranks import Ranks
@@ -40,8 +40,8 @@ class BatchSampler:
         world_size: int | None = None,
         last: Last = "drop",
     ) -> None:
-        num_rows = len(num_rows) if isinstance(num_rows, Sized) else whole("num_rows", num_rows)
-        batch_size, seed = whole("batch_size", batch_size, 1), whole("seed", seed, None)
+        num_rows = len(num_rows) if isinstance(num_rows, Sized) else integer("num_rows", num_rows)
+        batch_size, seed = integer("batch_size", batch_size, 1), integer("seed", seed, None)
         self._ranks = Ranks.of(type(self).__name__, rank, world_size)
         self._plan = BatchPlan(num_rows, batch_size, self._ranks.rank, self._ranks.world_size, last)
         kind = check_shuffle(shuffle)
@@ -50,7 +50,7 @@ class BatchSampler:
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch that the next iteration runs; without it, each runs the next."""
-        self.epoch = whole("epoch", epoch)
+        self.epoch = integer("epoch", epoch)
 
     def _begin(self) -> Order:
         self._ranks.refuse_others()

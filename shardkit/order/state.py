@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.errors import UsageError
 
 VERSION = 2
@@ -51,7 +51,7 @@ class LoopState:
 
     def set_epoch(self, epoch: int) -> None:
         """To the beginning of an epoch; or, if a state of that epoch was loaded, where it says."""
-        epoch = whole("epoch", epoch)
+        epoch = integer("epoch", epoch)
         if self._is_loaded and epoch == self.epoch:
             return
         if self._is_loaded and self.position:
@@ -106,9 +106,9 @@ class LoopState:
                     f"the state is of another run: its {what} is {state.get(name)!r}, here it is"
                     f" {ours!r}{hint}"
                 )
-        epoch = whole("epoch, of the state,", state.get("epoch"))
-        position = whole("position, of the state,", state.get("position"))
-        skipped = whole("skipped, of the state,", state.get("skipped", 0))
+        epoch = integer("epoch, of the state,", state.get("epoch"))
+        position = integer("position, of the state,", state.get("position"))
+        skipped = integer("skipped, of the state,", state.get("skipped", 0))
         if epoch >= MAX_EPOCHS:
             raise UsageError(f"the state has epoch {epoch}, at most {MAX_EPOCHS} are possible")
         if num_positions is not None and position > num_positions(epoch):

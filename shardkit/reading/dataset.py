@@ -89,9 +89,9 @@ class Dataset:
     def reader(self) -> ShardReader:
         """The rows underneath, opened on first use in each process."""
         if self._reader is None:
-            place: Located = self._located
-            split = place.info.splits[self.split]
-            self._reader = ShardReader(place.folder, place.info, split, copied=self.verify)
+            located: Located = self._located
+            split = located.info.splits[self.split]
+            self._reader = ShardReader(located.folder, located.info, split, copied=self.verify)
         return self._reader
 
     def __getstate__(self) -> dict[str, Any]:

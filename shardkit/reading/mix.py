@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.batches.source import FullSource, Source
 from shardkit.errors import UsageError
 from shardkit.order.epochs import Shuffle
@@ -64,9 +64,9 @@ def mix(
     if isinstance(length, str) and length not in ("first", "all"):
         raise UsageError(f"mix: length must be a number, 'first' or 'all', got {length!r}")
     if not isinstance(length, str):
-        length = whole("mix: length", length, 1)
+        length = integer("mix: length", length, 1)
     sizes = [num_positions(part) for part in parts.values()]
-    seed = whole("seed", seed, None)
+    seed = integer("seed", seed, None)
     return Mix(dict(datasets), Pattern.of(quantise(shares), seed, sizes, length))
 
 
@@ -185,7 +185,7 @@ class Mix:
 @dataclass(frozen=True)
 class MixOrder:
     """One epoch of a mix. Where a dataset was left at the end of an epoch it goes on in the next:
-    its sample c of the whole run is one of its own shuffled epoch ``c // len(dataset)``."""
+    its sample c of all epochs together is one of its own shuffled epoch ``c // len(dataset)``."""
 
     mix: Mix
     shuffle: Shuffle

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.corpus.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
@@ -88,10 +88,10 @@ class TokenDataset:
         if dtype not in ("int64", "int32"):
             raise UsageError(f"dtype must be 'int64' or 'int32', got {dtype!r}")
         self.path = as_path(path, "the tokens").absolute()
-        self.seq_len = whole("seq_len", seq_len, 1)
+        self.seq_len = integer("seq_len", seq_len, 1)
         self.boundaries = boundaries
         self.dtype = np.dtype(dtype)
-        self.eos = None if eos is None else whole("eos", eos)
+        self.eos = None if eos is None else integer("eos", eos)
         self._dataset = None if is_token_file(self.path) else _open(self.path, split)
         if self._dataset is None and split is not None:
             raise UsageError(f"{show_path(path)} is a file: it has no split {split!r}")
