@@ -668,7 +668,7 @@ def test_the_command_for_a_script(run: Run, folder: Path, tmp_path: Path) -> Non
     assert found and float(found[1]) > float(found[2]) >= 10
     assert f"  a step of {float(found[2]):.3g} ms " in got.out
     assert re.search(
-        r"\n  the script's Loader does other work than was tuned: transform \S+\.slow there, None"
+        r"\n  the script's Loader does other work than was tuned: transform slow there, None"
         r" here; shuffle None there, full here\n",
         got.out,
     )
