@@ -127,8 +127,8 @@ class BatchMaker:
         return found
 
     def first_state(self, *, is_of_worker: bool = False, makes_samples: bool = True) -> LoopState:
-        """At the beginning of epoch 0. ``makes_samples``: whether what is here says which come, or
-        something else makes them of the rows."""
+        """At the beginning of epoch 0. ``makes_samples``: the samples are made here, so the state
+        has the transform in words; else something else makes them of the rows."""
         options, transform = self.options, self.transform
         same = {
             "seed": options.seed,

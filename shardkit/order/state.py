@@ -90,6 +90,22 @@ class LoopState:
             )
         if "worker" in state and not self._is_of_worker:
             raise UsageError("the state is of a Stream's worker, which a Loader cannot go on from")
+        self._refuse_another_run(state)
+        epoch = integer("epoch, of the state,", state.get("epoch"))
+        position = integer("position, of the state,", state.get("position"))
+        skipped = integer("skipped, of the state,", state.get("skipped", 0))
+        if epoch >= MAX_EPOCHS:
+            raise UsageError(f"the state has epoch {epoch}, at most {MAX_EPOCHS} are possible")
+        if num_positions is not None and position > num_positions(epoch):
+            raise UsageError(
+                f"position {position} is outside 0..{num_positions(epoch)} of epoch {epoch}"
+            )
+        self._warn_of_differences(state)
+        self.move(epoch, position, skipped if "made_by" in self._same else 0)
+        self._is_loaded = True
+
+    def _refuse_another_run(self, state: dict[str, Any]) -> None:
+        """Raise UsageError where other samples would come."""
         if state.get("fingerprint") != self._same["fingerprint"]:
             raise UsageError(
                 "the state is of another dataset, whose samples are not these (as pictures packed"
@@ -106,28 +122,20 @@ class LoopState:
                     f"the state is of another run: its {what} is {state.get(name)!r}, here it is"
                     f" {ours!r}{hint}"
                 )
-        epoch = integer("epoch, of the state,", state.get("epoch"))
-        position = integer("position, of the state,", state.get("position"))
-        skipped = integer("skipped, of the state,", state.get("skipped", 0))
-        if epoch >= MAX_EPOCHS:
-            raise UsageError(f"the state has epoch {epoch}, at most {MAX_EPOCHS} are possible")
-        if num_positions is not None and position > num_positions(epoch):
-            raise UsageError(
-                f"position {position} is outside 0..{num_positions(epoch)} of epoch {epoch}"
-            )
+
+    def _warn_of_differences(self, state: dict[str, Any]) -> None:
+        """Of those with which the same samples come."""
         theirs = state.get("global_batch_size", self._global_batch_size)
         if theirs != self._global_batch_size:
             warnings.warn(
                 f"the state is of global batches of {theirs}, here they have"
                 f" {self._global_batch_size}: the samples that follow are the same, the batches"
                 " are not",
-                stacklevel=3,
+                stacklevel=4,
             )
         if state.get("transform", self._transform) != self._transform:
             warnings.warn(
                 f"the state's samples were made by {state['transform']}, here it is"
                 f" {self._transform}: they may differ by a rounding",
-                stacklevel=3,
+                stacklevel=4,
             )
-        self.move(epoch, position, skipped if "made_by" in self._same else 0)
-        self._is_loaded = True
