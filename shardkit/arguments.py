@@ -8,7 +8,7 @@ import operator
 from shardkit.errors import UsageError
 
 
-def whole(name: str, value: object, least: int | None = 0) -> int:
+def integer(name: str, value: object, least: int | None = 0) -> int:
     """``value`` as an int. Raises UsageError for anything else, or for less than ``least``."""
     try:
         if isinstance(value, bool):

@@ -37,7 +37,7 @@ from PIL import Image
 
 import shardkit
 from shardkit import Loader
-from shardkit.batches.maker import Request
+from shardkit.batches.request import Request
 from shardkit.errors import DataError, SampleError, TooManyRejectsError, UsageError
 from shardkit.loading.processes import Processes
 from shardkit.loading.workers import _make

@@ -53,8 +53,8 @@ def from_tars(
         paths=[str(tar) for tar in tars],
         index_paths=[str(tar.with_suffix(".idx")) for tar in tars],
         ext=[";".join(names) for names in feed.outputs],  # "jpg;png", "cls"
-        shard_id=feed.maker.rank,
-        num_shards=feed.maker.world_size,
+        shard_id=feed.maker.ranks.rank,
+        num_shards=feed.maker.ranks.world_size,
         random_shuffle=True,
         name="reader",
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from shardkit.errors import UsageError
-from shardkit.order.epochs import Epoch, Order, Shuffle
+from shardkit.order.epochs import EpochOrder, Order, Shuffle
 from shardkit.order.permutation import Positions
 from shardkit.shards.values import Column
 
@@ -18,11 +19,12 @@ class Source(Protocol):
     unpickled or forked copy. The same rows give the same values wherever they are read.
 
     It may also have ``advise(rows)``: these rows will be read soon, return at once;
-    ``where(row)``: the row in words, for messages; ``fingerprint``: a string that is equal for
-    equal samples; ``order(shuffle, seed, epoch, **options)``: an order of its own; ``num_rows``,
-    where that order has rows beyond ``len(self)``: rows are below it then; ``finish(batch)``: a
-    collated batch, with what can only be told of a whole one; ``layout``: what only sources that
-    say the same can be mixed with, in words.
+    ``where(row)``: the row in words, for messages; ``keys(rows)``: the key of each, a list of str;
+    ``fields``: the names that ``read`` gives; ``fingerprint``: a string that is equal for equal
+    samples; ``order(shuffle, seed, epoch, **options)``: an order of its own; ``num_rows``, where
+    that order has rows beyond ``len(self)``: rows are below it then; ``finish(batch)``: a collated
+    batch, with what can only be told of a whole one; ``layout``: what only sources that say the
+    same can be mixed with, in words.
     """
 
     def __len__(self) -> int: ...
@@ -42,32 +44,73 @@ def check_source(source: object) -> Source:
     return source
 
 
-def order_of(source: Source, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> Epoch:
-    """The order of one epoch of a source; its own, where it has one."""
-    own: Any = getattr(source, "order", None)
-    if own is not None:
-        order: Epoch = own(shuffle, seed, epoch, **options)
-        return order
-    return Order(len(source), shuffle, seed, epoch, **options)
+class FullSource:
+    """A source that has all that a :class:`Source` may have: what the given one lacks is made up.
 
+    This is the one place that knows what is optional. It is a source itself, and pickles if the
+    given one does.
 
-def num_rows_of(source: Source) -> int:
-    """Rows that can be read, of which an epoch may have fewer."""
-    return int(getattr(source, "num_rows", len(source)))
+    Attributes:
+        given: the source. read: its own. advise: its own, or None: then nobody need find the rows.
+        has_keys: whether :meth:`keys` can be called.
 
+    Raises:
+        UsageError: it cannot be read by rows.
+    """
 
-def finish(source: Source, batch: dict[str, Any]) -> dict[str, Any]:
-    """A collated batch, and what the source adds to it."""
-    own: Any = getattr(source, "finish", None)
-    return batch if own is None else dict(own(batch))
+    def __init__(self, given: object) -> None:
+        self.given = check_source(given)
+        self.read: Callable[[Positions], dict[str, Column]] = self.given.read
+        self.advise: Callable[[Positions], object] | None = getattr(given, "advise", None)
+        self._finish: Callable[[dict[str, Any]], Any] | None = getattr(given, "finish", None)
+        self.has_keys = hasattr(given, "keys")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FullSource, (self.given,)
 
-def fingerprint_of(source: Source) -> str:
-    """What a resumed run compares: the source's own word, else its length."""
-    return str(getattr(source, "fingerprint", "") or f"{len(source)} rows")
+    def __len__(self) -> int:
+        return len(self.given)
 
+    @property
+    def num_rows(self) -> int:
+        """Rows that can be read, of which an epoch may have fewer."""
+        return int(getattr(self.given, "num_rows", len(self.given)))
 
-def where_is(source: Source, row: int) -> str:
-    """A row in words, for messages."""
-    own: Any = getattr(source, "where", None)
-    return f"row {row}" if own is None else str(own(row))
+    @property
+    def fields(self) -> list[str] | None:
+        """Names of the columns, if it says them."""
+        fields: list[str] | None = getattr(self.given, "fields", None)
+        return fields
+
+    @property
+    def layout(self) -> str:
+        """What only sources that say the same can be mixed with; mostly nothing."""
+        return str(getattr(self.given, "layout", ""))
+
+    @property
+    def fingerprint(self) -> str:
+        """What a resumed loop compares: the source's own word, else its length."""
+        return str(getattr(self.given, "fingerprint", "") or f"{len(self)} rows")
+
+    def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> EpochOrder:
+        """The order of one epoch; the source's own, where it has one."""
+        own: Callable[..., EpochOrder] | None = getattr(self.given, "order", None)
+        if own is not None:
+            return own(shuffle, seed, epoch, **options)
+        return Order(len(self), shuffle, seed, epoch, **options)
+
+    def finish(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """A collated batch, and what the source adds to it."""
+        return batch if self._finish is None else dict(self._finish(batch))
+
+    def keys(self, rows: Sequence[int] | Positions) -> list[str]:
+        """The key of each row. Raises UsageError if it has none."""
+        own: Callable[[Any], list[str]] | None = getattr(self.given, "keys", None)
+        if own is None:
+            raise UsageError(f"a {type(self.given).__name__} has no keys(rows)")
+        return own(rows)
+
+    def where(self, row: int) -> str:
+        """A row in words, for messages."""
+        own: Callable[[int], object] | None = getattr(self.given, "where", None)
+        return f"row {row}" if own is None else str(own(row))

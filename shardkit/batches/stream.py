@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Unpack
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.batches.collate import Batch
-from shardkit.batches.maker import BatchMaker, Made, OnError, Request
+from shardkit.batches.maker import BatchMaker
+from shardkit.batches.options import BatchKeywords, BatchOptions, spelled_out
 from shardkit.batches.parcels import Parcel
+from shardkit.batches.request import Made, Request
 from shardkit.batches.source import Source
-from shardkit.batches.transform import Transform
 from shardkit.errors import SampleError, UsageError
-from shardkit.order.batches import Last
-from shardkit.order.epochs import Shuffle
 
 MAX_WORKERS = 1024
 
@@ -39,42 +38,11 @@ class Stream(IterableDataset[Batch]):
         UsageError: options that make no sense.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        batch_size: int,
-        *,
-        shuffle: Shuffle | bool = None,
-        seed: int = 0,
-        transform: Transform | None = None,
-        rank: int | None = None,
-        world_size: int | None = None,
-        last: Last = "drop",
-        as_buffer: Sequence[str] = (),
-        with_keys: bool = False,
-        on_error: OnError = "fail",
-        max_skips: int = 100,
-        readahead: int = 4,
-        **order_options: int,
-    ) -> None:
-        self._maker = BatchMaker.checked(
-            "Stream",
-            source,
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            transform=transform,
-            rank=rank,
-            world_size=world_size,
-            last=last,
-            as_buffer=as_buffer,
-            with_keys=with_keys,
-            on_error=on_error,
-            max_skips=max_skips,
-            readahead=readahead,
-            order=order_options,
-        )
-        self._position = self._maker.position(is_of_worker=True)
+    @spelled_out(BatchKeywords)
+    def __init__(self, source: Source, batch_size: int, **options: Unpack[BatchKeywords]) -> None:
+        chosen = BatchOptions.of("Stream", batch_size, options)
+        self._maker = BatchMaker.of("Stream", source, chosen)
+        self._state = self._maker.first_state(is_of_worker=True)
         # In shared memory, which workers see: the epoch that set_epoch chose, then for each worker
         # how many iterations it has begun since.
         self._shared = torch.zeros(1 + MAX_WORKERS, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
@@ -87,12 +55,12 @@ class Stream(IterableDataset[Batch]):
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next iteration; seen by workers that already run, too."""
-        epoch = whole("epoch", epoch)
+        epoch = integer("epoch", epoch)
         self._shared[1:] = 0
         self._shared[0] = epoch
 
     def __iter__(self) -> Iterator[Batch]:
-        self._maker.refuse_other_ranks()
+        self._maker.ranks.refuse_others()
         # Begins here, not at the first batch: a state may be asked for in between.
         worker, num_workers = _this_worker()
         epoch = self._begin(worker)
@@ -100,7 +68,7 @@ class Stream(IterableDataset[Batch]):
 
     def __getstate__(self) -> dict[str, Any]:
         # Worker processes that are spawned have no process group to compare with.
-        self._maker.refuse_other_ranks()
+        self._maker.ranks.refuse_others()
         return self.__dict__
 
     def _batches(self, epoch: int, first: int, num_workers: int) -> Iterator[Batch]:
@@ -125,19 +93,19 @@ class Stream(IterableDataset[Batch]):
     def _begin(self, worker: int) -> int:
         base = int(self._shared[0])
         if self._is_loaded:
-            self._shared[1 + worker] = self._position.epoch - base
+            self._shared[1 + worker] = self._state.epoch - base
         else:
-            self._position.move(base + int(self._shared[1 + worker]), 0)
+            self._state.move(base + int(self._shared[1 + worker]), 0)
             self._next = worker
         self._shared[1 + worker] += 1
         self._is_loaded = False
-        return self._position.epoch
+        return self._state.epoch
 
     def state_dict(self) -> dict[str, Any]:
         """Where this worker is: after the last batch it gave."""
         worker, num_workers = _this_worker()
         return {
-            **self._position.state_dict(),
+            **self._state.state_dict(),
             "worker": worker,
             "num_workers": num_workers,
             "next": self._next,
@@ -152,7 +120,7 @@ class Stream(IterableDataset[Batch]):
         worker, num_workers = _this_worker()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # another batch size is refused below
-            self._position.load_state_dict(state)
+            self._state.load_state_dict(state)
         if (state.get("worker"), state.get("num_workers")) != (worker, num_workers):
             raise UsageError(
                 f"the state is of worker {state.get('worker')} of {state.get('num_workers')}, this"
@@ -162,7 +130,7 @@ class Stream(IterableDataset[Batch]):
             raise UsageError(
                 f"the state is of global batches of {state.get('global_batch_size')}: use the same"
             )
-        self._next = whole("next, of the state,", state.get("next"))
+        self._next = integer("next, of the state,", state.get("next"))
         self._is_loaded = True
 
 

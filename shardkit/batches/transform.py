@@ -44,7 +44,7 @@ class Draws:
         self._key = derive(seed, epoch, _DRAWS)
 
     def again(self, step: int) -> Draws:
-        """Of rows that stand in for those at their positions, found ``step`` places further on."""
+        """Of rows that stand in for others, found ``step`` positions after theirs."""
         if not step:
             return self
         other = copy(self)
@@ -52,7 +52,7 @@ class Draws:
         return other
 
     def at_steps(self, steps: Sequence[int]) -> Draws:
-        """Of a batch whose rows were found so many places on, each its own."""
+        """Of a batch whose rows were each found so many positions further on."""
         return _Steps(self, steps) if any(steps) else self
 
     @cached_property

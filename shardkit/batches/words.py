@@ -22,7 +22,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+", re.IGNORECASE)
 
 
 def in_words(transform: Callable[..., Any]) -> str:
-    """What a resumed run should have the same of, or other samples come.
+    """What a loop that is resumed should have the same of, or other samples come.
 
     Its own word, if it has an attribute ``words``; a function's name, without its module, which may
     be run as a script; what a partial or a dataclass was given; else its ``repr``, if it has one of

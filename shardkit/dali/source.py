@@ -12,19 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.batches.maker import VALID, BatchMaker
-from shardkit.batches.source import Source, where_is
+from shardkit.batches.options import BatchOptions, OrderKeywords, spelled_out
+from shardkit.batches.source import FullSource, Source
 from shardkit.errors import SampleError, UsageError
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.order.batches import Last
-from shardkit.order.epochs import Shuffle
 from shardkit.order.permutation import Positions
-from shardkit.order.state import Position
+from shardkit.order.state import LoopState
 from shardkit.samples.sample import KEY
 
 Array = np.ndarray[Any, Any]
@@ -32,19 +31,14 @@ Output = Array | list[Array]
 Missing = Literal["fail", "empty"]
 
 
+@spelled_out(OrderKeywords)
 def source(
     dataset: Source,
     batch_size: int,
     *,
     fields: Sequence[str] | None = None,
-    shuffle: Shuffle | bool = None,
-    seed: int = 0,
-    rank: int | None = None,
-    world_size: int | None = None,
-    last: Last = "drop",
     missing: Missing = "fail",
-    readahead: int = 4,
-    **order_options: int,
+    **options: Unpack[OrderKeywords],
 ) -> ExternalSource:
     """A dataset as DALI's external source: the same batches as of :class:`shardkit.Loader`.
 
@@ -53,8 +47,7 @@ def source(
     ``pipeline.reset()`` the next one runs.
 
     Args:
-        dataset, batch_size, shuffle, seed, rank, world_size, last, readahead, order_options: as of
-            :class:`shardkit.Loader`.
+        dataset, batch_size, options: as of :class:`shardkit.Loader`.
         fields: one an output. ``"jpg;png"`` is the first of these that a sample has; ``"__key__"``
             its key; ``"valid"``, with ``last="pad"``, whether it is no padding. Default: the
             pictures, of whatever kinds there are, then ``cls`` if there is one. What else the
@@ -67,20 +60,10 @@ def source(
     """
     if missing not in ("fail", "empty"):
         raise UsageError(f"missing must be 'fail' or 'empty', got {missing!r}")
-    maker = BatchMaker.checked(
-        "source",
-        dataset,
-        batch_size,
-        shuffle=shuffle,
-        seed=seed,
-        rank=rank,
-        world_size=world_size,
-        last=last,
-        readahead=readahead,
-        order=order_options,
-    )
+    chosen = BatchOptions.of("source", batch_size, options, OrderKeywords)
+    maker = BatchMaker.of("source", dataset, chosen)
     maker.refuse_no_batch()
-    return ExternalSource(maker, _outputs(dataset, fields), missing)
+    return ExternalSource(maker, _outputs(maker.source, fields), missing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +81,10 @@ class ExternalSource:
     maker: BatchMaker
     outputs: tuple[tuple[str, ...], ...]
     missing: Missing = "fail"
-    _position: Position = field(init=False, repr=False, compare=False)
+    _state: LoopState = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_position", self.maker.position(makes_samples=False))
+        object.__setattr__(self, "_state", self.maker.first_state(makes_samples=False))
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank."""
@@ -115,17 +98,18 @@ class ExternalSource:
         """
         number, epoch = _numbers(info)
         if number == 0:
-            self.maker.refuse_other_ranks()
-        run = self.maker.run(self.epoch + epoch, 0 if epoch else self._position.position)
-        if number >= len(run.plan):
+            self.maker.ranks.refuse_others()
+        start = 0 if epoch else self._state.position
+        known = self.maker.epoch_rows(self.epoch + epoch, start)
+        if number >= known.num_batches:
             raise StopIteration
-        self.maker.announce(run, number)
-        rows = run.rows(number)
+        self.maker.announce(known, number)
+        rows = known.rows(number)
         columns: dict[str, Any] = {**self.maker.source.read(rows)}
-        if self.maker.last == "pad":
-            columns[VALID] = run.plan.positions(number)[1]
+        if self.maker.options.last == "pad":
+            columns[VALID] = known.plan.positions(number)[1]
         if (KEY,) in self.outputs:
-            columns[KEY] = self.maker.source.keys(rows)  # type: ignore[attr-defined]
+            columns[KEY] = self.maker.source.keys(rows)
         return tuple(self._output(columns, names, rows) for names in self.outputs)
 
     def _output(self, columns: dict[str, Any], names: tuple[str, ...], rows: Positions) -> Output:
@@ -134,7 +118,7 @@ class ExternalSource:
             return _array(values, names)
         lacking = next((i for i, value in enumerate(values) if value is None), None)
         if lacking is not None and (self.missing == "fail" or "cls" in names):
-            where = where_is(self.maker.source, int(rows[lacking]))
+            where = self.maker.source.where(int(rows[lacking]))
             raise SampleError(
                 f"{where} has no {' or '.join(names)}; name"
                 " what it has, as in fields=['jpg;png'], select other samples, or, but for cls,"
@@ -149,7 +133,7 @@ class ExternalSource:
     @property
     def epoch(self) -> int:
         """The epoch that a new pipeline runs first: 0, or that of a loaded state."""
-        return self._position.epoch
+        return self._state.epoch
 
     def state_dict(self, epoch: int, num_batches: int) -> dict[str, Any]:
         """Where a loop is that has received so many batches of an epoch: the state of a
@@ -158,12 +142,12 @@ class ExternalSource:
         Args:
             epoch: the first a pipeline runs is :attr:`epoch`, then one more after each reset.
         """
-        start = self._position.position if epoch == self.epoch else 0
-        plan = self.maker.plan(whole("epoch", epoch), start)
-        if whole("num_batches", num_batches) > len(plan):
+        start = self._state.position if epoch == self.epoch else 0
+        plan = self.maker.plan(integer("epoch", epoch), start)
+        if integer("num_batches", num_batches) > len(plan):
             raise UsageError(f"epoch {epoch} has {len(plan)} batches here, not {num_batches}")
         end = plan.end(num_batches - 1) if num_batches else start
-        return {**self._position.state_dict(), "epoch": epoch, "position": end}
+        return {**self._state.state_dict(), "epoch": epoch, "position": end}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there, in pipelines that are built after this; of a Loader's state, too.
@@ -171,7 +155,7 @@ class ExternalSource:
         Raises:
             UsageError: the state is of another dataset, seed or shuffle.
         """
-        self._position.load_state_dict(state, self.maker.num_positions)
+        self._state.load_state_dict(state, self.maker.num_positions)
 
 
 def _numbers(info: Any) -> tuple[int, int]:
@@ -184,8 +168,8 @@ def _numbers(info: Any) -> tuple[int, int]:
     return int(info.iteration), int(info.epoch_idx)
 
 
-def _outputs(dataset: Source, fields: Sequence[str] | None) -> tuple[tuple[str, ...], ...]:
-    known: list[str] | None = getattr(dataset, "fields", None)
+def _outputs(source: FullSource, fields: Sequence[str] | None) -> tuple[tuple[str, ...], ...]:
+    known = source.fields
     if fields is None:
         pictures = [name for name in known or () if name in IMAGE_FIELDS]
         if not pictures:
@@ -200,8 +184,8 @@ def _outputs(dataset: Source, fields: Sequence[str] | None) -> tuple[tuple[str, 
     for names in outputs:
         if len(names) > 1 and {KEY, VALID} & {*names}:
             raise UsageError(f"fields: {KEY} and {VALID} stand alone, got {';'.join(names)!r}")
-    if (KEY,) in outputs and not hasattr(dataset, "keys"):
-        raise UsageError(f"{KEY}: a {type(dataset).__name__} has no keys(rows)")
+    if (KEY,) in outputs and not source.has_keys:
+        raise UsageError(f"{KEY}: a {type(source.given).__name__} has no keys(rows)")
     return outputs
 
 

@@ -35,16 +35,16 @@ def write_index(dataset: str | Path, folder: str | Path | None = None) -> list[P
         UsageError: it is no webdataset. DestinationError: another file is in the way.
     """
     path = as_path(dataset, "the dataset")
-    place = locate(path)
-    if not container_of(place.info).has_dali_reader:
+    located = locate(path)
+    if not container_of(located.info).has_dali_reader:
         raise UsageError(
-            f"{show_path(path)} holds {place.info.container}, and DALI reads tars: use"
-            f" shardkit.dali.source.source, or `shardkit convert --to {TARS} --dali-index`"
+            f"{show_path(path)} holds {located.info.container}, and DALI reads tars: use"
+            f" shardkit.dali.source, or `shardkit convert --to {TARS} --dali-index`"
         )
     made = []
     with os_errors(f"writing DALI's index of {show_path(path)}"):
-        for split in place.info.splits.values():
-            for tar, lines in _indexes(place, split):
+        for split in located.info.splits.values():
+            for tar, lines in _indexes(located, split):
                 index = Path(folder or tar.parent) / dali_index_name(tar.stem)
                 _refuse_others(index)
                 atomic_write(index, [lines])
@@ -52,20 +52,20 @@ def write_index(dataset: str | Path, folder: str | Path | None = None) -> list[P
     return made
 
 
-def _indexes(place: Located, split: SplitInfo) -> Iterator[tuple[Path, bytes]]:
+def _indexes(located: Located, split: SplitInfo) -> Iterator[tuple[Path, bytes]]:
     """Each tar of a split, and its index."""
-    rows = RowIndex(place.folder, place.info, split)
+    rows = RowIndex(located.folder, located.info, split)
     stop = 0
     for number, shard in enumerate(split.shards):
         start, stop = stop, stop + shard.num_rows
-        name = container_of(place.info).file_of(split.stem(number), KEY)
+        name = container_of(located.info).file_of(split.stem(number), KEY)
         keys = [rows.name(row)[0] for row in range(start, stop)]
         extents = {
             field: Extents(*_places(rows, field, slice(start, stop)), BYTES)
-            for field in place.info.fields
+            for field in located.info.fields
         }
-        tar = place.tars.get(name, place.folder / name)
-        yield tar, dali_index(keys if place.tars else member_keys(keys), extents)
+        tar = located.tars.get(name, located.folder / name)
+        yield tar, dali_index(keys if located.tars else member_keys(keys), extents)
 
 
 def _places(rows: RowIndex, name: str, which: slice) -> tuple[Places, Places]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.errors import BadImageError, UsageError
 from shardkit.images import boxes, decoders, pillow
 from shardkit.images import kernel as compiled
@@ -58,7 +58,7 @@ class Transform:
 
     def __post_init__(self) -> None:
         for name in ("size", "max_pixels", "threads"):
-            whole(name, getattr(self, name), 1)
+            integer(name, getattr(self, name), 1)
         if not self.antialias and self.backend == KERNEL:
             raise UsageError("the kernel always antialiases: give another backend")
         # What is not installed is said now, not in the first batch.
@@ -266,7 +266,9 @@ class Eval(Transform):
 
     @property
     def _short_side(self) -> int:
-        return round(self.size * 8 / 7) if self.resize is None else whole("resize", self.resize, 1)
+        return (
+            round(self.size * 8 / 7) if self.resize is None else integer("resize", self.resize, 1)
+        )
 
     def __call__(
         self, sample: Mapping[str, Any], rng: np.random.Generator | None = None

@@ -15,7 +15,7 @@ import os
 from dataclasses import replace
 from typing import Literal
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.batches.maker import BatchMaker
 from shardkit.batches.transform import Randomised
 from shardkit.errors import UsageError
@@ -38,9 +38,9 @@ def choose(
     if isinstance(workers, str):
         raise UsageError(f'workers must be a whole number or "auto", got {workers!r}')
     return Settings(
-        whole("workers", workers),
+        integer("workers", workers),
         "thread" if worker_type is None else worker_type,
-        DEFAULT_PREFETCH if prefetch is None else whole("prefetch", prefetch, 1),
+        DEFAULT_PREFETCH if prefetch is None else integer("prefetch", prefetch, 1),
     )
 
 

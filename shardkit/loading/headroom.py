@@ -16,13 +16,14 @@ import os
 import time
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shardkit.batches.maker import BatchMaker, Made
+from shardkit.batches.maker import BatchMaker
+from shardkit.batches.request import Made
 from shardkit.errors import UsageError
 from shardkit.loading import tuned
+from shardkit.loading.observer import Observer, Times
 from shardkit.loading.settings import Settings
 from shardkit.order.batches import BatchPlan
 
@@ -40,8 +41,8 @@ _of_process: dict[tuple[int, str, str], Headroom] = {}
 """By process, environment and work."""
 
 
-class Headroom:
-    """Stands between a loader's batches and its loop.
+class Headroom(Observer):
+    """Writes down the loop's waits and steps.
 
     Args:
         path: of the file that is written. is_replay: whether batches are replayed.
@@ -61,39 +62,37 @@ class Headroom:
         self._written = 0.0
         self._write()
 
-    def between(
+    def instead(
         self, made: Generator[Made, None, None], plan: BatchPlan
     ) -> Generator[Made, None, None]:
-        """The batches of a plan, made or replayed; each with its own place in the epoch."""
+        """The batches as they are, or replayed."""
+        return self._replayed(made, plan) if self._is_replay else made
+
+    def _replayed(
+        self, made: Generator[Made, None, None], plan: BatchPlan
+    ) -> Generator[Made, None, None]:
+        """The first few again and again, each with its own position in the epoch."""
         with closing(made):
-            try:
-                for number in range(len(plan)):
-                    asked = time.perf_counter()
-                    one = self._one(made, number, plan)
-                    given = time.perf_counter()
-                    yield one
-                    del one
-                    self._note(given - asked, time.perf_counter() - given)
-            finally:
-                self._write()
+            for number in range(len(plan)):
+                if len(self._kept) < NUM_KEPT:
+                    self._kept.append(next(made))
+                    yield self._kept[-1]
+                else:
+                    made.close()  # which ends its workers
+                    yield Made(self._kept[number % NUM_KEPT].batch, plan.end(number))
 
-    def _one(self, made: Generator[Made, None, None], number: int, plan: BatchPlan) -> Made:
-        if len(self._kept) == NUM_KEPT:
-            made.close()  # which ends its workers
-            one = self._kept[number % NUM_KEPT]
-            return replace(one, end=plan.end(number), skipped=[], seconds=(0.0, 0.0, 0.0))
-        one = next(made)
-        if self._is_replay:
-            self._kept.append(one)
-        return one
-
-    def _note(self, wait_s: float, step_s: float) -> None:
+    def note(self, times: Times) -> None:
+        """Keep the first thousand, and write them now and then."""
         if len(self._steps) == MOST_STEPS:
             return
-        self._waits.append(wait_s)
-        self._steps.append(step_s)
-        if time.perf_counter() - self._written > WRITE_EVERY_S:
+        self._waits.append(times.handed_over - times.asked)
+        self._steps.append(times.done - times.handed_over)
+        if times.done - self._written > WRITE_EVERY_S:
             self._write()
+
+    def end(self) -> None:
+        """Write what there is."""
+        self._write()
 
     def _write(self) -> None:
         """Seconds of each wait and step so far. Whoever reads it sees a whole file."""
@@ -122,7 +121,8 @@ def of_environment(maker: BatchMaker, settings: Settings, device: object) -> Hea
     if kind not in ("replay", "watch") or not os.path.isdir(folder):
         raise UsageError(f"{ENVIRONMENT} must be replay:FOLDER or watch:FOLDER, got {text!r}")
     about = {"work": tuned.work(maker), "settings": str(settings)}
-    batches = [maker.rank, maker.world_size, maker.last, maker.with_keys, str(device)]
+    ranks, options = maker.ranks, maker.options
+    batches = [ranks.rank, ranks.world_size, options.last, options.with_keys, str(device)]
     key = os.getpid(), text, json.dumps([about, batches])
     if key not in _of_process:
         path = Path(folder) / f"{os.getpid()}-{len(_of_process)}.json"

@@ -3,63 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Literal, Unpack
 
 from shardkit.batches.collate import Batch
-from shardkit.batches.maker import BatchMaker, Made, OnError, Request
+from shardkit.batches.maker import BatchMaker
+from shardkit.batches.options import BatchKeywords, BatchOptions, spelled_out
+from shardkit.batches.request import Made
 from shardkit.batches.source import Source
-from shardkit.batches.transform import Transform, refuse_in_threads
+from shardkit.batches.transform import refuse_in_threads
 from shardkit.errors import UsageError
 from shardkit.loading.auto import choose
-from shardkit.loading.background import in_background
-from shardkit.loading.headroom import of_environment
-from shardkit.loading.prefetch import CudaPrefetcher, has_cuda
-from shardkit.loading.processes import Processes
+from shardkit.loading.feed import Feed, FeedOptions
 from shardkit.loading.settings import Settings
 from shardkit.loading.skips import SkipCount, Skips
-from shardkit.loading.tensors import move_tensors, pinned
-from shardkit.loading.workers import WorkerType, make_batches
-from shardkit.order.batches import Last
-from shardkit.order.epochs import Shuffle
-
-
-@dataclass
-class LoaderStats:
-    """Since the loader was made; seconds of work are summed over all workers.
-
-    Attributes:
-        batches: handed over. wait_s: the loop waited for them. read_s, transform_s, collate_s:
-            workers spent on making them. skipped: rows replaced because they could not be used.
-    """
-
-    batches: int = 0
-    wait_s: float = 0.0
-    read_s: float = 0.0
-    transform_s: float = 0.0
-    collate_s: float = 0.0
-    skipped: int = 0
-
-    def add(self, made: Made, wait_s: float) -> None:
-        self.batches += 1
-        self.wait_s += wait_s
-        self.read_s += made.seconds[0]
-        self.transform_s += made.seconds[1]
-        self.collate_s += made.seconds[2]
-        self.skipped += len(made.skipped)
-
-
-@dataclass(frozen=True)
-class _Given:
-    """What a loader is made of, and a copy of it, too."""
-
-    maker: BatchMaker
-    settings: Settings
-    pin_memory: bool
-    device: Any
-    device_transform: Callable[[Batch], Batch] | None
+from shardkit.loading.stats import LoaderStats
+from shardkit.loading.workers import WorkerType
 
 
 class Loader:
@@ -74,7 +35,7 @@ class Loader:
         dataset: :class:`shardkit.Dataset`, a mix, or any :class:`shardkit.Source`.
         batch_size: samples a batch, on each rank.
         shuffle: ``"full"`` (or True), ``"block"`` (neighbours stay near: for slow disks), or None.
-        seed: of the shuffle and of the transform's randomness.
+        seed: of the shuffle and of the transform's randomness, by default 0.
         transform: ``sample -> sample``, both a dict of fields. One with a parameter named ``rng``
             gets a numpy Generator keyed by (seed, epoch, position); one with a method
             ``batch(columns, keys)`` gets a whole batch. See :mod:`shardkit.batches.transform`.
@@ -97,86 +58,56 @@ class Loader:
         as_buffer: fields of bytes that come as one (N,) uint8 tensor, with ``{field}.offsets``.
         with_keys: add ``batch["__key__"]``, a list of str.
         on_error: ``"skip"`` replaces a row that cannot be read or transformed by the first good
-            row at the following positions, alike on every rank and in every run. What is random in
-            its transform is drawn anew for each row that is tried.
-        max_skips: rows an epoch may replace, on all ranks together; the state has their number. One
-            rank alone raises at once, several that keep step at the same batch, of the next 16: see
-            :class:`shardkit.loading.skips.SkipCount`.
-        readahead: batches announced to the kernel before they are read, 0 for none.
-        order_options: ``block_rows`` and ``window_blocks``, see :class:`shardkit.Order`.
+            row at the following positions, alike on every rank and each time. What is random in its
+            transform is drawn anew for each row that is tried.
+        max_skips: rows an epoch may replace, by default 100, on all ranks together; the state has
+            their number. One rank alone raises at once, several that keep step at the same batch,
+            of the next 16: see :class:`shardkit.loading.skips.SkipCount`.
+        readahead: batches announced to the kernel before they are read, by default 4; 0 for none.
+        block_rows, window_blocks: of block order, see :class:`shardkit.Order`.
 
     Raises:
         UsageError: options that make no sense, or an epoch without a single batch.
     """
 
+    @spelled_out(BatchKeywords)
     def __init__(
         self,
         dataset: Source,
         batch_size: int,
         *,
-        shuffle: Shuffle | bool = None,
-        seed: int = 0,
-        transform: Transform | None = None,
         workers: int | Literal["auto"] = 2,
         worker_type: WorkerType | None = None,
         prefetch: int | None = None,
         pin_memory: bool = False,
         device: Any = None,
         device_transform: Callable[[Batch], Batch] | None = None,
-        rank: int | None = None,
-        world_size: int | None = None,
-        last: Last = "drop",
-        as_buffer: Sequence[str] = (),
-        with_keys: bool = False,
-        on_error: OnError = "fail",
-        max_skips: int = 100,
-        readahead: int = 4,
-        **order_options: int,
+        **options: Unpack[BatchKeywords],
     ) -> None:
-        maker = BatchMaker.checked(
-            "Loader",
-            dataset,
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            transform=transform,
-            rank=rank,
-            world_size=world_size,
-            last=last,
-            as_buffer=as_buffer,
-            with_keys=with_keys,
-            on_error=on_error,
-            max_skips=max_skips,
-            readahead=readahead,
-            order=order_options,
-        )
+        chosen = BatchOptions.of("Loader", batch_size, options)
+        maker = BatchMaker.of("Loader", dataset, chosen)
         settings = choose(maker, workers, worker_type, prefetch)
         if settings.workers and settings.worker_type == "thread":
             refuse_in_threads(maker.transform)
         if device is None and device_transform is not None:
             raise UsageError("device_transform runs on a device: give device=, too")
-        self._set_up(_Given(maker, settings, pin_memory, device, device_transform))
+        self._set_up(FeedOptions(maker, settings, pin_memory, device, device_transform))
         maker.refuse_no_batch()
 
-    def _set_up(self, given: _Given) -> None:
+    def _set_up(self, given: FeedOptions) -> None:
         """What is this loader's alone: where it is, and what runs."""
         self._given = given
-        self._prefetcher = None
-        if given.device is not None:
-            to_device = _on_batch(given.device_transform)
-            self._prefetcher = CudaPrefetcher((), given.device, transform=to_device)
-        self._pin_memory = given.pin_memory and has_cuda()
-        self._skips = Skips(given.maker) if given.maker.on_error == "skip" else None
-        self._headroom = of_environment(given.maker, given.settings, given.device)
-        self._position = given.maker.position()
+        self._feed = Feed(given)
+        self._skips = Skips(given.maker) if given.maker.options.on_error == "skip" else None
+        self._state = given.maker.first_state()
         self._is_started = False
-        self._run_now: object = None
+        self._newest: object = None
         self._stats = LoaderStats()
 
-    def __getstate__(self) -> tuple[_Given, dict[str, Any]]:
+    def __getstate__(self) -> tuple[FeedOptions, dict[str, Any]]:
         return self._given, self.state_dict()
 
-    def __setstate__(self, state: tuple[_Given, dict[str, Any]]) -> None:
+    def __setstate__(self, state: tuple[FeedOptions, dict[str, Any]]) -> None:
         """A copy goes on from where this one is, as from its state."""
         given, position = state
         self._set_up(replace(given, maker=replace(given.maker)))
@@ -189,8 +120,8 @@ class Loader:
 
     def __repr__(self) -> str:
         maker = self.maker
-        where = f"rank {maker.rank} of {maker.world_size}"
-        batches = f"{len(self)} batches of {maker.batch_size} of {self.dataset!r}"
+        where = f"rank {maker.ranks.rank} of {maker.ranks.world_size}"
+        batches = f"{len(self)} batches of {self.batch_size} of {self.dataset!r}"
         return f"<Loader: {batches}, {where}, {self.settings} ({self.settings.why})>"
 
     @property
@@ -211,12 +142,12 @@ class Loader:
     @property
     def dataset(self) -> Source:
         """What it was given."""
-        return self.maker.source
+        return self.maker.source.given
 
     @property
     def batch_size(self) -> int:
         """Samples a batch, on each rank."""
-        return self.maker.batch_size
+        return self.maker.options.batch_size
 
     @property
     def num_workers(self) -> int:
@@ -234,18 +165,18 @@ class Loader:
         """The epoch that runs, or that the next iteration runs if none does; after a ``break`` that
         which was broken off, until the next begins. After a resume go on with ``for epoch in
         range(loader.epoch, num_epochs)``."""
-        return self._position.epoch
+        return self._state.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration runs this epoch: from its beginning, or, after a state of this epoch
         was loaded, from there. Warns if that forgets a loaded position."""
-        self._position.set_epoch(epoch)
+        self._state.set_epoch(epoch)
         self._is_started = False
-        self._run_now = None
+        self._newest = None
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loop is: after the last batch it *received*. Small, JSON."""
-        return self._position.state_dict()
+        return self._state.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration goes on from there; with any world size, workers, format.
@@ -255,36 +186,36 @@ class Loader:
                 says of itself (:func:`shardkit.batches.words.in_words`). Without its ``made_by``
                 or ``last`` it goes on with another.
         """
-        self._position.load_state_dict(state, self.maker.num_positions)
+        self._state.load_state_dict(state, self.maker.num_positions)
         self._is_started = False
-        self._run_now = None
+        self._newest = None
 
     # --- iterating ------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Batch]:
-        self.maker.refuse_other_ranks()
+        self.maker.ranks.refuse_others()
         # Begins here, not at the first batch: a state may be asked for in between.
         if self._is_started:
-            self._position.move(self.epoch + 1, 0)
+            self._state.move(self.epoch + 1, 0)
         self._is_started = True
-        # The newest iteration says where we are; set_epoch and load_state_dict end its say.
-        self._run_now = run = object()
-        return self._run(run, self.epoch, self._position.position, self._position.skipped)
+        # The newest iteration says where the loop is; set_epoch and load_state_dict end its say.
+        self._newest = iteration = object()
+        return self._batches(iteration, self.epoch, self._state.position, self._state.skipped)
 
-    def _run(
-        self, run: object, epoch: int, start: int, skipped: int
+    def _batches(
+        self, iteration: object, epoch: int, start: int, skipped: int
     ) -> Generator[Batch, None, None]:
         count = None if self._skips is None else self._skips.begin(epoch, start, skipped)
-        with closing(self._made(epoch, start)) as made:
+        with closing(self._feed.batches(epoch, start)) as made:
             while (one := self._next(made, count)) is not None:
-                if self._run_now is run:
-                    self._position.move(epoch, one.end, 0 if count is None else count.total)
+                if self._newest is iteration:
+                    self._state.move(epoch, one.end, 0 if count is None else count.total)
                 yield one.batch
                 del one  # or it would live until the next is there
         if count is not None:
             count.end()
-        if self._run_now is run:
-            self._position.move(epoch + 1, 0)
+        if self._newest is iteration:
+            self._state.move(epoch + 1, 0)
             self._is_started = False
 
     def _next(self, made: Iterator[Made], count: SkipCount | None) -> Made | None:
@@ -296,33 +227,3 @@ class Loader:
             count.add(one)
         self.stats.add(one, time.perf_counter() - started)
         return one
-
-    def _made(self, epoch: int, start: int) -> Generator[Made, None, None]:
-        num_batches = len(self.maker.plan(epoch, start))
-        requests = (Request(epoch, start, number) for number in range(num_batches))
-        how = self.settings
-        if not how.workers:
-            self.maker.refuse_another_thread()
-        made = make_batches(self.maker, requests, how.worker_type, how.workers, how.prefetch)
-        if self._prefetcher is not None:
-            made = self._prefetcher.run(made, is_here=not how.workers)
-        elif isinstance(made, Processes):
-            # What arrives is unpickled beside the loop, as the prefetcher's thread does it.
-            made = in_background(made, 1, made.kill)
-        if self._pin_memory and self._prefetcher is None:
-            made = _all_pinned(made)
-        if self._headroom is not None:
-            made = self._headroom.between(made, self.maker.plan(epoch, start))
-        return made
-
-
-def _all_pinned(batches: Generator[Made, None, None]) -> Generator[Made, None, None]:
-    with closing(batches):
-        for made in batches:
-            yield move_tensors(made, pinned)
-
-
-def _on_batch(transform: Callable[[Batch], Batch] | None) -> Callable[[Made], Made] | None:
-    if transform is None:
-        return None
-    return lambda made: replace(made, batch=transform(made.batch))

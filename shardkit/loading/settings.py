@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.errors import UsageError
 from shardkit.loading.workers import WorkerType
 
@@ -30,8 +30,8 @@ class Settings:
     why: str = field(default="given", compare=False)
 
     def __post_init__(self) -> None:
-        whole("workers", self.workers)
-        whole("prefetch", self.prefetch, 1)
+        integer("workers", self.workers)
+        integer("prefetch", self.prefetch, 1)
         if self.worker_type not in ("process", "thread"):
             raise UsageError(f"worker_type must be 'process' or 'thread', got {self.worker_type!r}")
 

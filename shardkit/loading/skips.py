@@ -9,7 +9,8 @@ from typing import Any
 
 import xxhash
 
-from shardkit.batches.maker import BatchMaker, Made
+from shardkit.batches.maker import BatchMaker
+from shardkit.batches.request import Made
 from shardkit.errors import StorageError, TooManyRejectsError
 from shardkit.order.ranks import distributed
 
@@ -17,33 +18,33 @@ CHECK_EVERY = 8
 """Batches between two looks at the other ranks' counts: two requests of some 50 us each."""
 
 _KEPT = 3
-"""Keys of a run that other ranks may still write to or look at."""
+"""Keys of an epoch that other ranks may still write to or look at."""
 
-_runs: Counter[str] = Counter()
-"""How often this process has run what the keys are named after."""
+_begun: Counter[str] = Counter()
+"""How often this process has begun what the keys are named after."""
 
 
 class Skips:
-    """Counts of a loader's runs. Where torch.distributed runs, they go through its store, not
+    """Counts of a loader's epochs. Where torch.distributed runs, they go through its store, not
     through a collective: that might come between those of the training step."""
 
     def __init__(self, maker: BatchMaker) -> None:
         self._maker = maker
-        self._work = xxhash.xxh3_64_hexdigest(json.dumps(maker.position().state_dict()).encode())
-        self._runs: list[_Shared] = []
+        self._work = xxhash.xxh3_64_hexdigest(json.dumps(maker.first_state().state_dict()).encode())
+        self._recent: list[_Shared] = []
 
     def begin(self, epoch: int, start: int, skipped: int) -> SkipCount:
         """Of the rest of an epoch, in which so many rows were replaced already."""
-        store = _store(self._maker.world_size)
+        store = _store(self._maker.ranks.world_size)
         if store is None:
-            return SkipCount(self._maker.max_skips, skipped, None)
-        run = f"shardkit/skips/{self._work}/{epoch}/{start}"
-        shared = _Shared(store, f"{run}/{_runs[run]}", cleans=self._maker.rank == 0)
-        _runs[run] += 1
-        self._runs.append(shared)
-        if len(self._runs) > 2:  # the last may still be looked at by a rank that is behind
-            self._runs.pop(0).clean(0)
-        return SkipCount(self._maker.max_skips, skipped, shared)
+            return SkipCount(self._maker.options.max_skips, skipped, None)
+        name = f"shardkit/skips/{self._work}/{epoch}/{start}"
+        shared = _Shared(store, f"{name}/{_begun[name]}", cleans=self._maker.ranks.rank == 0)
+        _begun[name] += 1
+        self._recent.append(shared)
+        if len(self._recent) > 2:  # the last may still be looked at by a rank that is behind
+            self._recent.pop(0).clean(0)
+        return SkipCount(self._maker.options.max_skips, skipped, shared)
 
 
 class SkipCount:
@@ -103,7 +104,7 @@ class SkipCount:
 
 
 class _Shared:
-    """Counts that ranks publish, in a store, under keys of one run."""
+    """Counts that ranks publish, in a store, under keys of one iteration."""
 
     def __init__(self, store: Any, name: str, *, cleans: bool) -> None:
         self._store = store

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import functools
 import json
 import os
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from typing import Any
 import xxhash
 
 from shardkit.batches.maker import BatchMaker
-from shardkit.batches.source import fingerprint_of
 from shardkit.errors import UsageError
 from shardkit.loading.settings import Settings
 from shardkit.system.resources import Allowance
@@ -33,9 +30,6 @@ MOST = 1000
 """Results that are kept; the oldest go first."""
 
 _MOST_BYTES = 16 << 20
-
-_MOST_WORDS = 1000
-"""Characters of a transform's own words; of more a hash is kept."""
 
 _MOST_WORKERS, _MOST_PREFETCH = 1024, 64
 """No tuning finds more: a result that has them is damaged."""
@@ -67,41 +61,24 @@ def about(maker: BatchMaker, found: Allowance, ranks: int) -> dict[str, Any]:
 
 def work(maker: BatchMaker) -> dict[str, Any]:
     """What a loader does, but for where its batches are made; JSON."""
-    source = maker.source
-    options = {
+    source, options = maker.source.given, maker.options
+    read_with = {
         name: getattr(source, name)
         for name in ("decode", "fields", "verify", "seq_len")
         if isinstance(getattr(source, name, None), bool | str | int | list)
     }
-    transform = None if maker.transform is None else in_words(maker.transform.transform)
+    transform = maker.transform
     return {
-        "dataset": fingerprint_of(source),
+        "dataset": maker.source.fingerprint,
         "container": getattr(getattr(source, "info", None), "container", None),
-        "source": {"type": type(source).__name__, **options},
-        "transform": transform,
-        "as_buffer": list(maker.as_buffer),
-        "batch_size": maker.batch_size,
-        "shuffle": maker.shuffle,
-        "order": dict(maker.order_options),
+        "source": {"type": type(source).__name__, **read_with},
+        "transform": None if transform is None else transform.words,
+        "backend": None if transform is None else getattr(transform.transform, "backend", None),
+        "as_buffer": list(options.as_buffer),
+        "batch_size": options.batch_size,
+        "shuffle": options.shuffle,
+        "order": options.of_order,
     }
-
-
-def in_words(transform: Callable[..., Any]) -> str:
-    """A transform's name and options, the same in every process: what it says of itself, but for
-    addresses."""
-    if isinstance(transform, functools.partial):
-        given = [*map(str, transform.args), *(f"{k}={v}" for k, v in transform.keywords.items())]
-        return f"{in_words(transform.func)}({', '.join(given)})"
-    text = repr(transform)
-    if " at 0x" not in text:
-        is_long = len(text) > _MOST_WORDS
-        return (
-            f"{text[:_MOST_WORDS]}... {xxhash.xxh3_64_hexdigest(text.encode())}"
-            if is_long
-            else text
-        )
-    named = transform if hasattr(transform, "__qualname__") else type(transform)
-    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _key(described: dict[str, Any]) -> str:

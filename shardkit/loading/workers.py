@@ -9,9 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal
 
 from shardkit import errors
-from shardkit.batches.maker import BatchMaker, Made, Request
+from shardkit.batches.maker import BatchMaker
+from shardkit.batches.request import Made, Request
 from shardkit.errors import DataError, SampleError, ShardkitError
-from shardkit.loading.processes import Processes, where_of
+from shardkit.loading.processes import Processes
 from shardkit.memory import buffers
 
 WorkerType = Literal["process", "thread"]
@@ -75,12 +76,12 @@ def _make_in_worker(maker: BatchMaker, request: Request, worker: str) -> Made:
     except (SystemExit, KeyboardInterrupt) as error:
         name = f"{type(error).__name__}({error})"
         raise SampleError(
-            f"the transform or the dataset raised {name} ({where_of(request)}, {worker})"
+            f"the transform or the dataset raised {name} ({request}, {worker})"
         ) from error
 
 
 def _make(maker: BatchMaker, request: Request, worker: str) -> Made:
-    where = f"{where_of(request)}, {worker}"
+    where = f"{request}, {worker}"
     try:
         return maker.make(request)
     except ShardkitError as error:

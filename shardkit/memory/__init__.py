@@ -1,4 +1,4 @@
-"""Memory: mapped files, buffers that are used again, advice to the kernel, huge values in chunks.
+"""Memory: mapped files, buffers used again, advice to the kernel, huge values in chunks, a cache.
 
 Nothing here knows what the bytes mean.
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.errors import UsageError
 from shardkit.images.sheet import Tile, contact_sheet
 from shardkit.operations.look import Look, Looker, ShownField
@@ -80,7 +80,7 @@ def show(
         raise UsageError("give either rows or num: those samples, or so many")
     target = None if out is None else _check_target(as_path(out, "out"))
     source = Dataset(dataset, split)
-    count = (NUM_DRAWN if target else NUM_SHOWN) if num is None else whole("num", num, 1)
+    count = (NUM_DRAWN if target else NUM_SHOWN) if num is None else integer("num", num, 1)
     chosen = _drawn(len(source), count, seed) if rows is None else _checked(source, rows)
     looker = Looker(source, thumbnails=target is not None)
     samples, tiles = [], list[Tile]()
@@ -109,7 +109,7 @@ def _drawn(num_rows: int, num: int, seed: int) -> list[int]:
 
 
 def _checked(source: Dataset, rows: Sequence[int]) -> list[int]:
-    numbers = [whole("a row", row, None) for row in rows]
+    numbers = [integer("a row", row, None) for row in rows]
     for row in numbers:
         if not 0 <= row < len(source):
             raise UsageError(f"row {row} is outside 0..{len(source) - 1} of {source.split}")

@@ -1,4 +1,4 @@
-"""Which row comes when, on which rank, and where a run stands: arithmetic alone.
+"""Which row comes when, on which rank, and where a loop stands: arithmetic alone.
 
 No data is read here.
 """

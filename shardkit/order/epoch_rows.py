@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from shardkit.memory.cache import remember
 from shardkit.order.batches import BatchPlan
-from shardkit.order.epochs import Epoch
+from shardkit.order.epochs import EpochOrder
 from shardkit.order.permutation import Positions
 
 ROWS_AT_ONCE = 4096
@@ -14,11 +13,11 @@ ROWS_AT_ONCE = 4096
 _KEPT = 4
 
 
-class Run:
+class EpochRows:
     """Rows of batches, found for many batches at once. Threads may share it: two that miss the
     same rows both find them."""
 
-    def __init__(self, order: Epoch, plan: BatchPlan) -> None:
+    def __init__(self, order: EpochOrder, plan: BatchPlan) -> None:
         self.order = order
         self.plan = plan
         self.num_batches = len(plan)
@@ -31,18 +30,10 @@ class Run:
         found = self._found.get(number)
         if found is None:
             found = self._find(number * self._step)
-            keep(self._found, number, found)
+            remember(self._found, number, found, _KEPT)
         return found[within].copy()
 
     def _find(self, first: int) -> list[Positions]:
         numbers = range(first, min(first + self._step, self.num_batches))
         positions = self.plan.positions_of(numbers)
         return list(self.order.rows(positions.ravel()).reshape(positions.shape))
-
-
-def keep(kept: dict[Any, Any], key: object, value: object, most: int = _KEPT) -> None:
-    """Add it, and forget the oldest beyond a few."""
-    kept[key] = value
-    while len(kept) > most:
-        # In single steps: another thread may be doing the same.
-        kept.pop(next(iter(tuple(kept))), None)

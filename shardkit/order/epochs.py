@@ -8,7 +8,6 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from shardkit.arguments import whole
 from shardkit.errors import UsageError
 from shardkit.order.permutation import MAX_ROWS, Positions, derive, permute, unpermute
 
@@ -18,12 +17,12 @@ BLOCK_ROWS = 256
 """Rows of a block: 28 MB of 110 KB pictures, which any disk reads at its full speed."""
 
 WINDOW_BLOCKS = 16
-"""Blocks whose rows are mixed: what comes after one another is from this many places."""
+"""Blocks whose rows are mixed: rows that follow one another are from this many blocks."""
 
 _BLOCKS, _ROWS = -1, -2
 
 
-class Epoch(Protocol):
+class EpochOrder(Protocol):
     """The order of one epoch. Immutable and cheap to pickle; the same everywhere."""
 
     def __len__(self) -> int:
@@ -44,15 +43,6 @@ def check_shuffle(shuffle: object) -> Shuffle:
         return known[shuffle]
     except (KeyError, TypeError) as error:
         raise UsageError(f"shuffle must be 'full', 'block' or None, got {shuffle!r}") from error
-
-
-def order_options(taker: str, options: dict[str, int]) -> dict[str, int]:
-    """Options of an order, checked. Raises UsageError for what is none."""
-    unknown = sorted(set(options) - {"block_rows", "window_blocks"})
-    if unknown:
-        hint = "; use last='drop' or 'pad'" if unknown[0] == "drop_last" else ""
-        raise UsageError(f"{taker} takes no option {unknown[0]!r}{hint}")
-    return {name: whole(name, value, 1) for name, value in options.items()}
 
 
 @dataclass(frozen=True)

@@ -9,52 +9,70 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.errors import UsageError
 
 
-def rank_and_world_size(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
-    """What is given; else what torch.distributed, once initialised, says; else the environment's
-    RANK and WORLD_SIZE; else one rank alone.
+@dataclass(frozen=True)
+class Ranks:
+    """Which rank this is, of how many.
 
-    Raises:
-        UsageError: one without the other, or no whole numbers.
+    Attributes:
+        taker: what they are for, in words. is_found: as they were found, not as they were given.
     """
-    if (rank is None) != (world_size is None):
-        raise UsageError("give rank and world_size together, or neither")
-    if rank is None or world_size is None:
-        rank, world_size = _of_torch() or _of_environment() or (0, 1)
-    return whole("rank", rank), whole("world_size", world_size, 1)
+
+    taker: str
+    rank: int
+    world_size: int
+    is_found: bool
+
+    @classmethod
+    def of(cls, taker: str, rank: int | None = None, world_size: int | None = None) -> Ranks:
+        """What is given; else what torch.distributed, once initialised, says; else the
+        environment's RANK and WORLD_SIZE; else one rank alone.
+
+        Raises:
+            UsageError: one without the other, or no whole numbers.
+        """
+        if (rank is None) != (world_size is None):
+            raise UsageError("give rank and world_size together, or neither")
+        is_found = rank is None or world_size is None
+        if rank is None or world_size is None:
+            rank, world_size = _of_torch() or _of_environment() or (0, 1)
+        return cls(taker, integer("rank", rank), integer("world_size", world_size, 1), is_found)
+
+    def refuse_others(self) -> None:
+        """Called where an iteration begins: what was found must still be so.
+
+        In worker processes of torch's DataLoader, whose process group is a copy if there is one,
+        the environment says nothing new. Warns where many processes were launched, and each is
+        alone.
+
+        Raises:
+            UsageError: torch.distributed, or the environment, now says otherwise.
+        """
+        if not self.is_found:
+            return
+        by = "torch.distributed"
+        found = _of_torch()
+        if found is None and not _is_of_dataloader():
+            by, found = "RANK and WORLD_SIZE", _of_environment()
+        if found is None:
+            _warn_of_others(self.taker, self.world_size)
+        elif found != (self.rank, self.world_size):
+            raise UsageError(
+                f"this {self.taker} was made as rank {self.rank} of {self.world_size}, before {by}"
+                f" said that this is rank {found[0]} of {found[1]}: make it after"
+                " init_process_group, or give rank= and world_size="
+            )
 
 
 LAUNCHERS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 """Variables in which launchers (mpirun, srun ...) say how many processes they started.
 SLURM_NTASKS is not among them: it is there in a batch script that runs one process, too."""
-
-
-def refuse_other_ranks(taker: str, rank: int, world_size: int) -> None:
-    """Called where an iteration begins, with what :func:`rank_and_world_size` found before.
-
-    In worker processes of torch's DataLoader, whose process group is a copy if there is one, the
-    environment says nothing new. Warns where many processes were launched, and each is alone.
-
-    Raises:
-        UsageError: torch.distributed, or the environment, now says otherwise.
-    """
-    by = "torch.distributed"
-    found = _of_torch()
-    if found is None and not _is_of_dataloader():
-        by, found = "RANK and WORLD_SIZE", _of_environment()
-    if found is None:
-        _warn_of_others(taker, world_size)
-    elif found != (rank, world_size):
-        raise UsageError(
-            f"this {taker} was made as rank {rank} of {world_size}, before {by} said that this is"
-            f" rank {found[0]} of {found[1]}: make it after init_process_group, or give rank= and"
-            " world_size="
-        )
 
 
 def _warn_of_others(taker: str, world_size: int) -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.order.batches import BatchPlan, Last
 from shardkit.order.epochs import BLOCK_ROWS, WINDOW_BLOCKS, Order, Shuffle, check_shuffle
-from shardkit.order.ranks import rank_and_world_size, refuse_other_ranks
+from shardkit.order.ranks import Ranks
 
 CHUNK_BATCHES = 64
 
@@ -40,22 +40,20 @@ class BatchSampler:
         world_size: int | None = None,
         last: Last = "drop",
     ) -> None:
-        num_rows = len(num_rows) if isinstance(num_rows, Sized) else whole("num_rows", num_rows)
-        batch_size, seed = whole("batch_size", batch_size, 1), whole("seed", seed, None)
-        self._is_rank_found = rank is None
-        rank, world_size = rank_and_world_size(rank, world_size)
-        self._plan = BatchPlan(num_rows, batch_size, rank, world_size, last)
+        num_rows = len(num_rows) if isinstance(num_rows, Sized) else integer("num_rows", num_rows)
+        batch_size, seed = integer("batch_size", batch_size, 1), integer("seed", seed, None)
+        self._ranks = Ranks.of(type(self).__name__, rank, world_size)
+        self._plan = BatchPlan(num_rows, batch_size, self._ranks.rank, self._ranks.world_size, last)
         kind = check_shuffle(shuffle)
         self._order = Order(num_rows, kind, seed, 0, block_rows, window_blocks)
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch that the next iteration runs; without it, each runs the next."""
-        self.epoch = whole("epoch", epoch)
+        self.epoch = integer("epoch", epoch)
 
     def _begin(self) -> Order:
-        if self._is_rank_found:
-            refuse_other_ranks(type(self).__name__, self._plan.rank, self._plan.world_size)
+        self._ranks.refuse_others()
         order = replace(self._order, epoch=self.epoch)
         self.epoch += 1
         return order

@@ -1,4 +1,4 @@
-"""Where a run is: what is saved in a checkpoint, and checked when it is resumed."""
+"""Where a loop is: what is saved in a checkpoint, and checked when it is resumed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.errors import UsageError
 
 VERSION = 2
@@ -14,17 +14,17 @@ VERSION = 2
 
 MAX_EPOCHS = 2**62
 
-
 NEW = ("last", "made_by")
 """May be deleted from a state, to go on with other samples from there."""
 
 
-class Position:
-    """A position in an epoch, of one run.
+class LoopState:
+    """Where a training loop is: an epoch, and a position in it.
 
     Args:
-        run: what decides which samples come: ``seed``, ``order``, ``fingerprint``, ``last`` and,
-            unless the samples are made elsewhere, ``made_by``, the transform in words or None.
+        same: what decides which samples come, and must be the same where a loop goes on: ``seed``,
+            ``order``, ``fingerprint``, ``last`` and, unless the samples are made elsewhere,
+            ``made_by``, the transform in words or None.
         transform: what may make a difference of a rounding.
 
     Attributes:
@@ -34,7 +34,7 @@ class Position:
 
     def __init__(
         self,
-        run: dict[str, Any],
+        same: dict[str, Any],
         global_batch_size: int,
         *,
         transform: str | None = None,
@@ -47,11 +47,11 @@ class Position:
         self._transform = transform
         self._is_loaded = False
         self._is_of_worker = is_of_worker
-        self._run = run
+        self._same = same
 
     def set_epoch(self, epoch: int) -> None:
-        """To the beginning of an epoch; or, if a state of that epoch was loaded, to its place."""
-        epoch = whole("epoch", epoch)
+        """To the beginning of an epoch; or, if a state of that epoch was loaded, where it says."""
+        epoch = integer("epoch", epoch)
         if self._is_loaded and epoch == self.epoch:
             return
         if self._is_loaded and self.position:
@@ -74,7 +74,7 @@ class Position:
             "epoch": self.epoch,
             "position": self.position,
             "global_batch_size": self._global_batch_size,
-            **self._run,
+            **self._same,
             **({"transform": self._transform} if self._transform else {}),
             **({"skipped": self.skipped} if self.skipped else {}),
         }
@@ -90,13 +90,29 @@ class Position:
             )
         if "worker" in state and not self._is_of_worker:
             raise UsageError("the state is of a Stream's worker, which a Loader cannot go on from")
-        if state.get("fingerprint") != self._run["fingerprint"]:
+        self._refuse_another_run(state)
+        epoch = integer("epoch, of the state,", state.get("epoch"))
+        position = integer("position, of the state,", state.get("position"))
+        skipped = integer("skipped, of the state,", state.get("skipped", 0))
+        if epoch >= MAX_EPOCHS:
+            raise UsageError(f"the state has epoch {epoch}, at most {MAX_EPOCHS} are possible")
+        if num_positions is not None and position > num_positions(epoch):
+            raise UsageError(
+                f"position {position} is outside 0..{num_positions(epoch)} of epoch {epoch}"
+            )
+        self._warn_of_differences(state)
+        self.move(epoch, position, skipped if "made_by" in self._same else 0)
+        self._is_loaded = True
+
+    def _refuse_another_run(self, state: dict[str, Any]) -> None:
+        """Raise UsageError where other samples would come."""
+        if state.get("fingerprint") != self._same["fingerprint"]:
             raise UsageError(
                 "the state is of another dataset, whose samples are not these (as pictures packed"
                 " smaller, or sequences of other tokens, seq_len or boundaries): its fingerprint is"
-                f" {state.get('fingerprint')!r}, here it is {self._run['fingerprint']!r}"
+                f" {state.get('fingerprint')!r}, here it is {self._same['fingerprint']!r}"
             )
-        for name, ours in self._run.items():
+        for name, ours in self._same.items():
             if name in NEW and name not in state:
                 continue
             if state.get(name) != ours:
@@ -106,28 +122,20 @@ class Position:
                     f"the state is of another run: its {what} is {state.get(name)!r}, here it is"
                     f" {ours!r}{hint}"
                 )
-        epoch = whole("epoch, of the state,", state.get("epoch"))
-        position = whole("position, of the state,", state.get("position"))
-        skipped = whole("skipped, of the state,", state.get("skipped", 0))
-        if epoch >= MAX_EPOCHS:
-            raise UsageError(f"the state has epoch {epoch}, at most {MAX_EPOCHS} are possible")
-        if num_positions is not None and position > num_positions(epoch):
-            raise UsageError(
-                f"position {position} is outside 0..{num_positions(epoch)} of epoch {epoch}"
-            )
+
+    def _warn_of_differences(self, state: dict[str, Any]) -> None:
+        """Of those with which the same samples come."""
         theirs = state.get("global_batch_size", self._global_batch_size)
         if theirs != self._global_batch_size:
             warnings.warn(
                 f"the state is of global batches of {theirs}, here they have"
                 f" {self._global_batch_size}: the samples that follow are the same, the batches"
                 " are not",
-                stacklevel=3,
+                stacklevel=4,
             )
         if state.get("transform", self._transform) != self._transform:
             warnings.warn(
                 f"the state's samples were made by {state['transform']}, here it is"
                 f" {self._transform}: they may differ by a rounding",
-                stacklevel=3,
+                stacklevel=4,
             )
-        self.move(epoch, position, skipped if "made_by" in self._run else 0)
-        self._is_loaded = True

@@ -112,12 +112,12 @@ class Turns:
 
     def at(self, positions: Positions) -> tuple[Positions, Positions]:
         """(dataset, number among its samples since :meth:`before`) at each position."""
-        rounds, places = np.divmod(positions + self._begin[1], self.pattern.period)
+        rounds, slots = np.divmod(positions + self._begin[1], self.pattern.period)
         which, numbers = np.empty_like(positions), np.empty_like(positions)
         for number in np.unique(rounds).tolist():  # a batch touches one or two
             here = rounds == number
             turns, before = self._table(number)
-            which[here], numbers[here] = turns[places[here]], before[places[here]]
+            which[here], numbers[here] = turns[slots[here]], before[slots[here]]
         return which, rounds * np.array(self.pattern.counts)[which] + numbers
 
     def before(self, number: int) -> int:

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import xxhash
@@ -20,6 +20,7 @@ from shardkit.shards.values import Column, Decode, own_values, read_column
 from shardkit.system.storage import as_path, show_path
 
 if TYPE_CHECKING:
+    from shardkit.batches.options import BatchKeywords
     from shardkit.batches.stream import Stream
 
 Batch = dict[str, Column]
@@ -88,9 +89,9 @@ class Dataset:
     def reader(self) -> ShardReader:
         """The rows underneath, opened on first use in each process."""
         if self._reader is None:
-            place: Located = self._located
-            split = place.info.splits[self.split]
-            self._reader = ShardReader(place.folder, place.info, split, copied=self.verify)
+            located: Located = self._located
+            split = located.info.splits[self.split]
+            self._reader = ShardReader(located.folder, located.info, split, copied=self.verify)
         return self._reader
 
     def __getstate__(self) -> dict[str, Any]:
@@ -286,7 +287,7 @@ class Dataset:
             return whole
         return f"{whole}/{xxhash.xxh3_64_hexdigest(self._rows.tobytes())}"
 
-    def stream(self, batch_size: int, **options: Any) -> Stream:
+    def stream(self, batch_size: int, **options: Unpack[BatchKeywords]) -> Stream:
         """Whole batches, for ``DataLoader(dataset.stream(64), batch_size=None)``.
 
         See :class:`shardkit.Stream` for the options.

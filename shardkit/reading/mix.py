@@ -10,16 +10,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from shardkit.arguments import whole
-from shardkit.batches.source import (
-    Source,
-    check_source,
-    fingerprint_of,
-    finish,
-    num_rows_of,
-    order_of,
-    where_is,
-)
+from shardkit.arguments import integer
+from shardkit.batches.source import FullSource, Source
 from shardkit.errors import UsageError
 from shardkit.order.epochs import Shuffle
 from shardkit.order.permutation import Positions, derive
@@ -60,25 +52,27 @@ def mix(
         raise UsageError(f"mix: give a dict, name -> dataset, got {type(datasets).__name__}")
     if not datasets:
         raise UsageError("mix: no datasets")
+    parts: dict[str, FullSource] = {}
     for name, source in datasets.items():
         if not isinstance(name, str) or not name or "/" in name:
             raise UsageError(f"mix: {name!r} is no name: a str, not empty, without '/'")
-        if not len(check_source(source)):
+        parts[name] = FullSource(source)
+        if not len(parts[name]):
             raise UsageError(f"mix: dataset {name!r} is empty")
-    _refuse_layouts(datasets)
+    _refuse_layouts(parts)
     shares = _shares(datasets, weights)
     if isinstance(length, str) and length not in ("first", "all"):
         raise UsageError(f"mix: length must be a number, 'first' or 'all', got {length!r}")
     if not isinstance(length, str):
-        length = whole("mix: length", length, 1)
-    sizes = [num_positions(source) for source in datasets.values()]
-    seed = whole("seed", seed, None)
+        length = integer("mix: length", length, 1)
+    sizes = [num_positions(part) for part in parts.values()]
+    seed = integer("seed", seed, None)
     return Mix(dict(datasets), Pattern.of(quantise(shares), seed, sizes, length))
 
 
-def _refuse_layouts(datasets: Mapping[str, Source]) -> None:
+def _refuse_layouts(parts: Mapping[str, FullSource]) -> None:
     """Raise UsageError where batches of several layouts would be mixed."""
-    layouts = {name: own for name, part in datasets.items() if (own := getattr(part, "layout", ""))}
+    layouts = {name: part.layout for name, part in parts.items() if part.layout}
     first = next(iter(layouts), "")
     for name, layout in layouts.items():
         if layout != layouts[first]:
@@ -111,8 +105,8 @@ class Mix:
     def __init__(self, datasets: dict[str, Source], pattern: Pattern) -> None:
         self.datasets = datasets
         self.pattern = pattern
-        self._parts: list[Any] = list(datasets.values())
-        self._starts = np.concatenate([[0], np.cumsum([num_rows_of(part) for part in self._parts])])
+        self._parts = [FullSource(source) for source in datasets.values()]
+        self._starts = np.concatenate([[0], np.cumsum([part.num_rows for part in self._parts])])
         self.length = pattern.length
 
     def __len__(self) -> int:
@@ -132,7 +126,8 @@ class Mix:
 
     @property
     def fingerprint(self) -> str:
-        parts = [f"{name}:{fingerprint_of(part)}" for name, part in self.datasets.items()]
+        each = zip(self.datasets, self._parts, strict=True)
+        parts = [f"{name}:{part.fingerprint}" for name, part in each]
         text = repr((VERSION, parts, astuple(self.pattern)))
         return xxhash.xxh3_64_hexdigest(text.encode())
 
@@ -153,19 +148,19 @@ class Mix:
     def fields(self) -> list[str]:
         """Of all datasets; where one does not say, those of its first row."""
         first = np.zeros(1, np.int64)
-        names = [getattr(part, "fields", None) or part.read(first) for part in self._parts]
+        names = [part.fields or part.read(first) for part in self._parts]
         return list(dict.fromkeys(name for some in names for name in some))
 
     def advise(self, rows: Positions) -> None:
         which, inside = self._split(rows)
         for number in np.unique(which).tolist():
-            advise: Any = getattr(self._parts[number], "advise", None)
+            advise = self._parts[number].advise
             if advise is not None:
                 advise(inside[which == number])
 
     def finish(self, batch: dict[str, Any]) -> dict[str, Any]:
         for part in self._parts:
-            batch = finish(part, batch)
+            batch = part.finish(batch)
         return batch
 
     def keys(self, rows: Positions) -> list[str]:
@@ -179,7 +174,7 @@ class Mix:
     def where(self, row: int) -> str:
         which, inside = self._split(np.array([row]))
         name = list(self.datasets)[int(which[0])]
-        return f"{name}: {where_is(self._parts[int(which[0])], int(inside[0]))}"
+        return f"{name}: {self._parts[int(which[0])].where(int(inside[0]))}"
 
     def _split(self, rows: Positions) -> tuple[Positions, Positions]:
         """(dataset, row in it) of each row."""
@@ -190,7 +185,7 @@ class Mix:
 @dataclass(frozen=True)
 class MixOrder:
     """One epoch of a mix. Where a dataset was left at the end of an epoch it goes on in the next:
-    its sample c of the whole run is one of its own shuffled epoch ``c // len(dataset)``."""
+    its sample c of all epochs together is one of its own shuffled epoch ``c // len(dataset)``."""
 
     mix: Mix
     shuffle: Shuffle
@@ -216,21 +211,21 @@ class MixOrder:
     def _rows_of(self, number: int, samples: Positions) -> Positions:
         part = self.mix._parts[number]
         size = num_positions(part)
-        epoch, place = divmod(self._turns.before(number), size)
-        rounds, places = np.divmod(samples + place, size)
+        epoch, begun = divmod(self._turns.before(number), size)
+        rounds, positions = np.divmod(samples + begun, size)
         rows = np.empty_like(samples)
         seed = derive(self.seed, _PART, number)
         for turn in np.unique(rounds).tolist():
             here = rounds == turn
-            order = order_of(part, self.shuffle, seed, epoch + turn, **self.options)
-            rows[here] = order.rows(places[here])
+            order = part.order(self.shuffle, seed, epoch + turn, **self.options)
+            rows[here] = order.rows(positions[here])
         rows += self.mix._starts[number]
         return rows
 
 
-def num_positions(source: Source) -> int:
+def num_positions(part: FullSource) -> int:
     """Of an epoch: its rows, or, of a mix within a mix, as many as that one says."""
-    return len(order_of(source, None, 0, 0))
+    return len(part.order(None, 0, 0))
 
 
 def _merged(name: str, which: Positions, read: dict[int, dict[str, Column]]) -> Column:
@@ -247,9 +242,9 @@ def _merged(name: str, which: Positions, read: dict[int, dict[str, Column]]) -> 
         return merged
     values: list[Any] = [None] * len(which)
     for number, column in found.items():
-        places = np.flatnonzero(which == number).tolist()
-        for place, value in zip(places, column, strict=True):
-            values[place] = value
+        here = np.flatnonzero(which == number).tolist()
+        for slot, value in zip(here, column, strict=True):
+            values[slot] = value
     return values
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shardkit.order.epochs import Epoch, Shuffle
+from shardkit.order.epochs import EpochOrder, Shuffle
 from shardkit.order.permutation import Positions
 from shardkit.shards.values import Column
 
@@ -26,7 +26,7 @@ class Sequences(Protocol):
     num_rows: int
     padding: float
 
-    def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> Epoch: ...
+    def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> EpochOrder: ...
 
     def read(self, rows: Positions) -> Arrays:
         """Columns of (B, seq_len) each, of (B,) rows below num_rows."""

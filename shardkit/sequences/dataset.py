@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.corpus.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.memory.mapping import Warmth
-from shardkit.order.epochs import Epoch, Shuffle
+from shardkit.order.epochs import EpochOrder, Shuffle
 from shardkit.order.permutation import Positions
 from shardkit.reading.dataset import Dataset, row_numbers
 from shardkit.samples.encoding import TOKENS
@@ -88,10 +88,10 @@ class TokenDataset:
         if dtype not in ("int64", "int32"):
             raise UsageError(f"dtype must be 'int64' or 'int32', got {dtype!r}")
         self.path = as_path(path, "the tokens").absolute()
-        self.seq_len = whole("seq_len", seq_len, 1)
+        self.seq_len = integer("seq_len", seq_len, 1)
         self.boundaries = boundaries
         self.dtype = np.dtype(dtype)
-        self.eos = None if eos is None else whole("eos", eos)
+        self.eos = None if eos is None else integer("eos", eos)
         self._dataset = None if is_token_file(self.path) else _open(self.path, split)
         if self._dataset is None and split is not None:
             raise UsageError(f"{show_path(path)} is a file: it has no split {split!r}")
@@ -177,7 +177,7 @@ class TokenDataset:
         """Equal for equal sequences, in any format."""
         return f"{self._store.fingerprint}/{self.seq_len}/{self.boundaries}"
 
-    def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> Epoch:
+    def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> EpochOrder:
         return self._sequences.order(shuffle, seed, epoch, **options)
 
     # --- reading --------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.order.epoch_rows import keep
+from shardkit.memory.cache import remember
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -46,7 +46,7 @@ class Documents:
         found = self._ends.get(block)
         if found is None:
             found = self._starts[block] + np.cumsum(self._of_block(block * BLOCK_DOCUMENTS))
-            keep(self._ends, block, found, _KEPT_BLOCKS)
+            remember(self._ends, block, found, _KEPT_BLOCKS)
         return found
 
     def start(self, document: int) -> int:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import UsageError
+from shardkit.memory.cache import remember
 from shardkit.memory.mapping import Places
-from shardkit.order.epoch_rows import keep
 from shardkit.order.epochs import WINDOW_BLOCKS, Shuffle
 from shardkit.order.permutation import Positions, counted
 from shardkit.sequences.base import NO_LABEL, Arrays
@@ -118,14 +118,14 @@ class Fit:
             starts = self._store.documents.start(first) + lengths.cumsum() - lengths
             pieces[1] += starts[pieces[0]]
             pieces[0] += first
-            keep(self._filled, (number, variant), found, _KEPT)
+            remember(self._filled, (number, variant), found, _KEPT)
         return found
 
     def _block(self, number: int) -> Block:
         found = self._blocks.get(number)
         if found is None:
             found = Block(np.maximum(self._lengths(number) - 1, 0), self._seq_len)
-            keep(self._blocks, number, found, _KEPT)
+            remember(self._blocks, number, found, _KEPT)
         return found
 
     def _lengths(self, number: int) -> Places:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardkit.arguments import whole
+from shardkit.arguments import integer
 from shardkit.errors import UsageError
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.benching.target import Read
@@ -50,18 +50,18 @@ class BenchOptions:
             raise UsageError(f"read must be raw, decode, train or tokens, got {self.read!r}")
         if self.worker_type not in ("thread", "process"):
             raise UsageError(f"worker_type must be thread or process, got {self.worker_type!r}")
-        counts = [whole("workers", count) for count in self.workers]
+        counts = [integer("workers", count) for count in self.workers]
         if not counts or len(set(counts)) < len(counts):
             raise UsageError(f"workers must be different counts, got {list(self.workers)}")
         if max(counts) > MOST_WORKERS:
             raise UsageError(f"workers: {max(counts):,} are too many, at most {MOST_WORKERS:,}")
-        whole("batch_size", self.batch_size, 1)
+        integer("batch_size", self.batch_size, 1)
         usual = COLD_ROUNDS if self.cold else ROUNDS
-        rounds = usual if self.rounds is None else whole("rounds", self.rounds, 1)
+        rounds = usual if self.rounds is None else integer("rounds", self.rounds, 1)
         object.__setattr__(self, "rounds", rounds)
-        whole("seed", self.seed, None)
+        integer("seed", self.seed, None)
         if self.limit is not None:
-            whole("limit", self.limit, 1)
+            integer("limit", self.limit, 1)
 
 
 def default_workers() -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from shardkit.arguments import positive, whole
+from shardkit.arguments import integer, positive
 from shardkit.batches.source import Source, check_source
 from shardkit.errors import UsageError
 from shardkit.loading import tuned
@@ -126,7 +126,7 @@ def tune(
         if name in options:
             raise UsageError(f"tune takes no option {name!r}: it finds workers, for any device")
     source = open_dataset(dataset) if isinstance(dataset, str | Path) else check_source(dataset)
-    work = Workload(source, whole("batch_size", batch_size, 1), options)
+    work = Workload(source, integer("batch_size", batch_size, 1), options)
     found, ranks, tell = allowance(), local_ranks(), tell or _tell_nobody
     work = replace(work, is_cold=_is_cold(work, found, cold))
     search_s = seconds if step_ms is None else SEARCH_SHARE * seconds

@@ -1,0 +1,131 @@
+"""What a user may say about batches: one list of options, for everything that makes them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict, TypeVar, get_type_hints
+
+from shardkit.arguments import integer
+from shardkit.batches.transform import Transform
+from shardkit.errors import UsageError
+from shardkit.order.batches import Last
+from shardkit.order.epochs import Shuffle, check_shuffle
+
+OnError = Literal["fail", "skip"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class OrderKeywords(TypedDict, total=False):
+    """Which rows are in which batch, as keywords. :class:`BatchOptions` has the defaults."""
+
+    shuffle: Shuffle | bool
+    seed: int
+    rank: int | None
+    world_size: int | None
+    last: Last
+    readahead: int
+    block_rows: int | None
+    window_blocks: int | None
+
+
+class BatchKeywords(OrderKeywords, total=False):
+    """Those, and what is made of the rows."""
+
+    transform: Transform | None
+    as_buffer: Sequence[str]
+    with_keys: bool
+    on_error: OnError
+    max_skips: int
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """Which batches, and what is in them; :class:`shardkit.Loader` says what each option means.
+
+    It checks itself, and holds numbers as Python's ints, ``shuffle=True`` as ``"full"``.
+
+    Attributes:
+        rank, world_size: as given; None: to be found, see :mod:`shardkit.order.ranks`.
+        block_rows, window_blocks: None: those of the order.
+
+    Raises:
+        UsageError: an option that makes no sense.
+    """
+
+    batch_size: int
+    shuffle: Shuffle = None
+    seed: int = 0
+    transform: Transform | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    last: Last = "drop"
+    as_buffer: Sequence[str] = ()
+    with_keys: bool = False
+    on_error: OnError = "fail"
+    max_skips: int = 100
+    readahead: int = 4
+    block_rows: int | None = None
+    window_blocks: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        taker: str,
+        batch_size: int,
+        given: Mapping[str, Any],
+        keywords: type[OrderKeywords] = BatchKeywords,
+    ) -> BatchOptions:
+        """From the keywords that a user gave to a ``taker``, which takes those of ``keywords``."""
+        unknown = sorted(set(given) - set(keywords.__annotations__))
+        if unknown:
+            hint = "; use last='drop' or 'pad'" if unknown[0] == "drop_last" else ""
+            raise UsageError(f"{taker} takes no option {unknown[0]!r}{hint}")
+        return cls(batch_size, **given)
+
+    def __post_init__(self) -> None:
+        if self.on_error not in ("fail", "skip"):
+            raise UsageError(f"on_error must be 'fail' or 'skip', got {self.on_error!r}")
+        checked = {
+            "batch_size": integer("batch_size", self.batch_size, 1),
+            "shuffle": check_shuffle(self.shuffle),
+            "seed": integer("seed", self.seed, None),
+            "as_buffer": tuple(self.as_buffer),
+            "max_skips": integer("max_skips", self.max_skips),
+            "readahead": integer("readahead", self.readahead),
+            **{name: integer(name, value, 1) for name, value in self.of_order.items()},
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def of_order(self) -> dict[str, int]:
+        """What was said about blocks, see :class:`shardkit.Order`."""
+        given = {"block_rows": self.block_rows, "window_blocks": self.window_blocks}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def spelled_out(keywords: type[OrderKeywords]) -> Callable[[F], F]:
+    """A function that takes these as ``**options`` shows each by its name, with its default.
+
+    Type checkers read that from ``Unpack``; this is for :func:`help` and notebooks.
+    """
+
+    def spell_out(function: F) -> F:
+        signature = inspect.signature(function)
+        kept = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        own = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=getattr(BatchOptions, name),
+                annotation=annotation,
+            )
+            for name, annotation in get_type_hints(keywords).items()
+        ]
+        function.__signature__ = signature.replace(parameters=[*kept, *own])  # type: ignore[attr-defined]
+        return function
+
+    return spell_out
