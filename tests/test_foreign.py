@@ -34,6 +34,7 @@ from shardkit.reading.dataset import Dataset
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import unpack_paths
 from shardkit.shards.locate import locate
+from shardkit.storage.folder import Folder
 from shardkit.tars import index, links, scan
 from shardkit.tars.index import tar_splits
 from shardkit.tars.links import index_tars, is_tar_source
@@ -266,7 +267,7 @@ def test_index_of_rows(tmp_path: Path) -> None:
     assert split.layouts == [dict.fromkeys(info.fields, BYTES)]
     assert split.shards[0].file_bytes == {"train-00000.tar": path.stat().st_size}
     assert split.fingerprint.startswith("scan:")
-    index = RowIndex(folder, info, split)
+    index = RowIndex(Folder(folder), info, split)
     assert index.table[:, index.column["cls"]].tolist() == [7, NO_INT, NO_INT]
     assert index.table[:, index.column["xxh3"]].tolist() == [0, 0, 0]
     assert index.table[1, index.column["cls.size"]] == -1
@@ -280,7 +281,7 @@ def test_paths_are_those_that_tar_would_give(tmp_path: Path) -> None:
     path = make_tar(tmp_path / "x.tar", [("./a.txt", b""), (".//./b.txt", b""), ("../c.txt", b"")])
     folder = index_tars(path)
     info = read_info(folder)
-    index = RowIndex(folder, info, info.splits["train"])
+    index = RowIndex(Folder(folder), info, info.splits["train"])
     assert [index.name(row) for row in range(3)] == [
         (b"./a", b"=a.txt"),
         (b".//./b", b"=b.txt"),
@@ -319,7 +320,7 @@ def test_values_are_not_read(tmp_path: Path) -> None:
     assert bytes(Dataset(path, decode=False)[1]["txt"]) == b"found"
     folder = index_tars(path)
     info = read_info(folder)
-    index = RowIndex(folder, info, info.splits["train"])
+    index = RowIndex(Folder(folder), info, info.splits["train"])
     assert index.table[0, index.column["bin.size"]] == size
     path.unlink()  # some tools that tidy up count holes as bytes
 

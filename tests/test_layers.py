@@ -21,6 +21,7 @@ LAYERS = [
     {"errors"},
     {"arguments", "system"},
     {"memory"},
+    {"storage"},
     {"samples"},
     {"images", "tokens", "order"},
     {"formats"},

@@ -10,6 +10,7 @@ from shardkit.corpus.base import Run
 from shardkit.index.manifest import DatasetInfo
 from shardkit.samples.sample import SampleBatch
 from shardkit.shards.stored import ShardReader
+from shardkit.storage.folder import Folder
 
 
 class DatasetCorpus:
@@ -47,6 +48,6 @@ class DatasetCorpus:
         reader = self._readers.get(run.split)
         if reader is None:
             split = self.info.splits[run.split]
-            reader = ShardReader(self._folder, self.info, split)
+            reader = ShardReader(Folder(self._folder), self.info, split)
             self._readers[run.split] = reader
         return reader.samples(start, start + len(run))

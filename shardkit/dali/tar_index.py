@@ -51,7 +51,7 @@ def write_index(dataset: str | Path, folder: str | Path | None = None) -> list[P
 
 def _indexes(place: Located, split: SplitInfo) -> Iterator[tuple[Path, bytes]]:
     """Each tar of a split, and its index."""
-    rows = RowIndex(place.folder, place.info, split)
+    rows = RowIndex(place.storage, place.info, split)
     stop = 0
     for number, shard in enumerate(split.shards):
         start, stop = stop, stop + shard.num_rows

@@ -25,6 +25,7 @@ from shardkit.formats.columns import all_fields, sizes_of
 from shardkit.formats.lmdb_pages import MAX_PAGE_BYTES, PAGE_HEADER, Leaves, read_leaves
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import Value
+from shardkit.storage.folder import Folder
 from shardkit.system.storage import os_errors, show_path
 
 MAX_VALUE_BYTES = 2**32 - 1
@@ -65,7 +66,7 @@ class LmdbFormat:
         with os_errors(f"writing {show_path(path)}"):
             path.unlink(missing_ok=True)
             _fill(path, fields, size)
-            leaves = read_leaves(path)
+            leaves = read_leaves(Folder(folder), path.name)
         start = _places(path, list(fields), size, leaves)
         return {
             f: Extents(start[:, i], size[:, i], BYTES) for i, f in enumerate(fields) if f in columns

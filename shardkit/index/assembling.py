@@ -16,6 +16,7 @@ from shardkit.index.manifest import DatasetInfo, ShardInfo, SplitInfo
 from shardkit.index.parts import Matrix, Part, PartHead, part_path, read_part
 from shardkit.index.rows import NO_INT, RowIndex, row_columns, row_sums, rows_header
 from shardkit.samples.encoding import Encoding
+from shardkit.storage.folder import Folder
 from shardkit.system.storage import atomic_write, show_path
 
 SORT_ROWS = 2_000_000
@@ -79,7 +80,7 @@ def assemble_split(
     layouts, shards = _layouts(heads)
     split = SplitInfo(name, num_rows, fingerprint, layouts, shards, files)
     files[f"{name}.find"] = (0, 0)
-    index = RowIndex(dest, info, split)
+    index = RowIndex(Folder(dest), info, split)
     write("find", _as_bytes((_checked if unique_keys else find_chunks)(index)))
     if new_paths:
         check_free_paths(index)

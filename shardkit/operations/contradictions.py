@@ -7,7 +7,6 @@ may have been written anew, hashes and seal included.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import xxhash
@@ -139,7 +138,7 @@ def _label(number: int) -> str:
     return "none" if number == NO_INT else str(number)
 
 
-def misplaced(reader: ShardReader, folder: Path, container: str, rows: range) -> Found:
+def misplaced(reader: ShardReader, container: str, rows: range) -> Found:
     """Rows of one shard with values that overlap, or lie elsewhere than the container has them."""
     batch = reader.gather(np.arange(rows.start, rows.stop, dtype=np.int64))
     if not len(rows):
@@ -151,7 +150,7 @@ def misplaced(reader: ShardReader, folder: Path, container: str, rows: range) ->
     for file, fields in files.items():
         yield from _overlaps(reader, batch, fields)
         if container == "lmdb":
-            yield from _unlike_leaves(reader, batch, fields, folder / file)
+            yield from _unlike_leaves(reader, batch, fields, file)
         elif container == "webdataset":
             yield from _out_of_order(reader, batch, fields)
     if container in ("hdf5", "npy"):
@@ -198,14 +197,14 @@ def _apart(reader: ShardReader, batch: Gather, name: str, shard: int) -> Found:
         yield int(batch.rows[at]), f"its {name} does not follow that of the row before"
 
 
-def _unlike_leaves(reader: ShardReader, batch: Gather, fields: list[str], path: Path) -> Found:
+def _unlike_leaves(reader: ShardReader, batch: Gather, fields: list[str], file: str) -> Found:
     """LMDB has values anywhere, but lists them in order of row and field."""
     order = sorted([*fields, KEY])
     starts, sizes, _ = _ranges(reader, batch, fields)
     present = np.stack([reader.places(batch, name)[1] >= 0 for name in fields], 1)
     listed = np.insert(present, order.index(KEY), True, axis=1).reshape(-1)
     try:
-        leaves = read_leaves(path)
+        leaves = read_leaves(reader.storage, file)
     except FormatError as error:
         yield int(batch.rows[0]), str(error)
         return

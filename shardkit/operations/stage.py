@@ -123,7 +123,7 @@ def _files(place: Located) -> Iterator[_File]:
         for name, (num_bytes, digest) in split.files.items():
             yield _File(name, place.folder / name, num_bytes, digest=digest)
         if split.has_checksums:
-            recorded.add(place.folder, split)
+            recorded.add(place.storage, split)
     for split in place.info.splits.values():
         for shard in split.shards:
             num_rows = shard.num_rows

@@ -61,7 +61,9 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
             f"{show_path(source)} holds ids of a tokenizer that does not keep text as it is: the"
             " original files cannot be written; `shardkit show` prints what the ids say"
         )
-    readers = [ShardReader(place.folder, place.info, split) for split in place.info.splits.values()]
+    readers = [
+        ShardReader(place.storage, place.info, split) for split in place.info.splits.values()
+    ]
     refusals = os_errors(f"unpacking into {show_path(target)}")
     with (
         refusals,

@@ -79,7 +79,7 @@ def convert(
     place = locate(source)
     stamps = _tar_stamps(place)
     for split in _scanned(place):
-        check_unique_keys(RowIndex(place.folder, place.info, split))
+        check_unique_keys(RowIndex(place.storage, place.info, split))
     if IMAGE_FIELDS.isdisjoint(place.info.fields):
         refuse_choice(made.images, f"{show_path(source)} holds {', '.join(place.info.fields)}")
     corpus = DatasetCorpus(place.folder, place.info)

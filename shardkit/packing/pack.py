@@ -45,6 +45,7 @@ from shardkit.packing.tokenizer import (
 )
 from shardkit.packing.transform import unequal_shapes
 from shardkit.samples.encoding import TOKENS
+from shardkit.storage.folder import Folder
 from shardkit.system.progress import Progress
 from shardkit.system.storage import (
     as_path,
@@ -464,7 +465,7 @@ def _num_tokens(folder: Path, info: DatasetInfo) -> int:
     tokens = info.corpus.get("tokens")
     if tokens is None:
         return 0
-    indexes = (RowIndex(folder, info, split) for split in info.splits.values())
+    indexes = (RowIndex(Folder(folder), info, split) for split in info.splits.values())
     return sum(num_tokens(index, tokens["dtype"]) for index in indexes)
 
 

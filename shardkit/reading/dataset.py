@@ -90,7 +90,7 @@ class Dataset:
         if self._reader is None:
             place: Located = self._located
             split = place.info.splits[self.split]
-            self._reader = ShardReader(place.folder, place.info, split, copied=self.verify)
+            self._reader = ShardReader(place.storage, place.info, split, copied=self.verify)
         return self._reader
 
     def __getstate__(self) -> dict[str, Any]:
@@ -269,9 +269,9 @@ class Dataset:
 
         Does nothing on platforms without ``madvise``, nor while all that is read is in memory.
         """
-        if self.reader.is_cold():
-            from_index = {"cls"} if self.decode else set()
-            names = [name for name in self.fields if name not in from_index]
+        from_index = {"cls"} if self.decode else set()
+        names = [name for name in self.fields if name not in from_index]
+        if self.reader.is_cold(names):
             self.reader.announce(self.reader.gather(self._real(rows)), names)
 
     def where(self, row: int) -> str:

@@ -13,7 +13,6 @@ from shardkit.arguments import whole
 from shardkit.corpus.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
-from shardkit.memory.mapping import Warmth
 from shardkit.order.epochs import Epoch, Shuffle
 from shardkit.order.permutation import Positions
 from shardkit.reading.dataset import Dataset, row_numbers
@@ -95,7 +94,6 @@ class TokenDataset:
         self._dataset = None if is_token_file(self.path) else _open(self.path, split)
         if self._dataset is None and split is not None:
             raise UsageError(f"{show_path(path)} is a file: it has no split {split!r}")
-        self._warmth = Warmth()
         self._opened: tuple[TokenStore, Sequences] | None = None
         if not len(self):
             raise UsageError(
@@ -207,7 +205,7 @@ class TokenDataset:
 
     def advise(self, rows: Positions) -> None:
         """Tell the kernel that these rows will be read soon; returns at once."""
-        if self._warmth.is_cold():
+        if self._store.is_cold():
             self._store.announce(*self._sequences.ranges(_checked(rows, self.num_rows)))
 
     def __getitem__(self, row: int) -> Arrays:

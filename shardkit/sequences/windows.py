@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from shardkit.batches.collate import Shifted
-from shardkit.memory.mapping import Places
 from shardkit.order.epochs import Order, Shuffle
 from shardkit.order.permutation import Positions, counted, derive, turn
 from shardkit.sequences.base import NO_LABEL, Arrays
 from shardkit.sequences.store import Tokens, TokenStore, as_dtype
+from shardkit.storage.base import Integers
 
 _PHASE = -6
 
@@ -88,7 +88,7 @@ class Windows:
             "document_ids": documents[:, :-1].copy(),
         }
 
-    def _documents(self, starts: list[int], sizes: list[int]) -> tuple[Places, Places]:
+    def _documents(self, starts: list[int], sizes: list[int]) -> tuple[Integers, Integers]:
         """The documents of ranges of tokens, one after another, (n,) int64, and how many of the
         tokens each has, (n,) int64."""
         within = self._store.documents.within
@@ -100,7 +100,7 @@ class Windows:
         begins[counts.cumsum() - counts] = starts
         return numbers + counted(counts), ends - begins
 
-    def ranges(self, rows: Positions) -> tuple[Places, Places]:
+    def ranges(self, rows: Positions) -> tuple[Integers, Integers]:
         starts, sizes = self._unrolled(self._starts(rows))
         return np.array(starts), np.array(sizes)
 

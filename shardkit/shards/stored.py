@@ -1,16 +1,13 @@
 """Stored values of a split by row: the one read path of all formats.
 
-A shard is a file, the row index holds byte ranges in it. Files are memory-mapped on first use, in
-each process for itself, and values are slices of the map, not copies; or they are copied, each once
-a batch: :mod:`shardkit.shards.files` says when. Large values are announced to the kernel
-(``MADV_WILLNEED``) before they are touched: without that a cold 110 KB value comes in as 27 page
-faults, one after another.
+A shard is a file, the row index holds byte ranges in it. How they are read is up to what stands
+behind :class:`shardkit.storage.base.Storage`: of files on this machine they are slices of memory
+maps, or copies, made once a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +16,9 @@ from shardkit.errors import ChecksumError, FormatError, IndexFileError, UsageErr
 from shardkit.formats import FORMATS, Format
 from shardkit.index.manifest import DatasetInfo, SplitInfo
 from shardkit.index.rows import RowIndex
-from shardkit.memory.mapping import ANNOUNCE_BYTES, Warmth
 from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
-from shardkit.shards.files import MAX_MAPS, Files, Ranges, must_copy, open_files
+from shardkit.storage.base import Files, Ranges, Storage
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -92,19 +88,21 @@ class ShardReader:
     Args:
         copied: read values into memory, once a batch, wherever the files lie: whoever writes to
             them then changes nothing that :meth:`refuse_damage` has seen.
+
+    Attributes:
+        index: the split's rows. storage: where its files lie.
     """
 
     def __init__(
-        self, folder: Path, info: DatasetInfo, split: SplitInfo, *, copied: bool = False
+        self, storage: Storage, info: DatasetInfo, split: SplitInfo, *, copied: bool = False
     ) -> None:
-        self.index = RowIndex(folder, info, split, copied=copied)
-        self._copied = True if copied else None
-        self._folder = folder
+        self.index = RowIndex(storage, info, split, copied=copied)
+        self.storage = storage
+        self._copied = copied
         self._info = info
         self._split = split
         self._format = container_of(info)
         self._files: dict[str, Files] = {}
-        self._warmth = Warmth()
         self._plain = {
             name
             for name in info.fields
@@ -128,11 +126,7 @@ class ShardReader:
             names = [self.file_of(i, name) for i in range(len(shards))]
             # A shard without the field may have no file for it: then no range fits into 0 bytes.
             sizes = [shard.file_bytes.get(n, 0) for shard, n in zip(shards, names, strict=True)]
-            if self._copied is None:
-                self._copied = must_copy(self._folder, names)
-            most = max(MAX_MAPS // len(self._info.fields), 1)
-            found = open_files(self._folder, names, sizes, copied=self._copied, most=most)
-            self._files[name] = found
+            found = self._files[name] = self.storage.files(names, sizes, copied=self._copied)
         return found
 
     def file_of(self, shard: int, name: str) -> str:
@@ -151,7 +145,7 @@ class ShardReader:
         return batch.table[:, column], batch.table[:, column + 1]
 
     def stored(self, batch: Gather, name: str) -> list[memoryview | None]:
-        """Stored values: slices of the mapped files, or of what was read of them.
+        """Stored values, read-only.
 
         Raises:
             IndexFileError: a range lies outside its file. DataError: it cannot be read.
@@ -172,8 +166,8 @@ class ShardReader:
             if len(sizes) and int(sizes.min()) < 0:
                 present = sizes >= 0
                 shards, starts, sizes = shards[present], starts[present], sizes[present]
-            files = self._announced(shards, starts, sizes, name)
-            found = batch.ranges[name] = files.ranges(shards, starts, sizes)
+            files = self._checked(shards, starts, sizes, name)
+            found = batch.ranges[name] = files.read(shards, starts, sizes)
         return found
 
     def fixed(self, batch: Gather, name: str) -> np.ndarray[Any, Any] | None:
@@ -197,12 +191,6 @@ class ShardReader:
         found = self._ranges(batch, name).joined(encoding.nbytes)
         return None if found is None else found.view(encoding.dtype).reshape(-1, *encoding.shape)
 
-    def _announced(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> Files:
-        files = self._checked(shards, starts, sizes, name)
-        if int(sizes.max(initial=0)) >= ANNOUNCE_BYTES and self._warmth.is_cold():
-            files.announce(shards, starts, sizes, ANNOUNCE_BYTES)
-        return files
-
     def _checked(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> Files:
         files = self.files(name)
         # Sizes are not negative here, so this cannot overflow, as starts + sizes could.
@@ -213,19 +201,20 @@ class ShardReader:
             )
         return files
 
-    def is_cold(self) -> bool:
-        """Whether reading has lately gone to the disk, so that announcing pays."""
-        return self._warmth.is_cold()
+    def is_cold(self, names: Sequence[str]) -> bool:
+        """Whether it pays to announce values of these fields: see
+        :meth:`shardkit.storage.base.Files.is_cold`."""
+        return any(self.files(name).is_cold() for name in names)
 
     def announce(self, batch: Gather, names: Sequence[str]) -> None:
-        """Tell the kernel that these values will be read soon; returns at once."""
+        """Say that these values will be read soon; returns at once."""
         for name in names:
             starts, sizes = self.places(batch, name)
             there = sizes > 0
             if there.any():
                 shards, starts, sizes = batch.shards[there], starts[there], sizes[there]
                 files = self._checked(shards, starts, sizes, name)
-                files.announce(shards, starts, sizes, at_least=0)
+                files.announce(shards, starts, sizes)
 
     def encoding(self, shard: int, name: str) -> Encoding:
         return self._split.layouts[self._split.shards[shard].layout].get(name, BYTES)

@@ -20,6 +20,7 @@ from shardkit.index.parts import Part, PartHead, part_path, write_part
 from shardkit.index.rows import RowIndex
 from shardkit.memory.mapping import read_file
 from shardkit.samples.sample import SPLIT_NAMES
+from shardkit.storage.folder import Folder
 from shardkit.system.progress import Progress
 from shardkit.system.storage import atomic_write, show_path
 from shardkit.tars.regroup import refuse_scattered
@@ -90,7 +91,7 @@ def write_index(work: Path, folder: Path, tars: list[Tar], target: str) -> None:
             work, parts, split, own, info, unique_keys=False, fingerprint=fingerprint
         )
         refuse_scattered(
-            RowIndex(work, info, made),
+            RowIndex(Folder(work), info, made),
             info.fields,
             [names[f"{head.stem}.tar"] for head in own],
             show_path(folder),
