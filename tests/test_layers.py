@@ -18,7 +18,7 @@ import shardkit
 ROOT = Path(shardkit.__file__).parent
 
 LAYERS = [
-    {"errors"},
+    {"arrays", "errors"},
     {"arguments", "system"},
     {"memory"},
     {"storage"},

@@ -14,10 +14,11 @@ from conftest import CONTAINERS, make_pairs
 from token_data import documents, pack_tokens
 
 import shardkit
+from shardkit.arrays import Bytes, Integers
 from shardkit.errors import ChecksumError, IndexFileError, ShardMissingError
 from shardkit.index.manifest import read_info
 from shardkit.shards.locate import Located
-from shardkit.storage.base import Bytes, Files, Integers, Ranges, Sliceable, Storage
+from shardkit.storage.base import Files, Ranges, Sliceable, Storage
 
 NOWHERE = Path("/nowhere at all")
 

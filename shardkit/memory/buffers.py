@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Array, Bytes
+
 LEAST_BYTES = 1 << 20
 """Less comes from the heap, which keeps it."""
 
@@ -30,8 +32,6 @@ is used of them is memory."""
 WASTE = 4
 """A buffer larger than so many times what is asked for is left alone."""
 
-Buffer = np.ndarray[Any, np.dtype[np.uint8]]
-
 
 class _Kept(threading.local):
     """A thread's. ``users``: that have not ended yet; None of its memory is kept without."""
@@ -43,7 +43,7 @@ class _Kept(threading.local):
 class _State:
     def __init__(self) -> None:
         self.users = 0
-        self.buffers: list[Buffer] = []
+        self.buffers: list[Bytes] = []
 
 
 _kept = _Kept()
@@ -71,7 +71,7 @@ def keep() -> None:
     _kept.state.users += 1
 
 
-def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
+def empty(shape: int | Sequence[int], dtype: Any) -> Array:
     """As :func:`numpy.empty`: whatever is in it."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     kind = np.dtype(dtype)
@@ -79,7 +79,7 @@ def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
     if num_bytes < LEAST_BYTES or not _kept.state.users or not _counts_are_exact():
         return np.empty(shape, kind)
     buffer = _take(_kept.state.buffers, num_bytes)
-    array: np.ndarray[Any, Any] = buffer[:num_bytes].view(kind).reshape(shape)
+    array: Array = buffer[:num_bytes].view(kind).reshape(shape)
     return array
 
 
@@ -90,12 +90,12 @@ class _Hashable(np.ndarray[Any, Any]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
-def view_of(array: Buffer) -> memoryview:
+def view_of(array: Bytes) -> memoryview:
     """Its bytes, read-only, as a memoryview that can be hashed and keeps the array."""
     return array.view(_Hashable).data.toreadonly()
 
 
-def _take(kept: list[Buffer], num_bytes: int) -> Buffer:
+def _take(kept: list[Bytes], num_bytes: int) -> Bytes:
     """One of those that is large enough and not in use, else a new one."""
     unused = [number for number in range(len(kept)) if sys.getrefcount(kept[number]) == _UNUSED]
     for number in unused:

@@ -21,6 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.order.epochs import WINDOW_BLOCKS
 from shardkit.order.permutation import (
     Numbers,
@@ -32,7 +33,6 @@ from shardkit.order.permutation import (
     turn,
 )
 from shardkit.sequences.binpack import best_fit_decreasing
-from shardkit.storage.base import Integers
 
 NUM_VARIANTS = 1 << 20
 """So that rows stay below 2**60 for 2**40 bins. Any so many epochs on end each have their own."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.sequences.store import Tokens
-from shardkit.storage.base import Files, Integers, Sliceable
+from shardkit.arrays import Integers, Tokens
+from shardkit.storage.base import Files, Sliceable
 
 
 class ContiguousTokens:

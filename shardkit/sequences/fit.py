@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers, Tokens
 from shardkit.errors import UsageError
 from shardkit.order.epoch_rows import keep
 from shardkit.order.epochs import WINDOW_BLOCKS, Shuffle
 from shardkit.order.permutation import Positions, counted
 from shardkit.sequences.base import NO_LABEL, Arrays
 from shardkit.sequences.bins import NUM_VARIANTS, Block, FitOrder
-from shardkit.sequences.store import Tokens, TokenStore, as_dtype
-from shardkit.storage.base import Integers
+from shardkit.sequences.store import TokenStore, as_dtype
 
 BLOCK_DOCUMENTS = 1 << 16
 """Documents packed together: 10 ms at 2,048 tokens, and 0.004 % of padding where it is 0.012 %

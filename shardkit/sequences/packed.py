@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers, Tokens
 from shardkit.errors import FormatError, IndexFileError, UsageError
 from shardkit.reading.dataset import Dataset
 from shardkit.samples.encoding import TOKENS, npy_header, parse_npy
 from shardkit.sequences.contiguous import ContiguousTokens
 from shardkit.sequences.documents import Documents
-from shardkit.sequences.store import Tokens, TokenStore
+from shardkit.sequences.store import TokenStore
 from shardkit.shards.stored import ShardReader
-from shardkit.storage.base import Integers
 
 HEADER_BYTES = len(npy_header("<u2", (0,)))
 """Of a ``.npy`` file of one axis: 128, whatever its length."""

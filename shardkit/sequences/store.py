@@ -7,12 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from shardkit.arrays import Integers, Tokens
 from shardkit.errors import DataError
 from shardkit.sequences.documents import Documents
-from shardkit.storage.base import Integers
 from shardkit.tokens.spec import MAX_VOCABULARY
-
-Tokens = np.ndarray[Any, np.dtype[Any]]
 
 
 class TokenStore(Protocol):

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from shardkit.arrays import Integers, Tokens
 from shardkit.corpus.token_files import open_token_file
 from shardkit.errors import UsageError
 from shardkit.sequences.contiguous import ContiguousTokens
 from shardkit.sequences.documents import Documents
-from shardkit.sequences.store import Tokens
-from shardkit.storage.base import Integers
 from shardkit.storage.folder import Folder
 from shardkit.system.storage import show_path
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers, Tokens
 from shardkit.batches.collate import Shifted
 from shardkit.order.epochs import Order, Shuffle
 from shardkit.order.permutation import Positions, counted, derive, turn
 from shardkit.sequences.base import NO_LABEL, Arrays
-from shardkit.sequences.store import Tokens, TokenStore, as_dtype
-from shardkit.storage.base import Integers
+from shardkit.sequences.store import TokenStore, as_dtype
 
 _PHASE = -6
 

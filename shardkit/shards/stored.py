@@ -8,10 +8,10 @@ maps, or copies, made once a batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Array, Integers, Mask, Offsets
 from shardkit.errors import ChecksumError, FormatError, IndexFileError, UsageError
 from shardkit.formats import FORMATS, Format
 from shardkit.index.manifest import DatasetInfo, SplitInfo
@@ -20,7 +20,7 @@ from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.storage.base import Files, Ranges, Storage
 
-Rows = np.ndarray[Any, np.dtype[np.int64]]
+Rows = Integers
 
 PIECE_ROWS = 1024
 PIECE_BYTES = 32 << 20
@@ -59,7 +59,7 @@ def container_of(info: DatasetInfo) -> Format:
     return FORMATS[info.container]
 
 
-def offsets_of(sizes: Sequence[int] | Rows) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def offsets_of(sizes: Sequence[int] | Rows) -> Offsets:
     """(B + 1,) int64: where values of these sizes begin and end, laid end to end."""
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
@@ -77,7 +77,7 @@ def lay_out(values: Sequence[Value | None], offsets: Rows, out: memoryview) -> N
 Columns = dict[str, list[Value | None]]
 
 
-def _match(batch: Gather, columns: Columns) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _match(batch: Gather, columns: Columns) -> Mask:
     recorded = batch.table[:, 0].view(np.uint64)
     return np.asarray(sample_checksums(columns, len(batch.rows)) == recorded)
 
@@ -170,7 +170,7 @@ class ShardReader:
             found = batch.ranges[name] = files.read(shards, starts, sizes)
         return found
 
-    def fixed(self, batch: Gather, name: str) -> np.ndarray[Any, Any] | None:
+    def fixed(self, batch: Gather, name: str) -> Array | None:
         """Arrays of one shape and dtype as one new array (B, ...), gathered in one go.
 
         None where they are not of one, lie deflated, are absent, or must be read one by one.
@@ -266,9 +266,7 @@ class ShardReader:
                     " more"
                 )
 
-    def copy(
-        self, batch: Gather, name: str, out: memoryview
-    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def copy(self, batch: Gather, name: str, out: memoryview) -> Offsets:
         """Copy canonical values end to end into ``out``, absent ones as empty.
 
         Returns:
@@ -290,7 +288,7 @@ class ShardReader:
         lay_out(values, offsets, out)
         return offsets
 
-    def matches(self, batch: Gather) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def matches(self, batch: Gather) -> Mask:
         """Whether each sample's bytes are those that were packed.
 
         Raises:

@@ -8,12 +8,9 @@ read ranges of bytes may stand behind the same seam.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-
-Integers = np.ndarray[Any, np.dtype[np.int64]]
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+from shardkit.arrays import Bytes, Integers
 
 
 class Storage(Protocol):

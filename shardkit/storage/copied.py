@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from shardkit.arrays import Bytes, Integers
 from shardkit.errors import FormatError
 from shardkit.memory import buffers
-from shardkit.storage.base import Bytes, Integers
 from shardkit.storage.mapped import ANNOUNCE_BYTES
 from shardkit.storage.neighbours import worth_announcing
 from shardkit.storage.opened import Limit, Opened

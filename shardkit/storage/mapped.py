@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from shardkit.arrays import Bytes, Integers
 from shardkit.memory import buffers
 from shardkit.memory.madvise import will_need
 from shardkit.memory.mapping import map_whole
-from shardkit.storage.base import Bytes, Integers
 from shardkit.storage.neighbours import worth_announcing
 from shardkit.storage.opened import Limit, Opened
 from shardkit.storage.warmth import Warmth

@@ -6,7 +6,7 @@ import mmap
 
 import numpy as np
 
-from shardkit.storage.base import Integers
+from shardkit.arrays import Integers
 
 
 def merged(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Hashes
 from shardkit.errors import DestinationError, ShardkitError, StorageError, UsageError
 
 BLOCK_BYTES = 256 << 10
@@ -126,7 +127,7 @@ def atomic_write(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
     fsync_path(path.parent)
 
 
-def block_sums(path: Path) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def block_sums(path: Path) -> Hashes:
     """XXH3-64 of each :data:`BLOCK_BYTES` block of a file; an empty file has none."""
     digest = xxhash.xxh3_64_intdigest
     with path.open("rb", buffering=0) as file:

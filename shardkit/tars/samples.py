@@ -18,13 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.errors import FormatError
 from shardkit.formats.base import Extents
 from shardkit.index.manifest import is_field_name
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import Value, pack_paths
 from shardkit.system.storage import show_path
-from shardkit.tars.regroup import Numbers, regroup
+from shardkit.tars.regroup import regroup
 from shardkit.tars.scan import tar_members
 
 MAX_FIELDS = 256
@@ -139,7 +140,7 @@ class TarSamples:
         if sample_of is not None:
             self._join(sample_of, fields)
 
-    def _join(self, sample_of: Numbers, fields: list[str]) -> None:
+    def _join(self, sample_of: Integers, fields: list[str]) -> None:
         firsts = np.unique(sample_of, return_index=True)[1].tolist()
         is_joined = np.bincount(sample_of)[sample_of] > 1
         paths = {int(i): iter(self.paths[i].split(b"\0")) for i in np.flatnonzero(is_joined)}
@@ -156,7 +157,7 @@ class TarSamples:
         ]
         self.cls = {int(sample_of[piece]): value for piece, value in self.cls.items()}
 
-    def _table(self, field: str) -> Numbers:
+    def _table(self, field: str) -> Integers:
         """(n, 3): number of the sample, start and size of each member of a field; writable."""
         return np.frombuffer(self._places[field], np.int64).reshape(-1, 3)
 
@@ -170,7 +171,7 @@ class TarSamples:
         """Where each field lies in the tar, by sorted name."""
         return {field: self._extent(self._table(field)) for field in sorted(self._places)}
 
-    def _extent(self, places: Numbers) -> Extents:
+    def _extent(self, places: Integers) -> Extents:
         row, start, size = places.T
         starts, sizes = np.full((2, len(self.keys)), -1, np.int64)
         starts[row], sizes[row] = start, size
