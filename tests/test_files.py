@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import CONTAINERS, make_pairs, nothing_left_open, pack_all, write
+from shardkit.system.full_reads import pread_full
 from token_data import documents, pack_tokens
 
 import shardkit
@@ -27,7 +28,6 @@ from shardkit.storage.folder import must_copy
 from shardkit.storage.mapped import MappedFiles
 from shardkit.storage.opened import Opened
 from shardkit.system.file_systems import is_remote, type_of
-from shardkit.system.storage import pread_full
 
 NFS = 0x6969
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

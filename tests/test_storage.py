@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import nothing_left_open, write
+from shardkit.system.full_reads import pread, pread_full
+from shardkit.system.locks import Lock
 
 from shardkit.corpus.tables import ClosedFile
 from shardkit.errors import StorageError
 from shardkit.operations.unpack import _reorder
-from shardkit.system.storage import Lock, pread, pread_full
 
 # --- one call is not enough ---------------------------------------------------------------
 

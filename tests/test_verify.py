@@ -21,6 +21,8 @@ from conftest import (
     tree,
     write,
 )
+from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.full_reads import pread
 
 import shardkit
 from shardkit.errors import CorpusError, DatasetMissingError, IndexFileError, UsageError
@@ -29,7 +31,6 @@ from shardkit.operations.damage import regions
 from shardkit.operations.verify import Problem, VerifyResult
 from shardkit.shards.stored import ShardReader, num_that_fit
 from shardkit.storage.folder import Folder
-from shardkit.system.storage import BLOCK_BYTES, pread
 
 OPTIONS = {"shard_size": "3kB", "workers": 0, "progress": False}
 
@@ -156,7 +157,7 @@ def test_several_at_once_are_all_named(dataset: Path) -> None:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks of 64 bytes, so that small files have many."""
-    for module in ("system.storage", "operations.damage", "operations.verify"):
+    for module in ("system.blocks", "operations.damage", "operations.verify"):
         monkeypatch.setattr(f"shardkit.{module}.BLOCK_BYTES", 64)
     return 64
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from conftest import make_images, tree
+from shardkit.system.locks import Lock
 
 import shardkit
 from shardkit.corpus import open_corpus
 from shardkit.packing.job import JobContext
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
-from shardkit.system.storage import Lock
 
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 

@@ -13,7 +13,7 @@ from shardkit.cli.output import echo_json, echo_pack, interrupted
 from shardkit.cli.pictures import chosen, image_options, reject_options
 from shardkit.cli.tokens import token_options
 from shardkit.errors import SampleError
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 KINDS = ["images", "paired", "text", "jsonl", "arrays", "parquet", "hf"]
 CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]

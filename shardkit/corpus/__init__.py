@@ -15,7 +15,7 @@ from shardkit.corpus.paired import PairedCorpus
 from shardkit.corpus.parquet import ParquetCorpus
 from shardkit.corpus.text import TextCorpus
 from shardkit.errors import CorpusError
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 __all__ = ["CORPORA", "Corpus", "Run", "detect", "from_spec", "open_corpus"]
 

@@ -19,7 +19,7 @@ from shardkit.corpus.tables import ClosedFile, Table, TableCorpus, columns_of
 from shardkit.errors import FormatError
 from shardkit.index.manifest import is_field_name
 from shardkit.memory.mapping import read_file
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 STATE_NAME = "state.json"
 DICT_NAME = "dataset_dict.json"

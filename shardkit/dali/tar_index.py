@@ -13,7 +13,9 @@ from shardkit.index.manifest import SplitInfo
 from shardkit.index.rows import RowIndex
 from shardkit.samples.encoding import BYTES
 from shardkit.shards.locate import Located, locate
-from shardkit.system.storage import as_path, atomic_write, os_errors, show_path
+from shardkit.system.paths import as_path, show_path
+from shardkit.system.refusals import os_errors
+from shardkit.system.writing import atomic_write
 
 
 def write_index(dataset: str | Path, folder: str | Path | None = None) -> list[Path]:

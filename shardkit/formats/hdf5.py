@@ -24,7 +24,8 @@ from shardkit.formats.columns import Column, FieldColumns, lay_out_all, moved
 from shardkit.formats.writev import write_all
 from shardkit.samples.encoding import Encoding
 from shardkit.samples.sample import KEY, Value
-from shardkit.system.storage import os_errors, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 MIN_CHUNK_BYTES = 256
 """Smaller rows are never compressed: a chunk costs some 50 bytes of index and 4 us."""

@@ -26,7 +26,8 @@ from shardkit.formats.lmdb_pages import MAX_PAGE_BYTES, PAGE_HEADER, Leaves, rea
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import Value
 from shardkit.storage.folder import Folder
-from shardkit.system.storage import os_errors, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 MAX_VALUE_BYTES = 2**32 - 1
 """LMDB's own limit."""

@@ -15,7 +15,8 @@ from shardkit.formats.columns import Column, lay_out_all, moved
 from shardkit.formats.writev import write_all
 from shardkit.samples.encoding import npy_header
 from shardkit.samples.sample import KEY, Value
-from shardkit.system.storage import os_errors, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 
 class NpyFormat:

@@ -20,7 +20,8 @@ from shardkit.formats.member_names import key_of_member, member_key, member_keys
 from shardkit.formats.writev import Buffer, write_all
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import Value
-from shardkit.system.storage import os_errors, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 __all__ = ["WebDatasetFormat", "headers", "key_of_member", "member_key", "pax_rows"]
 

@@ -17,7 +17,8 @@ from shardkit.index.parts import Matrix, Part, PartHead, part_path, read_part
 from shardkit.index.rows import NO_INT, RowIndex, row_columns, row_sums, rows_header
 from shardkit.samples.encoding import Encoding
 from shardkit.storage.folder import Folder
-from shardkit.system.storage import atomic_write, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.writing import atomic_write
 
 SORT_ROWS = 2_000_000
 """Rows sorted at a time for the find file: 32 MB."""

@@ -24,8 +24,9 @@ from shardkit.batches.maker import BatchMaker
 from shardkit.batches.source import fingerprint_of
 from shardkit.errors import UsageError
 from shardkit.loading.settings import Settings
+from shardkit.system.paths import show_path
 from shardkit.system.resources import Allowance
-from shardkit.system.storage import atomic_write, show_path
+from shardkit.system.writing import atomic_write
 
 VERSION = 1
 

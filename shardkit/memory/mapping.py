@@ -8,8 +8,10 @@ from pathlib import Path
 from shardkit.errors import IndexFileError
 from shardkit.memory.maps import mapped
 from shardkit.system.file_systems import is_remote
+from shardkit.system.full_reads import pread
 from shardkit.system.opening import open_file
-from shardkit.system.storage import os_errors, pread, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 READ_BYTES = 16 << 20
 """An index that may be cut short while it is open is read up to this size, and mapped beyond: each

@@ -23,8 +23,8 @@ from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import SampleBatch, Value, unpack_paths
 from shardkit.shards.stored import PIECE_ROWS, ShardReader, num_that_fit
 from shardkit.storage.folder import Folder
+from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
-from shardkit.system.storage import show_path
 
 Difference = tuple[str, str]
 """(where, what)."""

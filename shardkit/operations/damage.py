@@ -12,7 +12,7 @@ import xxhash
 from shardkit.errors import DataError, IndexFileError, ShardMissingError
 from shardkit.index.manifest import SplitInfo
 from shardkit.storage.base import Storage
-from shardkit.system.storage import BLOCK_BYTES
+from shardkit.system.blocks import BLOCK_BYTES
 
 Sums = np.ndarray[Any, np.dtype[np.uint64]]
 NO_SUMS: Sums = np.zeros(0, np.uint64)
@@ -83,7 +83,7 @@ def look_at(storage: Storage, name: str, num_bytes: int, recorded: RecordedSums)
 
 
 def _block_sums(storage: Storage, name: str, size: int) -> Sums:
-    """XXH3-64 of each block, as :func:`shardkit.system.storage.block_sums` makes them."""
+    """XXH3-64 of each block, as :func:`shardkit.system.blocks.block_sums` makes them."""
     file = storage.files([name], [size], copied=True).piece(0, 0, size)
     blocks = (file[start : start + BLOCK_BYTES] for start in range(0, size, BLOCK_BYTES))
     return np.fromiter(map(xxhash.xxh3_64_intdigest, blocks), np.uint64)

@@ -18,7 +18,7 @@ from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate
 from shardkit.shards.stored import container_of
 from shardkit.storage.base import Storage
-from shardkit.system.storage import as_path
+from shardkit.system.paths import as_path
 
 ORDER_SAMPLES = 4096
 """Labels looked at to tell whether they lie in order."""

@@ -21,8 +21,10 @@ from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import Value, unpack_paths
 from shardkit.shards.locate import locate
 from shardkit.shards.stored import ShardReader
+from shardkit.system.full_reads import pread
+from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
-from shardkit.system.storage import as_path, os_errors, pread, show_path
+from shardkit.system.refusals import os_errors
 
 Sizes = np.ndarray[Any, np.dtype[np.int64]]
 

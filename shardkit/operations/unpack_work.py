@@ -25,8 +25,10 @@ from threading import Thread
 from typing import Any
 
 from shardkit.errors import DestinationError
+from shardkit.system.locks import Lock
+from shardkit.system.paths import file_size, show_path
 from shardkit.system.records import note_record, read_record
-from shardkit.system.storage import Lock, file_size, fsync_path, show_path, sync_filesystem
+from shardkit.system.writing import fsync_path, sync_filesystem
 
 WORK_NAME = ".unpacking"
 LAST_MARKER = ".unpacking.json"

@@ -28,8 +28,10 @@ from shardkit.operations.verify_tokens import foreign_ids, tokenizer_problem
 from shardkit.samples.encoding import TOKENS
 from shardkit.shards.locate import Located, locate
 from shardkit.shards.stored import Rows, ShardReader
+from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
-from shardkit.system.storage import BLOCK_BYTES, as_path, os_errors, show_path
+from shardkit.system.refusals import os_errors
 from shardkit.tokens.spec import TokenizerSpec
 
 _WITHOUT = {

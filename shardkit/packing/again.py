@@ -30,7 +30,7 @@ from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, read_inf
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.settle import is_marked
-from shardkit.system.storage import file_size, show_path
+from shardkit.system.paths import file_size, show_path
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from shardkit.packing.convert_tokens import convert_token_file
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import Origin, PackResult, choose_dest, refuse_choice, run_pack
 from shardkit.shards.locate import Located, locate
-from shardkit.system.storage import os_errors, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 from shardkit.tokens.load import open_tokenizer
 from shardkit.tokens.spec import TokenizerSpec
 

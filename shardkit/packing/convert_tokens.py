@@ -9,7 +9,8 @@ from shardkit.corpus.tokens import TokenFileCorpus, largest_id
 from shardkit.errors import UsageError
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import Origin, PackResult, refuse_choice, run_pack
-from shardkit.system.storage import os_errors, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 from shardkit.tokens.spec import MAX_VOCABULARY, TokenizerSpec, smallest_dtype
 
 

@@ -46,15 +46,11 @@ from shardkit.packing.tokenizer import (
 from shardkit.packing.transform import unequal_shapes
 from shardkit.samples.encoding import TOKENS
 from shardkit.storage.folder import Folder
+from shardkit.system.byte_sizes import parse_size
+from shardkit.system.paths import as_path, file_size, show_path
 from shardkit.system.progress import Progress
-from shardkit.system.storage import (
-    as_path,
-    atomic_write,
-    file_size,
-    os_errors,
-    parse_size,
-    show_path,
-)
+from shardkit.system.refusals import os_errors
+from shardkit.system.writing import atomic_write
 
 SHARD_SIZES = 4_000_000, 256_000_000
 """Input bytes of the first shards, and of the largest. 50,000 files of 1 KB are 13 shards, enough

@@ -17,7 +17,7 @@ from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate
 from shardkit.shards.stored import Gather, Rows, ShardReader
 from shardkit.shards.values import Column, Decode, own_values, read_column
-from shardkit.system.storage import as_path, show_path
+from shardkit.system.paths import as_path, show_path
 
 if TYPE_CHECKING:
     from shardkit.batches.stream import Stream

@@ -23,7 +23,7 @@ from shardkit.sequences.packed import packed_tokens
 from shardkit.sequences.store import TokenStore
 from shardkit.sequences.token_files import FileTokens
 from shardkit.sequences.windows import Windows
-from shardkit.system.storage import as_path, show_path
+from shardkit.system.paths import as_path, show_path
 
 Boundaries = Literal["ignore", "mask", "fit"]
 

@@ -14,7 +14,7 @@ from shardkit.errors import UsageError
 from shardkit.sequences.contiguous import ContiguousTokens
 from shardkit.sequences.documents import Documents
 from shardkit.storage.folder import Folder
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 
 class FileTokens:

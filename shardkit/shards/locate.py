@@ -18,7 +18,8 @@ from shardkit.index.manifest import (
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.storage.base import Storage
 from shardkit.storage.folder import Folder
-from shardkit.system.storage import os_errors, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 from shardkit.tars.index import read_names
 from shardkit.tars.links import index_tars, is_tar_source
 

@@ -20,8 +20,9 @@ from shardkit.storage.mapped import ANNOUNCE_BYTES
 from shardkit.storage.neighbours import worth_announcing
 from shardkit.storage.opened import Limit, Opened
 from shardkit.storage.warmth import Warmth
+from shardkit.system.full_reads import pread, pread_full
 from shardkit.system.opening import OpenFile, open_file
-from shardkit.system.storage import os_errors, pread, pread_full
+from shardkit.system.refusals import os_errors
 
 MOST_OPEN = 1024
 """Descriptors that all :class:`CopiedFiles` of a process keep at most; and a quarter of those that

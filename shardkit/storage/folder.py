@@ -17,7 +17,7 @@ from shardkit.storage.copied import CopiedFiles
 from shardkit.storage.mapped import MappedFiles
 from shardkit.system.file_systems import is_remote
 from shardkit.system.opening import open_file
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 T = TypeVar("T")
 

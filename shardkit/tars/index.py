@@ -21,8 +21,9 @@ from shardkit.index.rows import RowIndex
 from shardkit.memory.mapping import read_file
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.storage.folder import Folder
+from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
-from shardkit.system.storage import atomic_write, show_path
+from shardkit.system.writing import atomic_write
 from shardkit.tars.regroup import refuse_scattered
 from shardkit.tars.samples import TarSamples, check_num_fields, read_tar
 

@@ -24,7 +24,9 @@ import xxhash
 
 from shardkit.errors import StorageError, UsageError
 from shardkit.index.manifest import INDEX_NAME, VERSION, WORK_NAME
-from shardkit.system.storage import fsync_path, os_errors, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
+from shardkit.system.writing import fsync_path
 from shardkit.tars.index import Tar, look_at, write_index
 from shardkit.tars.scan import compressed_message
 

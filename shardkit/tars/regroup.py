@@ -23,7 +23,7 @@ from shardkit.arrays import Hashes, Integers
 from shardkit.errors import FormatError
 from shardkit.index.assembling import hash_twins
 from shardkit.index.rows import RowIndex
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 
 def regroup(

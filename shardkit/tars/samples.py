@@ -24,7 +24,7 @@ from shardkit.formats.base import Extents
 from shardkit.index.manifest import is_field_name
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import Value, pack_paths
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 from shardkit.tars.regroup import regroup
 from shardkit.tars.scan import tar_members
 
