@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import CONTAINERS, make_pairs, nothing_left_open, pack_all, write
-from shardkit.system.full_reads import pread_full
 from token_data import documents, pack_tokens
 
 import shardkit
@@ -20,14 +19,15 @@ import shardkit.storage.copied
 from shardkit.errors import ChecksumError, DataError
 from shardkit.index.rows import RowIndex
 from shardkit.memory import buffers
-from shardkit.memory.mapping import READ_BYTES, map_file
 from shardkit.memory.maps import mapped
+from shardkit.memory.whole_files import READ_BYTES, map_file
 from shardkit.shards.stored import ShardReader
 from shardkit.storage.copied import CopiedFiles
 from shardkit.storage.folder import must_copy
 from shardkit.storage.mapped import MappedFiles
 from shardkit.storage.opened import Opened
 from shardkit.system.file_systems import is_remote, type_of
+from shardkit.system.full_reads import pread_full
 
 NFS = 0x6969
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -45,7 +45,7 @@ from shardkit.index.manifest import (
 )
 from shardkit.index.parts import Part, PartHead, part_path, write_part
 from shardkit.index.rows import RowIndex, row_columns, rows_header
-from shardkit.memory.mapping import map_file
+from shardkit.memory.whole_files import map_file
 from shardkit.samples.encoding import Encoding
 from shardkit.storage.folder import Folder
 

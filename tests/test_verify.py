@@ -21,8 +21,6 @@ from conftest import (
     tree,
     write,
 )
-from shardkit.system.blocks import BLOCK_BYTES
-from shardkit.system.full_reads import pread
 
 import shardkit
 from shardkit.errors import CorpusError, DatasetMissingError, IndexFileError, UsageError
@@ -31,6 +29,8 @@ from shardkit.operations.damage import regions
 from shardkit.operations.verify import Problem, VerifyResult
 from shardkit.shards.stored import ShardReader, num_that_fit
 from shardkit.storage.folder import Folder
+from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.full_reads import pread
 
 OPTIONS = {"shard_size": "3kB", "workers": 0, "progress": False}
 
@@ -601,7 +601,7 @@ def test_in_small_pieces(
     """However little is held in memory at once."""
     flipped, start, _ = place(dataset, 4, "jpg")
     for most in (1, 1000, 5000):
-        monkeypatch.setattr("shardkit.shards.stored.PIECE_BYTES", most)
+        monkeypatch.setattr("shardkit.shards.stored.BYTES_AT_ONCE", most)
         assert shardkit.verify(dataset, against=source).num_compared == 13
         shardkit.unpack(dataset, tmp_path / f"back{most}")
         assert tree(tmp_path / f"back{most}") == tree(source)
@@ -611,7 +611,7 @@ def test_in_small_pieces(
 
 
 def test_pieces_are_as_large_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.shards.stored.PIECE_BYTES", 100)
+    monkeypatch.setattr("shardkit.shards.stored.BYTES_AT_ONCE", 100)
     for sizes, number in [([], 1), ([500], 1), ([10] * 20, 9), ([60, 60], 1), ([0] * 7, 7)]:
         assert num_that_fit(sizes) == number
 
@@ -624,7 +624,7 @@ def test_compressed_rows_count_as_what_they_become(
     shardkit.pack(tmp_path / "in", tmp_path / "out", to="hdf5", compression=9, workers=0)
     info = read_info(tmp_path / "out")
     reader = ShardReader(Folder(tmp_path / "out"), info, info.splits["train"])
-    assert list(reader.pieces(0, 7)) == [(0, 7)]
-    monkeypatch.setattr("shardkit.shards.stored.PIECE_BYTES", 50_000)
-    assert list(reader.pieces(0, 7)) == [(0, 2), (2, 4), (4, 6), (6, 7)]
-    assert list(reader.pieces(5, 5)) == []
+    assert list(reader.row_ranges(0, 7)) == [(0, 7)]
+    monkeypatch.setattr("shardkit.shards.stored.BYTES_AT_ONCE", 50_000)
+    assert list(reader.row_ranges(0, 7)) == [(0, 2), (2, 4), (4, 6), (6, 7)]
+    assert list(reader.row_ranges(5, 5)) == []

@@ -17,7 +17,7 @@ from typing import Any
 import xxhash
 
 from shardkit.errors import DatasetMissingError, FormatError, IndexFileError
-from shardkit.memory.mapping import read_file
+from shardkit.memory.whole_files import read_file
 from shardkit.samples.encoding import Encoding
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.system.paths import show_path

@@ -20,7 +20,7 @@ from shardkit.packing.destination import Destination
 from shardkit.shards.locate import Located, locate
 from shardkit.system.blocks import BLOCK_BYTES, block_sums
 from shardkit.system.byte_sizes import format_bytes
-from shardkit.system.devices import is_in_memory
+from shardkit.system.file_systems import is_in_memory
 from shardkit.system.full_reads import read_full
 from shardkit.system.page_cache import evict
 from shardkit.system.paths import as_path, show_path

@@ -143,7 +143,7 @@ def _pieces(readers: list[ShardReader], done: Done) -> Iterator[tuple[int, int, 
     """(split, start, stop) of what is taken at once, from where an earlier call came to."""
     for split, reader in enumerate(readers[done.split :], done.split):
         first = done.row if split == done.split else 0
-        for start, stop in reader.pieces(first, len(reader.index.table)):
+        for start, stop in reader.row_ranges(first, len(reader.index.table)):
             yield split, start, stop
 
 

@@ -252,7 +252,7 @@ class _SplitCheck:
     def _samples(self, reader: ShardReader, rows: range) -> Rows:
         """The broken rows, each named."""
         broken = []
-        for start, stop in reader.pieces(rows.start, rows.stop):
+        for start, stop in reader.row_ranges(rows.start, rows.stop):
             piece = np.arange(start, stop, dtype=np.int64)
             found = _broken(reader, piece) if self._split.has_checksums else []
             whole = np.setdiff1d(piece, found)

@@ -19,7 +19,7 @@ import xxhash
 
 from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import CorpusError
-from shardkit.memory.chunks import trim
+from shardkit.memory.chunks import release_freed
 from shardkit.packing.destination import TOKENIZER_RECORD, Destination
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import draw, take
@@ -104,7 +104,7 @@ def settle_tokenizer(
     head = _head(corpus.runs(place.scratch), PROOF_INPUT_BYTES)
     sample = _texts(head, corpus, place.scratch, PROOF_BYTES)
     tokenizer, note = choose_engine(loaded, sample)
-    trim()  # the proof took 150 MB
+    release_freed()  # the proof took 150 MB
     spec = replace(tokenizer.spec, invalid_utf8=options.invalid_utf8)
     atomic_write(place.stage / str(spec.file), [tokenizer.file])
     notes.append(note)

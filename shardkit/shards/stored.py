@@ -22,14 +22,14 @@ from shardkit.storage.base import Files, Ranges, Storage
 
 Rows = Integers
 
-PIECE_ROWS = 1024
-PIECE_BYTES = 32 << 20
-"""Rows, and about how many bytes of them, that those who go through a whole split take at once."""
+ROWS_AT_ONCE = 1024
+BYTES_AT_ONCE = 32 << 20
+"""Who goes through a whole split takes at most so many rows at once, and about so many bytes."""
 
 
 def num_that_fit(sizes: Sequence[int] | Rows) -> int:
-    """How many leading values have less than :data:`PIECE_BYTES` together; at least one."""
-    return max(int(np.searchsorted(np.cumsum(sizes), PIECE_BYTES)), 1)
+    """How many leading values have less than :data:`BYTES_AT_ONCE` together; at least one."""
+    return max(int(np.searchsorted(np.cumsum(sizes), BYTES_AT_ONCE)), 1)
 
 
 class Gather:
@@ -314,10 +314,10 @@ class ShardReader:
         key = self.index.name(row)[0].decode(errors="surrogateescape")
         return f"sample {key!r} (row {row}, {stem})"
 
-    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Cut [start, stop) into ranges of rows that can be held in memory at once."""
+    def row_ranges(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """[start, stop) as ranges of rows that can be held in memory at once."""
         while start < stop:
-            rows = np.arange(start, min(start + PIECE_ROWS, stop), dtype=np.int64)
+            rows = np.arange(start, min(start + ROWS_AT_ONCE, stop), dtype=np.int64)
             end = start + num_that_fit(self._costs(self.gather(rows)))
             yield start, end
             start = end
@@ -325,10 +325,10 @@ class ShardReader:
     def _costs(self, batch: Gather) -> Rows:
         costs = np.zeros(len(batch.rows), np.int64)
         for name in self._info.fields:
-            sizes = np.clip(self.places(batch, name)[1], 0, PIECE_BYTES)
+            sizes = np.clip(self.places(batch, name)[1], 0, BYTES_AT_ONCE)
             if name not in self._plain:
                 encodings = self.encodings(batch.shards, name)
-                made = [min(e.nbytes, PIECE_BYTES) if e.codec else 0 for e in encodings]
+                made = [min(e.nbytes, BYTES_AT_ONCE) if e.codec else 0 for e in encodings]
                 sizes = np.maximum(sizes, made)
             costs += sizes
         return costs

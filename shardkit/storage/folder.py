@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardkit.memory.mapping import map_file
+from shardkit.memory.whole_files import map_file
 from shardkit.storage.base import Files
 from shardkit.storage.copied import CopiedFiles
 from shardkit.storage.mapped import MappedFiles
@@ -27,7 +27,7 @@ class Folder:
     path: Path
 
     def contents(self, name: str, num_bytes: int, *, copied: bool = False) -> memoryview:
-        """Mapped, or read: as :func:`shardkit.memory.mapping.map_file` does."""
+        """Mapped, or read: as :func:`shardkit.memory.whole_files.map_file` does."""
         return map_file(self.path / name, num_bytes, copied=copied)
 
     def size(self, name: str) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from shardkit.arrays import Bytes, Integers
 from shardkit.memory import buffers
 from shardkit.memory.madvise import will_need
-from shardkit.memory.mapping import map_whole
+from shardkit.memory.whole_files import map_whole
 from shardkit.storage.neighbours import worth_announcing
 from shardkit.storage.opened import Limit, Opened
 from shardkit.storage.warmth import Warmth

@@ -18,14 +18,14 @@ from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
 from shardkit.index.parts import Part, PartHead, part_path, write_part
 from shardkit.index.rows import RowIndex
-from shardkit.memory.mapping import read_file
+from shardkit.memory.whole_files import read_file
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.storage.folder import Folder
 from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
 from shardkit.system.writing import atomic_write
-from shardkit.tars.regroup import refuse_scattered
 from shardkit.tars.samples import TarSamples, check_num_fields, read_tar
+from shardkit.tars.scattered import refuse_scattered
 
 NAMES_NAME = "tars.json"
 """In an index, the file that says which tar each shard is. Its link says so too, but a copy of the
@@ -44,7 +44,7 @@ class Tar:
     mtime_ns: int
 
 
-def look_at(folder: Path, name: str) -> Tar:
+def tar_as_found(folder: Path, name: str) -> Tar:
     found = (folder / name).stat()
     return Tar(name, found.st_size, found.st_mtime_ns)
 
@@ -126,7 +126,7 @@ def _damaged(path: Path) -> str:
 
 def _read_unchanged(folder: Path, tar: Tar) -> TarSamples:
     samples = read_tar(folder / tar.name)
-    if look_at(folder, tar.name) != tar:
+    if tar_as_found(folder, tar.name) != tar:
         raise FormatError(
             f"{show_path(folder / tar.name)} changed while it was indexed; open it again when it"
             " has been written"

@@ -1,7 +1,7 @@
 """Samples of a tar that somebody else made, grouped as the webdataset library groups them.
 
 Members that follow one another and share a key are one sample. Where a key comes back later the
-library makes another sample of it; here :mod:`shardkit.tars.regroup` decides. The key is the
+library makes another sample of it; here :mod:`shardkit.tars.scattered` decides. The key is the
 member's name up to the first dot of its *file* name, the field is the rest, in lower case. Not
 part of any sample are names without a dot, names in ``__double_underscores__``, and hidden files
 (of those in folders the library makes samples, so macOS's ``._a.jpg`` files would tear the real
@@ -25,8 +25,8 @@ from shardkit.index.manifest import is_field_name
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import Value, pack_paths
 from shardkit.system.paths import show_path
-from shardkit.tars.regroup import regroup
-from shardkit.tars.scan import tar_members
+from shardkit.tars.members import tar_members
+from shardkit.tars.scattered import regroup
 
 MAX_FIELDS = 256
 """Fields a dataset may have: the row index spends 16 bytes on each in every sample, even where it

@@ -20,7 +20,7 @@ from shardkit.measure.benching.work import transform_of
 from shardkit.measure.timing import Work
 from shardkit.order.batches import Last
 from shardkit.order.permutation import Positions
-from shardkit.system.devices import counter
+from shardkit.system.disk_reads import counter
 from shardkit.system.page_cache import Cache, cache_state, evict
 from shardkit.system.refusals import os_errors
 

@@ -27,8 +27,8 @@ from shardkit.index.manifest import INDEX_NAME, VERSION, WORK_NAME
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.writing import fsync_path
-from shardkit.tars.index import Tar, look_at, write_index
-from shardkit.tars.scan import compressed_message
+from shardkit.tars.index import Tar, tar_as_found, write_index
+from shardkit.tars.members import compressed_message
 
 SCAN_VERSION = 2
 """Goes up when the same tars would be scanned to another index."""
@@ -105,7 +105,7 @@ def _find_tars(path: Path) -> tuple[Path, list[Tar]]:
             raise UsageError(compressed_message(show_path(folder / name)))
     if not names or not (folder / names[0]).is_file():
         raise UsageError(f"{show_path(path)} is no tar and no folder of tars")
-    return folder, [look_at(folder, name) for name in names]
+    return folder, [tar_as_found(folder, name) for name in names]
 
 
 # --- where the index lies -----------------------------------------------------------------
