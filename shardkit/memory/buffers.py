@@ -23,24 +23,27 @@ LEAST_BYTES = 1 << 20
 """Less comes from the heap, which keeps it."""
 
 MOST_KEPT = 24
-"""Buffers a thread: more than a worker has under way."""
+"""Buffers that a thread keeps at most: more than a worker uses at once."""
 
 SPARE = 1.25
-"""Batches of files differ in size; so many times the bytes asked for are set aside, and only what
-is used of them is memory."""
+"""A new buffer has so many times the bytes that were asked for, as batches differ in size. Only
+what is used of it becomes memory."""
 
 WASTE = 4
 """A buffer larger than so many times what is asked for is left alone."""
 
 
 class _Kept(threading.local):
-    """A thread's. ``users``: that have not ended yet; None of its memory is kept without."""
+    """What a thread keeps."""
 
     def __init__(self) -> None:
         self.state = _State()
 
 
 class _State:
+    """``users``: callers of :func:`keeping` and :func:`keep` that have not ended yet. Without any,
+    nothing is kept."""
+
     def __init__(self) -> None:
         self.users = 0
         self.buffers: list[Bytes] = []
@@ -55,7 +58,7 @@ _UNUSED = sys.getrefcount(_held[0])
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """Meanwhile this thread keeps its buffers; wherever it ends."""
+    """Until this ends, the thread that began it keeps its buffers; any thread may end it."""
     state = _kept.state
     state.users += 1
     try:

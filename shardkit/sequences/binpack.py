@@ -60,7 +60,8 @@ class _Bins:
                 count = 0
 
     def _least_room(self, size: int) -> int:
-        """At least ``size``; that of an empty bin if no begun one has it."""
+        """The least room of a begun bin that is enough for ``size``; that of an empty bin if none
+        has enough."""
         enough = self._rooms >> size
         return size + (enough & -enough).bit_length() - 1 if enough else self._capacity
 

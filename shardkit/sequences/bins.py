@@ -91,8 +91,8 @@ class Block:
         return self._unrolled(pieces)
 
     def _cuts(self, drawn: Numbers) -> tuple[Integers, Integers]:
-        """Of each document: after how many full pieces its rest comes, and where the first piece
-        begins. Its rest comes first in a long one, which is a circle."""
+        """After how many full pieces each document's rest comes, and where its first piece begins.
+        In a long document, which is a circle, the rest comes first."""
         is_long = self._num_full >= LONG
         choices = np.where(is_long, self._pairs, self._num_full + 1)
         chosen = (drawn % choices.astype(np.uint64)).astype(np.int64)
@@ -134,7 +134,7 @@ class FitOrder:
         return int(self.starts[-1])
 
     def rows(self, positions: Positions) -> Positions:
-        """Of the variant of this epoch; 0 if it is not shuffled. Raises IndexError."""
+        """Rows of this epoch's variant; of variant 0 if it is not shuffled. Raises IndexError."""
         if len(positions) and not (positions.min() >= 0 and positions.max() < len(self)):
             raise IndexError(f"a position is outside 0..{len(self) - 1}")
         if not self.is_shuffled:

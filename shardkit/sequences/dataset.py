@@ -15,9 +15,9 @@ from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.order.epochs import Epoch, Shuffle
 from shardkit.order.permutation import Positions
-from shardkit.reading.dataset import Dataset, row_numbers
+from shardkit.reading.dataset import Batch, Dataset, row_numbers
 from shardkit.samples.encoding import TOKENS
-from shardkit.sequences.base import Arrays, Sequences
+from shardkit.sequences.base import Sequences
 from shardkit.sequences.fit import Fit
 from shardkit.sequences.packed import packed_tokens
 from shardkit.sequences.store import TokenStore
@@ -102,7 +102,7 @@ class TokenDataset:
 
     @property
     def info(self) -> DatasetInfo | None:
-        """Of the packed dataset; None of a file of tokens."""
+        """What the packed dataset says about itself; None for a file of tokens."""
         return None if self._dataset is None else self._dataset.info
 
     def _open(self) -> tuple[TokenStore, Sequences]:
@@ -156,7 +156,7 @@ class TokenDataset:
 
     @property
     def num_tokens(self) -> int:
-        """Of the split."""
+        """Tokens of the split."""
         return self._store.num_tokens
 
     @property
@@ -180,7 +180,7 @@ class TokenDataset:
 
     # --- reading --------------------------------------------------------------------------
 
-    def read(self, rows: Positions) -> Arrays:
+    def read(self, rows: Positions) -> Batch:
         """Columns of (B, seq_len) each; with ``"ignore"``, two views of one buffer.
 
         Args:
@@ -208,11 +208,11 @@ class TokenDataset:
         if self._store.is_cold():
             self._store.announce(*self._sequences.ranges(_checked(rows, self.num_rows)))
 
-    def __getitem__(self, row: int) -> Arrays:
+    def __getitem__(self, row: int) -> Batch:
         """One sample: columns as of :meth:`read`, (seq_len,) each."""
         return self.__getitems__([row])[0]
 
-    def __getitems__(self, rows: Sequence[int]) -> list[Arrays]:
+    def __getitems__(self, rows: Sequence[int]) -> list[Batch]:
         columns = self.read(np.array([self._wrap(row) for row in rows], np.int64))
         return [{name: values[i] for name, values in columns.items()} for i in range(len(rows))]
 

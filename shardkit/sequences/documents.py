@@ -66,6 +66,6 @@ class Documents:
         return first * BLOCK_DOCUMENTS + low, np.minimum(ends, stop)
 
     def _ends_before(self, block: int, stop: int) -> Integers:
-        """Of a block's documents, up to the one that reaches ``stop``."""
+        """The ends of a block's documents, up to the one that reaches ``stop``."""
         ends = self.ends(block)
         return ends[: int(ends.searchsorted(stop)) + 1]

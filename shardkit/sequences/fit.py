@@ -11,7 +11,8 @@ from shardkit.errors import UsageError
 from shardkit.order.epoch_rows import keep
 from shardkit.order.epochs import WINDOW_BLOCKS, Shuffle
 from shardkit.order.permutation import Positions, counted
-from shardkit.sequences.base import NO_LABEL, Arrays
+from shardkit.reading.dataset import Batch
+from shardkit.sequences.base import NO_LABEL
 from shardkit.sequences.bins import NUM_VARIANTS, Block, FitOrder
 from shardkit.sequences.store import TokenStore, as_dtype
 
@@ -63,7 +64,7 @@ class Fit:
             raise UsageError(f"boundaries='fit' takes no {next(iter(options))}: its blocks are set")
         return FitOrder(self._starts, shuffle is not None, seed, epoch)
 
-    def read(self, rows: Positions) -> Arrays:
+    def read(self, rows: Positions) -> Batch:
         documents, starts, sizes = self._pieces(rows)
         shape = len(rows), self._seq_len
         inputs, labels = self._tokens(documents, starts, sizes)

@@ -18,11 +18,11 @@ from shardkit.sequences.store import TokenStore
 from shardkit.shards.stored import ShardReader
 
 HEADER_BYTES = len(npy_header("<u2", (0,)))
-"""Of a ``.npy`` file of one axis: 128, whatever its length."""
+"""Bytes before the ids in a ``.npy`` file of one axis: 128, whatever its length."""
 
 
 def packed_tokens(dataset: Dataset) -> TokenStore:
-    """Of a dataset with a field ``tokens``.
+    """The tokens of a dataset that has a field ``tokens``.
 
     Raises:
         UsageError: they are no token ids. IndexFileError: the index is damaged.
@@ -48,7 +48,7 @@ def _checked(dataset: Dataset, dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _first_dtype(reader: ShardReader) -> np.dtype[Any]:
-    """Of the first document's ``.npy``."""
+    """The dtype of the first document's ``.npy``."""
     sizes = reader.index.table[:, reader.index.column[f"{TOKENS}.size"]]
     present = reader.gather(np.flatnonzero(sizes >= 0)[:1])
     for value in reader.stored(present, TOKENS):
@@ -216,7 +216,7 @@ class RowTokens:
         return np.frombuffer(b"".join(parts), self.dtype)
 
     def _values(self, found: list[tuple[int, Integers]]) -> list[memoryview | None]:
-        """Stored, of all documents that were found for some ranges."""
+        """The stored values of all documents that were found for some ranges."""
         return self._reader.stored(self._reader.gather(_numbers(found)), TOKENS)
 
     def _part(self, document: int, value: memoryview, skip: int, size: int) -> memoryview:
@@ -245,6 +245,6 @@ class RowTokens:
 
 
 def _numbers(found: list[tuple[int, Integers]]) -> Integers:
-    """Of all documents that :meth:`Documents.within` found for some ranges."""
+    """The numbers of all documents that :meth:`Documents.within` found for some ranges."""
     ranges = [np.arange(first, first + len(ends)) for first, ends in found]
     return np.concatenate([np.empty(0, np.int64), *ranges])

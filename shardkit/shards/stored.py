@@ -158,7 +158,7 @@ class ShardReader:
         return [next(values) if there else None for there in present.tolist()]
 
     def _ranges(self, batch: Gather, name: str) -> Ranges:
-        """Of those rows that have the field."""
+        """The bytes of a field, for those rows that have it."""
         found = batch.ranges.get(name)
         if found is None:
             starts, sizes = self.places(batch, name)
@@ -173,7 +173,8 @@ class ShardReader:
     def fixed(self, batch: Gather, name: str) -> Array | None:
         """Arrays of one shape and dtype as one new array (B, ...), gathered in one go.
 
-        None where they are not of one, lie deflated, are absent, or must be read one by one.
+        None where shapes or dtypes differ, or values lie deflated, are absent, or must be read one
+        by one.
 
         Raises:
             IndexFileError: a range lies outside its file.

@@ -99,7 +99,7 @@ def _arrays(reader: ShardReader, batch: Gather, name: str) -> Column:
 
 def _inflated(reader: ShardReader, batch: Gather, name: str) -> Array | None:
     """Deflated arrays of one shape and dtype as one new array (B, ...), each inflated to its place;
-    None where they are not of one, not deflated, or absent."""
+    None where shapes or dtypes differ, or values are not deflated, or absent."""
     encodings = set(reader.encodings(batch.shards, name))
     encoding = encodings.pop() if len(encodings) == 1 else BYTES
     if not encoding.codec or not encoding.nbytes or (reader.places(batch, name)[1] < 0).any():

@@ -119,7 +119,7 @@ class CopiedFiles:
 
 
 class CopiedRanges:
-    """Of one batch, as :class:`shardkit.storage.base.Ranges` has them."""
+    """:class:`shardkit.storage.base.Ranges` in one buffer."""
 
     __slots__ = ("_buffer", "_ends")
 

@@ -57,7 +57,7 @@ class MappedFiles:
 
 
 class MappedRanges:
-    """Of one batch, as :class:`shardkit.storage.base.Ranges` has them."""
+    """:class:`shardkit.storage.base.Ranges` of maps."""
 
     __slots__ = ("_maps", "_numbers", "_sizes", "_starts")
 

@@ -22,7 +22,7 @@ ON_DEVICES = frozenset(
 and FUSE do not."""
 
 SECTOR_BYTES = 512
-"""In which the kernel's block statistics count, whatever the device's own sectors."""
+"""The unit of the kernel's block statistics, whatever the device's own sectors."""
 
 
 Counter = Callable[[], int]

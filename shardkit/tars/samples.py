@@ -2,9 +2,9 @@
 
 Members that follow one another and share a key are one sample. Where a key comes back later the
 library makes another sample of it; here :mod:`shardkit.tars.scattered` decides. The key is the
-member's name up to the first dot of its *file* name, the field is the rest, in lower case. Not
-part of any sample are names without a dot, names in ``__double_underscores__``, and hidden files
-(of those in folders the library makes samples, so macOS's ``._a.jpg`` files would tear the real
+member's name up to the first dot of its *file* name, the field is the rest, in lower case. Names
+without a dot, names in ``__double_underscores__`` and hidden files are not part of any sample (the
+library makes samples of hidden files in folders, so that macOS's ``._a.jpg`` would tear the real
 ones apart).
 """
 
@@ -33,7 +33,7 @@ MAX_FIELDS = 256
 is absent. ``frame.0001.jpg``, ``frame.0002.jpg`` ... would be one sample with a field a picture."""
 
 MAX_CLS_BYTES = 1024
-"""Of a longer ``cls`` no integer is read."""
+"""No integer is read from a longer ``cls``."""
 
 _META = re.compile(rb"__[^/]*__($|/)")
 
