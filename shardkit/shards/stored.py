@@ -103,6 +103,7 @@ class ShardReader:
         self._split = split
         self._format = container_of(info)
         self._files: dict[str, Files] = {}
+        self._by_first_file: dict[str, Files] = {}
         self._plain = {
             name
             for name in info.fields
@@ -119,15 +120,23 @@ class ShardReader:
         return Gather(rows, self.index.shard_of(rows), table.take(rows, axis=0))
 
     def files(self, name: str) -> Files:
-        """The files that hold a field, by number of shard."""
+        """The files that hold a field, by number of shard; one object for all fields that lie in
+        the same files."""
         found = self._files.get(name)
         if found is None:
-            shards = self._split.shards
-            names = [self.file_of(i, name) for i in range(len(shards))]
-            # A shard without the field may have no file for it: then no range fits into 0 bytes.
-            sizes = [shard.file_bytes.get(n, 0) for shard, n in zip(shards, names, strict=True)]
-            found = self._files[name] = self.storage.files(names, sizes, copied=self._copied)
+            first = self.file_of(0, name)
+            found = self._by_first_file.get(first)
+            if found is None:
+                found = self._by_first_file[first] = self._find_files(name)
+            self._files[name] = found
         return found
+
+    def _find_files(self, name: str) -> Files:
+        shards = self._split.shards
+        names = [self.file_of(i, name) for i in range(len(shards))]
+        # A shard without the field may have no file for it: then no range fits into 0 bytes.
+        sizes = [shard.file_bytes.get(n, 0) for shard, n in zip(shards, names, strict=True)]
+        return self.storage.files(names, sizes, copied=self._copied)
 
     def file_of(self, shard: int, name: str) -> str:
         """Name of the file that holds a field of a shard."""
