@@ -41,7 +41,7 @@ from shardkit.measure.benching.same import align, check_same, find_difference
 from shardkit.measure.benching.target import PackedTarget, name_apart
 from shardkit.measure.benching.words import in_words
 from shardkit.order.permutation import Positions
-from shardkit.system.devices import counter
+from shardkit.system.disk_reads import counter
 from shardkit.system.page_cache import cache_state, evict
 
 Report = dict[str, Any]

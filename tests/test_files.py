@@ -15,17 +15,19 @@ from conftest import CONTAINERS, make_pairs, nothing_left_open, pack_all, write
 from token_data import documents, pack_tokens
 
 import shardkit
-import shardkit.shards.copied
+import shardkit.storage.copied
 from shardkit.errors import ChecksumError, DataError
 from shardkit.index.rows import RowIndex
 from shardkit.memory import buffers
-from shardkit.memory.mapping import READ_BYTES, FileMaps, map_file
 from shardkit.memory.maps import mapped
-from shardkit.shards.copied import FileReads
-from shardkit.shards.files import must_copy
+from shardkit.memory.whole_files import READ_BYTES, map_file
 from shardkit.shards.stored import ShardReader
+from shardkit.storage.copied import CopiedFiles
+from shardkit.storage.folder import must_copy
+from shardkit.storage.mapped import MappedFiles
+from shardkit.storage.opened import Opened
 from shardkit.system.file_systems import is_remote, type_of
-from shardkit.system.storage import pread_full
+from shardkit.system.full_reads import pread_full
 
 NFS = 0x6969
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -98,16 +100,17 @@ def test_an_address_is_that_of_a_map_which_is_there(
 ) -> None:
     """While another thread opens the same file, and its map is closed again at once."""
 
-    class Shared(FileMaps):
-        def __getitem__(self, number: int) -> memoryview:
-            view = super().__getitem__(number)
-            self.pop(number)
-            super().__getitem__(number)
-            self.pop(number)
-            return view
+    get = Opened.__getitem__
 
+    def close_at_once(self: Opened[memoryview], number: int) -> memoryview:
+        view = get(self, number)
+        self.now.clear()
+        get(self, number)
+        self.now.clear()
+        return view
+
+    monkeypatch.setattr(Opened, "__getitem__", close_at_once)
     announced: list[np.ndarray[Any, Any]] = []
-    monkeypatch.setattr("shardkit.memory.mapping.will_need", lambda at, _: announced.append(at))
     write(tmp_path / "file", bytes(100_000))
     zero, start = np.zeros(1, np.int64), np.array([70_000])
 
@@ -117,8 +120,8 @@ def test_an_address_is_that_of_a_map_which_is_there(
             if first <= addresses[0] < last and line.endswith("file"):
                 announced.append(addresses)
 
-    monkeypatch.setattr("shardkit.memory.mapping.will_need", will_need)
-    Shared(tmp_path, ["file"], [100_000], 9).announce(zero, start, start, at_least=0)
+    monkeypatch.setattr("shardkit.storage.mapped.will_need", will_need)
+    MappedFiles(tmp_path, ["file"], [100_000]).announce(zero, start, start - 50_000)
     assert len(announced) == 1
 
 
@@ -198,7 +201,7 @@ def test_verified_bytes_are_read_once(
         num_bytes.append(pread_full(fd, buffer, offset))
         return num_bytes[-1]
 
-    monkeypatch.setattr(shardkit.shards.copied, "pread_full", counted)
+    monkeypatch.setattr(shardkit.storage.copied, "pread_full", counted)
     batch = ds.reader.gather(np.arange(0, 55, 2))
     wanted = sum(int(ds.reader.places(batch, name)[1].sum()) for name in ds.fields)
     ds.read(np.arange(0, 55, 2))
@@ -286,18 +289,24 @@ def test_a_shard_that_is_cut_short_is_an_error(packed: dict[str, Path], tmp_path
         assert "was cut short while it was open: expected" in line and "got 0" in line
 
 
+def descriptors(folder: Path) -> list[str]:
+    """What this process has open there."""
+    links = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    return [link for link in links if link.startswith(str(folder))]
+
+
 def test_copies_keep_few_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shardkit.shards.copied, "MOST_OPEN", 5)
+    monkeypatch.setattr(shardkit.storage.copied, "MOST_OPEN", 5)
     names = [str(i) for i in range(20)]
     for name in names:
         write(tmp_path / name, name.encode() * 3)
     numbers = np.arange(20)
     with nothing_left_open():
-        both = [FileReads(tmp_path, names, [3 * len(name) for name in names]) for _ in range(2)]
+        both = [CopiedFiles(tmp_path, names, [3 * len(name) for name in names]) for _ in range(2)]
         for files in [*both, *both]:
-            found = files.ranges(numbers, numbers * 0 + 1, numbers * 0 + 2).slices()
+            found = files.read(numbers, numbers * 0 + 1, numbers * 0 + 2).slices()
             assert [bytes(value) for value in found] == [(name * 3)[1:3].encode() for name in names]
-            assert len(both[0]) + len(both[1]) <= 5
+            assert len(descriptors(tmp_path)) <= 5
         del files, both
 
 
@@ -306,14 +315,14 @@ def test_neighbours_are_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     write(tmp_path / "a", data), write(tmp_path / "b", data)
     calls: list[int] = []
     monkeypatch.setattr(
-        shardkit.shards.copied,
+        shardkit.storage.copied,
         "pread_full",
         lambda fd, out, at: calls.append(len(out)) or pread_full(fd, out, at),
     )
-    files = FileReads(tmp_path, ["a", "b"], [100, 100])
+    files = CopiedFiles(tmp_path, ["a", "b"], [100, 100])
     numbers = np.array([0, 0, 0, 1, 1, 0])
     starts, sizes = np.array([10, 20, 20, 20, 25, 99]), np.array([10, 0, 5, 5, 5, 1])
-    found = files.ranges(numbers, starts, sizes).slices()
+    found = files.read(numbers, starts, sizes).slices()
     assert [bytes(v) for v in found] == [
         data[s : s + n] for s, n in zip(starts.tolist(), sizes.tolist(), strict=True)
     ]
@@ -327,11 +336,11 @@ def test_copies_in_use_are_not_written_over(tmp_path: Path) -> None:
     size = 400_000
     data = [bytes([number]) * size for number in range(9)]
     write(tmp_path / "a", b"".join(data))
-    files = FileReads(tmp_path, ["a"], [9 * size])
+    files = CopiedFiles(tmp_path, ["a"], [9 * size])
 
     def read(numbers: list[int]) -> list[memoryview]:
         starts = np.array(numbers) * size
-        return files.ranges(starts * 0, starts, starts * 0 + size).slices()
+        return files.read(starts * 0, starts, starts * 0 + size).slices()
 
     with buffers.keeping():
         last = read([3, 1, 2])[2]
@@ -343,7 +352,7 @@ def test_copies_in_use_are_not_written_over(tmp_path: Path) -> None:
 def test_more_than_any_memory_is_an_error(tmp_path: Path) -> None:
     write(tmp_path / "a", b"abc")
     with pytest.raises(MemoryError):
-        FileReads(tmp_path, ["a"], [3]).ranges(*np.full((3, 64), 1 << 59) * [[0], [0], [1]])
+        CopiedFiles(tmp_path, ["a"], [3]).read(*np.full((3, 64), 1 << 59) * [[0], [0], [1]])
 
 
 def test_converted_tars_are_checked(tmp_path: Path) -> None:

@@ -34,9 +34,10 @@ from shardkit.reading.dataset import Dataset
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import unpack_paths
 from shardkit.shards.locate import locate
-from shardkit.tars import index, links, scan
+from shardkit.storage.folder import Folder
+from shardkit.tars import cached_index, index, members
+from shardkit.tars.cached_index import index_tars, is_tar_source
 from shardkit.tars.index import tar_splits
-from shardkit.tars.links import index_tars, is_tar_source
 from shardkit.tars.samples import MAX_FIELDS, TarSamples, read_tar, split_name
 
 Files = list[tuple[str, bytes]]
@@ -266,7 +267,7 @@ def test_index_of_rows(tmp_path: Path) -> None:
     assert split.layouts == [dict.fromkeys(info.fields, BYTES)]
     assert split.shards[0].file_bytes == {"train-00000.tar": path.stat().st_size}
     assert split.fingerprint.startswith("scan:")
-    index = RowIndex(folder, info, split)
+    index = RowIndex(Folder(folder), info, split)
     assert index.table[:, index.column["cls"]].tolist() == [7, NO_INT, NO_INT]
     assert index.table[:, index.column["xxh3"]].tolist() == [0, 0, 0]
     assert index.table[1, index.column["cls.size"]] == -1
@@ -280,7 +281,7 @@ def test_paths_are_those_that_tar_would_give(tmp_path: Path) -> None:
     path = make_tar(tmp_path / "x.tar", [("./a.txt", b""), (".//./b.txt", b""), ("../c.txt", b"")])
     folder = index_tars(path)
     info = read_info(folder)
-    index = RowIndex(folder, info, info.splits["train"])
+    index = RowIndex(Folder(folder), info, info.splits["train"])
     assert [index.name(row) for row in range(3)] == [
         (b"./a", b"=a.txt"),
         (b".//./b", b"=b.txt"),
@@ -319,7 +320,7 @@ def test_values_are_not_read(tmp_path: Path) -> None:
     assert bytes(Dataset(path, decode=False)[1]["txt"]) == b"found"
     folder = index_tars(path)
     info = read_info(folder)
-    index = RowIndex(folder, info, info.splits["train"])
+    index = RowIndex(Folder(folder), info, info.splits["train"])
     assert index.table[0, index.column["bin.size"]] == size
     path.unlink()  # some tools that tidy up count holes as bytes
 
@@ -409,7 +410,7 @@ def test_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "train.rows",
         "train.sums",
     ]
-    monkeypatch.setattr(links, "write_index", None)
+    monkeypatch.setattr(cached_index, "write_index", None)
     assert index_tars(tmp_path) == folder
 
 
@@ -466,7 +467,7 @@ def test_a_moved_folder_needs_no_new_index(tmp_path: Path, monkeypatch: pytest.M
     make_tar(tmp_path / "here" / "a.tar", PLAIN)
     expected = by_us(tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")
-    monkeypatch.setattr(links, "write_index", None)
+    monkeypatch.setattr(cached_index, "write_index", None)
     assert by_us(tmp_path / "there") == expected
 
 
@@ -502,7 +503,7 @@ def public_folder() -> Iterator[Path]:
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from shardkit.tars.links import index_tars
+from shardkit.tars.cached_index import (index_tars)
 from shardkit.errors import StorageError
 from shardkit.packing.convert import convert
 from shardkit.reading.dataset import Dataset
@@ -524,7 +525,7 @@ def as_nobody(folder: Path, **environ: str) -> list[str]:
     """What a user without rights in ``folder`` gets to see."""
     folder.chmod(0o555)
     base = {k: v for k, v in os.environ.items() if k not in ("XDG_CACHE_HOME", "HOME")}
-    path = os.pathsep.join(p for p in (str(Path(links.__file__).parents[2]), *sys.path) if p)
+    path = os.pathsep.join(p for p in (str(Path(cached_index.__file__).parents[2]), *sys.path) if p)
     try:
         done = subprocess.run(
             [sys.executable, "-c", AS_NOBODY, folder],
@@ -627,7 +628,7 @@ def test_those_who_come_at_once_take_turns(tmp_path: Path, monkeypatch: pytest.M
         scans.append(args)
         real(*args)
 
-    monkeypatch.setattr(links, "write_index", counted)
+    monkeypatch.setattr(cached_index, "write_index", counted)
     assert len({*in_threads(tmp_path)}) == 1
     assert len(scans) == 1
 
@@ -645,7 +646,7 @@ def test_without_locks_all_end_well(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def no_locks(fd: int, operation: int) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(links, "write_index", all_at_once)
+    monkeypatch.setattr(cached_index, "write_index", all_at_once)
     monkeypatch.setattr(fcntl, "flock", no_locks)
     found = in_threads(tmp_path)
     assert len(found) == 4
@@ -658,11 +659,11 @@ def test_processes_at_once(tmp_path: Path) -> None:
     for i in range(3):
         make_tar(tmp_path / f"{i}.tar", [(f"{i}-{k}.txt", b"v" * k) for k in range(500)])
     code = (
-        "import sys, pathlib, shardkit.tars.links as f;"
+        "import sys, pathlib, shardkit.tars.cached_index as f;"
         " print(f.index_tars(pathlib.Path(sys.argv[1])))"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
-    env = {**os.environ, "PYTHONPATH": str(Path(links.__file__).parents[2])}
+    env = {**os.environ, "PYTHONPATH": str(Path(cached_index.__file__).parents[2])}
     running = [
         subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
@@ -839,7 +840,7 @@ def test_unreadable_tar_is_named(public_folder: Path) -> None:
 
 def members_of(path: Path) -> list[tuple[str, int, int]]:
     with path.open("rb") as file:
-        return [(m.name, m.offset_data, m.size) for m in scan.tar_members(file, "x.tar")]
+        return [(m.name, m.offset_data, m.size) for m in members.tar_members(file, "x.tar")]
 
 
 SEED = (

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from shardkit.errors import FormatError, StorageError
 from shardkit.formats import lmdb as lmdb_format
-from shardkit.formats.base import Extents
+from shardkit.formats.base import Extents, Listed
 from shardkit.formats.lmdb import LmdbFormat, map_bytes, transactions
 from shardkit.formats.lmdb_pages import META, read_leaves
 from shardkit.samples.sample import Value
+from shardkit.storage.folder import Folder
 
 lmdb: Any = pytest.importorskip("lmdb")
 STEM = "train-00000"
@@ -43,6 +44,10 @@ def library_places(path: Path) -> list[tuple[int, int]]:
         return [(address - base if size else -1, size) for address, size in found]
 
 
+def leaves_in(path: Path) -> Listed:
+    return read_leaves(Folder(path.parent), path.name)
+
+
 def map_address(path: Path) -> int:
     for line in Path("/proc/self/maps").read_text().splitlines():
         if line.endswith(str(path)):
@@ -53,7 +58,7 @@ def map_address(path: Path) -> int:
 def check(folder: Path, columns: dict[str, list[Value | None]]) -> None:
     extents = write(folder, columns)
     path = folder / f"{STEM}.lmdb"
-    leaves = read_leaves(path)
+    leaves = leaves_in(path)
     expected = library_places(path)
     assert leaves.size.tolist() == [size for _, size in expected]
     mine = zip(leaves.start.tolist(), leaves.size.tolist(), strict=True)
@@ -99,7 +104,7 @@ def test_many_tiny_values(tmp_path: Path) -> None:
     with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env:
         assert env.stat()["depth"] >= 4
         assert env.info()["last_txnid"] > 10
-    leaves = read_leaves(path)
+    leaves = leaves_in(path)
     expected = library_places(path)
     assert list(zip(leaves.start.tolist(), leaves.size.tolist(), strict=True)) == expected
     ends = extents[name].start + extents[name].size
@@ -304,7 +309,7 @@ def leaf_of(path: Path) -> int:
 def test_a_bad_meta_page(good: Path, field: str, form: str, value: int, reason: str) -> None:
     in_both_metas(good, field, form, value)
     with pytest.raises(FormatError, match=reason):
-        read_leaves(good)
+        leaves_in(good)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +319,7 @@ def test_a_bad_meta_page(good: Path, field: str, form: str, value: int, reason: 
 def test_a_bad_leaf_page(good: Path, at: int, form: str, value: int) -> None:
     put(good, leaf_of(good) + at, form, value)
     try:
-        leaves = read_leaves(good)
+        leaves = leaves_in(good)
     except FormatError:
         return
     assert int((leaves.start + leaves.size).max()) <= good.stat().st_size
@@ -326,7 +331,7 @@ def test_a_child_page_outside_the_file(good: Path) -> None:
     node = branch + struct.unpack_from("<H", data, branch + 16)[0]
     put(good, node + 2, "<H", 65535)
     with pytest.raises(FormatError, match="outside the file"):
-        read_leaves(good)
+        leaves_in(good)
 
 
 def test_cut_files(good: Path) -> None:
@@ -334,7 +339,7 @@ def test_cut_files(good: Path) -> None:
     for size in (0, 100, PAGE, 2 * PAGE, 3 * PAGE, len(data) - PAGE):
         good.write_bytes(data[:size])
         with pytest.raises(FormatError):
-            read_leaves(good)
+            leaves_in(good)
 
 
 def test_fuzzed_files_end_in_an_answer_or_a_refusal(good: Path) -> None:
@@ -346,7 +351,7 @@ def test_fuzzed_files_end_in_an_answer_or_a_refusal(good: Path) -> None:
         bad[rng.choice(interesting, 4)] = rng.integers(0, 256, 4)
         good.write_bytes(bad.tobytes())
         try:
-            leaves = read_leaves(good)
+            leaves = leaves_in(good)
         except FormatError:
             continue
         assert not len(leaves.size) or int((leaves.start + leaves.size).max()) <= len(data)

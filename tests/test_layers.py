@@ -20,9 +20,10 @@ from shardkit.formats import FORMATS
 ROOT = Path(shardkit.__file__).parent
 
 LAYERS = [
-    {"errors"},
+    {"arrays", "errors"},
     {"arguments", "system"},
     {"memory"},
+    {"storage"},
     {"samples"},
     {"images", "tokens", "order"},
     {"formats"},

@@ -24,11 +24,11 @@ from shardkit.images.choice import ImageChoice
 from shardkit.images.encode import rewrite
 from shardkit.images.naming import renamed
 from shardkit.images.sniff import image_field
-from shardkit.memory.mapping import FileMaps
 from shardkit.packing import estimate as estimating
 from shardkit.packing.estimate import estimate
 from shardkit.packing.options import PackOptions
 from shardkit.samples.sample import pack_paths, rename_field, unpack_paths
+from shardkit.storage.mapped import MappedFiles
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False, "shard_size": "3kB"}
 
@@ -374,18 +374,22 @@ def test_take_is_refused_where_it_cannot_be(tmp_path: Path) -> None:
     data = np.random.default_rng(0).integers(0, 256, (2, 1000), np.uint8)
     for number in range(2):
         write(tmp_path / str(number), data[number].tobytes())
-    maps = FileMaps(tmp_path, ["0", "1"], [1000, 1000], 9)
+    files = MappedFiles(tmp_path, ["0", "1"], [1000, 1000])
+
+    def taken(numbers: Any, starts: Any) -> Any:
+        return files.read(numbers, starts, np.full(len(starts), 11)).joined(11)
+
     rng = np.random.default_rng(1)
     numbers, steps = rng.integers(0, 2, 64), rng.integers(0, 90, 64)
     starts = 7 + numbers * 3 + steps * 11  # each file begins elsewhere
-    found = maps.take(numbers, starts, 11)
+    found = taken(numbers, starts)
     expected = [data[n, s : s + 11] for n, s in zip(numbers, starts, strict=True)]
     np.testing.assert_array_equal(found, np.stack(expected))
     np.testing.assert_array_equal(
-        maps.take(numbers * 0, 7 + steps * 11, 11), [data[0, 7 + s * 11 :][:11] for s in steps]
+        taken(numbers * 0, 7 + steps * 11), [data[0, 7 + s * 11 :][:11] for s in steps]
     )
-    assert maps.take(numbers, starts + (steps == steps[0]), 11) is None
-    assert maps.take(numbers[:3], starts[:3], 11) is None
+    assert taken(numbers, starts + (steps == steps[0])) is None
+    assert taken(numbers[:3], starts[:3]) is None
 
 
 def test_gather_of_any_dtype_and_damage(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ GOLDEN_DRAWS = ["0x7cb930cabcf59d98", "0x558db29b0c84244c"]
 
 def test_sizes_people_type(tmp_path: Path) -> None:
     from shardkit.errors import UsageError
-    from shardkit.system.storage import parse_size
+    from shardkit.system.byte_sizes import parse_size
 
     for text, size in {
         "256MB": 256_000_000,

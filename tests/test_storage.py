@@ -14,7 +14,8 @@ from conftest import nothing_left_open, write
 from shardkit.corpus.tables import ClosedFile
 from shardkit.errors import StorageError
 from shardkit.operations.unpack import _reorder
-from shardkit.system.storage import Lock, pread, pread_full
+from shardkit.system.full_reads import pread, pread_full
+from shardkit.system.locks import Lock
 
 # --- one call is not enough ---------------------------------------------------------------
 

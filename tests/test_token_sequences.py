@@ -21,9 +21,10 @@ from shardkit.sequences import fit as fit_module
 from shardkit.sequences.base import NO_LABEL
 from shardkit.sequences.binpack import best_fit_decreasing
 from shardkit.sequences.bins import LONG, FitOrder
+from shardkit.sequences.contiguous import ContiguousTokens
 from shardkit.sequences.documents import Documents
 from shardkit.sequences.fit import Fit
-from shardkit.sequences.store import Pieces, as_dtype
+from shardkit.sequences.store import as_dtype
 from shardkit.sequences.windows import Windows
 
 INT64 = np.dtype(np.int64)
@@ -31,10 +32,11 @@ LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=12)
 CUTS = st.lists(st.integers(0, 400), max_size=4)
 
 
-class InMemory(Pieces):
+class InMemory(ContiguousTokens):
     """Documents whose tokens count on from one to the next, in pieces cut anywhere."""
 
     fingerprint = "in memory"
+    dtype = np.dtype("<u2")
 
     def __init__(self, lengths: list[int], cuts: list[int]) -> None:
         self.docs = documents(lengths)
@@ -42,7 +44,7 @@ class InMemory(Pieces):
         self.documents = Documents(lambda a, b: np.array(lengths[a:b], np.int64), len(lengths))
         inside = sorted(cut for cut in cuts if cut < len(self.tokens))
         bounds = [2 * cut for cut in (0, *inside, len(self.tokens))]
-        super().__init__(np.dtype("<u2"), cast(Any, self), [*pairwise(bounds)])
+        super().__init__(cast(Any, self), [*pairwise(bounds)], self.dtype)
 
     def piece(self, number: int, start: int, stop: int) -> bytes:
         return self.tokens.astype("<u2").tobytes()[start:stop]

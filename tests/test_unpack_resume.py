@@ -24,9 +24,9 @@ OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
 
 SLOWLY = """
 import sys, time
-from shardkit import shards
-from shardkit.reading import unpack, unpack_work
-shards.PIECE_ROWS, unpack.PIECES = 3, 2
+from shardkit.operations import unpack, unpack_work
+from shardkit.shards import stored
+stored.ROWS_AT_ONCE, unpack.PIECES = 3, 2
 write = unpack._write_all
 def slowly(*args):
     time.sleep(0.002)
@@ -57,7 +57,7 @@ def dataset(source: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Pat
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record every six rows."""
-    monkeypatch.setattr("shardkit.shards.stored.PIECE_ROWS", 3)
+    monkeypatch.setattr("shardkit.shards.stored.ROWS_AT_ONCE", 3)
     monkeypatch.setattr(unpack, "PIECES", 2)
 
 

@@ -28,7 +28,9 @@ from shardkit.index.manifest import read_info
 from shardkit.operations.damage import regions
 from shardkit.operations.verify import Problem, VerifyResult
 from shardkit.shards.stored import ShardReader, num_that_fit
-from shardkit.system.storage import BLOCK_BYTES, block_sums
+from shardkit.storage.folder import Folder
+from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.full_reads import pread
 
 OPTIONS = {"shard_size": "3kB", "workers": 0, "progress": False}
 
@@ -61,7 +63,7 @@ def said(result: VerifyResult) -> list[str]:
 def place(folder: Path, row: int, field: str) -> tuple[Path, int, int]:
     """(file, start, size) of a value."""
     info = read_info(folder)
-    reader = ShardReader(folder, info, info.splits["train"])
+    reader = ShardReader(Folder(folder), info, info.splits["train"])
     batch = reader.gather(np.array([row]))
     (start,), (size,) = reader.places(batch, field)
     return folder / reader.file_of(int(batch.shards[0]), field), int(start), int(size)
@@ -91,7 +93,7 @@ def test_a_flipped_bit_in_a_value_names_its_sample_alone(dataset: Path, field: s
 def test_every_byte_of_a_shard_is_watched(dataset: Path) -> None:
     """A bit flipped anywhere is told as one sample or one region, and both are right."""
     info = read_info(dataset)
-    reader = ShardReader(dataset, info, info.splits["train"])
+    reader = ShardReader(Folder(dataset), info, info.splits["train"])
     stop = info.splits["train"].shards[0].num_rows
     names = sorted(info.splits["train"].shards[0].file_bytes)
     for name in names:
@@ -155,7 +157,7 @@ def test_several_at_once_are_all_named(dataset: Path) -> None:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks of 64 bytes, so that small files have many."""
-    for module in ("system.storage", "operations.damage", "operations.verify"):
+    for module in ("system.blocks", "operations.damage", "operations.verify"):
         monkeypatch.setattr(f"shardkit.{module}.BLOCK_BYTES", 64)
     return 64
 
@@ -166,7 +168,7 @@ def test_regions_are_the_broken_blocks(container: str, tmp_path: Path, small_blo
     folder = tmp_path / "out"
     shardkit.pack(source, folder, to=container, **OPTIONS)
     info = read_info(folder)
-    reader = ShardReader(folder, info, info.splits["train"])
+    reader = ShardReader(Folder(folder), info, info.splits["train"])
     path = place(folder, 0, "jpg")[0]
     owners = np.zeros(-(-path.stat().st_size // small_blocks), int)
     for field in reader.fields_in(reader.gather(np.array([0])), path.name):
@@ -332,12 +334,12 @@ def test_lost_shards(dataset: Path) -> None:
 def test_a_disk_that_cannot_read(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = shard_file(dataset, 1)
 
-    def failing(asked: Path) -> object:
-        if asked == path:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(asked))
-        return block_sums(asked)
+    def failing(fd: int, size: int, offset: int) -> bytes:
+        if os.fstat(fd).st_ino == path.stat().st_ino:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(fd, size, offset)
 
-    monkeypatch.setattr("shardkit.operations.damage.block_sums", failing)
+    monkeypatch.setattr("shardkit.storage.copied.pread", failing)
     (line,) = said(shardkit.verify(dataset))
     assert line.startswith(f"{path.name}: cannot be read: Input/output error; its ")
 
@@ -599,7 +601,7 @@ def test_in_small_pieces(
     """However little is held in memory at once."""
     flipped, start, _ = place(dataset, 4, "jpg")
     for most in (1, 1000, 5000):
-        monkeypatch.setattr("shardkit.shards.stored.PIECE_BYTES", most)
+        monkeypatch.setattr("shardkit.shards.stored.BYTES_AT_ONCE", most)
         assert shardkit.verify(dataset, against=source).num_compared == 13
         shardkit.unpack(dataset, tmp_path / f"back{most}")
         assert tree(tmp_path / f"back{most}") == tree(source)
@@ -609,7 +611,7 @@ def test_in_small_pieces(
 
 
 def test_pieces_are_as_large_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.shards.stored.PIECE_BYTES", 100)
+    monkeypatch.setattr("shardkit.shards.stored.BYTES_AT_ONCE", 100)
     for sizes, number in [([], 1), ([500], 1), ([10] * 20, 9), ([60, 60], 1), ([0] * 7, 7)]:
         assert num_that_fit(sizes) == number
 
@@ -621,8 +623,8 @@ def test_compressed_rows_count_as_what_they_become(
         np.save(write(tmp_path / "in" / f"{i}.npy", b""), np.zeros((100, 100), np.int16))
     shardkit.pack(tmp_path / "in", tmp_path / "out", to="hdf5", compression=9, workers=0)
     info = read_info(tmp_path / "out")
-    reader = ShardReader(tmp_path / "out", info, info.splits["train"])
-    assert list(reader.pieces(0, 7)) == [(0, 7)]
-    monkeypatch.setattr("shardkit.shards.stored.PIECE_BYTES", 50_000)
-    assert list(reader.pieces(0, 7)) == [(0, 2), (2, 4), (4, 6), (6, 7)]
-    assert list(reader.pieces(5, 5)) == []
+    reader = ShardReader(Folder(tmp_path / "out"), info, info.splits["train"])
+    assert list(reader.row_ranges(0, 7)) == [(0, 7)]
+    monkeypatch.setattr("shardkit.shards.stored.BYTES_AT_ONCE", 50_000)
+    assert list(reader.row_ranges(0, 7)) == [(0, 2), (2, 4), (4, 6), (6, 7)]
+    assert list(reader.row_ranges(5, 5)) == []

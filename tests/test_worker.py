@@ -17,7 +17,7 @@ from shardkit.corpus import open_corpus
 from shardkit.packing.job import Setup
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
-from shardkit.system.storage import Lock
+from shardkit.system.locks import Lock
 
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardkit.cli.output import count
-from shardkit.system.storage import format_bytes
+from shardkit.system.byte_sizes import format_bytes
 
 if TYPE_CHECKING:
     from shardkit.packing.estimate import Estimate, Estimates

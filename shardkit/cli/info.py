@@ -9,7 +9,8 @@ import click
 from shardkit import __version__
 from shardkit.cli.output import count, echo_json
 from shardkit.images.choice import describe
-from shardkit.system.storage import format_bytes, show_path
+from shardkit.system.byte_sizes import format_bytes
+from shardkit.system.paths import show_path
 
 if TYPE_CHECKING:
     from shardkit.measure.image_support import System

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardkit.errors import UsageError
-from shardkit.system.storage import as_path, format_bytes, show_path
+from shardkit.system.byte_sizes import format_bytes
+from shardkit.system.paths import as_path, show_path
 
 if TYPE_CHECKING:
     from shardkit.packing.pack import PackResult

@@ -14,7 +14,7 @@ from shardkit.cli.pictures import chosen, image_options, reject_options
 from shardkit.cli.tokens import token_options
 from shardkit.errors import SampleError
 from shardkit.formats import FOR_TOKENS, FORMATS
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 KINDS = ["images", "paired", "text", "jsonl", "arrays", "parquet", "hf"]
 """Those of :data:`shardkit.corpus.table.CORPORA`, which is too much to import for a help text."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardkit.cli.output import count, echo_json
-from shardkit.system.storage import format_bytes, show_path
+from shardkit.system.byte_sizes import format_bytes
+from shardkit.system.paths import show_path
 
 if TYPE_CHECKING:
     from shardkit.operations.look import ShownField

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from shardkit.cli.output import count, echo_json, interrupted
-from shardkit.system.storage import format_bytes, show_path
+from shardkit.system.byte_sizes import format_bytes
+from shardkit.system.paths import show_path
 
 
 @click.command()

@@ -11,7 +11,7 @@ import click
 
 from shardkit.arguments import positive
 from shardkit.cli.output import count, echo_json, interrupted
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 if TYPE_CHECKING:
     from shardkit.measure.tuning.headroom import Headroom

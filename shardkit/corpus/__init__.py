@@ -13,7 +13,7 @@ from shardkit.corpus.base import Corpus, Input, Run
 from shardkit.corpus.census import detect, require_folder
 from shardkit.corpus.table import CONVERTED, CORPORA
 from shardkit.errors import CorpusError
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 __all__ = ["CORPORA", "Corpus", "Run", "detect", "from_spec", "open_corpus"]
 

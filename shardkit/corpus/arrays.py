@@ -16,7 +16,7 @@ from shardkit.corpus.names import extension, join
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.samples.encoding import npy_header, parse_npy
 from shardkit.samples.sample import SampleBatch, Value
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 TENSOR_EXTENSIONS = frozenset({".pt", ".pth"})
 ARRAY_EXTENSIONS = frozenset({".npy"}) | TENSOR_EXTENSIONS

@@ -18,8 +18,8 @@ from shardkit.corpus.names import join
 from shardkit.corpus.tables import ClosedFile, Table, TableCorpus, columns_of
 from shardkit.errors import FormatError
 from shardkit.index.manifest import is_field_name
-from shardkit.memory.mapping import read_file
-from shardkit.system.storage import show_path
+from shardkit.memory.whole_files import read_file
+from shardkit.system.paths import show_path
 
 STATE_NAME = "state.json"
 DICT_NAME = "dataset_dict.json"

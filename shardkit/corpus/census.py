@@ -17,7 +17,7 @@ from shardkit.corpus.text import TextCorpus
 from shardkit.errors import CorpusError
 from shardkit.index.manifest import INDEX_NAME
 from shardkit.shards.locate import refuse_orphans
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 SAMPLE_FILES = 4_000
 """File names looked at: 20,000 cost 0.3 us for each file of a pack of 60,000."""

@@ -11,6 +11,7 @@ from shardkit.index.manifest import DatasetInfo
 from shardkit.samples.sample import SampleBatch
 from shardkit.shards.locate import locate
 from shardkit.shards.stored import ShardReader
+from shardkit.storage.folder import Folder
 
 
 class DatasetCorpus:
@@ -57,6 +58,6 @@ class DatasetCorpus:
         reader = self._readers.get(run.split)
         if reader is None:
             split = self.info.splits[run.split]
-            reader = ShardReader(self._folder, self.info, split)
+            reader = ShardReader(Folder(self._folder), self.info, split)
             self._readers[run.split] = reader
         return reader.samples(start, start + len(run))

@@ -22,8 +22,8 @@ from shardkit.corpus.names import extension, join
 from shardkit.errors import FormatError, StorageError
 from shardkit.memory.maps import mapped
 from shardkit.samples.sample import Value
+from shardkit.system.paths import show_path
 from shardkit.system.stamps import inodes_stay, stamp
-from shardkit.system.storage import show_path
 
 Reason = str
 """Stands in place of a value: why there is none."""

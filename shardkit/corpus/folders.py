@@ -19,7 +19,7 @@ from shardkit.corpus.files import (
 from shardkit.corpus.names import encode, join, stems
 from shardkit.errors import CorpusError
 from shardkit.samples.sample import SPLIT_NAMES, SampleBatch, Value
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from shardkit.corpus.labels import Labels, read_labels
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
 from shardkit.samples.sample import SampleBatch, Value
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 
 class ImageCorpus:

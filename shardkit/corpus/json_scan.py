@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardkit.errors import SampleError
-from shardkit.memory.chunks import let_go
+from shardkit.memory.chunks import release_pages
 
 PIECE_BYTES = 4 << 20
 """What is decoded or unescaped at a time; at least 12, the length of an escaped surrogate pair."""
@@ -105,7 +105,7 @@ def unescape(text: memoryview, value: Place) -> Iterator[bytes]:
             while text[stop] & 0xC0 == 0x80:  # inside a character
                 stop -= 1
         yield json.loads(f'"{str(text[start:stop], "utf-8")}"').encode()
-        let_go(text)
+        release_pages(text)
         start = stop
 
 
@@ -117,7 +117,7 @@ def _check_utf8(text: memoryview) -> None:
             decoder.decode(text[start:stop], stop >= len(text))
         except UnicodeDecodeError as error:
             raise _bad(f"not UTF-8 ({error.reason})", start) from error
-        let_go(text)
+        release_pages(text)
 
 
 def _scan_object(text: memoryview, at: int, name: str | None, found: Scanned) -> int:
@@ -219,7 +219,7 @@ def _string_end(text: memoryview, at: int) -> int:
             return end + 1
         if end == at:  # else it stopped at the end of the piece, or before an escape there
             break
-        let_go(text)
+        release_pages(text)
         at = end
     raise _bad("a string without an end, or a bad character in it,", at)
 

@@ -29,8 +29,9 @@ from shardkit.corpus.lines import (
 from shardkit.corpus.names import extension, join
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.samples.sample import SampleBatch, Value, pack_paths, part_of_file
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import stamp_of_open
-from shardkit.system.storage import os_errors, show_path
 
 JSONL_EXTENSIONS = frozenset({".jsonl", ".ndjson"})
 COMPRESSED_EXTENSIONS = frozenset({".gz", ".zst"})

@@ -12,7 +12,7 @@ from typing import Any
 
 from shardkit.corpus.names import extension, join
 from shardkit.errors import CorpusError
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 _INDEX = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 """A label that is a class index as it stands; ``007`` is a name."""

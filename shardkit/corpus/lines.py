@@ -18,8 +18,10 @@ from shardkit.corpus.files import HUGE_BYTES
 from shardkit.errors import CorpusError, FormatError, StorageError
 from shardkit.memory.maps import mapped
 from shardkit.samples.sample import Value
+from shardkit.system.full_reads import pread
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import stamp_of_open
-from shardkit.system.storage import os_errors, pread, show_path
 
 SCAN_BYTES = 4 << 20
 READ_BYTES = 8 << 20

@@ -19,7 +19,7 @@ from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
 from shardkit.index.manifest import is_field_name
 from shardkit.samples.encoding import PICKLED, holds_pickles
 from shardkit.samples.sample import SampleBatch, Value, pack_paths
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 _STAMP_BITS = 2**63 - 1
 

@@ -19,7 +19,9 @@ from shardkit.corpus.files import HUGE_BYTES, Reason, stamp_of
 from shardkit.corpus.folders import Root, nothing_found
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.samples.sample import SampleBatch, Value, pack_paths
-from shardkit.system.storage import os_errors, pread, show_path
+from shardkit.system.full_reads import pread
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 Columns = dict[str, str]
 """Name -> type, as Arrow writes it."""

@@ -19,8 +19,8 @@ import numpy as np
 import xxhash
 
 from shardkit.errors import CorpusError, FormatError
-from shardkit.memory.mapping import map_whole
-from shardkit.system.storage import show_path
+from shardkit.memory.whole_files import map_whole
+from shardkit.system.paths import show_path
 
 Tokens = np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]]
 Ends = np.ndarray[Any, np.dtype[np.int64]]

@@ -14,7 +14,8 @@ from shardkit.corpus.token_files import Ends, TokenFile, Tokens, open_token_file
 from shardkit.errors import FormatError
 from shardkit.samples.encoding import TOKENS, npy_header
 from shardkit.samples.sample import SampleBatch
-from shardkit.system.storage import os_errors, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 from shardkit.tokens.spec import MAX_VOCABULARY
 
 PIECE_TOKENS = 1 << 20

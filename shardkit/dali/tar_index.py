@@ -16,7 +16,9 @@ from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate
 from shardkit.shards.stored import container_of
-from shardkit.system.storage import as_path, atomic_write, os_errors, show_path
+from shardkit.system.paths import as_path, show_path
+from shardkit.system.refusals import os_errors
+from shardkit.system.writing import atomic_write
 
 
 def write_index(dataset: str | Path, folder: str | Path | None = None) -> list[Path]:
@@ -54,7 +56,7 @@ def write_index(dataset: str | Path, folder: str | Path | None = None) -> list[P
 
 def _indexes(located: Located, split: SplitInfo) -> Iterator[tuple[Path, bytes]]:
     """Each tar of a split, and its index."""
-    rows = RowIndex(located.folder, located.info, split)
+    rows = RowIndex(located.storage, located.info, split)
     stop = 0
     for number, shard in enumerate(split.shards):
         start, stop = stop, stop + shard.num_rows

@@ -14,6 +14,7 @@ import numpy as np
 
 from shardkit.samples.encoding import Encoding
 from shardkit.samples.sample import Value
+from shardkit.storage.base import Storage
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -71,7 +72,7 @@ class Format(Protocol):
     def open_with(self, path: str) -> str:
         """The line of Python that opens one file of a shard with :attr:`library`."""
 
-    def listed(self, path: Path) -> Listed | None:
+    def listed(self, storage: Storage, name: str) -> Listed | None:
         """What a file says of where its values lie; None where the format has no such list.
 
         Raises:

@@ -24,7 +24,9 @@ from shardkit.formats.columns import Column, FieldColumns, lay_out_all, moved
 from shardkit.formats.writev import write_all
 from shardkit.samples.encoding import Encoding
 from shardkit.samples.sample import KEY, Value
-from shardkit.system.storage import os_errors, show_path
+from shardkit.storage.base import Storage
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 MIN_CHUNK_BYTES = 256
 """Smaller rows are never compressed: a chunk costs some 50 bytes of index and 4 us."""
@@ -51,7 +53,7 @@ class Hdf5Format:
     def open_with(self, path: str) -> str:
         return f"h5py.File({path!r})"
 
-    def listed(self, path: Path) -> Listed | None:
+    def listed(self, storage: Storage, name: str) -> Listed | None:
         return None
 
     def file_of(self, stem: str, field: str) -> str:

@@ -25,7 +25,10 @@ from shardkit.formats.columns import all_fields, sizes_of
 from shardkit.formats.lmdb_pages import MAX_PAGE_BYTES, PAGE_HEADER, read_leaves
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import Value
-from shardkit.system.storage import os_errors, show_path
+from shardkit.storage.base import Storage
+from shardkit.storage.folder import Folder
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 MAX_VALUE_BYTES = 2**32 - 1
 """LMDB's own limit."""
@@ -56,8 +59,8 @@ class LmdbFormat:
     def open_with(self, path: str) -> str:
         return f"lmdb.open({path!r}, subdir=False, readonly=True, lock=False)"
 
-    def listed(self, path: Path) -> Listed | None:
-        return read_leaves(path)
+    def listed(self, storage: Storage, name: str) -> Listed | None:
+        return read_leaves(storage, name)
 
     def file_of(self, stem: str, field: str) -> str:
         return f"{stem}.{self.suffix}"
@@ -77,7 +80,7 @@ class LmdbFormat:
         with os_errors(f"writing {show_path(path)}"):
             path.unlink(missing_ok=True)
             _fill(path, fields, size)
-            leaves = read_leaves(path)
+            leaves = read_leaves(Folder(folder), path.name)
         start = _places(path, list(fields), size, leaves)
         return {
             f: Extents(start[:, i], size[:, i], BYTES) for i, f in enumerate(fields) if f in columns

@@ -14,16 +14,14 @@ Everything is little-endian: LMDB writes in the machine's order, and we support 
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from shardkit.errors import FormatError
 from shardkit.formats.base import Listed, Places
-from shardkit.system.storage import pread_full, show_path
+from shardkit.storage.base import Sliceable, Storage
 
 PAGE_HEADER = 16
 MAX_PAGE_BYTES = 32768
@@ -66,27 +64,26 @@ META = np.dtype(
 Words = np.ndarray[Any, np.dtype[np.uint16]]
 
 
-def read_leaves(path: Path) -> Listed:
+def read_leaves(storage: Storage, name: str) -> Listed:
     """Walk the main tree of a finished file.
 
     Raises:
-        FormatError: not an LMDB 0.9 file, or damaged.
+        FormatError: not an LMDB 0.9 file, or damaged. StorageError: it cannot be read.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    num_bytes = storage.size(name)
+    file = storage.files([name], [num_bytes], copied=True).piece(0, 0, num_bytes)
     try:
-        return _Tree(fd).leaves()
+        return _Tree(file, num_bytes).leaves()
     except IndexError as error:
-        raise FormatError(f"{show_path(path)}: a damaged LMDB page") from error
+        raise FormatError(f"{storage.show(name)}: a damaged LMDB page") from error
     except FormatError as error:
-        raise FormatError(f"{show_path(path)}: {error}") from error
-    finally:
-        os.close(fd)
+        raise FormatError(f"{storage.show(name)}: {error}") from error
 
 
 class _Tree:
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        self.num_bytes = os.fstat(fd).st_size
+    def __init__(self, file: Sliceable, num_bytes: int) -> None:
+        self.file = file
+        self.num_bytes = num_bytes
         first = self._meta(0)
         self.page_bytes = int(first["page_bytes"])
         if not 512 <= self.page_bytes <= MAX_PAGE_BYTES or self.page_bytes & (self.page_bytes - 1):
@@ -97,7 +94,7 @@ class _Tree:
         self.num_pages = self.num_bytes // self.page_bytes
 
     def _meta(self, offset: int) -> Any:
-        data = os.pread(self.fd, META.itemsize, offset)
+        data = self.file[offset : offset + META.itemsize]
         if len(data) < META.itemsize:
             raise FormatError("no LMDB file: it is too short")
         meta = np.frombuffer(data, META)[0]
@@ -130,10 +127,8 @@ class _Tree:
         words = np.empty((len(pages), self.page_bytes // 2), "<u2")
         cuts = [0, *(np.flatnonzero(np.diff(pages) != 1) + 1).tolist(), len(pages)]
         for first, last in pairwise(cuts):
-            where = int(pages[first]) * self.page_bytes
-            got = pread_full(self.fd, words[first:last].data.cast("B"), where)
-            if got != (last - first) * self.page_bytes:
-                raise FormatError("an LMDB page is cut short")
+            where, size = int(pages[first]) * self.page_bytes, (last - first) * self.page_bytes
+            words[first:last].data.cast("B")[:] = self.file[where : where + size]
         return words
 
     def _nodes(self, pages: Places, kind: int) -> tuple[Words, Places, Places]:

@@ -15,7 +15,9 @@ from shardkit.formats.columns import Column, lay_out_all, moved
 from shardkit.formats.writev import write_all
 from shardkit.samples.encoding import npy_header
 from shardkit.samples.sample import KEY, Value
-from shardkit.system.storage import os_errors, show_path
+from shardkit.storage.base import Storage
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 
 class NpyFormat:
@@ -33,7 +35,7 @@ class NpyFormat:
     def open_with(self, path: str) -> str:
         return f"numpy.load({path!r}, mmap_mode='r')"
 
-    def listed(self, path: Path) -> Listed | None:
+    def listed(self, storage: Storage, name: str) -> Listed | None:
         return None
 
     def file_of(self, stem: str, field: str) -> str:

@@ -20,7 +20,9 @@ from shardkit.formats.member_names import key_of_member, member_key, member_keys
 from shardkit.formats.writev import Buffer, write_all
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import Value
-from shardkit.system.storage import os_errors, show_path
+from shardkit.storage.base import Storage
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 __all__ = ["WebDatasetFormat", "headers", "key_of_member", "member_key", "pax_rows"]
 
@@ -53,7 +55,7 @@ class WebDatasetFormat:
     def open_with(self, path: str) -> str:
         return f"webdataset.WebDataset({path!r}, shardshuffle=False)"
 
-    def listed(self, path: Path) -> Listed | None:
+    def listed(self, storage: Storage, name: str) -> Listed | None:
         return None
 
     def file_of(self, stem: str, field: str) -> str:

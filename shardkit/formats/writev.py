@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from itertools import chain, islice
 
-from shardkit.memory.chunks import PIECE_BYTES, pieces
+from shardkit.memory.chunks import CHUNK_BYTES, in_chunks
 
 Buffer = bytes | memoryview
 
@@ -21,8 +21,8 @@ def write_all(fd: int, buffers: Iterable[Buffer], offset: int) -> int:
     """
     source = iter(buffers)
     while batch := list(islice(source, IOV_MAX)):
-        if max(map(len, batch)) > PIECE_BYTES:
-            for piece in chain.from_iterable(map(pieces, batch)):
+        if max(map(len, batch)) > CHUNK_BYTES:
+            for piece in chain.from_iterable(map(in_chunks, batch)):
                 offset = write_all(fd, [piece], offset)
             continue
         left = sum(map(len, batch))

@@ -16,7 +16,9 @@ from shardkit.index.journal import FinishedShard, Matrix, Receipt, journal_path,
 from shardkit.index.manifest import DatasetInfo, ShardInfo, SplitInfo
 from shardkit.index.rows import NO_INT, RowIndex, row_columns, row_sums, rows_header
 from shardkit.samples.encoding import Encoding
-from shardkit.system.storage import atomic_write, show_path
+from shardkit.storage.folder import Folder
+from shardkit.system.paths import show_path
+from shardkit.system.writing import atomic_write
 
 SORT_ROWS = 2_000_000
 """Rows sorted at a time for the find file: 32 MB."""
@@ -79,7 +81,7 @@ def assemble_split(
     layouts, shards = _layouts(receipts)
     split = SplitInfo(name, num_rows, fingerprint, layouts, shards, files)
     files[f"{name}.find"] = (0, 0)
-    index = RowIndex(dest, info, split)
+    index = RowIndex(Folder(dest), info, split)
     write("find", _as_bytes((_checked if unique_keys else find_chunks)(index)))
     if new_paths:
         check_free_paths(index)

@@ -17,7 +17,8 @@ import xxhash
 from shardkit.errors import FormatError
 from shardkit.index.rows import row_columns
 from shardkit.samples.encoding import Encoding
-from shardkit.system.storage import atomic_write, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.writing import atomic_write
 
 _DIGEST_BYTES = 8
 _SUFFIX = ".part"

@@ -19,10 +19,11 @@ import xxhash
 from shardkit.errors import DatasetMissingError, FormatError, IndexFileError
 from shardkit.formats import FORMATS
 from shardkit.index.provenance import Provenance
-from shardkit.memory.mapping import read_file
+from shardkit.memory.whole_files import read_file
 from shardkit.samples.encoding import Encoding
 from shardkit.samples.sample import SPLIT_NAMES
-from shardkit.system.storage import os_errors, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 VERSION = 2
 """Version 1 had no checksums in its row index; it was never released, so nothing reads it."""

@@ -8,7 +8,6 @@ when it is opened, byte ranges when they are used.
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ import xxhash
 
 from shardkit.errors import IndexFileError
 from shardkit.index.manifest import DatasetInfo, SplitInfo
-from shardkit.memory.mapping import READ_BYTES, map_file
-from shardkit.system.storage import show_path
+from shardkit.memory.whole_files import READ_BYTES
+from shardkit.storage.base import Storage
 
 NO_INT = -(2**63)
 """In the ``cls`` column: the sample has no class index."""
@@ -66,32 +65,31 @@ def rows_header(fields: list[str], num_rows: int) -> bytes:
 
 
 class RowIndex:
-    """The rows of one split: byte ranges, checksums, keys and paths. Picklable by path.
+    """The rows of one split: byte ranges, checksums, keys and paths.
 
     Attributes:
         split: what it is the index of. fields: names of all fields.
-        table: (num_rows, num_columns) int64, read-only, memory-mapped.
+        table: (num_rows, num_columns) int64, read-only, memory-mapped where files can be.
         column: column name -> position in ``table``.
     """
 
     def __init__(
-        self, folder: Path, info: DatasetInfo, split: SplitInfo, *, copied: bool = False
+        self, storage: Storage, info: DatasetInfo, split: SplitInfo, *, copied: bool = False
     ) -> None:
-        """``copied``: read what is small into memory, as
-        :func:`shardkit.memory.mapping.map_file` does."""
+        """``copied``: as of :meth:`shardkit.storage.base.Storage.contents`."""
         self.split = split
         self.fields = info.fields
-        self._folder = folder
+        self._storage = storage
         columns = row_columns(info.fields)
         self.column = {name: i for i, name in enumerate(columns)}
         header = rows_header(info.fields, split.num_rows)
         name = f"{split.name}.rows"
         expected = len(header) + split.num_rows * len(columns) * 8
         self._copied = copied
-        data = map_file(folder / name, expected, copied=copied)
+        data = storage.contents(name, expected, copied=copied)
         if data[: len(header)] != header:
             raise IndexFileError(
-                f"{show_path(folder / name)}: its header is not the one this index needs"
+                f"{storage.show(name)}: its header is not the one this index needs"
             )
         flat = np.frombuffer(data, "<i8", offset=len(header))
         self.table = flat.reshape(split.num_rows, len(columns))
@@ -107,9 +105,8 @@ class RowIndex:
     def names(self) -> memoryview:
         if self._names is None:
             name = f"{self.split.name}.names"
-            self._names = map_file(
-                self._folder / name, self.split.files[name][0], copied=self._copied
-            )
+            num_bytes, _ = self.split.files[name]
+            self._names = self._storage.contents(name, num_bytes, copied=self._copied)
         return self._names
 
     def refuse_damage(self, rows: Rows, table: Rows) -> None:
@@ -188,12 +185,12 @@ class RowIndex:
         """(num_rows,) row numbers sorted by hash of key, as .find has them. A copy is checked as a
         whole, since several wrong entries can hide a key that is there."""
         if self._order is None:
-            name = f"{self.split.name}.find"
-            data = map_file(self._folder / name, 8 * self.split.num_rows, copied=self._copied)
-            is_copy = self._copied and len(data) <= READ_BYTES
+            name, num_bytes = f"{self.split.name}.find", 8 * self.split.num_rows
+            data = self._storage.contents(name, num_bytes, copied=self._copied)
+            is_copy = self._copied and num_bytes <= READ_BYTES
             if is_copy and xxhash.xxh3_64_intdigest(data) != self.split.files[name][1]:
                 raise IndexFileError(
-                    f"{show_path(self._folder / name)} is not as it was written; restore it"
+                    f"{self._storage.show(name)} is not as it was written; restore it"
                 )
             self._order = np.frombuffer(data, "<i8")
         return self._order

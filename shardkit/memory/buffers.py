@@ -17,33 +17,36 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Array, Bytes
+
 LEAST_BYTES = 1 << 20
 """Less comes from the heap, which keeps it."""
 
 MOST_KEPT = 24
-"""Buffers a thread: more than a worker has under way."""
+"""Buffers that a thread keeps at most: more than a worker uses at once."""
 
 SPARE = 1.25
-"""Batches of files differ in size; so many times the bytes asked for are set aside, and only what
-is used of them is memory."""
+"""A new buffer has so many times the bytes that were asked for, as batches differ in size. Only
+what is used of it becomes memory."""
 
 WASTE = 4
 """A buffer larger than so many times what is asked for is left alone."""
 
-Buffer = np.ndarray[Any, np.dtype[np.uint8]]
-
 
 class _Kept(threading.local):
-    """A thread's. ``users``: that have not ended yet; None of its memory is kept without."""
+    """What a thread keeps."""
 
     def __init__(self) -> None:
         self.state = _State()
 
 
 class _State:
+    """``users``: callers of :func:`keeping` and :func:`keep` that have not ended yet. Without any,
+    nothing is kept."""
+
     def __init__(self) -> None:
         self.users = 0
-        self.buffers: list[Buffer] = []
+        self.buffers: list[Bytes] = []
 
 
 _kept = _Kept()
@@ -55,7 +58,7 @@ _UNUSED = sys.getrefcount(_held[0])
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """Meanwhile this thread keeps its buffers; wherever it ends."""
+    """Until this ends, the thread that began it keeps its buffers; any thread may end it."""
     state = _kept.state
     state.users += 1
     try:
@@ -71,7 +74,7 @@ def keep() -> None:
     _kept.state.users += 1
 
 
-def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
+def empty(shape: int | Sequence[int], dtype: Any) -> Array:
     """As :func:`numpy.empty`: whatever is in it."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     kind = np.dtype(dtype)
@@ -79,7 +82,7 @@ def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
     if num_bytes < LEAST_BYTES or not _kept.state.users or not _counts_are_exact():
         return np.empty(shape, kind)
     buffer = _take(_kept.state.buffers, num_bytes)
-    array: np.ndarray[Any, Any] = buffer[:num_bytes].view(kind).reshape(shape)
+    array: Array = buffer[:num_bytes].view(kind).reshape(shape)
     return array
 
 
@@ -90,12 +93,12 @@ class _Hashable(np.ndarray[Any, Any]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
-def view_of(array: Buffer) -> memoryview:
+def view_of(array: Bytes) -> memoryview:
     """Its bytes, read-only, as a memoryview that can be hashed and keeps the array."""
     return array.view(_Hashable).data.toreadonly()
 
 
-def _take(kept: list[Buffer], num_bytes: int) -> Buffer:
+def _take(kept: list[Bytes], num_bytes: int) -> Bytes:
     """One of those that is large enough and not in use, else a new one."""
     unused = [number for number in range(len(kept)) if sys.getrefcount(kept[number]) == _UNUSED]
     for number in unused:

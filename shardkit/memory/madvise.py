@@ -11,20 +11,18 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.system.libc import libc
-
-Addresses = np.ndarray[Any, np.dtype[np.int64]]
 
 _PAGE = mmap.PAGESIZE
 _PROCESS_MADVISE = 440  # the same number on all architectures
 _MAX_RANGES = 1024  # the kernel's UIO_MAXIOV
 
 
-def will_need(addresses: Addresses, sizes: Addresses) -> None:
+def will_need(addresses: Integers, sizes: Integers) -> None:
     """The (N,) ranges of this process's memory, all mapped, will be read soon.
 
     Returns before they are there. Does nothing where the platform has no such call.
@@ -37,7 +35,7 @@ def will_need(addresses: Addresses, sizes: Addresses) -> None:
             _one_by_one(some)
 
 
-def _all_at_once(ranges: Addresses) -> bool:
+def _all_at_once(ranges: Integers) -> bool:
     if not hasattr(os, "pidfd_open"):
         return False
     try:
@@ -58,7 +56,7 @@ def _all_at_once(ranges: Addresses) -> bool:
     return bool(advised >= 0)
 
 
-def _one_by_one(ranges: Addresses) -> None:
+def _one_by_one(ranges: Integers) -> None:
     if hasattr(mmap, "MADV_WILLNEED"):
         madvise = libc().madvise
         for start, size in ranges.tolist():

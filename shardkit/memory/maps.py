@@ -58,7 +58,8 @@ def mapped(fd: int, size: int, offset: int = 0) -> memoryview:
 
 
 def map_of(view: memoryview) -> Map | None:
-    """What :func:`mapped` made a view, or a slice of one, from; None for other memory."""
+    """The map that :func:`mapped` made this view from, or one that it is a slice of; None for other
+    memory."""
     found: object = view.obj
     while isinstance(found, np.ndarray):
         found = found.base

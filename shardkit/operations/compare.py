@@ -21,9 +21,10 @@ from shardkit.index.manifest import REJECTED_NAME, DatasetInfo, read_rejected
 from shardkit.operations.detokenize import TEXT, Texts
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import SampleBatch, Value, unpack_paths
-from shardkit.shards.stored import PIECE_ROWS, ShardReader, num_that_fit
+from shardkit.shards.stored import ROWS_AT_ONCE, ShardReader, num_that_fit
+from shardkit.storage.folder import Folder
+from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
-from shardkit.system.storage import show_path
 
 Difference = tuple[str, str]
 """(where, what)."""
@@ -76,7 +77,7 @@ class Originals:
             DataError: the dataset is damaged; ``verify`` looks before.
         """
         for name, split in self._info.splits.items():
-            self._readers[name] = ShardReader(self._folder, self._info, split)
+            self._readers[name] = ShardReader(Folder(self._folder), self._info, split)
             self._seen[name] = np.zeros(split.num_rows, bool)
         with TemporaryDirectory(prefix="shardkit-") as scratch:
             for run in _pieces(self._corpus.runs(Path(scratch))):
@@ -161,7 +162,7 @@ def _pieces(runs: Iterator[Run]) -> Iterator[Run]:
     for run in runs:
         start = 0
         while start < len(run):
-            stop = start + num_that_fit(run.sizes[start : start + PIECE_ROWS])
+            stop = start + num_that_fit(run.sizes[start : start + ROWS_AT_ONCE])
             yield run.slice(start, stop)
             start = stop
 

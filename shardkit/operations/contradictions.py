@@ -7,7 +7,6 @@ may have been written anew, hashes and seal included.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import xxhash
@@ -139,7 +138,7 @@ def _label(number: int) -> str:
     return "none" if number == NO_INT else str(number)
 
 
-def misplaced(reader: ShardReader, folder: Path, container: Format, rows: range) -> Found:
+def misplaced(reader: ShardReader, container: Format, rows: range) -> Found:
     """Rows of one shard with values that overlap, or lie elsewhere than the container has them."""
     batch = reader.gather(np.arange(rows.start, rows.stop, dtype=np.int64))
     if not len(rows):
@@ -150,7 +149,7 @@ def misplaced(reader: ShardReader, folder: Path, container: Format, rows: range)
         files.setdefault(reader.file_of(shard, name), []).append(name)
     for file, fields in files.items():
         yield from _overlaps(reader, batch, fields)
-        yield from _unlike_list(reader, batch, fields, container, folder / file)
+        yield from _unlike_list(reader, batch, fields, container, file)
         if container.layout == "by sample":
             yield from _out_of_order(reader, batch, fields)
     if container.layout == "by field":
@@ -198,11 +197,11 @@ def _apart(reader: ShardReader, batch: Gather, name: str, shard: int) -> Found:
 
 
 def _unlike_list(
-    reader: ShardReader, batch: Gather, fields: list[str], container: Format, path: Path
+    reader: ShardReader, batch: Gather, fields: list[str], container: Format, file: str
 ) -> Found:
     """Where the file itself lists its values, the row index says the same."""
     try:
-        listed = container.listed(path)
+        listed = container.listed(reader.storage, file)
     except FormatError as error:
         yield int(batch.rows[0]), str(error)
         return

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
 
+from shardkit.errors import DataError, IndexFileError, ShardMissingError
 from shardkit.index.manifest import SplitInfo
-from shardkit.memory.mapping import map_file
-from shardkit.system.storage import BLOCK_BYTES, block_sums
+from shardkit.storage.base import Storage
+from shardkit.system.blocks import BLOCK_BYTES
 
 Sums = np.ndarray[Any, np.dtype[np.uint64]]
 NO_SUMS: Sums = np.zeros(0, np.uint64)
@@ -34,7 +33,7 @@ class RecordedSums(dict[str, Sums]):
         super().__init__()
         self._holders: dict[bytes, str] = {}
 
-    def add(self, folder: Path, split: SplitInfo) -> None:
+    def add(self, storage: Storage, split: SplitInfo) -> None:
         """Read a split's ``.sums``.
 
         Raises:
@@ -42,7 +41,7 @@ class RecordedSums(dict[str, Sums]):
         """
         files = [file for shard in split.shards for file in sorted(shard.file_bytes.items())]
         counts = [-(-num_bytes // BLOCK_BYTES) for _, num_bytes in files]
-        data = map_file(folder / f"{split.name}.sums", 8 * sum(counts))
+        data = storage.contents(f"{split.name}.sums", 8 * sum(counts))
         flat, at = np.frombuffer(data, "<u8"), 0
         for (name, _), count in zip(files, counts, strict=True):
             self[name] = flat[at : at + count]
@@ -60,24 +59,41 @@ def _digest(sums: Sums) -> bytes:
     return xxhash.xxh3_128_digest(sums.tobytes())
 
 
-def look_at(path: Path, num_bytes: int, recorded: RecordedSums) -> Damage:
+def look_at(storage: Storage, name: str, num_bytes: int, recorded: RecordedSums) -> Damage:
     """Read a file, if there are checksums to compare with, else look at its size alone."""
-    expected = recorded.get(path.name)
+    expected = recorded.get(name)
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            return Damage("is no regular file")
-        found = block_sums(path) if expected is not None else NO_SUMS
-    except FileNotFoundError:
+        size = storage.size(name)
+        found = _block_sums(storage, name, size) if expected is not None else NO_SUMS
+    except ShardMissingError:
         return Damage("is missing")
-    except OSError as error:
-        return Damage(f"cannot be read: {error.strerror}")
+    except IndexFileError:
+        return Damage("is no regular file")
+    except DataError as error:
+        reason = error.__cause__
+        return Damage(
+            f"cannot be read: {reason.strerror if isinstance(reason, OSError) else error}"
+        )
     expected = NO_SUMS if expected is None else expected
     if not np.array_equal(found, expected) and (holder := recorded.holder(found)):
         return Damage(f"holds what belongs in {holder}: swapped, or copied over it")
-    if status.st_size != num_bytes:
-        return Damage(f"has {status.st_size} bytes, expected {num_bytes}")
+    if size != num_bytes:
+        return Damage(f"has {size} bytes, expected {num_bytes}")
     return Damage("", np.flatnonzero(found != expected).tolist())
+
+
+def _block_sums(storage: Storage, name: str, size: int) -> Sums:
+    """XXH3-64 of each block, as :func:`shardkit.system.blocks.block_sums` makes them."""
+    file = storage.files([name], [size], copied=True).piece(0, 0, size)
+    blocks = (file[start : start + BLOCK_BYTES] for start in range(0, size, BLOCK_BYTES))
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, blocks), np.uint64)
+
+
+def read_block(storage: Storage, name: str, num_bytes: int, block: int) -> bytes:
+    """One block of a file of ``num_bytes``."""
+    start = block * BLOCK_BYTES
+    file = storage.files([name], [num_bytes], copied=True).piece(0, 0, num_bytes)
+    return bytes(file[start : start + BLOCK_BYTES])
 
 
 def regions(blocks: list[int], num_bytes: int) -> Iterator[tuple[int, int]]:

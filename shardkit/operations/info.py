@@ -18,7 +18,8 @@ from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate
 from shardkit.shards.stored import container_of
-from shardkit.system.storage import as_path
+from shardkit.storage.base import Storage
+from shardkit.system.paths import as_path
 
 ORDER_SAMPLES = 4096
 """Labels looked at to tell whether they lie in order."""
@@ -62,7 +63,7 @@ def info(dataset: str | Path) -> Summary:
     path = as_path(dataset, "the dataset")
     place = locate(path)
     splits = {
-        name: _summarise(place.folder, place.info, split)
+        name: _summarise(place.storage, place.info, split)
         for name, split in place.info.splits.items()
     }
     return Summary(
@@ -76,7 +77,7 @@ def info(dataset: str | Path) -> Summary:
     )
 
 
-def _summarise(folder: Path, info: DatasetInfo, split: SplitInfo) -> SplitSummary:
+def _summarise(storage: Storage, info: DatasetInfo, split: SplitInfo) -> SplitSummary:
     return SplitSummary(
         num_samples=split.num_rows,
         num_shards=len(split.shards),
@@ -84,8 +85,8 @@ def _summarise(folder: Path, info: DatasetInfo, split: SplitInfo) -> SplitSummar
         index_bytes=sum(num_bytes for num_bytes, _ in split.files.values()),
         fingerprint=split.fingerprint,
         encodings={name: _encoding(split, name) for name in info.fields},
-        labels_in_order=_labels_in_order(folder, info, split),
-        num_tokens=_num_tokens(folder, info, split),
+        labels_in_order=_labels_in_order(storage, info, split),
+        num_tokens=_num_tokens(storage, info, split),
     )
 
 
@@ -99,18 +100,18 @@ def _encoding(split: SplitInfo, name: str) -> str:
     return " or ".join(sorted(found)) or "absent"
 
 
-def _num_tokens(folder: Path, info: DatasetInfo, split: SplitInfo) -> int | None:
+def _num_tokens(storage: Storage, info: DatasetInfo, split: SplitInfo) -> int | None:
     spec = spec_of(info)
     if spec is None or TOKENS not in info.fields:
         return None
-    return num_tokens(RowIndex(folder, info, split), spec.dtype)
+    return num_tokens(RowIndex(storage, info, split), spec.dtype)
 
 
-def _labels_in_order(folder: Path, info: DatasetInfo, split: SplitInfo) -> bool | None:
+def _labels_in_order(storage: Storage, info: DatasetInfo, split: SplitInfo) -> bool | None:
     """:func:`in_class_order` of rows spread over the split."""
     if "cls" not in info.fields or split.num_rows < 2:
         return None
-    index = RowIndex(folder, info, split)
+    index = RowIndex(storage, info, split)
     step = max(1, split.num_rows // ORDER_SAMPLES)
     labels = index.table[::step, index.column["cls"]]
     return in_class_order(labels[labels != NO_INT])
@@ -134,7 +135,7 @@ def _lie_apart(place: Located, split: SplitInfo) -> bool:
     """Whether the first tar of others has members of one sample between those of another."""
     if not place.tars:
         return False
-    index = RowIndex(place.folder, place.info, split)
+    index = RowIndex(place.storage, place.info, split)
     table = index.table[: split.shards[0].num_rows]
     starts = np.stack([table[:, index.column[f"{name}.start"]] for name in index.fields], 1)
     sizes = np.stack([table[:, index.column[f"{name}.size"]] for name in index.fields], 1)

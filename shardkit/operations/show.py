@@ -15,7 +15,9 @@ from shardkit.operations.look import Look, Looker, ShownField
 from shardkit.order.epochs import Order
 from shardkit.reading.dataset import Dataset
 from shardkit.shards.stored import Rows
-from shardkit.system.storage import as_path, atomic_write, os_errors, show_path
+from shardkit.system.paths import as_path, show_path
+from shardkit.system.refusals import os_errors
+from shardkit.system.writing import atomic_write
 
 NUM_SHOWN = 3
 NUM_DRAWN = 24

@@ -18,20 +18,16 @@ from shardkit.index.manifest import REJECTED_NAME
 from shardkit.operations.damage import RecordedSums, Sums
 from shardkit.packing.destination import Destination
 from shardkit.shards.locate import Located, locate
-from shardkit.system.devices import is_in_memory
+from shardkit.system.blocks import BLOCK_BYTES, block_sums
+from shardkit.system.byte_sizes import format_bytes
+from shardkit.system.file_systems import is_in_memory
+from shardkit.system.full_reads import read_full
 from shardkit.system.page_cache import evict
+from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
+from shardkit.system.refusals import os_errors
 from shardkit.system.resources import allowance
-from shardkit.system.storage import (
-    BLOCK_BYTES,
-    as_path,
-    block_sums,
-    format_bytes,
-    os_errors,
-    read_full,
-    show_path,
-    temp_name,
-)
+from shardkit.system.writing import temp_name
 
 _KEPT = "copy.part"
 """Tells the destination that what was copied before an error is worth going on from."""
@@ -123,7 +119,7 @@ def _files(place: Located) -> Iterator[_File]:
         for name, (num_bytes, digest) in split.files.items():
             yield _File(name, place.folder / name, num_bytes, digest=digest)
         if split.has_checksums:
-            recorded.add(place.folder, split)
+            recorded.add(place.storage, split)
     for split in place.info.splits.values():
         for shard in split.shards:
             num_rows = shard.num_rows

@@ -22,8 +22,10 @@ from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import Value, unpack_paths
 from shardkit.shards.locate import locate
 from shardkit.shards.stored import ShardReader
+from shardkit.system.full_reads import pread
+from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
-from shardkit.system.storage import as_path, os_errors, pread, show_path
+from shardkit.system.refusals import os_errors
 
 Sizes = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -62,7 +64,9 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
             f"{show_path(source)} holds ids of a tokenizer that does not keep text as it is: the"
             " original files cannot be written; `shardkit show` prints what the ids say"
         )
-    readers = [ShardReader(place.folder, place.info, split) for split in place.info.splits.values()]
+    readers = [
+        ShardReader(place.storage, place.info, split) for split in place.info.splits.values()
+    ]
     refusals = os_errors(f"unpacking into {show_path(target)}")
     with (
         refusals,
@@ -140,7 +144,7 @@ def _pieces(readers: list[ShardReader], done: Done) -> Iterator[tuple[int, int, 
     """(split, start, stop) of what is taken at once, from where an earlier call came to."""
     for split, reader in enumerate(readers[done.split :], done.split):
         first = done.row if split == done.split else 0
-        for start, stop in reader.pieces(first, len(reader.index.table)):
+        for start, stop in reader.row_ranges(first, len(reader.index.table)):
             yield split, start, stop
 
 

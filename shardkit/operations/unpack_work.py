@@ -25,8 +25,10 @@ from threading import Thread
 from typing import Any
 
 from shardkit.errors import DestinationError
-from shardkit.system.records import note_record, read_record
-from shardkit.system.storage import Lock, file_size, fsync_path, show_path, sync_filesystem
+from shardkit.system.locks import Lock
+from shardkit.system.paths import file_size, show_path
+from shardkit.system.records import read_record, write_record
+from shardkit.system.writing import fsync_path, sync_filesystem
 
 WORK_NAME = ".unpacking"
 LAST_MARKER = ".unpacking.json"
@@ -195,7 +197,8 @@ class Work:
 
     def _write(self, done: Done) -> None:
         state = {"done": asdict(done), "synced": asdict(self._synced)}
-        note_record(self._work / _RECORD, {"dataset": self._dataset, "boot": _boot(), **state})
+        record = {"dataset": self._dataset, "boot": _boot(), **state}
+        write_record(self._work / _RECORD, record, synced=False)
 
     def settle(self) -> None:
         """Everything is whole: give it its place, then remove the work folder."""

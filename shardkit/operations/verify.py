@@ -13,7 +13,6 @@ import xxhash
 from shardkit.errors import FormatError, IndexFileError
 from shardkit.index.manifest import DALI_INDEX, INDEX_NAME, SplitInfo, is_sealed, read_index, strays
 from shardkit.index.rows import RowIndex
-from shardkit.memory.mapping import map_file
 from shardkit.operations.compare import Originals
 from shardkit.operations.contradictions import (
     misplaced,
@@ -22,15 +21,17 @@ from shardkit.operations.contradictions import (
     wrong_labels,
     wrong_rows,
 )
-from shardkit.operations.damage import Damage, RecordedSums, look_at, regions
+from shardkit.operations.damage import Damage, RecordedSums, look_at, read_block, regions
 from shardkit.operations.deflated import changed_stream
 from shardkit.operations.detokenize import spec_of
 from shardkit.operations.verify_tokens import foreign_ids, tokenizer_problem
 from shardkit.samples.encoding import TOKENS
 from shardkit.shards.locate import Located, locate
 from shardkit.shards.stored import Rows, ShardReader, container_of
+from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
-from shardkit.system.storage import BLOCK_BYTES, as_path, os_errors, show_path
+from shardkit.system.refusals import os_errors
 from shardkit.tokens.spec import TokenizerSpec
 
 _WITHOUT = {
@@ -170,9 +171,9 @@ class _SplitCheck:
         """Check rows, names, find and sums, and open those that are whole."""
         whole = {kind for kind in _WITHOUT if self._is_whole(kind)}
         if "sums" in whole and self._split.has_checksums:
-            self._recorded.add(self._place.folder, self._split)
+            self._recorded.add(self._place.storage, self._split)
         if {"rows", "names"} <= whole:
-            self._reader = ShardReader(self._place.folder, self._place.info, self._split)
+            self._reader = ShardReader(self._place.storage, self._place.info, self._split)
             self._index_itself(self._reader.index, "find" in whole)
 
     def _index_itself(self, index: RowIndex, has_find: bool) -> None:
@@ -195,15 +196,15 @@ class _SplitCheck:
         self._result.problems.append(Problem(where, what, self._split.name, shard, key))
 
     def _is_whole(self, kind: str) -> bool:
-        path = self._place.folder / f"{self._split.name}.{kind}"
-        num_bytes, digest = self._split.files[path.name]
-        what = look_at(path, num_bytes, self._recorded).what
+        storage, name = self._place.storage, f"{self._split.name}.{kind}"
+        num_bytes, digest = self._split.files[name]
+        what = look_at(storage, name, num_bytes, self._recorded).what
         if not what:
             self._result.num_bytes += num_bytes
-            if xxhash.xxh3_64_intdigest(map_file(path, num_bytes)) != digest:
+            if xxhash.xxh3_64_intdigest(storage.contents(name, num_bytes)) != digest:
                 what = "its bytes differ from those written"
         if what:
-            self._add(path.name, f"{what}; {_WITHOUT[kind]}")
+            self._add(name, f"{what}; {_WITHOUT[kind]}")
         return not what
 
     def _shard(self, number: int, rows: range) -> None:
@@ -220,18 +221,19 @@ class _SplitCheck:
             if reader is not None:
                 where, blocks = "outside any sample, ", _outside(reader, broken, name, blocks)
                 if not len(broken):
-                    blocks = [b for b in blocks if not self._is_stream(reader, name, b, rows)]
+                    blocks = [
+                        b for b in blocks if not self._is_stream(reader, name, sizes[name], b, rows)
+                    ]
             for first, last in regions(blocks, sizes[name]):
                 self._add(name, f"damage {where}in bytes {first} to {last}", number)
 
-    def _is_stream(self, reader: ShardReader, name: str, block: int, rows: range) -> bool:
+    def _is_stream(
+        self, reader: ShardReader, name: str, num_bytes: int, block: int, rows: range
+    ) -> bool:
         """Whether what is damaged in a block is one sample's; told, then."""
-        start = block * BLOCK_BYTES
-        with (self._place.folder / name).open("rb") as file:
-            file.seek(start)
-            data = file.read(BLOCK_BYTES)
+        data = read_block(reader.storage, name, num_bytes, block)
         digest = int(self._recorded[name][block])
-        row = changed_stream(reader, rows, name, start, data, digest)
+        row = changed_stream(reader, rows, name, block * BLOCK_BYTES, data, digest)
         if row is not None:
             self._tell([(row, "its deflated bytes differ, and inflate to those packed")])
         return row is not None
@@ -242,7 +244,7 @@ class _SplitCheck:
             self._add(name, f"{what}; shardkit.dali.source.write_index(...) makes it anew", shard)
 
     def _file(self, name: str, num_bytes: int) -> Damage:
-        damage = look_at(self._place.folder / name, num_bytes, self._recorded)
+        damage = look_at(self._place.storage, name, num_bytes, self._recorded)
         self._result.num_bytes += num_bytes
         self._bar.add(0, num_bytes)
         return damage
@@ -250,7 +252,7 @@ class _SplitCheck:
     def _samples(self, reader: ShardReader, rows: range) -> Rows:
         """The broken rows, each named."""
         broken = []
-        for start, stop in reader.pieces(rows.start, rows.stop):
+        for start, stop in reader.row_ranges(rows.start, rows.stop):
             piece = np.arange(start, stop, dtype=np.int64)
             found = _broken(reader, piece) if self._split.has_checksums else []
             whole = np.setdiff1d(piece, found)
@@ -262,7 +264,7 @@ class _SplitCheck:
             self._bar.add(stop - start, 0)
         self._tell((row, "its bytes differ from those packed") for row in broken)
         if self._split.has_checksums and not broken:
-            self._tell(misplaced(reader, self._place.folder, container_of(self._place.info), rows))
+            self._tell(misplaced(reader, container_of(self._place.info), rows))
         return np.array(broken, np.int64)
 
     def _tell(self, found: Iterable[tuple[int, str]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import DataError
-from shardkit.memory.mapping import read_file
+from shardkit.memory.whole_files import read_file
 from shardkit.samples.encoding import TOKENS, parse_npy
 from shardkit.shards.stored import Rows, ShardReader
 from shardkit.tokens.spec import TokenizerSpec

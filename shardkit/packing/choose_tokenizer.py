@@ -19,13 +19,14 @@ import xxhash
 
 from shardkit.corpus.base import Corpus, Input, Run
 from shardkit.errors import CorpusError
-from shardkit.memory.chunks import trim
+from shardkit.memory.chunks import release_freed
 from shardkit.packing.destination import TOKENIZER_RECORD, Destination
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import draw, take
 from shardkit.packing.tokenize import LARGE_BYTES, TEXT, slices
+from shardkit.system.paths import show_path
 from shardkit.system.records import read_record, write_record
-from shardkit.system.storage import atomic_write, show_path
+from shardkit.system.writing import atomic_write
 from shardkit.tokens.load import from_stored, load_tokenizer
 from shardkit.tokens.prove import choose_engine
 from shardkit.tokens.spec import TokenizerSpec
@@ -100,7 +101,7 @@ def prepare_tokenizer(
     head = _head(corpus.runs(destination.scratch), PROOF_INPUT_BYTES)
     sample = _texts(head, corpus, destination.scratch, PROOF_BYTES)
     tokenizer, note = choose_engine(loaded, sample)
-    trim()  # the proof took 150 MB
+    release_freed()  # the proof took 150 MB
     spec = replace(tokenizer.spec, invalid_utf8=options.invalid_utf8)
     atomic_write(destination.stage / str(spec.file), [tokenizer.file])
     notes.append(note)

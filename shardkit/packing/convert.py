@@ -22,8 +22,9 @@ from shardkit.packing.pack import choose_dest, refuse_choice
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
 from shardkit.shards.locate import Located, locate
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import stamp_of
-from shardkit.system.storage import os_errors, show_path
 from shardkit.tokens.load import open_tokenizer
 from shardkit.tokens.spec import TokenizerSpec
 
@@ -83,7 +84,7 @@ def convert(
     located = locate(source)
     stamps = _tar_stamps(located)
     for split in _scanned(located):
-        check_unique_keys(RowIndex(located.folder, located.info, split))
+        check_unique_keys(RowIndex(located.storage, located.info, split))
     if IMAGE_FIELDS.isdisjoint(located.info.fields):
         refuse_choice(made.images, f"{show_path(source)} holds {', '.join(located.info.fields)}")
     corpus = DatasetCorpus(located.folder, located.info)

@@ -13,8 +13,9 @@ from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import refuse_choice
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import stamp_of
-from shardkit.system.storage import os_errors, show_path
 from shardkit.tokens.spec import MAX_VOCABULARY, TokenizerSpec, smallest_dtype
 
 

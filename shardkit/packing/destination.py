@@ -26,8 +26,9 @@ from shardkit.packing.publish import (
     remove_work,
     tidy,
 )
+from shardkit.system.locks import Lock
+from shardkit.system.paths import show_path
 from shardkit.system.records import read_record, write_record
-from shardkit.system.storage import Lock, show_path
 
 TOKENIZER_RECORD = "tokenizer.record"
 """In the work folder once a tokenizer is trained and proved: worth going on from after Ctrl-C."""

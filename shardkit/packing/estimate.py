@@ -26,7 +26,7 @@ from shardkit.packing.pictures import two_pictures
 from shardkit.packing.plan import draw, take
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import Value
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 NUM_PICTURES = 300
 MIN_PICTURES = 16

@@ -29,7 +29,10 @@ from shardkit.packing.pictures import check_images, require_one_shape, rewrite_i
 from shardkit.packing.publish import SCRATCH_NAME, STAGE_NAME
 from shardkit.packing.tokenize import slices, tokenize
 from shardkit.samples.sample import SampleBatch, sample_checksums
-from shardkit.system.storage import block_sums, fsync_path, os_errors, show_path
+from shardkit.system.blocks import block_sums
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
+from shardkit.system.writing import fsync_path
 
 Report = Callable[[int, int], None]
 """Called with (entries, input bytes) as they are read."""

@@ -14,8 +14,8 @@ from shardkit.packing.job import Job
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pictures import unequal_shapes
+from shardkit.system.paths import file_size
 from shardkit.system.progress import Progress
-from shardkit.system.storage import file_size
 
 
 class Jobs:

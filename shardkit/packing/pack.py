@@ -14,7 +14,8 @@ from shardkit.packing.choose_tokenizer import refuse_without_text
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
-from shardkit.system.storage import as_path, parse_size, show_path
+from shardkit.system.byte_sizes import parse_size
+from shardkit.system.paths import as_path, show_path
 
 __all__ = ["PackResult", "choose_dest", "pack", "parse_options", "refuse_choice"]
 

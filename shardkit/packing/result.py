@@ -10,6 +10,7 @@ from shardkit.index.count_tokens import num_tokens
 from shardkit.index.manifest import DatasetInfo
 from shardkit.index.rows import RowIndex
 from shardkit.packing.listing import Listing
+from shardkit.storage.folder import Folder
 
 
 @dataclass(frozen=True)
@@ -81,5 +82,5 @@ def _num_tokens(folder: Path, info: DatasetInfo) -> int:
     tokens = info.provenance.tokens
     if tokens is None:
         return 0
-    indexes = (RowIndex(folder, info, split) for split in info.splits.values())
+    indexes = (RowIndex(Folder(folder), info, split) for split in info.splits.values())
     return sum(num_tokens(index, tokens["dtype"]) for index in indexes)

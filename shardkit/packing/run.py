@@ -30,7 +30,7 @@ from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult, result_of
 from shardkit.packing.up_to_date import Asked, UpToDate, made_of, prove_untouched, up_to_date
 from shardkit.system.progress import Progress
-from shardkit.system.storage import os_errors
+from shardkit.system.refusals import os_errors
 
 COMPLETE = "complete already, from an earlier run"
 """The note of a result that this call has not made."""

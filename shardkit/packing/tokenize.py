@@ -15,7 +15,7 @@ import numpy as np
 
 from shardkit.corpus.base import Run
 from shardkit.errors import FormatError, SampleError
-from shardkit.memory.chunks import let_go, trim
+from shardkit.memory.chunks import release_freed, release_pages
 from shardkit.packing.pictures import without
 from shardkit.samples.encoding import TOKENS, npy_header
 from shardkit.samples.sample import SampleBatch, Value, rename_field, unpack_paths
@@ -145,9 +145,9 @@ def _pieces(value: Value, tokenizer: Tokenizer) -> Iterator[bytes]:
     errors = "replace" if tokenizer.spec.invalid_utf8 == "replace" else "strict"
     try:
         for number, ids in enumerate(tokenizer.encode_pieces(value, errors)):
-            let_go(value)
+            release_pages(value)
             if number % TRIM_PIECES == 0:
-                trim()
+                release_freed()
             yield ids.tobytes()
     except UnicodeDecodeError as error:
         offset = first_not_utf8(value)

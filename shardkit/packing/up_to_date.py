@@ -48,8 +48,9 @@ from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.publish import is_marked
 from shardkit.samples.sample import SampleBatch, sample_checksums
+from shardkit.storage.folder import Folder
+from shardkit.system.paths import file_size, show_path
 from shardkit.system.progress import Progress
-from shardkit.system.storage import file_size, show_path
 from shardkit.tokens.load import ENGINE_OF
 
 UNTOUCHED = "user.shardkit.inputs"
@@ -273,7 +274,9 @@ def _first_other(
     progress: Progress,
 ) -> str | None:
     """What is not as the inputs would give it now: the first of it, in words."""
-    splits = {name: _Split(RowIndex(dest, info, split)) for name, split in info.splits.items()}
+    splits = {
+        name: _Split(RowIndex(Folder(dest), info, split)) for name, split in info.splits.items()
+    }
     rejected = asked.rejected
     for job in jobs:
         samples = read_job(asked.corpus, job, setup, progress.add)

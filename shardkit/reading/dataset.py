@@ -17,7 +17,7 @@ from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate
 from shardkit.shards.stored import Gather, Rows, ShardReader
 from shardkit.shards.values import Column, Decode, own_values, read_column
-from shardkit.system.storage import as_path, show_path
+from shardkit.system.paths import as_path, show_path
 
 if TYPE_CHECKING:
     from shardkit.batches.options import BatchKeywords
@@ -91,7 +91,7 @@ class Dataset:
         if self._reader is None:
             located: Located = self._located
             split = located.info.splits[self.split]
-            self._reader = ShardReader(located.folder, located.info, split, copied=self.verify)
+            self._reader = ShardReader(located.storage, located.info, split, copied=self.verify)
         return self._reader
 
     def __getstate__(self) -> dict[str, Any]:
@@ -270,9 +270,9 @@ class Dataset:
 
         Does nothing on platforms without ``madvise``, nor while all that is read is in memory.
         """
-        if self.reader.is_cold():
-            from_index = {"cls"} if self.decode else set()
-            names = [name for name in self.fields if name not in from_index]
+        from_index = {"cls"} if self.decode else set()
+        names = [name for name in self.fields if name not in from_index]
+        if self.reader.is_cold(names):
             self.reader.announce(self.reader.gather(self._real(rows)), names)
 
     def where(self, row: int) -> str:

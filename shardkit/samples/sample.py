@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 
 from shardkit.errors import FormatError
-from shardkit.memory.chunks import PIECE_BYTES, pieces
+from shardkit.memory.chunks import CHUNK_BYTES, in_chunks
 
 Value = bytes | memoryview
 """A canonical value."""
@@ -161,7 +161,7 @@ def sample_checksums(
     total = np.zeros(num_samples, np.uint64)
     for name, values in columns.items():
         largest = max(map(len, filter(None, values)), default=0)
-        digest = xxhash.xxh3_64_intdigest if largest <= PIECE_BYTES else _digest_in_pieces
+        digest = xxhash.xxh3_64_intdigest if largest <= CHUNK_BYTES else _digest_in_chunks
         if None in values:
             present = np.array([v is not None for v in values], bool)
             hashes = np.fromiter(
@@ -175,8 +175,8 @@ def sample_checksums(
     return total
 
 
-def _digest_in_pieces(value: Value) -> int:
+def _digest_in_chunks(value: Value) -> int:
     digest = xxhash.xxh3_64()
-    for piece in pieces(value):
-        digest.update(piece)
+    for chunk in in_chunks(value):
+        digest.update(chunk)
     return digest.intdigest()

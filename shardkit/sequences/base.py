@@ -6,9 +6,7 @@ from typing import Protocol
 
 from shardkit.order.epochs import EpochOrder, Shuffle
 from shardkit.order.permutation import Positions
-from shardkit.shards.values import Column
-
-Arrays = dict[str, Column]
+from shardkit.reading.dataset import Batch
 
 NO_LABEL = -100
 """What torch's ``cross_entropy`` leaves out."""
@@ -28,7 +26,7 @@ class Sequences(Protocol):
 
     def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> EpochOrder: ...
 
-    def read(self, rows: Positions) -> Arrays:
+    def read(self, rows: Positions) -> Batch:
         """Columns of (B, seq_len) each, of (B,) rows below num_rows."""
         ...
 

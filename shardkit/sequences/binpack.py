@@ -9,14 +9,12 @@ alone, not on which item has which.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Places = np.ndarray[Any, np.dtype[np.int64]]
+from shardkit.arrays import Integers
 
 
-def best_fit_decreasing(sizes: Places, capacity: int) -> Places:
+def best_fit_decreasing(sizes: Integers, capacity: int) -> Integers:
     """The bin of each item: the largest first, each into the fullest bin that has room for it.
 
     Args:
@@ -38,11 +36,11 @@ class _Bins:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._num_bins = 0
-        self._with_room: dict[int, list[Places]] = {}
+        self._with_room: dict[int, list[Integers]] = {}
         self._rooms = 0  # bit r is set where some bin has room r
-        self._placed: list[Places] = [np.empty(0, np.int64)]
+        self._placed: list[Integers] = [np.empty(0, np.int64)]
 
-    def placed(self) -> Places:
+    def placed(self) -> Integers:
         return np.concatenate(self._placed)
 
     def place(self, size: int, count: int) -> None:
@@ -62,11 +60,12 @@ class _Bins:
                 count = 0
 
     def _least_room(self, size: int) -> int:
-        """At least ``size``; that of an empty bin if no begun one has it."""
+        """The least room of a begun bin that is enough for ``size``; that of an empty bin if none
+        has enough."""
         enough = self._rooms >> size
         return size + (enough & -enough).bit_length() - 1 if enough else self._capacity
 
-    def _take(self, room: int, most: int) -> Places:
+    def _take(self, room: int, most: int) -> Integers:
         """Some bins of this room, at least one, at most so many."""
         if not self._rooms >> room & 1:
             first, self._num_bins = self._num_bins, self._num_bins + most
@@ -79,7 +78,7 @@ class _Bins:
             self._rooms ^= 1 << room
         return bins[:most]
 
-    def _put(self, bins: Places, each: int, room: int) -> None:
+    def _put(self, bins: Integers, each: int, room: int) -> None:
         """So many items into each of these bins, which then have this room."""
         if len(bins):
             self._placed.append(bins.repeat(each))

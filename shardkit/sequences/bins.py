@@ -21,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shardkit.memory.mapping import Places
+from shardkit.arrays import Integers
 from shardkit.order.epochs import WINDOW_BLOCKS
 from shardkit.order.permutation import (
     Numbers,
@@ -53,7 +53,7 @@ class Block:
         num_bins, num_pairs: of the block.
     """
 
-    def __init__(self, pairs: Places, capacity: int) -> None:
+    def __init__(self, pairs: Integers, capacity: int) -> None:
         self._pairs = pairs
         self._capacity = capacity
         self._num_full, self._rests = np.divmod(pairs, capacity)
@@ -65,7 +65,7 @@ class Block:
         self.num_bins = len(self._ends) - 1
         self.num_pairs = int(pairs.sum())
 
-    def filled(self, variant: int, number: int) -> tuple[Places, Places]:
+    def filled(self, variant: int, number: int) -> tuple[Integers, Integers]:
         """Where the pieces of each bin begin and end, (num_bins + 1,) int64: bin b has pieces
         [ends[b], ends[b + 1]). And the pieces, bin by bin, (3, P) int64: the document of each,
         counted from the first of the block; pairs of the document before it; and its own.
@@ -90,15 +90,15 @@ class Block:
         pieces[2, len(whole) :] = self._rests[by_size]
         return self._unrolled(pieces)
 
-    def _cuts(self, drawn: Numbers) -> tuple[Places, Places]:
-        """Of each document: after how many full pieces its rest comes, and where the first piece
-        begins. Its rest comes first in a long one, which is a circle."""
+    def _cuts(self, drawn: Numbers) -> tuple[Integers, Integers]:
+        """After how many full pieces each document's rest comes, and where its first piece begins.
+        In a long document, which is a circle, the rest comes first."""
         is_long = self._num_full >= LONG
         choices = np.where(is_long, self._pairs, self._num_full + 1)
         chosen = (drawn % choices.astype(np.uint64)).astype(np.int64)
         return np.where(is_long, 0, chosen), np.where(is_long, chosen, 0)
 
-    def _unrolled(self, pieces: Places) -> tuple[Places, Places]:
+    def _unrolled(self, pieces: Integers) -> tuple[Integers, Integers]:
         """Pieces that go round the end of their document as two, the head first: so what comes
         later in a bin is later in the document."""
         documents, skips, sizes = pieces
@@ -125,7 +125,7 @@ class FitOrder:
         starts: (blocks + 1,) int64: the first bin of each block, and the number of all.
     """
 
-    starts: Places
+    starts: Integers
     is_shuffled: bool
     seed: int
     epoch: int
@@ -134,7 +134,7 @@ class FitOrder:
         return int(self.starts[-1])
 
     def rows(self, positions: Positions) -> Positions:
-        """Of the variant of this epoch; 0 if it is not shuffled. Raises IndexError."""
+        """Rows of this epoch's variant; of variant 0 if it is not shuffled. Raises IndexError."""
         if len(positions) and not (positions.min() >= 0 and positions.max() < len(self)):
             raise IndexError(f"a position is outside 0..{len(self) - 1}")
         if not self.is_shuffled:

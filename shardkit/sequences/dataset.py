@@ -13,18 +13,17 @@ from shardkit.arguments import integer
 from shardkit.corpus.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
-from shardkit.memory.mapping import Warmth
 from shardkit.order.epochs import EpochOrder, Shuffle
 from shardkit.order.permutation import Positions
-from shardkit.reading.dataset import Dataset, row_numbers
+from shardkit.reading.dataset import Batch, Dataset, row_numbers
 from shardkit.samples.encoding import TOKENS
-from shardkit.sequences.base import Arrays, Sequences
+from shardkit.sequences.base import Sequences
 from shardkit.sequences.fit import Fit
 from shardkit.sequences.packed import packed_tokens
 from shardkit.sequences.store import TokenStore
 from shardkit.sequences.token_files import FileTokens
 from shardkit.sequences.windows import Windows
-from shardkit.system.storage import as_path, show_path
+from shardkit.system.paths import as_path, show_path
 
 Boundaries = Literal["ignore", "mask", "fit"]
 
@@ -95,7 +94,6 @@ class TokenDataset:
         self._dataset = None if is_token_file(self.path) else _open(self.path, split)
         if self._dataset is None and split is not None:
             raise UsageError(f"{show_path(path)} is a file: it has no split {split!r}")
-        self._warmth = Warmth()
         self._opened: tuple[TokenStore, Sequences] | None = None
         if not len(self):
             raise UsageError(
@@ -104,7 +102,7 @@ class TokenDataset:
 
     @property
     def info(self) -> DatasetInfo | None:
-        """Of the packed dataset; None of a file of tokens."""
+        """What the packed dataset says about itself; None for a file of tokens."""
         return None if self._dataset is None else self._dataset.info
 
     def _open(self) -> tuple[TokenStore, Sequences]:
@@ -158,7 +156,7 @@ class TokenDataset:
 
     @property
     def num_tokens(self) -> int:
-        """Of the split."""
+        """Tokens of the split."""
         return self._store.num_tokens
 
     @property
@@ -182,7 +180,7 @@ class TokenDataset:
 
     # --- reading --------------------------------------------------------------------------
 
-    def read(self, rows: Positions) -> Arrays:
+    def read(self, rows: Positions) -> Batch:
         """Columns of (B, seq_len) each; with ``"ignore"``, two views of one buffer.
 
         Args:
@@ -207,14 +205,14 @@ class TokenDataset:
 
     def advise(self, rows: Positions) -> None:
         """Tell the kernel that these rows will be read soon; returns at once."""
-        if self._warmth.is_cold():
+        if self._store.is_cold():
             self._store.announce(*self._sequences.ranges(_checked(rows, self.num_rows)))
 
-    def __getitem__(self, row: int) -> Arrays:
+    def __getitem__(self, row: int) -> Batch:
         """One sample: columns as of :meth:`read`, (seq_len,) each."""
         return self.__getitems__([row])[0]
 
-    def __getitems__(self, rows: Sequence[int]) -> list[Arrays]:
+    def __getitems__(self, rows: Sequence[int]) -> list[Batch]:
         columns = self.read(np.array([self._wrap(row) for row in rows], np.int64))
         return [{name: values[i] for name, values in columns.items()} for i in range(len(rows))]
 

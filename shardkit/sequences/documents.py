@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.memory.cache import remember
-
-Places = np.ndarray[Any, np.dtype[np.int64]]
 
 BLOCK_DOCUMENTS = 4096
 """Documents whose ends are found at once, in 20 us: what is kept for a split is one number for
@@ -26,22 +24,22 @@ class Documents:
         num_documents: how many there are.
     """
 
-    def __init__(self, lengths: Callable[[int, int], Places], num_documents: int) -> None:
+    def __init__(self, lengths: Callable[[int, int], Integers], num_documents: int) -> None:
         self.lengths = lengths
         self.num_documents = num_documents
         firsts = range(0, num_documents, BLOCK_DOCUMENTS)
         counts = [int(self._of_block(first).sum()) for first in firsts]
         self._starts = np.cumsum([0, *counts], dtype=np.int64)
-        self._ends: dict[int, Places] = {}
+        self._ends: dict[int, Integers] = {}
 
     @property
     def num_tokens(self) -> int:
         return int(self._starts[-1])
 
-    def _of_block(self, first: int) -> Places:
+    def _of_block(self, first: int) -> Integers:
         return self.lengths(first, min(first + BLOCK_DOCUMENTS, self.num_documents))
 
-    def ends(self, block: int) -> Places:
+    def ends(self, block: int) -> Integers:
         """(n,) int64: the token after each document of a block."""
         found = self._ends.get(block)
         if found is None:
@@ -54,7 +52,7 @@ class Documents:
         block, within = divmod(document, BLOCK_DOCUMENTS)
         return int(self.ends(block)[within - 1] if within else self._starts[block])
 
-    def within(self, start: int, stop: int) -> tuple[int, Places]:
+    def within(self, start: int, stop: int) -> tuple[int, Integers]:
         """The documents of tokens [start, stop), of which there are some: the number of the first,
         and for each from that one on the token after its last, at most ``stop``. Those without
         tokens in between are among them."""
@@ -67,7 +65,7 @@ class Documents:
         ends = np.concatenate(found) if len(found) > 1 else found[0]
         return first * BLOCK_DOCUMENTS + low, np.minimum(ends, stop)
 
-    def _ends_before(self, block: int, stop: int) -> Places:
-        """Of a block's documents, up to the one that reaches ``stop``."""
+    def _ends_before(self, block: int, stop: int) -> Integers:
+        """The ends of a block's documents, up to the one that reaches ``stop``."""
         ends = self.ends(block)
         return ends[: int(ends.searchsorted(stop)) + 1]

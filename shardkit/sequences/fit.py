@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers, Tokens
 from shardkit.errors import UsageError
 from shardkit.memory.cache import remember
-from shardkit.memory.mapping import Places
 from shardkit.order.epochs import WINDOW_BLOCKS, Shuffle
 from shardkit.order.permutation import Positions, counted
-from shardkit.sequences.base import NO_LABEL, Arrays
+from shardkit.reading.dataset import Batch
+from shardkit.sequences.base import NO_LABEL
 from shardkit.sequences.bins import NUM_VARIANTS, Block, FitOrder
-from shardkit.sequences.store import Tokens, TokenStore, as_dtype
+from shardkit.sequences.store import TokenStore, as_dtype
 
 BLOCK_DOCUMENTS = 1 << 16
 """Documents packed together: 10 ms at 2,048 tokens, and 0.004 % of padding where it is 0.012 %
@@ -48,7 +49,7 @@ class Fit:
         self._dtype = dtype
         self._pad = pad
         self._blocks: dict[int, Block] = {}
-        self._filled: dict[tuple[int, int], tuple[Places, Places]] = {}
+        self._filled: dict[tuple[int, int], tuple[Integers, Integers]] = {}
         num_blocks = -(-store.documents.num_documents // BLOCK_DOCUMENTS)
         blocks = [self._block(number) for number in range(num_blocks)]
         self._starts = np.cumsum([0, *(block.num_bins for block in blocks)], dtype=np.int64)
@@ -63,7 +64,7 @@ class Fit:
             raise UsageError(f"boundaries='fit' takes no {next(iter(options))}: its blocks are set")
         return FitOrder(self._starts, shuffle is not None, seed, epoch)
 
-    def read(self, rows: Positions) -> Arrays:
+    def read(self, rows: Positions) -> Batch:
         documents, starts, sizes = self._pieces(rows)
         shape = len(rows), self._seq_len
         inputs, labels = self._tokens(documents, starts, sizes)
@@ -77,7 +78,9 @@ class Fit:
             "document_ids": document_ids,
         }
 
-    def _tokens(self, documents: Places, starts: Places, sizes: Places) -> tuple[Tokens, Tokens]:
+    def _tokens(
+        self, documents: Integers, starts: Integers, sizes: Integers
+    ) -> tuple[Tokens, Tokens]:
         """Inputs and labels of pieces, end to end: all tokens of a piece but its last, or first."""
         is_text = documents != NO_DOCUMENT
         read = self._store.read(starts[is_text].tolist(), (sizes[is_text] + 1).tolist())
@@ -89,7 +92,7 @@ class Fit:
         is_label[firsts] = False
         return tokens[is_input], tokens[is_label]
 
-    def _pieces(self, rows: Positions) -> Places:
+    def _pieces(self, rows: Positions) -> Integers:
         """(3, P) int64: document, first token and pairs of each piece of the rows' bins, end to
         end; padding is a piece of no document."""
         variants, bins = np.divmod(rows, self.num_samples)
@@ -105,7 +108,7 @@ class Fit:
                 found.append(np.array([[NO_DOCUMENT], [0], [left]]))
         return np.concatenate(found, axis=1)
 
-    def _of_block(self, number: int, variant: int) -> tuple[Places, Places]:
+    def _of_block(self, number: int, variant: int) -> tuple[Integers, Integers]:
         """(bins + 1,) int64: where the pieces of each bin begin and end; and all pieces, as of
         :meth:`_pieces`."""
         found = self._filled.get((number, variant))
@@ -128,7 +131,7 @@ class Fit:
             remember(self._blocks, number, found, _KEPT)
         return found
 
-    def _lengths(self, number: int) -> Places:
+    def _lengths(self, number: int) -> Integers:
         first = number * BLOCK_DOCUMENTS
         documents = self._store.documents
         return documents.lengths(first, min(first + BLOCK_DOCUMENTS, documents.num_documents))

@@ -8,20 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers, Tokens
 from shardkit.errors import FormatError, IndexFileError, UsageError
-from shardkit.memory.mapping import Places
 from shardkit.reading.dataset import Dataset
 from shardkit.samples.encoding import TOKENS, npy_header, parse_npy
+from shardkit.sequences.contiguous import ContiguousTokens
 from shardkit.sequences.documents import Documents
-from shardkit.sequences.store import Pieces, Tokens, TokenStore
+from shardkit.sequences.store import TokenStore
 from shardkit.shards.stored import ShardReader
 
 HEADER_BYTES = len(npy_header("<u2", (0,)))
-"""Of a ``.npy`` file of one axis: 128, whatever its length."""
+"""Bytes before the ids in a ``.npy`` file of one axis: 128, whatever its length."""
 
 
 def packed_tokens(dataset: Dataset) -> TokenStore:
-    """Of a dataset with a field ``tokens``.
+    """The tokens of a dataset that has a field ``tokens``.
 
     Raises:
         UsageError: they are no token ids. IndexFileError: the index is damaged.
@@ -47,7 +48,7 @@ def _checked(dataset: Dataset, dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _first_dtype(reader: ShardReader) -> np.dtype[Any]:
-    """Of the first document's ``.npy``."""
+    """The dtype of the first document's ``.npy``."""
     sizes = reader.index.table[:, reader.index.column[f"{TOKENS}.size"]]
     present = reader.gather(np.flatnonzero(sizes >= 0)[:1])
     for value in reader.stored(present, TOKENS):
@@ -56,109 +57,147 @@ def _first_dtype(reader: ShardReader) -> np.dtype[Any]:
     return np.dtype("<u2")
 
 
-class _Packed:
-    """What both kinds have in common.
+class DocumentRows:
+    """What the row index says of a packed dataset's documents: where each lies, and how long it is.
 
     Args:
         header_bytes: of a stored document, before its tokens.
+
+    Attributes:
+        reader: of their values.
     """
 
     def __init__(self, dataset: Dataset, dtype: np.dtype[Any], header_bytes: int) -> None:
-        self.dtype = dtype
-        self.fingerprint = dataset.fingerprint
         self._dataset = dataset
+        self._step = dtype.itemsize
         self._header_bytes = header_bytes
 
     @cached_property
     def documents(self) -> Documents:
-        return Documents(self._lengths, len(self._dataset))
-
-    def where(self, token: int) -> str:
-        return self._dataset.where(self.documents.within(token, token + 1)[0])
+        return Documents(self.lengths, len(self._dataset))
 
     @property
-    def _reader(self) -> ShardReader:
+    def reader(self) -> ShardReader:
         return self._dataset.reader
 
-    def _places(self, first: int, last: int) -> Places:
+    def places(self, first: int, last: int) -> Integers:
         """(n, 2) int64 view: start and size in bytes of documents [first, last)."""
-        column = self._reader.index.column[f"{TOKENS}.start"]
-        return self._reader.index.table[first:last, column : column + 2]
+        column = self.reader.index.column[f"{TOKENS}.start"]
+        return self.reader.index.table[first:last, column : column + 2]
 
-    def _lengths(self, first: int, last: int) -> Places:
-        """Of documents, in tokens. Raises IndexFileError for what no file can hold."""
-        sizes = self._places(first, last)[:, 1]
+    def lengths(self, first: int, last: int) -> Integers:
+        """(n,) int64 tokens of documents [first, last). Raises IndexFileError for what no file can
+        hold."""
+        sizes = self.places(first, last)[:, 1]
         data = np.where(sizes < 0, 0, sizes - self._header_bytes)
-        bad = (data < 0) | (data % self.dtype.itemsize != 0)
-        bad |= data > self._reader.files(TOKENS).sizes.max(initial=0)
+        bad = (data < 0) | (data % self._step != 0)
+        bad |= data > self.reader.files(TOKENS).sizes.max(initial=0)
         if bad.any():
-            raise self._damaged(first + int(bad.argmax()))
-        return data // self.dtype.itemsize
+            raise self.damaged(first + int(bad.argmax()))
+        return data // self._step
 
-    def _damaged(self, document: int) -> IndexFileError:
+    def of_shard(self, shard: int) -> tuple[int, int]:
+        """(first, last): the documents [first, last) that a shard has."""
+        first, last = self.reader.index.row_starts[shard : shard + 2].tolist()
+        return first, last
+
+    def range_of(self, shard: int) -> tuple[int, int]:
+        """(start, end) in bytes of all tokens in a shard's file, if they lie end to end: from its
+        first document and its last alone."""
+        first, last = self.of_shard(shard)
+        if first == last:
+            return 0, 0
+        start = int(self.places(first, last)[0, 0])
+        end, size = self.places(first, last)[-1].tolist()
+        end += max(size, 0)
+        if not 0 <= start <= end <= self.reader.files(TOKENS).sizes[shard]:
+            raise self.damaged(first)
+        return start, end
+
+    def refuse_gaps(self, shard: int, start: int, end: int) -> None:
+        """Raise IndexFileError if a shard's documents do not fill this range, one after another."""
+        first, last = self.of_shard(shard)
+        if start == end:
+            return
+        places = self.places(first, last)
+        sizes = self.lengths(first, last) * self._step
+        starts = sizes.cumsum() - sizes + start
+        is_there = places[:, 0] == starts
+        if not is_there.all() or starts[-1] + sizes[-1] != end:
+            raise self.damaged(first + int(is_there.argmin()))
+
+    def where(self, token: int) -> str:
+        """The document of a token, in words."""
+        return self.name(self.documents.within(token, token + 1)[0])
+
+    def name(self, document: int) -> str:
+        """A document in words."""
+        return self._dataset.where(document)
+
+    def damaged(self, document: int) -> IndexFileError:
         return IndexFileError(
-            f"{self._dataset.where(document)}: the row index does not say where its tokens lie;"
+            f"{self.name(document)}: the row index does not say where its tokens lie;"
             " `shardkit verify` tells more"
         )
 
 
-class ColumnTokens(_Packed, Pieces):
-    """In a column format: the tokens of a shard are one range of one file."""
+class ColumnTokens:
+    """:class:`shardkit.sequences.store.TokenStore` of a column format: the tokens of a shard are
+    one range of one file."""
 
     def __init__(self, dataset: Dataset, dtype: np.dtype[Any]) -> None:
-        _Packed.__init__(self, dataset, dtype, header_bytes=0)
+        self.dtype = dtype
+        self.fingerprint = dataset.fingerprint
+        self._rows = rows = DocumentRows(dataset, dtype, header_bytes=0)
         split = dataset.info.splits[dataset.split]
         ranges = [
-            self._range(number) if TOKENS in split.layouts[shard.layout] else (0, 0)
+            rows.range_of(number) if TOKENS in split.layouts[shard.layout] else (0, 0)
             for number, shard in enumerate(split.shards)
         ]
-        Pieces.__init__(self, dtype, self._reader.files(TOKENS), ranges)
+        self._tokens = ContiguousTokens(
+            rows.reader.files(TOKENS),
+            ranges,
+            dtype,
+            lambda shard: rows.refuse_gaps(shard, *ranges[shard]),
+        )
+        self.num_tokens = self._tokens.num_tokens
 
     @cached_property
     def documents(self) -> Documents:
-        found = Documents(self._lengths, len(self._dataset))
+        found = self._rows.documents
         if found.num_tokens != self.num_tokens:
-            raise self._damaged(0)
+            raise self._rows.damaged(0)
         return found
 
-    def _rows(self, shard: int) -> tuple[int, int]:
-        first, last = self._reader.index.row_starts[shard : shard + 2].tolist()
-        return first, last
+    def read(self, starts: Sequence[int], sizes: Sequence[int]) -> Tokens:
+        return self._tokens.read(starts, sizes)
 
-    def _range(self, shard: int) -> tuple[int, int]:
-        """In bytes, of the shard's file; from its first document and its last alone."""
-        first, last = self._rows(shard)
-        if first == last:
-            return 0, 0
-        start = int(self._places(first, last)[0, 0])
-        end, size = self._places(first, last)[-1].tolist()
-        end += max(size, 0)
-        if not 0 <= start <= end <= self._reader.files(TOKENS).sizes[shard]:
-            raise self._damaged(first)
-        return start, end
+    def is_cold(self) -> bool:
+        return self._tokens.is_cold()
 
-    def check_piece(self, number: int) -> None:
-        """Raises IndexFileError if its documents do not lie end to end."""
-        start, end = self._ranges[number]
-        first, last = self._rows(number)
-        if start == end:
-            return
-        places = self._places(first, last)
-        sizes = self._lengths(first, last) * self.dtype.itemsize
-        starts = sizes.cumsum() - sizes + start
-        is_there = places[:, 0] == starts
-        if not is_there.all() or starts[-1] + sizes[-1] != end:
-            raise self._damaged(first + int(is_there.argmin()))
+    def announce(self, starts: Integers, sizes: Integers) -> None:
+        self._tokens.announce(starts, sizes)
+
+    def where(self, token: int) -> str:
+        return self._rows.where(token)
 
 
-class RowTokens(_Packed):
-    """In a row format: a ``.npy`` file for each document."""
+class RowTokens:
+    """:class:`shardkit.sequences.store.TokenStore` of a row format: a ``.npy`` file for each
+    document."""
 
     def __init__(self, dataset: Dataset, dtype: np.dtype[Any]) -> None:
-        super().__init__(dataset, dtype, HEADER_BYTES)
+        self.dtype = dtype
+        self.fingerprint = dataset.fingerprint
+        self._rows = DocumentRows(dataset, dtype, HEADER_BYTES)
+        self.documents = self._rows.documents
         self.num_tokens = self.documents.num_tokens
         if self.num_tokens * dtype.itemsize > self._reader.files(TOKENS).sizes.sum():
-            raise self._damaged(0)
+            raise self._rows.damaged(0)
+
+    @property
+    def _reader(self) -> ShardReader:
+        return self._rows.reader
 
     def read(self, starts: Sequence[int], sizes: Sequence[int]) -> Tokens:
         found = [
@@ -176,8 +215,8 @@ class RowTokens(_Packed):
                 at, skip = end, 0
         return np.frombuffer(b"".join(parts), self.dtype)
 
-    def _values(self, found: list[tuple[int, Places]]) -> list[memoryview | None]:
-        """Stored, of all documents that were found for some ranges."""
+    def _values(self, found: list[tuple[int, Integers]]) -> list[memoryview | None]:
+        """The stored values of all documents that were found for some ranges."""
         return self._reader.stored(self._reader.gather(_numbers(found)), TOKENS)
 
     def _part(self, document: int, value: memoryview, skip: int, size: int) -> memoryview:
@@ -187,19 +226,25 @@ class RowTokens(_Packed):
         header = npy_header(self.dtype.str, ((len(value) - HEADER_BYTES) // step,))
         if value[:HEADER_BYTES] != header:
             raise FormatError(
-                f"{self._dataset.where(document)}: its tokens are no .npy of one axis of"
+                f"{self._rows.name(document)}: its tokens are no .npy of one axis of"
                 f" {self.dtype}; `shardkit verify` tells more"
             )
         start = HEADER_BYTES + skip * step
         return value[start : start + size * step]
 
-    def announce(self, starts: Places, sizes: Places) -> None:
+    def is_cold(self) -> bool:
+        return self._reader.is_cold([TOKENS])
+
+    def announce(self, starts: Integers, sizes: Integers) -> None:
         ranges = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
         found = [self.documents.within(start, stop) for start, stop in ranges]
         self._reader.announce(self._reader.gather(_numbers(found)), [TOKENS])
 
+    def where(self, token: int) -> str:
+        return self._rows.where(token)
 
-def _numbers(found: list[tuple[int, Places]]) -> Places:
-    """Of all documents that :meth:`Documents.within` found for some ranges."""
+
+def _numbers(found: list[tuple[int, Integers]]) -> Integers:
+    """The numbers of all documents that :meth:`Documents.within` found for some ranges."""
     ranges = [np.arange(first, first + len(ends)) for first, ends in found]
     return np.concatenate([np.empty(0, np.int64), *ranges])

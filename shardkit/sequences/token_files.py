@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from shardkit.arrays import Integers, Tokens
 from shardkit.corpus.token_files import open_token_file
 from shardkit.errors import UsageError
-from shardkit.memory.mapping import Places
+from shardkit.sequences.contiguous import ContiguousTokens
 from shardkit.sequences.documents import Documents
-from shardkit.sequences.store import Pieces
-from shardkit.shards.files import must_copy, open_files
-from shardkit.system.storage import file_size, show_path
+from shardkit.storage.folder import Folder
+from shardkit.system.paths import show_path
 
 
-class FileTokens(Pieces):
-    """One file.
+class FileTokens:
+    """:class:`shardkit.sequences.store.TokenStore` of one file.
 
     Args:
         path: as of :func:`shardkit.corpus.token_files.open_token_file`. eos: the id that ends
@@ -31,11 +32,14 @@ class FileTokens(Pieces):
         self._path = path
         self._file = open_token_file(path, eos)
         self.fingerprint = self._file.fingerprint
+        self.dtype = self._file.dtype
         ids = self._file.files[0]
-        size = file_size(ids)
-        copied = must_copy(ids.parent, [ids.name])
-        files = open_files(ids.parent, [ids.name], [size], copied=copied)
-        super().__init__(self._file.dtype, files, [(size - self._file.data.nbytes, size)])
+        folder = Folder(ids.parent)
+        size = folder.size(ids.name)
+        files = folder.files([ids.name], [size])
+        start = size - self._file.data.nbytes
+        self._tokens = ContiguousTokens(files, [(start, size)], self.dtype)
+        self.num_tokens = self._tokens.num_tokens
 
     @cached_property
     def documents(self) -> Documents:
@@ -47,10 +51,19 @@ class FileTokens(Pieces):
             )
         return Documents(self._lengths, len(ends))
 
-    def _lengths(self, first: int, last: int) -> Places:
+    def _lengths(self, first: int, last: int) -> Integers:
         ends = self._file.document_ends
         before = 0 if first == 0 else ends[first - 1]  # type: ignore[index]
         return np.diff(ends[first:last], prepend=before)  # type: ignore[index]
+
+    def read(self, starts: Sequence[int], sizes: Sequence[int]) -> Tokens:
+        return self._tokens.read(starts, sizes)
+
+    def is_cold(self) -> bool:
+        return self._tokens.is_cold()
+
+    def announce(self, starts: Integers, sizes: Integers) -> None:
+        self._tokens.announce(starts, sizes)
 
     def where(self, token: int) -> str:
         name = show_path(self._path)

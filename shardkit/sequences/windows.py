@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers, Tokens
 from shardkit.batches.collate import Shifted
-from shardkit.memory.mapping import Places
 from shardkit.order.epochs import Order, Shuffle
 from shardkit.order.permutation import Positions, counted, derive, turn
-from shardkit.sequences.base import NO_LABEL, Arrays
-from shardkit.sequences.store import Tokens, TokenStore, as_dtype
+from shardkit.reading.dataset import Batch
+from shardkit.sequences.base import NO_LABEL
+from shardkit.sequences.store import TokenStore, as_dtype
 
 _PHASE = -6
 
@@ -50,7 +51,7 @@ class Windows:
         order = Order(self.num_samples, shuffle, seed, epoch, **options)
         return WindowOrder(order, phase * self.num_samples)
 
-    def read(self, rows: Positions) -> Arrays:
+    def read(self, rows: Positions) -> Batch:
         starts = self._starts(rows)
         tokens = self._store.read(*self._unrolled(starts)).reshape(len(rows), self._seq_len + 1)
         if self._is_masked:
@@ -74,7 +75,7 @@ class Windows:
             ranges += [(start, size - over), (0, over)]
         return [start for start, n in ranges if n], [n for _, n in ranges if n]
 
-    def _masked(self, starts: list[int], tokens: Tokens) -> Arrays:
+    def _masked(self, starts: list[int], tokens: Tokens) -> Batch:
         shape = len(starts), self._seq_len + 1
         numbers, sizes = self._documents(*self._unrolled(starts))
         positions = counted(sizes).reshape(shape)
@@ -88,7 +89,7 @@ class Windows:
             "document_ids": documents[:, :-1].copy(),
         }
 
-    def _documents(self, starts: list[int], sizes: list[int]) -> tuple[Places, Places]:
+    def _documents(self, starts: list[int], sizes: list[int]) -> tuple[Integers, Integers]:
         """The documents of ranges of tokens, one after another, (n,) int64, and how many of the
         tokens each has, (n,) int64."""
         within = self._store.documents.within
@@ -100,7 +101,7 @@ class Windows:
         begins[counts.cumsum() - counts] = starts
         return numbers + counted(counts), ends - begins
 
-    def ranges(self, rows: Positions) -> tuple[Places, Places]:
+    def ranges(self, rows: Positions) -> tuple[Integers, Integers]:
         starts, sizes = self._unrolled(self._starts(rows))
         return np.array(starts), np.array(sizes)
 

@@ -16,22 +16,27 @@ from shardkit.index.manifest import (
     read_info,
 )
 from shardkit.samples.sample import SPLIT_NAMES
-from shardkit.system.storage import os_errors, show_path
+from shardkit.storage.base import Storage
+from shardkit.storage.folder import Folder
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
+from shardkit.tars.cached_index import index_tars, is_tar_source
 from shardkit.tars.index import read_names
-from shardkit.tars.links import index_tars, is_tar_source
 
 
 @dataclass(frozen=True)
 class Located:
-    """A dataset and the folder that holds its index and shards (or links to them).
-
-    The folder is absolute: shards are opened later, when the process may have changed its own.
+    """A dataset, and where its index and shards (or links to them) lie.
 
     Attributes:
+        storage: what its files are read through. folder: where they lie on this machine, for what
+            lists or copies them; absolute, as they are opened later, when the process may have
+            changed its own.
         tars: of an index of tars made by others, name of each shard's file -> that tar. A dataset
             of ours has none, whatever it was packed from.
     """
 
+    storage: Storage
     folder: Path
     info: DatasetInfo
     tars: dict[str, Path] = field(default_factory=dict)
@@ -52,8 +57,9 @@ def locate(path: Path, *, sealed: bool = False) -> Located:
                 folder = index_tars(path)
                 beside = path if path.is_dir() else path.parent
                 tars = {shard: beside / name for shard, name in read_names(folder).items()}
-                return Located(folder, read_info(folder), tars)
-        return Located(path.absolute(), read_info(path, sealed=sealed))
+                return Located(Folder(folder), folder, read_info(folder), tars)
+        folder = path.absolute()
+        return Located(Folder(folder), folder, read_info(path, sealed=sealed))
 
 
 def refuse_orphans(path: Path) -> None:

@@ -1,39 +1,35 @@
 """Stored values of a split by row: the one read path of all formats.
 
-A shard is a file, the row index holds byte ranges in it. Files are memory-mapped on first use, in
-each process for itself, and values are slices of the map, not copies; or they are copied, each once
-a batch: :mod:`shardkit.shards.files` says when. Large values are announced to the kernel
-(``MADV_WILLNEED``) before they are touched: without that a cold 110 KB value comes in as 27 page
-faults, one after another.
+A shard is a file, the row index holds byte ranges in it. How they are read is up to what stands
+behind :class:`shardkit.storage.base.Storage`: of files on this machine they are slices of memory
+maps, or copies, made once a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Array, Integers, Mask, Offsets
 from shardkit.errors import ChecksumError, FormatError, IndexFileError, UsageError
 from shardkit.formats import FORMATS, Format
 from shardkit.index.manifest import DatasetInfo, SplitInfo
 from shardkit.index.rows import RowIndex
-from shardkit.memory.mapping import ANNOUNCE_BYTES, Warmth
 from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
-from shardkit.shards.files import MAX_MAPS, Files, Ranges, must_copy, open_files
+from shardkit.storage.base import Files, Ranges, Storage
 
-Rows = np.ndarray[Any, np.dtype[np.int64]]
+Rows = Integers
 
-PIECE_ROWS = 1024
-PIECE_BYTES = 32 << 20
-"""Rows, and about how many bytes of them, that those who go through a whole split take at once."""
+ROWS_AT_ONCE = 1024
+BYTES_AT_ONCE = 32 << 20
+"""Who goes through a whole split takes at most so many rows at once, and about so many bytes."""
 
 
 def num_that_fit(sizes: Sequence[int] | Rows) -> int:
-    """How many leading values have less than :data:`PIECE_BYTES` together; at least one."""
-    return max(int(np.searchsorted(np.cumsum(sizes), PIECE_BYTES)), 1)
+    """How many leading values have less than :data:`BYTES_AT_ONCE` together; at least one."""
+    return max(int(np.searchsorted(np.cumsum(sizes), BYTES_AT_ONCE)), 1)
 
 
 class Gather:
@@ -63,7 +59,7 @@ def container_of(info: DatasetInfo) -> Format:
     return FORMATS[info.container]
 
 
-def offsets_of(sizes: Sequence[int] | Rows) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def offsets_of(sizes: Sequence[int] | Rows) -> Offsets:
     """(B + 1,) int64: where values of these sizes begin and end, laid end to end."""
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
@@ -81,7 +77,7 @@ def lay_out(values: Sequence[Value | None], offsets: Rows, out: memoryview) -> N
 Columns = dict[str, list[Value | None]]
 
 
-def _match(batch: Gather, columns: Columns) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _match(batch: Gather, columns: Columns) -> Mask:
     recorded = batch.table[:, 0].view(np.uint64)
     return np.asarray(sample_checksums(columns, len(batch.rows)) == recorded)
 
@@ -92,19 +88,22 @@ class ShardReader:
     Args:
         copied: read values into memory, once a batch, wherever the files lie: whoever writes to
             them then changes nothing that :meth:`refuse_damage` has seen.
+
+    Attributes:
+        index: the split's rows. storage: where its files lie.
     """
 
     def __init__(
-        self, folder: Path, info: DatasetInfo, split: SplitInfo, *, copied: bool = False
+        self, storage: Storage, info: DatasetInfo, split: SplitInfo, *, copied: bool = False
     ) -> None:
-        self.index = RowIndex(folder, info, split, copied=copied)
-        self._copied = True if copied else None
-        self._folder = folder
+        self.index = RowIndex(storage, info, split, copied=copied)
+        self.storage = storage
+        self._copied = copied
         self._info = info
         self._split = split
         self._format = container_of(info)
         self._files: dict[str, Files] = {}
-        self._warmth = Warmth()
+        self._by_first_file: dict[str, Files] = {}
         self._plain = {
             name
             for name in info.fields
@@ -121,19 +120,23 @@ class ShardReader:
         return Gather(rows, self.index.shard_of(rows), table.take(rows, axis=0))
 
     def files(self, name: str) -> Files:
-        """The files that hold a field, by number of shard."""
+        """The files that hold a field, by number of shard; one object for all fields that lie in
+        the same files."""
         found = self._files.get(name)
         if found is None:
-            shards = self._split.shards
-            names = [self.file_of(i, name) for i in range(len(shards))]
-            # A shard without the field may have no file for it: then no range fits into 0 bytes.
-            sizes = [shard.file_bytes.get(n, 0) for shard, n in zip(shards, names, strict=True)]
-            if self._copied is None:
-                self._copied = must_copy(self._folder, names)
-            most = max(MAX_MAPS // len(self._info.fields), 1)
-            found = open_files(self._folder, names, sizes, copied=self._copied, most=most)
+            first = self.file_of(0, name)
+            found = self._by_first_file.get(first)
+            if found is None:
+                found = self._by_first_file[first] = self._find_files(name)
             self._files[name] = found
         return found
+
+    def _find_files(self, name: str) -> Files:
+        shards = self._split.shards
+        names = [self.file_of(i, name) for i in range(len(shards))]
+        # A shard without the field may have no file for it: then no range fits into 0 bytes.
+        sizes = [shard.file_bytes.get(n, 0) for shard, n in zip(shards, names, strict=True)]
+        return self.storage.files(names, sizes, copied=self._copied)
 
     def file_of(self, shard: int, name: str) -> str:
         """Name of the file that holds a field of a shard."""
@@ -151,7 +154,7 @@ class ShardReader:
         return batch.table[:, column], batch.table[:, column + 1]
 
     def stored(self, batch: Gather, name: str) -> list[memoryview | None]:
-        """Stored values: slices of the mapped files, or of what was read of them.
+        """Stored values, read-only.
 
         Raises:
             IndexFileError: a range lies outside its file. DataError: it cannot be read.
@@ -164,7 +167,7 @@ class ShardReader:
         return [next(values) if there else None for there in present.tolist()]
 
     def _ranges(self, batch: Gather, name: str) -> Ranges:
-        """Of those rows that have the field."""
+        """The bytes of a field, for those rows that have it."""
         found = batch.ranges.get(name)
         if found is None:
             starts, sizes = self.places(batch, name)
@@ -172,14 +175,15 @@ class ShardReader:
             if len(sizes) and int(sizes.min()) < 0:
                 present = sizes >= 0
                 shards, starts, sizes = shards[present], starts[present], sizes[present]
-            files = self._announced(shards, starts, sizes, name)
-            found = batch.ranges[name] = files.ranges(shards, starts, sizes)
+            files = self._checked(shards, starts, sizes, name)
+            found = batch.ranges[name] = files.read(shards, starts, sizes)
         return found
 
-    def fixed(self, batch: Gather, name: str) -> np.ndarray[Any, Any] | None:
+    def fixed(self, batch: Gather, name: str) -> Array | None:
         """Arrays of one shape and dtype as one new array (B, ...), gathered in one go.
 
-        None where they are not of one, lie deflated, are absent, or must be read one by one.
+        None where shapes or dtypes differ, or values lie deflated, are absent, or must be read one
+        by one.
 
         Raises:
             IndexFileError: a range lies outside its file.
@@ -197,12 +201,6 @@ class ShardReader:
         found = self._ranges(batch, name).joined(encoding.nbytes)
         return None if found is None else found.view(encoding.dtype).reshape(-1, *encoding.shape)
 
-    def _announced(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> Files:
-        files = self._checked(shards, starts, sizes, name)
-        if int(sizes.max(initial=0)) >= ANNOUNCE_BYTES and self._warmth.is_cold():
-            files.announce(shards, starts, sizes, ANNOUNCE_BYTES)
-        return files
-
     def _checked(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> Files:
         files = self.files(name)
         # Sizes are not negative here, so this cannot overflow, as starts + sizes could.
@@ -213,19 +211,20 @@ class ShardReader:
             )
         return files
 
-    def is_cold(self) -> bool:
-        """Whether reading has lately gone to the disk, so that announcing pays."""
-        return self._warmth.is_cold()
+    def is_cold(self, names: Sequence[str]) -> bool:
+        """Whether it pays to announce values of these fields: see
+        :meth:`shardkit.storage.base.Files.is_cold`."""
+        return any(self.files(name).is_cold() for name in names)
 
     def announce(self, batch: Gather, names: Sequence[str]) -> None:
-        """Tell the kernel that these values will be read soon; returns at once."""
+        """Say that these values will be read soon; returns at once."""
         for name in names:
             starts, sizes = self.places(batch, name)
             there = sizes > 0
             if there.any():
                 shards, starts, sizes = batch.shards[there], starts[there], sizes[there]
                 files = self._checked(shards, starts, sizes, name)
-                files.announce(shards, starts, sizes, at_least=0)
+                files.announce(shards, starts, sizes)
 
     def encoding(self, shard: int, name: str) -> Encoding:
         return self._split.layouts[self._split.shards[shard].layout].get(name, BYTES)
@@ -277,9 +276,7 @@ class ShardReader:
                     " more"
                 )
 
-    def copy(
-        self, batch: Gather, name: str, out: memoryview
-    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def copy(self, batch: Gather, name: str, out: memoryview) -> Offsets:
         """Copy canonical values end to end into ``out``, absent ones as empty.
 
         Returns:
@@ -301,7 +298,7 @@ class ShardReader:
         lay_out(values, offsets, out)
         return offsets
 
-    def matches(self, batch: Gather) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def matches(self, batch: Gather) -> Mask:
         """Whether each sample's bytes are those that were packed.
 
         Raises:
@@ -327,10 +324,10 @@ class ShardReader:
         key = self.index.name(row)[0].decode(errors="surrogateescape")
         return f"sample {key!r} (row {row}, {stem})"
 
-    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Cut [start, stop) into ranges of rows that can be held in memory at once."""
+    def row_ranges(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """[start, stop) as ranges of rows that can be held in memory at once."""
         while start < stop:
-            rows = np.arange(start, min(start + PIECE_ROWS, stop), dtype=np.int64)
+            rows = np.arange(start, min(start + ROWS_AT_ONCE, stop), dtype=np.int64)
             end = start + num_that_fit(self._costs(self.gather(rows)))
             yield start, end
             start = end
@@ -338,10 +335,10 @@ class ShardReader:
     def _costs(self, batch: Gather) -> Rows:
         costs = np.zeros(len(batch.rows), np.int64)
         for name in self._info.fields:
-            sizes = np.clip(self.places(batch, name)[1], 0, PIECE_BYTES)
+            sizes = np.clip(self.places(batch, name)[1], 0, BYTES_AT_ONCE)
             if name not in self._plain:
                 encodings = self.encodings(batch.shards, name)
-                made = [min(e.nbytes, PIECE_BYTES) if e.codec else 0 for e in encodings]
+                made = [min(e.nbytes, BYTES_AT_ONCE) if e.codec else 0 for e in encodings]
                 sizes = np.maximum(sizes, made)
             costs += sizes
         return costs

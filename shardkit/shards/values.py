@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shardkit.arrays import Array
 from shardkit.errors import DataError, FormatError, ShardkitError, UsageError
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.rows import NO_INT
@@ -17,7 +18,7 @@ from shardkit.samples.sample import Value
 from shardkit.shards.stored import Gather, ShardReader
 
 Decode = Literal["pil"] | bool
-Column = Sequence[Any] | np.ndarray[Any, Any]
+Column = Sequence[Any] | Array
 
 
 def read_column(reader: ShardReader, batch: Gather, name: str, decode: Decode) -> Column:
@@ -96,9 +97,9 @@ def _arrays(reader: ShardReader, batch: Gather, name: str) -> Column:
     return arrays
 
 
-def _inflated(reader: ShardReader, batch: Gather, name: str) -> np.ndarray[Any, Any] | None:
+def _inflated(reader: ShardReader, batch: Gather, name: str) -> Array | None:
     """Deflated arrays of one shape and dtype as one new array (B, ...), each inflated to its place;
-    None where they are not of one, not deflated, or absent."""
+    None where shapes or dtypes differ, or values are not deflated, or absent."""
     encodings = set(reader.encodings(batch.shards, name))
     encoding = encodings.pop() if len(encodings) == 1 else BYTES
     if not encoding.codec or not encoding.nbytes or (reader.places(batch, name)[1] < 0).any():
@@ -120,11 +121,11 @@ def _inflated(reader: ShardReader, batch: Gather, name: str) -> np.ndarray[Any, 
     return out.view(encoding.dtype).reshape(-1, *encoding.shape)
 
 
-def _each_array(reader: ShardReader, batch: Gather, name: str) -> list[np.ndarray[Any, Any] | None]:
+def _each_array(reader: ShardReader, batch: Gather, name: str) -> list[Array | None]:
     encodings = reader.encodings(batch.shards, name)
     reader.refuse_shared(batch, name)
     stored = reader.stored(batch, name)
-    arrays: list[np.ndarray[Any, Any] | None] = []
+    arrays: list[Array | None] = []
     for i, (value, encoding) in enumerate(zip(stored, encodings, strict=True)):
         try:
             arrays.append(None if value is None else _array(value, encoding))
@@ -135,7 +136,7 @@ def _each_array(reader: ShardReader, batch: Gather, name: str) -> list[np.ndarra
     return arrays
 
 
-def _array(value: Value, encoding: Encoding) -> np.ndarray[Any, Any]:
+def _array(value: Value, encoding: Encoding) -> Array:
     return encoding.as_array(value) if encoding.dtype else parse_npy(encoding.canonical(value))
 
 

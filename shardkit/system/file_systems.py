@@ -1,13 +1,19 @@
-"""Where files lie: on a disk of this machine, or behind a network or another process."""
+"""What files lie on: a disk of this machine, memory, or a network or another process."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from shardkit.system.libc import libc
+
+IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
+"""File systems whose files are nowhere but in memory."""
 
 REMOTE = {
     0x00006969: "nfs",
@@ -37,6 +43,8 @@ REMOTE = {
 the C library's ``stat -f`` number them. virtiofs, sshfs, s3fs, gcsfuse and the like are fuse; so is
 ntfs-3g, a disk of this machine, which is taken for one of them."""
 
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
 _STATFS_BYTES = 512
 """More than any ``struct statfs``, of which the first word is the type."""
 
@@ -55,3 +63,53 @@ def type_of(path: Path) -> int:
     if libc().statfs(os.fsencode(path), status):
         return 0
     return ctypes.c_ulong.from_buffer(status).value & 0xFFFFFFFF
+
+
+# --- mounts -------------------------------------------------------------------------------
+
+
+class Mount(NamedTuple):
+    """A line of ``/proc/self/mountinfo``: where, of what type, and major:minor."""
+
+    point: str
+    kind: str
+    device: str
+
+
+def parse_mounts(text: str) -> list[Mount]:
+    """``/proc/self/mountinfo``, as in Documentation/filesystems/proc.rst, section 3.5."""
+    mounts = []
+    for line in text.splitlines():
+        fields, _, rest = line.partition(" - ")
+        parts, kinds = fields.split(), rest.split()
+        if len(parts) > 4 and kinds:
+            point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), parts[4])
+            mounts.append(Mount(point, kinds[0], parts[2]))
+    return mounts
+
+
+def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
+    """The mount that an absolute path without links lies in: the deepest, and of two at one point
+    the later, which hides the other."""
+    found = None
+    for mount in mounts:
+        point = mount.point.rstrip("/") + "/"
+        if (path + "/").startswith(point) and (
+            found is None or len(point) >= len(found.point.rstrip("/") + "/")
+        ):
+            found = mount
+    return found
+
+
+def is_in_memory(path: Path) -> bool:
+    """Whether files there are nowhere but in memory, so that none is ever cold."""
+    mount = mount_at(path)
+    return mount is not None and mount.kind in IN_MEMORY
+
+
+def mount_at(path: Path) -> Mount | None:
+    try:
+        text = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+    except OSError:
+        return None
+    return mount_of(os.path.realpath(path), parse_mounts(text))

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from shardkit.errors import IndexFileError, ShardMissingError, StorageError
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 
 class OpenFile:

@@ -14,6 +14,8 @@ from typing import Literal
 
 import numpy as np
 
+from shardkit.arrays import Bytes
+
 Cache = Literal["warm", "cold", "unknown"]
 """What a timing says of the data it read: in the page cache, on the disk, or not known."""
 
@@ -74,9 +76,7 @@ def _mincore() -> ctypes._NamedFuncPointer | None:
     return function
 
 
-def _resident_pages(
-    mincore: ctypes._NamedFuncPointer, path: StrPath
-) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+def _resident_pages(mincore: ctypes._NamedFuncPointer, path: StrPath) -> Bytes:
     """One byte a page of the file; its lowest bit is set where the page is in memory."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from shardkit.system.storage import format_bytes
+from shardkit.system.byte_sizes import format_bytes
 
 
 def _on_terminal() -> bool:

@@ -8,15 +8,15 @@ from typing import Any
 
 import xxhash
 
-from shardkit.system.storage import atomic_write, temp_name
+from shardkit.system.writing import atomic_write, temp_name
 
 
-def write_record(path: Path, record: dict[str, Any]) -> None:
-    atomic_write(path, [_encoded(record)])
-
-
-def note_record(path: Path, record: dict[str, Any]) -> None:
-    """Write one that a kill leaves whole, but without waiting for the disk."""
+def write_record(path: Path, record: dict[str, Any], *, synced: bool = True) -> None:
+    """Put a record in the place of the one before. One that is not ``synced`` is whole after a
+    kill, too, but need not be after a power cut: nobody waits for the disk."""
+    if synced:
+        atomic_write(path, [_encoded(record)])
+        return
     temp = path.with_name(temp_name(path.name))
     temp.write_bytes(_encoded(record))
     temp.replace(path)

@@ -42,7 +42,7 @@ class Allowance:
         return max(1, min(self.cores, math.ceil(self.cpu_quota or self.cores)))
 
     def share(self, ranks: int) -> int:
-        """Of those cores, for each of so many processes."""
+        """How many of those cores each of so many processes may use."""
         return max(1, self.cpus // ranks)
 
 
@@ -55,7 +55,7 @@ def allowance() -> Allowance:
 
 
 def num_cores() -> int:
-    """That the scheduler may put this process on."""
+    """Cores that the scheduler may put this process on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -73,7 +73,7 @@ def shm_free() -> int | None:
 def read_allowance(
     root: Path, cores: int, most_files: int | None, shm_bytes: int | None
 ) -> Allowance:
-    """From the ``/proc`` and ``/sys`` below ``root``; what is missing there sets no limit."""
+    """What the ``/proc`` and ``/sys`` below ``root`` say; what is missing there sets no limit."""
     groups = list(_groups(root))
     open_now = _count(root / "proc/self/fd")
     return Allowance(
@@ -124,7 +124,7 @@ def _mounts(root: Path) -> Iterator[tuple[set[str], str, str]]:
 
 
 def _quota(group: Path) -> float | None:
-    """Of version 2, else of version 1."""
+    """The quota of a group of version 2, else of version 1."""
     most, _, period = _text(group / "cpu.max").partition(" ")
     if not most:
         most, period = _text(group / "cpu.cfs_quota_us"), _text(group / "cpu.cfs_period_us")

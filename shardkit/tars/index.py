@@ -20,13 +20,15 @@ from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
 from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex
-from shardkit.memory.mapping import read_file
+from shardkit.memory.whole_files import read_file
 from shardkit.samples.sample import SPLIT_NAMES
+from shardkit.storage.folder import Folder
+from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
 from shardkit.system.stamps import stamp_of
-from shardkit.system.storage import atomic_write, show_path
-from shardkit.tars.regroup import refuse_scattered
+from shardkit.system.writing import atomic_write
 from shardkit.tars.samples import TarSamples, check_num_fields, read_tar
+from shardkit.tars.scattered import refuse_scattered
 
 NAMES_NAME = "tars.json"
 """In an index, the file that says which tar each shard is. Its link says so too, but a copy of the
@@ -45,7 +47,7 @@ class Tar:
     stamp: int
 
 
-def look_at(folder: Path, name: str) -> Tar:
+def tar_as_found(folder: Path, name: str) -> Tar:
     path = folder / name
     return Tar(name, path.stat().st_size, stamp_of(path))
 
@@ -93,7 +95,7 @@ def write_index(work: Path, folder: Path, tars: list[Tar], target: str) -> None:
             work, journal, split, own, info, unique_keys=False, fingerprint=fingerprint
         )
         refuse_scattered(
-            RowIndex(work, info, made),
+            RowIndex(Folder(work), info, made),
             info.fields,
             [names[f"{receipt.stem}.tar"] for receipt in own],
             show_path(folder),
@@ -127,7 +129,7 @@ def _damaged(path: Path) -> str:
 
 def _read_unchanged(folder: Path, tar: Tar) -> TarSamples:
     samples = read_tar(folder / tar.name)
-    if look_at(folder, tar.name) != tar:
+    if tar_as_found(folder, tar.name) != tar:
         raise FormatError(
             f"{show_path(folder / tar.name)} changed while it was indexed; open it again when it"
             " has been written"

@@ -1,10 +1,10 @@
 """Samples of a tar that somebody else made, grouped as the webdataset library groups them.
 
 Members that follow one another and share a key are one sample. Where a key comes back later the
-library makes another sample of it; here :mod:`shardkit.tars.regroup` decides. The key is the
-member's name up to the first dot of its *file* name, the field is the rest, in lower case. Not
-part of any sample are names without a dot, names in ``__double_underscores__``, and hidden files
-(of those in folders the library makes samples, so macOS's ``._a.jpg`` files would tear the real
+library makes another sample of it; here :mod:`shardkit.tars.scattered` decides. The key is the
+member's name up to the first dot of its *file* name, the field is the rest, in lower case. Names
+without a dot, names in ``__double_underscores__`` and hidden files are not part of any sample (the
+library makes samples of hidden files in folders, so that macOS's ``._a.jpg`` would tear the real
 ones apart).
 """
 
@@ -18,21 +18,22 @@ from pathlib import Path
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.errors import FormatError
 from shardkit.formats.base import Extents
 from shardkit.index.manifest import is_field_name
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import Value, pack_paths
-from shardkit.system.storage import show_path
-from shardkit.tars.regroup import Numbers, regroup
-from shardkit.tars.scan import tar_members
+from shardkit.system.paths import show_path
+from shardkit.tars.members import tar_members
+from shardkit.tars.scattered import regroup
 
 MAX_FIELDS = 256
 """Fields a dataset may have: the row index spends 16 bytes on each in every sample, even where it
 is absent. ``frame.0001.jpg``, ``frame.0002.jpg`` ... would be one sample with a field a picture."""
 
 MAX_CLS_BYTES = 1024
-"""Of a longer ``cls`` no integer is read."""
+"""No integer is read from a longer ``cls``."""
 
 _META = re.compile(rb"__[^/]*__($|/)")
 
@@ -139,7 +140,7 @@ class TarSamples:
         if sample_of is not None:
             self._join(sample_of, fields)
 
-    def _join(self, sample_of: Numbers, fields: list[str]) -> None:
+    def _join(self, sample_of: Integers, fields: list[str]) -> None:
         firsts = np.unique(sample_of, return_index=True)[1].tolist()
         is_joined = np.bincount(sample_of)[sample_of] > 1
         paths = {int(i): iter(self.paths[i].split(b"\0")) for i in np.flatnonzero(is_joined)}
@@ -156,7 +157,7 @@ class TarSamples:
         ]
         self.cls = {int(sample_of[piece]): value for piece, value in self.cls.items()}
 
-    def _table(self, field: str) -> Numbers:
+    def _table(self, field: str) -> Integers:
         """(n, 3): number of the sample, start and size of each member of a field; writable."""
         return np.frombuffer(self._places[field], np.int64).reshape(-1, 3)
 
@@ -170,7 +171,7 @@ class TarSamples:
         """Where each field lies in the tar, by sorted name."""
         return {field: self._extent(self._table(field)) for field in sorted(self._places)}
 
-    def _extent(self, places: Numbers) -> Extents:
+    def _extent(self, places: Integers) -> Extents:
         row, start, size = places.T
         starts, sizes = np.full((2, len(self.keys)), -1, np.int64)
         starts[row], sizes[row] = start, size

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import ChecksumError, UsageError
-from shardkit.memory.mapping import read_file
-from shardkit.system.storage import show_path
+from shardkit.memory.whole_files import read_file
+from shardkit.system.paths import show_path
 from shardkit.tokens.awkward import awkward_texts
 from shardkit.tokens.definition import added_tokens, parse_definition
 from shardkit.tokens.folder import read_folder

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from shardkit.errors import FormatError, UsageError
-from shardkit.system.storage import format_bytes
+from shardkit.system.byte_sizes import format_bytes
 from shardkit.tokens.awkward import awkward_texts
 from shardkit.tokens.definition import added_tokens, parse_definition
 from shardkit.tokens.fast import import_tiktoken, why_not

@@ -25,7 +25,7 @@ from shardkit.measure.benching.work import refuse_without_pictures
 from shardkit.measure.timing import interleave
 from shardkit.order.epochs import Order
 from shardkit.order.permutation import Positions
-from shardkit.system.storage import as_path, show_path
+from shardkit.system.paths import as_path, show_path
 
 PASS_S = 1.0
 """Warm, at most so many seconds of different samples of the slowest target are read: what is

@@ -22,7 +22,8 @@ from shardkit.order.permutation import Positions
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import SampleBatch, unpack_paths
 from shardkit.shards.values import Column
-from shardkit.system.storage import os_errors, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 _NO_SCRATCH = Path(os.devnull)
 """Only lines of text are ever decompressed, and those are refused here."""

@@ -24,7 +24,7 @@ from shardkit.measure.benching.work import transform_of
 from shardkit.measure.machine import memory_copy
 from shardkit.measure.timing import Case, Work
 from shardkit.order.permutation import Positions
-from shardkit.system.devices import is_in_memory
+from shardkit.system.file_systems import is_in_memory
 from shardkit.system.page_cache import cache_state, evict
 
 MAX_HELD = 256 << 20

@@ -20,9 +20,9 @@ from shardkit.measure.benching.work import transform_of
 from shardkit.measure.timing import Work
 from shardkit.order.batches import Last
 from shardkit.order.permutation import Positions
-from shardkit.system.devices import counter
+from shardkit.system.disk_reads import counter
 from shardkit.system.page_cache import Cache, cache_state, evict
-from shardkit.system.storage import os_errors
+from shardkit.system.refusals import os_errors
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from shardkit.order.epochs import Order
 from shardkit.order.permutation import Positions
 from shardkit.packing.options import PackOptions
 from shardkit.packing.run import run_pack
-from shardkit.system.storage import format_bytes, show_path
+from shardkit.system.byte_sizes import format_bytes
+from shardkit.system.paths import show_path
 
 NUM_SAMPLES = 2_000
 NUM_BYTES = 200_000_000

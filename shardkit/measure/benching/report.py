@@ -20,9 +20,9 @@ from shardkit.measure.benching.words import label, reference
 from shardkit.measure.machine import commit, machine
 from shardkit.measure.timing import Measurement, Result
 from shardkit.measure.verdict import spread, verdict
-from shardkit.system.devices import is_in_memory
+from shardkit.system.byte_sizes import format_bytes
+from shardkit.system.file_systems import is_in_memory
 from shardkit.system.page_cache import Cache
-from shardkit.system.storage import format_bytes
 
 VERSION = 1
 

@@ -19,8 +19,8 @@ from shardkit.reading.dataset import Dataset
 from shardkit.shards.locate import locate
 from shardkit.shards.stored import container_of
 from shardkit.shards.values import Column
-from shardkit.system.storage import show_path
-from shardkit.tars.links import is_tar_source
+from shardkit.system.paths import show_path
+from shardkit.tars.cached_index import is_tar_source
 
 Read = Literal["raw", "decode", "train", "tokens"]
 

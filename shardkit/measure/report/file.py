@@ -9,7 +9,8 @@ from typing import Any
 from shardkit.errors import FormatError
 from shardkit.measure.benching.report import VERSION
 from shardkit.measure.report.page import page
-from shardkit.system.storage import os_errors, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 REPORT = frozenset(
     {"machine", "commit", "command", "options", "checked", "limits", "rows", "notes"}

@@ -21,7 +21,9 @@ from shardkit.measure.report.marks import Spec
 from shardkit.measure.report.style import STYLE
 from shardkit.measure.report.tables import conditions, tables
 from shardkit.measure.report.text import amount, is_whole, showable
-from shardkit.system.storage import atomic_write, os_errors, show_path
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
+from shardkit.system.writing import atomic_write
 
 Report = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shardkit.measure.benching.words import Row, cache_states, label, percent, times
 from shardkit.measure.report.text import NOTHING, amount
-from shardkit.system.storage import format_bytes
+from shardkit.system.byte_sizes import format_bytes
 
 Column = tuple[str, Callable[[Row], str]]
 

@@ -13,7 +13,7 @@ from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.measure.benching.work import refuse_without_pictures
 from shardkit.readers import open as open_dataset
 from shardkit.samples.encoding import TOKENS
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 Read = Literal["raw", "train", "tokens"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from shardkit.loading.settings import DEFAULT_PREFETCH, Settings
 from shardkit.loading.workers import WorkerType
+from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.resources import Allowance
-from shardkit.system.storage import format_bytes
 
 PREFETCHES = (DEFAULT_PREFETCH, 4, 8)
 """One batch ahead is as fast in a trial, but leaves nothing to make up for a slow read with."""

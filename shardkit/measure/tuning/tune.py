@@ -25,8 +25,8 @@ from shardkit.measure.tuning.tuner import Tuner
 from shardkit.measure.tuning.workload import Workload
 from shardkit.measure.verdict import spread
 from shardkit.readers import open as open_dataset
+from shardkit.system.paths import show_path
 from shardkit.system.resources import Allowance, allowance
-from shardkit.system.storage import show_path
 
 SEARCH_SHARE = 0.85
 """Of the time, where a loop with a step is to be run, too."""

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardkit.memory.madvise
-from shardkit.memory.mapping import FileMaps, Warmth, merged
+from shardkit.storage.mapped import ANNOUNCE_BYTES, MappedFiles
+from shardkit.storage.neighbours import merged
+from shardkit.storage.warmth import Warmth
 from shardkit.system.page_cache import evict, resident_fraction
 
 RANGES = st.lists(
@@ -53,22 +55,29 @@ def test_the_kernel_fetches_what_is_announced(tmp_path, monkeypatch, way):
     path.write_bytes(bytes(2 * size * num))
     if evict(path) != 0.0:
         pytest.skip("this file system's pages cannot be dropped")
-    maps = FileMaps(tmp_path, ["file"], [2 * size * num], 1)
+    files = MappedFiles(tmp_path, ["file"], [2 * size * num])
     starts = np.arange(num, dtype=np.int64) * 2 * size
-    maps.announce(np.zeros(num, np.int64), starts + 100, np.full(num, size - 200), 0)
+    files.announce(np.zeros(num, np.int64), starts + 100, np.full(num, size - 200))
     deadline = time.monotonic() + 20
     while (there := resident_fraction(path)) < 0.5 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert 0.5 <= there < 0.6  # every second half of the file, and no more
 
 
-def test_small_values_are_not_announced(tmp_path, monkeypatch):
-    (tmp_path / "file").write_bytes(bytes(100))
+def test_small_and_empty_values_are_not_announced(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(bytes(2 * ANNOUNCE_BYTES))
+    announced = []
     monkeypatch.setattr(
-        "shardkit.memory.mapping.will_need", lambda *ranges: pytest.fail("announced")
+        "shardkit.storage.mapped.will_need", lambda at, sizes: announced.append(sizes.tolist())
     )
     one = np.ones(1, np.int64)
-    FileMaps(tmp_path, ["file"], [100], 1).announce(0 * one, one, 10 * one, at_least=11)
+    files = MappedFiles(tmp_path, ["file"], [2 * ANNOUNCE_BYTES])
+    files.read(0 * one, one, (ANNOUNCE_BYTES - 1) * one)
+    files.announce(0 * one, one, 0 * one)
+    assert not announced
+    files.read(0 * one, one, ANNOUNCE_BYTES * one)
+    files.announce(0 * one, one, one)
+    assert announced == [[ANNOUNCE_BYTES], [1]]
 
 
 def test_batches_are_announced_while_reads_go_to_the_disk_and_some_after(monkeypatch):
@@ -78,7 +87,7 @@ def test_batches_are_announced_while_reads_go_to_the_disk_and_some_after(monkeyp
         asked.append(who)
         return SimpleNamespace(ru_majflt=0, ru_inblock=reads[0])
 
-    monkeypatch.setattr("shardkit.memory.mapping.resource.getrusage", usage)
+    monkeypatch.setattr("shardkit.storage.warmth.resource.getrusage", usage)
     warmth = Warmth()
     while warmth.is_cold():
         reads[0] += len(asked) < 100

@@ -15,20 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Hashes, Integers
 from shardkit.errors import FormatError
 from shardkit.index.assembling import hash_twins
 from shardkit.index.rows import RowIndex
-from shardkit.system.storage import show_path
-
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
+from shardkit.system.paths import show_path
 
 
-def regroup(keys: Sequence[bytes], fields: Sequence[str], having: list[Numbers]) -> Numbers | None:
+def regroup(
+    keys: Sequence[bytes], fields: Sequence[str], having: list[Integers]
+) -> Integers | None:
     """The number of the sample that each piece belongs to, or None if each is one of its own.
 
     Args:
@@ -90,7 +90,7 @@ def _repeated(keys: Sequence[bytes]) -> Iterator[list[int]]:
             yield pieces
 
 
-def _bits(num_pieces: int, having: list[Numbers]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def _bits(num_pieces: int, having: list[Integers]) -> Hashes:
     """(num_pieces, 1 to 4): a bit a field."""
     bits = np.zeros((num_pieces, (len(having) + 63) // 64), np.dtype("<u8"))
     for i, pieces in enumerate(having):

@@ -24,9 +24,11 @@ import xxhash
 
 from shardkit.errors import StorageError, UsageError
 from shardkit.index.manifest import INDEX_NAME, VERSION, WORK_NAME
-from shardkit.system.storage import fsync_path, os_errors, show_path
-from shardkit.tars.index import Tar, look_at, write_index
-from shardkit.tars.scan import compressed_message
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
+from shardkit.system.writing import fsync_path
+from shardkit.tars.index import Tar, tar_as_found, write_index
+from shardkit.tars.members import compressed_message
 
 SCAN_VERSION = 2
 """Goes up when the same tars would be scanned to another index."""
@@ -65,11 +67,11 @@ def index_tars(path: Path) -> Path:
     """
     with os_errors(f"indexing {show_path(path)}"):
         folder, tars = _find_tars(path)
-        places = _places(folder, tars)
-        ready = _ready(places)
+        candidates = _candidates(folder, tars)
+        ready = _ready(candidates)
         if ready is None:
             with _turn(folder / tars[0].name):
-                ready = _ready(places) or _make(folder, tars, places)
+                ready = _ready(candidates) or _make(folder, tars, candidates)
         return ready
 
 
@@ -103,14 +105,14 @@ def _find_tars(path: Path) -> tuple[Path, list[Tar]]:
             raise UsageError(compressed_message(show_path(folder / name)))
     if not names or not (folder / names[0]).is_file():
         raise UsageError(f"{show_path(path)} is no tar and no folder of tars")
-    return folder, [look_at(folder, name) for name in names]
+    return folder, [tar_as_found(folder, name) for name in names]
 
 
 # --- where the index lies -----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Candidate:
     """Where an index may lie, and how the folder of the tars reads from there."""
 
     index: Path
@@ -120,16 +122,16 @@ class _Place:
         return os.access(self.index / INDEX_NAME, os.R_OK)
 
 
-def _places(folder: Path, tars: list[Tar]) -> list[_Place]:
+def _candidates(folder: Path, tars: list[Tar]) -> list[_Candidate]:
     # Beside the tars links are relative: the folder may be moved, or mounted elsewhere.
-    places = [_Place(folder / CACHE_NAME / _digest("", tars), "../..")]
+    candidates = [_Candidate(folder / CACHE_NAME / _digest("", tars), "../..")]
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):
         cache = os.path.expanduser("~/.cache")
     if os.path.isabs(cache):
         index = Path(cache, "shardkit", _digest(str(folder), tars))
-        places.append(_Place(index, str(folder)))
-    return places
+        candidates.append(_Candidate(index, str(folder)))
+    return candidates
 
 
 def _digest(folder: str, tars: list[Tar]) -> str:
@@ -137,15 +139,15 @@ def _digest(folder: str, tars: list[Tar]) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps([VERSION, SCAN_VERSION, folder, stamps]).encode())
 
 
-def _ready(places: list[_Place]) -> Path | None:
+def _ready(candidates: list[_Candidate]) -> Path | None:
     """The index, if it has been made; marked as used."""
-    for place in places:
-        if place.is_ready():
+    for candidate in candidates:
+        if candidate.is_ready():
             try:
-                os.utime(place.index)
+                os.utime(candidate.index)
             except OSError:
                 pass  # another user's, or on a read-only disk: not ours to tidy either
-            return place.index
+            return candidate.index
     return None
 
 
@@ -167,48 +169,48 @@ def _turn(tar: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _make(folder: Path, tars: list[Tar], places: list[_Place]) -> Path:
-    place, work = _work_folder(folder, places)
+def _make(folder: Path, tars: list[Tar], candidates: list[_Candidate]) -> Path:
+    candidate, work = _work_folder(folder, candidates)
     try:
-        write_index(work, folder, tars, place.target)
-        _publish(work, place)
+        write_index(work, folder, tars, candidate.target)
+        _publish(work, candidate)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    _tidy(place.index.parent)
-    return place.index
+    _tidy(candidate.index.parent)
+    return candidate.index
 
 
 _PROBE = "probe"
 
 
-def _work_folder(folder: Path, places: list[_Place]) -> tuple[_Place, Path]:
+def _work_folder(folder: Path, candidates: list[_Candidate]) -> tuple[_Candidate, Path]:
     """A new folder in the first place that takes one, and takes links."""
     refusals = []
-    for place in places:
-        work = place.index.parent / f"tmp-{secrets.token_hex(8)}"
+    for candidate in candidates:
+        work = candidate.index.parent / f"tmp-{secrets.token_hex(8)}"
         try:
             work.mkdir(parents=True)
-            (work / _PROBE).symlink_to(place.target)
+            (work / _PROBE).symlink_to(candidate.target)
             (work / _PROBE).unlink()
         except OSError as error:
             refusals.append(f"{show_path(work.parent)}: {error.strerror}")
             shutil.rmtree(work, ignore_errors=True)
         else:
-            return place, work
+            return candidate, work
     raise StorageError(
         f"no folder to keep the index of {show_path(folder)} in ({', '.join(refusals)});"
         " set XDG_CACHE_HOME to one that can be written"
     )
 
 
-def _publish(work: Path, place: _Place) -> None:
+def _publish(work: Path, candidate: _Candidate) -> None:
     try:
-        work.rename(place.index)
+        work.rename(candidate.index)
     except OSError:
         # Another process was first. Its index is as good as this one: they have one name.
-        if not place.is_ready():
+        if not candidate.is_ready():
             raise
-    fsync_path(place.index.parent)
+    fsync_path(candidate.index.parent)
 
 
 def _tidy(cache: Path) -> None:

@@ -8,14 +8,11 @@ systems without a device below them (memory, network, FUSE) pass both by.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
-"""File systems whose files are nowhere but in memory."""
+from shardkit.system.file_systems import mount_at
 
 ON_DEVICES = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "overlay", "erofs", "squashfs", "jfs"}
@@ -25,56 +22,7 @@ ON_DEVICES = frozenset(
 and FUSE do not."""
 
 SECTOR_BYTES = 512
-"""In which the kernel's block statistics count, whatever the device's own sectors."""
-
-_OCTAL = re.compile(r"\\([0-7]{3})")
-
-
-class Mount(NamedTuple):
-    """A line of ``/proc/self/mountinfo``: where, of what type, and major:minor."""
-
-    point: str
-    kind: str
-    device: str
-
-
-def parse_mounts(text: str) -> list[Mount]:
-    """``/proc/self/mountinfo``, as in Documentation/filesystems/proc.rst, section 3.5."""
-    mounts = []
-    for line in text.splitlines():
-        fields, _, rest = line.partition(" - ")
-        parts, kinds = fields.split(), rest.split()
-        if len(parts) > 4 and kinds:
-            point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), parts[4])
-            mounts.append(Mount(point, kinds[0], parts[2]))
-    return mounts
-
-
-def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
-    """The mount that an absolute path without links lies in: the deepest, and of two at one point
-    the later, which hides the other."""
-    found = None
-    for mount in mounts:
-        point = mount.point.rstrip("/") + "/"
-        if (path + "/").startswith(point) and (
-            found is None or len(point) >= len(found.point.rstrip("/") + "/")
-        ):
-            found = mount
-    return found
-
-
-def is_in_memory(path: Path) -> bool:
-    """Whether files there are nowhere but in memory, so that none is ever cold."""
-    mount = _mount(path)
-    return mount is not None and mount.kind in IN_MEMORY
-
-
-def _mount(path: Path) -> Mount | None:
-    try:
-        text = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
-    except OSError:
-        return None
-    return mount_of(os.path.realpath(path), parse_mounts(text))
+"""The unit of the kernel's block statistics, whatever the device's own sectors."""
 
 
 Counter = Callable[[], int]
@@ -83,7 +31,7 @@ Counter = Callable[[], int]
 
 def counter(path: Path) -> Counter | None:
     """What counts reads of the file system that holds a path; None where nothing does."""
-    mount = _mount(path)
+    mount = mount_at(path)
     if mount is None or mount.kind not in ON_DEVICES:
         return None
     try:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from shardkit.errors import FormatError, UsageError
-from shardkit.system.storage import show_path
+from shardkit.system.paths import show_path
 
 MAX_EXTENDED_BYTES = 1 << 20
 """Extended headers of one member, all together. A path needs 4 KiB, extended attributes 64."""

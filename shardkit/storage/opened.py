@@ -1,0 +1,84 @@
+"""Files that are open now: each opened on first use, the oldest closed when there are many."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from shardkit.system.paths import show_path
+
+T = TypeVar("T")
+
+
+class Limit:
+    """How many files a process keeps open, whosever they are: a mix has many datasets.
+
+    Args:
+        most: says how many, each time one more is opened.
+    """
+
+    def __init__(self, most: Callable[[], int]) -> None:
+        self._most = most
+        self._oldest_first: deque[tuple[weakref.ref[Opened[Any]], int]] = deque()
+
+    def add(self, owner: Opened[Any], number: int) -> None:
+        self._oldest_first.append((weakref.ref(owner), number))
+
+    def make_room(self) -> None:
+        """Close the oldest until one more may be opened."""
+        most = self._most()
+        while len(self._oldest_first) >= most:
+            try:
+                reference, number = self._oldest_first.popleft()
+            except IndexError:  # another thread was faster
+                return
+            if (owner := reference()) is not None:
+                owner.now.pop(number, None)
+
+
+class Opened(Generic[T]):
+    """Numbered files of one folder. Threads may share it: two that open one file at once both do,
+    and one of the two is dropped.
+
+    Args:
+        open_file: opens a path of a known size; what it returns is closed when nobody refers to it.
+
+    Attributes:
+        sizes: (F,) int64 bytes of each. now: number -> what is open.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str],
+        sizes: Sequence[int],
+        open_file: Callable[[Path, int], T],
+        limit: Limit,
+    ) -> None:
+        self.sizes = np.array(sizes, np.int64)
+        self.now: dict[int, T] = {}
+        self._folder = folder
+        self._names = names
+        self._open_file = open_file
+        self._limit = limit
+
+    def __getitem__(self, number: int) -> T:
+        found = self.now.get(number)
+        if found is None:
+            self._limit.make_room()
+            path = self._folder / self._names[number]
+            found = self.now[number] = self._open_file(path, int(self.sizes[number]))
+            self._limit.add(self, number)
+        return found
+
+    def held(self, numbers: Iterable[int]) -> dict[int, T]:
+        """Each of these files once; those closed meanwhile are open until this is dropped."""
+        return {number: self[number] for number in dict.fromkeys(numbers)}
+
+    def show(self, number: int) -> str:
+        return show_path(self._folder / self._names[number])

@@ -1,0 +1,100 @@
+"""Locks on files, which a process that dies lets go of."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from shardkit.errors import DestinationError, StorageError
+from shardkit.system.paths import show_path
+
+LOCK_PATIENCE_S = 5.0
+"""How long a packer waits for the workers of one that was just killed to be gone."""
+
+
+def _above_stdio(fd: int) -> int:
+    """The same open file as 3 or more: where stdin, stdout or stderr was closed, it took their
+    number, and a child process gets its pipes, not this file, under those."""
+    if fd > 2:
+        return fd
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(fd)
+    return moved
+
+
+def _lock(fd: int, path: Path) -> bool:
+    """Lock the file open under ``path``; False if another has it, or has removed it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The last holder removes the file when done: a lock on a removed file is none.
+        return os.fstat(fd).st_ino == path.stat().st_ino
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    except OSError as error:
+        raise StorageError(
+            f"{show_path(path)} cannot be locked, so that two could pack there at once:"
+            f" {error.strerror}; choose a destination on a file system that has locks"
+        ) from error
+
+
+class Lock:
+    """An advisory lock on a file, held until closed or until every process that has it is gone.
+
+    Worker processes inherit ``fd``: after a kill -9 of the packer the lock stays with its workers
+    until the last of them has died, so nobody starts while one may still write.
+    """
+
+    def __init__(self, path: Path) -> None:
+        deadline = time.monotonic() + LOCK_PATIENCE_S
+        while not self._try(path):
+            if self._holder_lives(path) or time.monotonic() > deadline:
+                raise DestinationError(
+                    f"{show_path(path.parent.parent)} is being written by another process"
+                    f"{self._who(path)}; wait for it, or choose another destination"
+                )
+            time.sleep(0.05)
+
+    def _try(self, path: Path) -> bool:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.fd = _above_stdio(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        is_held = False
+        try:
+            if is_held := _lock(self.fd, path):
+                os.ftruncate(self.fd, 0)
+                os.pwrite(self.fd, b"%d" % os.getpid(), 0)
+        except BaseException:
+            is_held = False
+            raise
+        finally:
+            if not is_held:
+                os.close(self.fd)
+        return is_held
+
+    @staticmethod
+    def _who(path: Path) -> str:
+        text = path.read_text(errors="replace") if path.exists() else ""
+        return f" (process {text})" if text.isdigit() else ""
+
+    @classmethod
+    def _holder_lives(cls, path: Path) -> bool:
+        text = cls._who(path).removeprefix(" (process ").removesuffix(")")
+        if not text:
+            return False
+        try:
+            os.kill(int(text), 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+        return True
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -1,0 +1,29 @@
+"""Paths that callers gave: taken, shown in messages, and the size of what is there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from shardkit.errors import UsageError
+
+
+def as_path(path: object, what: str) -> Path:
+    """A path that a caller gave. Raises UsageError, saying what it was for, if it is none."""
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"{what} must be a str or Path, got {path!r}")
+    if not os.fspath(path):
+        raise UsageError(f"{what} is an empty path")
+    return Path(path)
+
+
+def show_path(path: str | bytes | os.PathLike[Any]) -> str:
+    """A path for one line of a message: quoted, control and undecodable bytes escaped."""
+    text = os.fsdecode(path)
+    return text if text.isprintable() and "'" not in text else ascii(text)
+
+
+def file_size(path: Path) -> int:
+    """Bytes of a file; -1 if it is no file, or is not there."""
+    return path.stat().st_size if path.is_file() else -1

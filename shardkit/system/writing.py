@@ -1,0 +1,44 @@
+"""Files that have their name only when they are whole and on the disk."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def fsync_path(path: Path) -> None:
+    """Flush one file, or a folder's entries, to the device."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_filesystem(fd: int) -> None:
+    """Flush everything written so far to the file system that an open file or folder is on."""
+    sync = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if sync is None:  # not Linux
+        os.sync()
+    elif sync(fd):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def temp_name(name: str) -> str:
+    """What a file is called while it is not whole."""
+    return f".{name}.tmp"
+
+
+def atomic_write(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
+    """Write a file that appears under its name only when whole and synced."""
+    temp = path.with_name(temp_name(path.name))
+    with temp.open("wb") as out:
+        for chunk in chunks:
+            out.write(chunk)
+        out.flush()
+        os.fsync(out.fileno())
+    temp.replace(path)
+    fsync_path(path.parent)
