@@ -68,7 +68,7 @@ def standing(
     num_rejects = read_rejected(dest).count(b"\n")
     if num_rejects and options.on_error == "fail":
         return None
-    listing = _listed(corpus, options)
+    listing = listed(corpus, options)
     if made_of(lasting, listing) != info.corpus["packed"]:
         return None
     _refuse_broken(dest, info)
@@ -93,7 +93,7 @@ def standing_copy(corpus: DatasetCorpus, dest: Path, options: PackOptions) -> St
     if not all(split.has_checksums for split in source.splits.values()):
         return None
     _refuse_broken(dest, info)
-    return Standing(info, _listed(corpus, options), 0)
+    return Standing(info, listed(corpus, options), 0)
 
 
 def _samples(info: DatasetInfo) -> dict[str, Any]:
@@ -114,7 +114,8 @@ def _found(dest: Path, options: PackOptions) -> DatasetInfo | None:
         return None
 
 
-def _listed(corpus: Corpus, options: PackOptions) -> Listing:
+def listed(corpus: Corpus, options: PackOptions) -> Listing:
+    """What a pack would list, without a work folder."""
     with TemporaryDirectory(prefix="shardkit-") as scratch:
         listing = Listing(Path(scratch))
         for _ in list_jobs(corpus, listing, options, Path(scratch)):

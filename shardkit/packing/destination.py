@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,13 @@ class Destination:
             remove_work(self.dest)
             raise self._taken()
 
-    def finished(self, lasting: dict[str, Any]) -> dict[str, Any] | None:
+    def finished(
+        self, lasting: dict[str, Any], listed: Callable[[], str] | None = None
+    ) -> dict[str, Any] | None:
         """The result of a call that was killed when only tidying up was left, if it was this one.
+
+        ``listed`` gives the checksum of what this call lists, if it lists anything: the options
+        name no source, and another one may have the same.
 
         Raises:
             DestinationError: it was another one.
@@ -122,6 +128,8 @@ class Destination:
         tidy(self.dest)
         was = self._whole.packed
         if _changed_input(was["inputs"], lasting["inputs"]) or _change(was, lasting):
+            raise self._taken()
+        if listed is not None and was.get("listed") != listed():
             raise self._taken()
         return self._whole.result
 

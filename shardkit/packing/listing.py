@@ -68,10 +68,15 @@ class Listing:
         """A checksum of all that is listed but times: splits, shards, names, labels and sizes."""
         return self._contents.hexdigest()
 
+    @property
+    def checksum(self) -> str:
+        """The same, of times, too."""
+        return self._hash.hexdigest()
+
     def complete(self) -> None:
         """Everything is listed. Raises ResumeError if an earlier listing was another."""
         self.is_complete = True
-        state = {"bytes": self._end, "xxh3": self._hash.hexdigest()}
+        state = {"bytes": self._end, "xxh3": self.checksum}
         if not self.is_resumed:
             write_record(self._done, state)
             return

@@ -30,7 +30,7 @@ from shardkit.index.count_tokens import num_tokens
 from shardkit.index.manifest import REJECTED_NAME, DatasetInfo
 from shardkit.index.parts import PartHead, part_path, read_head
 from shardkit.index.rows import RowIndex
-from shardkit.packing.again import Standing, made_of, standing, standing_copy
+from shardkit.packing.again import Standing, listed, made_of, standing, standing_copy
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine, InProcess, Processes
 from shardkit.packing.job import Job, JobContext
@@ -224,7 +224,7 @@ def run_pack(
         if found is not None:
             return _found_standing(dest.resolve(), corpus, found, time.perf_counter() - started)
         place = stack.enter_context(Destination(dest, source, options.overwrite))
-        if finished := place.finished(lasting):
+        if finished := place.finished(lasting, lambda: listed(corpus, options).checksum):
             return _found_complete(place.dest, finished)
         if options.overwrite:
             place.clear()
@@ -254,7 +254,8 @@ def run_pack(
             time.perf_counter() - started,
         )
         result.notes.extend([*(chosen.notes if chosen else []), *_notes(options, heads)])
-        place.finish(info, lasting, {**asdict(result), "dest": ""})
+        made = lasting | {"listed": jobs.listing.checksum}
+        place.finish(info, made, {**asdict(result), "dest": ""})
         return replace(result, seconds=time.perf_counter() - started)
 
 
