@@ -22,7 +22,7 @@ DALI_VENV ?= .venv-dali
 
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test test-dali check campaign bench clean needs-test
+.PHONY: help demo test test-dali check wheel campaign bench clean needs-test
 .NOTPARALLEL:
 
 help: ## say what there is
@@ -41,6 +41,9 @@ check: $(READY) ## lint, formatting, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+wheel: $(READY) ## build a wheel with the kernel inside into dist/, and try it without a compiler (WHEEL=fresh: in an environment made from nothing)
+	TORCH='$(TORCH)' sh scripts/tools/wheel.sh $(VENV) $(WHEEL)
 
 campaign: $(READY) ## try to break it: spoilt files, flipped bits, kills, random configurations, faults (some minutes)
 	$(BIN)/python scripts/campaign $(CAMPAIGN)

@@ -139,9 +139,9 @@ def container(request: pytest.FixtureRequest) -> str:
 # --- what stays behind --------------------------------------------------------------------
 
 
-def settle(what: Callable[[], object]) -> bool:
+def settle(what: Callable[[], object], seconds: float = 10) -> bool:
     """Whether it becomes true within some seconds."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + seconds
     while not what() and time.monotonic() < deadline:
         gc.collect()
         time.sleep(0.02)
@@ -206,9 +206,57 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
+class Before(NamedTuple):
+    """What was open before a test, and the folder that all tests' folders are in."""
+
+    files: set[str]
+    all_tests: Path
+
+
+_BEFORE = pytest.StashKey[Before]()
+_HAS_PASSED = pytest.StashKey[bool]()
+
+
+def left_open(before: Before, own: Path | None) -> list[str]:
+    """What a test opened and did not close. Not what lies in the folder of another: a dataset that
+    a module keeps maps its files when they are first used. Nor 0 to 2, which pytest changes.
+    """
+    found = []
+    for entry in sorted(open_files() - before.files):
+        number, _, file = entry.partition(" ")
+        is_others = before.all_tests in Path(file).parents and own not in Path(file).parents
+        if int(number) > 2 and not is_others:
+            found.append(entry)
+    return found
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    yield
+    item.stash[_HAS_PASSED] = True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Function) -> Iterator[None]:
+    """After a test that passed, and after its fixtures: no descriptor is open that was not before.
+
+    Garbage is collected only if one is.
+    """
+    yield
+    if not item.stash.get(_HAS_PASSED, False):
+        return  # what failed is still held by its traceback
+    before, own = item.stash[_BEFORE], item.funcargs.get("tmp_path")
+    item.funcargs.clear()
+    if left_open(before, own) and not settle(lambda: not left_open(before, own), 3):
+        pytest.fail(f"left open: {', '.join(left_open(before, own))}", pytrace=False)
+
+
 @pytest.fixture(autouse=True)
-def _nothing_left_behind() -> Iterator[None]:
+def _nothing_left_behind(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
     """After each test: the same working directory, and no shared memory of ours."""
+    request.node.stash[_BEFORE] = Before(open_files(), tmp_path_factory.getbasetemp())
     cwd = Path.cwd()
     yield
     assert Path.cwd() == cwd

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from shardkit import images
 from shardkit.errors import UsageError
 from shardkit.images import kernel
 
@@ -17,9 +19,12 @@ def _absent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise ImportError("No module named 'shardkit.images._kernel'")
 
     monkeypatch.setattr(kernel, "_compiled", compiled)
-    kernel.why_not.cache_clear()
+    caches = (kernel.why_not, kernel.warn_if_absent)
+    for cached in caches:
+        cached.cache_clear()
     yield
-    kernel.why_not.cache_clear()
+    for cached in caches:
+        cached.cache_clear()
 
 
 @pytest.mark.usefixtures("_absent")
@@ -36,6 +41,22 @@ def test_calls_are_refused_with_the_same_words() -> None:
     out = np.zeros((1, 8, 8, 3), np.uint8)
     with pytest.raises(UsageError, match="installed without its compiled kernel"):
         kernel.crop_resize([b""], np.zeros((1, 4)), np.zeros(1, bool), out)
+
+
+@pytest.mark.usefixtures("_absent")
+def test_the_first_transform_warns_and_no_other() -> None:
+    said = r"decoded more slowly than they could be: .* install a C compiler"
+    with pytest.warns(UserWarning, match=said) as caught:
+        images.train(8)
+    images.train(8)
+    images.eval(8)
+    assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
+
+
+@pytest.mark.usefixtures("_absent")
+def test_who_chose_another_decoder_is_not_warned() -> None:
+    images.train(8, backend="pillow")
+    images.train(8, antialias=False)
 
 
 def test_each_status_has_its_words() -> None:

@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import make_images, tree, write
+from kills import dies_before_change
 
 import shardkit
 from shardkit.errors import DestinationError, ResumeError
 from shardkit.index.manifest import INDEX_KINDS
 from shardkit.packing.publish import files_to_replace
 from shardkit.system.records import write_record
-
-KILLED = 9
-CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir"}
-
-
-def dies_before_change(number: int, work: Callable[[], object]) -> bool:
-    """Run ``work`` in a process that is gone before it changes names for the nth time."""
-    pid = os.fork()
-    if pid == 0:
-        left = number
-
-        def count(event: str, args: object) -> None:
-            nonlocal left
-            if event in CHANGES:
-                left -= 1
-                if left < 0:
-                    os._exit(KILLED)
-
-        sys.addaudithook(count)
-        try:
-            work()
-        finally:
-            os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == KILLED
 
 
 def killed(dest: Path, pack: Callable[[], object], before: Path | None) -> Iterator[int]:
@@ -139,6 +114,17 @@ def test_what_is_complete_is_another_call(source: Path, old: Path, tmp_path: Pat
     with pytest.raises(DestinationError, match="already holds a dataset"):
         shardkit.pack(source, dest, to="lmdb", workers=0)
     assert not (dest / ".packing").exists()
+    assert shardkit.verify(dest, against=source).ok
+
+
+def test_what_is_complete_is_of_another_input(source: Path, tmp_path: Path) -> None:
+    """Packed with the same options, so that only what is listed tells the two apart."""
+    dest, other = tmp_path / "dest", make_images(tmp_path / "other", per_class=5)
+    for _ in killed(dest, lambda: shardkit.pack(source, dest, **OPTIONS), None):
+        if (dest / "shardkit.json").exists():
+            break
+    with pytest.raises(DestinationError, match="already holds a dataset"):
+        shardkit.pack(other, dest, **OPTIONS)
     assert shardkit.verify(dest, against=source).ok
 
 

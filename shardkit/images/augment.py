@@ -63,6 +63,8 @@ class Transform:
             raise UsageError("the kernel always antialiases: give another backend")
         # What is not installed is said now, not in the first batch.
         self._engine()
+        if self.backend is None and self.antialias:
+            compiled.warn_if_absent()
         self._crop().check()
 
     @property

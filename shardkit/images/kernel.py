@@ -2,12 +2,13 @@
 
 ``kernel.c`` decodes only the part of each picture that its crop needs, no larger than needed,
 resizes it with antialiasing straight into its slot and flips it there, on threads of its own, with
-the GIL released for the whole batch. It is optional: built when the package is installed, where a
-C compiler and the headers of libjpeg-turbo are, and left out elsewhere. Ask :func:`is_available`.
+the GIL released for the whole batch. Wheels bring it. Installed from source, it is built where a C
+compiler and the headers of libjpeg-turbo are, and left out elsewhere. Ask :func:`is_available`.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import cache
@@ -71,6 +72,16 @@ def why_not() -> str:
             f"shardkit again ({error})"
         )
     return ""
+
+
+@cache
+def warn_if_absent() -> None:
+    """Warn, once in a process, that something else has to do what the kernel would do faster."""
+    if reason := why_not():
+        warnings.warn(
+            f"pictures are decoded more slowly than they could be: {reason}",
+            stacklevel=6,  # who called shardkit.images.train or eval
+        )
 
 
 def _compiled() -> ModuleType:
