@@ -31,15 +31,15 @@ from token_data import documents, pack_tokens
 
 import shardkit
 from shardkit.errors import DataError, DestinationError, UsageError
-from shardkit.measure.benching import bench as bench_module
-from shardkit.measure.benching import pace, places
-from shardkit.measure.benching.folder import FolderTarget
-from shardkit.measure.benching.limits import read_ahead
-from shardkit.measure.benching.loading import Loading
-from shardkit.measure.benching.options import ROUNDS, BenchOptions
-from shardkit.measure.benching.same import align, check_same, find_difference
-from shardkit.measure.benching.target import PackedTarget, name_apart
-from shardkit.measure.benching.words import in_words
+from shardkit.measure.bench import benchmark as bench_module
+from shardkit.measure.bench import pace, scratch
+from shardkit.measure.bench.folder import FolderTarget
+from shardkit.measure.bench.limits import read_ahead
+from shardkit.measure.bench.loading import Loading
+from shardkit.measure.bench.options import ROUNDS, BenchOptions
+from shardkit.measure.bench.same import align, check_same, find_difference
+from shardkit.measure.bench.target import PackedTarget, name_apart
+from shardkit.measure.report.words import in_words
 from shardkit.order.permutation import Positions
 from shardkit.system.devices import counter
 from shardkit.system.page_cache import cache_state, evict
@@ -382,14 +382,14 @@ def test_what_the_device_did_not_give_is_not_called_cold(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a host's cache serves a file system of its own."""
-    monkeypatch.setattr("shardkit.measure.benching.loading.counter", lambda path: lambda: 0)
+    monkeypatch.setattr("shardkit.measure.bench.loading.counter", lambda path: lambda: 0)
     report = bench(large, cold=True, batch_size=16)
     assert report["rows"][0]["cache"] == "unknown"
 
 
 def test_memory_is_never_cold(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("report", "limits"):
-        monkeypatch.setattr(f"shardkit.measure.benching.{module}.is_in_memory", lambda path: True)
+        monkeypatch.setattr(f"shardkit.measure.bench.{module}.is_in_memory", lambda path: True)
     report = bench(large, cold=True, batch_size=16)
     assert report["rows"][0]["cache"] == "warm"
     assert report["rows"][0]["limit"] == "memory copy"
@@ -437,9 +437,9 @@ def test_formats(images: Path) -> None:
 @pytest.mark.usefixtures("_unchanged")
 def test_of_a_large_folder_a_part_is_packed(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(images / "class0" / "bad.jpg", "no picture")
-    monkeypatch.setattr(places, "NUM_SAMPLES", 30)
+    monkeypatch.setattr(scratch, "NUM_SAMPLES", 30)
     assert re.search("same (29|30) samples", bench(images, formats="npy")["checked"])
-    monkeypatch.setattr(places, "NUM_BYTES", 4000)
+    monkeypatch.setattr(scratch, "NUM_BYTES", 4000)
     found = re.search(r"same (\d+) samples", bench(images, formats="npy", batch_size=1)["checked"])
     assert found is not None
     assert 2 <= int(found[1]) <= 12
@@ -452,26 +452,26 @@ def test_where_the_source_cannot_be_written_beside_the_current_folder_serves(
     other = tmp_path / "here"
     other.mkdir()
     monkeypatch.chdir(other)
-    real = places.tempfile.mkdtemp
+    real = scratch.tempfile.mkdtemp
 
     def refuse(prefix: str, dir: Path) -> str:
         if dir == images.parent:
             raise PermissionError(13, "Permission denied")
         return real(prefix=prefix, dir=dir)
 
-    monkeypatch.setattr(places.tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr(scratch.tempfile, "mkdtemp", refuse)
     said: list[str] = []
     with pytest.raises(UsageError):
         bench(images, formats="npy", read="nothing")
     bench(images, formats="npy", say=said.append, rounds=1)
     assert f" in {other}/.shardkit-bench-" in said[0]
-    monkeypatch.setattr(places, "_make", lambda folders: places_make([images.parent]))
-    places_make = real_make
+    monkeypatch.setattr(scratch, "_make", lambda folders: scratch_make([images.parent]))
+    scratch_make = real_make
     with pytest.raises(DestinationError, match="Permission denied"):
         bench(images, formats="npy")
 
 
-real_make = places._make
+real_make = scratch._make
 
 
 @quick
@@ -484,7 +484,7 @@ def test_interrupted_nothing_is_left(
         raise KeyboardInterrupt
 
     if where == "packing":
-        monkeypatch.setattr(places, "run_pack", interrupt)
+        monkeypatch.setattr(scratch, "run_pack", interrupt)
     else:
         monkeypatch.setattr(bench_module, "interleave", interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -508,9 +508,9 @@ def test_ended_from_outside_it_leaves_nothing_for_long(images: Path, number: int
     said = process.communicate(timeout=60)[1]
     if number == signal.SIGKILL:
         assert len(left_in(images.parent)) == 1
-        with places._scratch(images.parent) as mine:
+        with scratch._scratch(images.parent) as mine:
             assert left_in(images.parent) == [mine.name], "the next one removes it"
-            with places._scratch(images.parent):
+            with scratch._scratch(images.parent):
                 assert len(left_in(images.parent)) == 2, "but not what is in use"
     else:
         assert process.returncode == 128 + number

@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 
 import shardkit
 from shardkit.errors import FormatError, StorageError, UsageError
-from shardkit.measure.benching import pace
-from shardkit.measure.benching.report import batch_times
-from shardkit.measure.benching.words import in_words, workers_in_words
+from shardkit.measure.bench import pace
+from shardkit.measure.bench.evaluate import batch_times
 from shardkit.measure.report import page as report_html
 from shardkit.measure.report.file import ROW, load
 from shardkit.measure.report.marks import MOST_STEPS, steps
 from shardkit.measure.report.page import cold_with_warm, page, write
 from shardkit.measure.report.text import amount, is_whole, shortened, showable
+from shardkit.measure.report.words import in_words, workers_in_words
 
 Report = dict[str, Any]
 

@@ -80,7 +80,7 @@ def bench(
     A TARGET is a dataset in any format, WebDataset tars, or a plain folder. The others are compared
     with the first. All run in turn, round after round, so that a noisy machine is noisy for all.
     """
-    from shardkit.measure.benching.bench import bench as run
+    from shardkit.measure.bench.benchmark import bench as run
     from shardkit.measure.report.page import page
 
     for path in (json_file, html_file):

@@ -13,7 +13,7 @@ _LEFT = {"", "against the first"}
 
 def echo_report(report: dict[str, Any]) -> None:
     """A table with one line a target and number of workers, and what it says."""
-    from shardkit.measure.benching.words import cache_states, in_words
+    from shardkit.measure.report.words import cache_states, in_words
 
     options = report["options"]
     click.echo(
@@ -42,7 +42,7 @@ def _echo_table(lines: list[dict[str, str]]) -> None:
 
 
 def _cells(row: Row) -> dict[str, str]:
-    from shardkit.measure.benching.words import label, percent, times
+    from shardkit.measure.report.words import label, percent, times
 
     rate, ratio, read = row["samples_per_s"], row["ratio"], row["device_bytes"]
     against = "reference"

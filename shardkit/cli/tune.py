@@ -14,9 +14,9 @@ from shardkit.cli.output import count, echo_json, interrupted
 from shardkit.system.storage import show_path
 
 if TYPE_CHECKING:
-    from shardkit.measure.tuning.headroom import Headroom
-    from shardkit.measure.tuning.step import Step
-    from shardkit.measure.tuning.tune import Trial, Tuning
+    from shardkit.measure.tune.headroom import Headroom
+    from shardkit.measure.tune.step import Step
+    from shardkit.measure.tune.tuning import Trial, Tuning
 
 
 @click.command()
@@ -69,9 +69,9 @@ def tune(dataset: str, as_json: bool, no_save: bool, **options: Any) -> None:
     cores.
     """
     from shardkit.errors import UsageError
-    from shardkit.measure.tuning.headroom import differences, headroom
-    from shardkit.measure.tuning.reading import reading
-    from shardkit.measure.tuning.tune import tune as run
+    from shardkit.measure.tune.headroom import differences, headroom
+    from shardkit.measure.tune.reading import reading
+    from shardkit.measure.tune.tuning import tune as run
 
     positive("seconds", options["seconds"])
     if options["headroom"] is not None and options["step_ms"] is not None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from shardkit.measure.benching.report import MOST_APART
-from shardkit.measure.benching.words import Row, percent, workers_in_words
+from shardkit.measure.bench.evaluate import MOST_APART
 from shardkit.measure.report.marks import (
     BAR,
     GAP,
@@ -24,6 +23,7 @@ from shardkit.measure.report.marks import (
     text,
 )
 from shardkit.measure.report.text import amount, case_name
+from shardkit.measure.report.words import Row, percent, workers_in_words
 
 RIDGE = 26
 """Pixels that a distribution is high."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import FormatError
-from shardkit.measure.benching.report import VERSION
+from shardkit.measure.bench.evaluate import VERSION
 from shardkit.measure.report.page import page
 from shardkit.system.storage import os_errors, show_path
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from shardkit.measure.benching.words import Row, label
 from shardkit.measure.report.text import shortened
+from shardkit.measure.report.words import Row, label
 
 Spec = dict[str, Any]
 Values = list[dict[str, Any]]

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import UsageError
-from shardkit.measure.benching.words import Row, cache_states, in_words, label
 from shardkit.measure.report import charts
 from shardkit.measure.report.marks import Spec
 from shardkit.measure.report.style import STYLE
 from shardkit.measure.report.tables import conditions, tables
 from shardkit.measure.report.text import amount, is_whole, showable
+from shardkit.measure.report.words import Row, cache_states, in_words, label
 from shardkit.system.storage import atomic_write, os_errors, show_path
 
 Report = dict[str, Any]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
-from shardkit.measure.benching.words import Row, cache_states, label, percent, times
 from shardkit.measure.report.text import NOTHING, amount
+from shardkit.measure.report.words import Row, cache_states, label, percent, times
 from shardkit.system.storage import format_bytes
 
 Column = tuple[str, Callable[[Row], str]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from shardkit.measure.benching.words import Row, label, workers_in_words
+from shardkit.measure.report.words import Row, label, workers_in_words
 
 NOTHING = "–"
 

@@ -13,8 +13,8 @@ from shardkit.images.augment import Transform, kernel_or_why_not
 from shardkit.images.decoders import installed
 from shardkit.loading.loader import Loader
 from shardkit.measure.timing import Work
-from shardkit.measure.tuning.space import WINDOWS, Candidate, Footprint
-from shardkit.measure.tuning.trial import batches_of, footprint, loads_per_s
+from shardkit.measure.tune.space import WINDOWS, Candidate, Footprint
+from shardkit.measure.tune.trial import batches_of, footprint, loads_per_s
 from shardkit.system.page_cache import Cache, cache_state, evict
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shardkit.arguments import whole
 from shardkit.errors import UsageError
 from shardkit.loading.workers import WorkerType
-from shardkit.measure.benching.target import Read
+from shardkit.measure.bench.target import Read
 from shardkit.system.resources import allowance
 
 ROUNDS = 20

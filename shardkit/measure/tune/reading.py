@@ -10,7 +10,7 @@ from typing import Any, Literal
 from shardkit import images
 from shardkit.batches.source import Source, check_source
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.measure.benching.work import refuse_without_pictures
+from shardkit.measure.bench.work import refuse_without_pictures
 from shardkit.readers import open as open_dataset
 from shardkit.samples.encoding import TOKENS
 from shardkit.system.storage import show_path

@@ -18,11 +18,11 @@ from shardkit.loading import tuned
 from shardkit.loading.auto import local_ranks
 from shardkit.loading.settings import Settings
 from shardkit.measure.machine import machine
-from shardkit.measure.tuning.paste import python_line
-from shardkit.measure.tuning.space import Candidate
-from shardkit.measure.tuning.step import Step, try_step
-from shardkit.measure.tuning.tuner import Tuner
-from shardkit.measure.tuning.workload import Workload
+from shardkit.measure.tune.paste import python_line
+from shardkit.measure.tune.space import Candidate
+from shardkit.measure.tune.step import Step, try_step
+from shardkit.measure.tune.tuner import Tuner
+from shardkit.measure.tune.workload import Workload
 from shardkit.measure.verdict import spread
 from shardkit.readers import open as open_dataset
 from shardkit.system.resources import Allowance, allowance

@@ -11,10 +11,10 @@ from shardkit.errors import StorageError, UsageError
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.timing import Work, interleave
-from shardkit.measure.tuning.search import NEAR, NEAR_A_STEP, Race
-from shardkit.measure.tuning.space import PREFETCHES, Candidate, between, each_kind, that_fit
-from shardkit.measure.tuning.step import loops_per_s
-from shardkit.measure.tuning.workload import Workload
+from shardkit.measure.tune.search import NEAR, NEAR_A_STEP, Race
+from shardkit.measure.tune.space import PREFETCHES, Candidate, between, each_kind, that_fit
+from shardkit.measure.tune.step import loops_per_s
+from shardkit.measure.tune.workload import Workload
 from shardkit.system.page_cache import Cache
 from shardkit.system.resources import Allowance
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 from shardkit.batches.collate import Batch
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import Settings
-from shardkit.measure.tuning.space import Footprint
+from shardkit.measure.tune.space import Footprint
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.measure.benching.limits import Limits
-from shardkit.measure.benching.loading import Loading
-from shardkit.measure.benching.options import BenchOptions
-from shardkit.measure.benching.same import Samples
-from shardkit.measure.benching.target import Target
-from shardkit.measure.benching.words import label, reference
+from shardkit.measure.bench.limits import Limits
+from shardkit.measure.bench.loading import Loading
+from shardkit.measure.bench.options import BenchOptions
+from shardkit.measure.bench.same import Samples
+from shardkit.measure.bench.target import Target
 from shardkit.measure.machine import commit, machine
+from shardkit.measure.report.words import label, reference
 from shardkit.measure.timing import Measurement, Result
 from shardkit.measure.verdict import spread, verdict
 from shardkit.system.devices import is_in_memory

@@ -9,7 +9,7 @@ from typing import Any
 
 from shardkit.batches.source import Source
 from shardkit.corpus.token_files import is_token_file
-from shardkit.measure.benching.target import Chosen, PackedTarget, Target
+from shardkit.measure.bench.target import Chosen, PackedTarget, Target
 from shardkit.operations.stage import copy_files
 from shardkit.order.permutation import Positions
 from shardkit.sequences.dataset import TokenDataset

@@ -16,9 +16,9 @@ import numpy as np
 
 from shardkit.errors import DestinationError, UsageError
 from shardkit.formats import FORMATS, get_format
-from shardkit.measure.benching.folder import FolderTarget
-from shardkit.measure.benching.options import BenchOptions
-from shardkit.measure.benching.target import PackedTarget, Target
+from shardkit.measure.bench.folder import FolderTarget
+from shardkit.measure.bench.options import BenchOptions
+from shardkit.measure.bench.target import PackedTarget, Target
 from shardkit.operations.stage import refuse_little_space
 from shardkit.order.epochs import Order
 from shardkit.order.permutation import Positions

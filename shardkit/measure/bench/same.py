@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import DataError
-from shardkit.measure.benching.target import Target
+from shardkit.measure.bench.target import Target
 from shardkit.order.permutation import Positions
 
 PIECE = 256

@@ -13,10 +13,10 @@ import numpy as np
 from shardkit.batches.source import Source
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import DEFAULT_PREFETCH
-from shardkit.measure.benching.options import BenchOptions
-from shardkit.measure.benching.pace import LEAST_S, Pace
-from shardkit.measure.benching.target import Chosen, Target
-from shardkit.measure.benching.work import transform_of
+from shardkit.measure.bench.options import BenchOptions
+from shardkit.measure.bench.pace import LEAST_S, Pace
+from shardkit.measure.bench.target import Chosen, Target
+from shardkit.measure.bench.work import transform_of
 from shardkit.measure.timing import Work
 from shardkit.order.batches import Last
 from shardkit.order.permutation import Positions

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shardkit.images.augment import Transform
-from shardkit.measure.tuning.space import Candidate
-from shardkit.measure.tuning.trial import feed, num_ahead
-from shardkit.measure.tuning.workload import Workload
+from shardkit.measure.tune.space import Candidate
+from shardkit.measure.tune.trial import feed, num_ahead
+from shardkit.measure.tune.workload import Workload
 
 SPARE = 1.5
 """How many times as fast as a step batches should come, so that a slow one now and then is no

@@ -16,11 +16,11 @@ import numpy as np
 from shardkit.batches.transform import Draws
 from shardkit.errors import BadImageError, DataError
 from shardkit.images.fields import pictures_of
-from shardkit.measure.benching.options import BenchOptions
-from shardkit.measure.benching.pace import Pace
-from shardkit.measure.benching.same import sample_name
-from shardkit.measure.benching.target import Read, Target
-from shardkit.measure.benching.work import transform_of
+from shardkit.measure.bench.options import BenchOptions
+from shardkit.measure.bench.pace import Pace
+from shardkit.measure.bench.same import sample_name
+from shardkit.measure.bench.target import Read, Target
+from shardkit.measure.bench.work import transform_of
 from shardkit.measure.machine import memory_copy
 from shardkit.measure.timing import Case, Work
 from shardkit.order.permutation import Positions

@@ -16,7 +16,7 @@ import numpy as np
 from shardkit.batches.source import Source
 from shardkit.corpus import Corpus, Run, open_corpus
 from shardkit.errors import DataError, UsageError
-from shardkit.measure.benching.target import Target, missing
+from shardkit.measure.bench.target import Target, missing
 from shardkit.operations.stage import refuse_little_space
 from shardkit.order.permutation import Positions
 from shardkit.samples.encoding import parse_npy

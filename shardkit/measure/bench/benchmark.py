@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import UsageError
-from shardkit.measure.benching.folder import FolderTarget
-from shardkit.measure.benching.limits import Limits
-from shardkit.measure.benching.loading import Loading
-from shardkit.measure.benching.options import BenchOptions, default_workers
-from shardkit.measure.benching.places import copies, packed_samples
-from shardkit.measure.benching.report import BenchRun, make_report
-from shardkit.measure.benching.same import align, check_same
-from shardkit.measure.benching.target import PackedTarget, Target, is_packed, name_apart
-from shardkit.measure.benching.token_target import TokenTarget
-from shardkit.measure.benching.work import refuse_without_pictures
+from shardkit.measure.bench.evaluate import BenchRun, make_report
+from shardkit.measure.bench.folder import FolderTarget
+from shardkit.measure.bench.limits import Limits
+from shardkit.measure.bench.loading import Loading
+from shardkit.measure.bench.options import BenchOptions, default_workers
+from shardkit.measure.bench.same import align, check_same
+from shardkit.measure.bench.scratch import copies, packed_samples
+from shardkit.measure.bench.target import PackedTarget, Target, is_packed, name_apart
+from shardkit.measure.bench.token_target import TokenTarget
+from shardkit.measure.bench.work import refuse_without_pictures
 from shardkit.measure.timing import interleave
 from shardkit.order.epochs import Order
 from shardkit.order.permutation import Positions
@@ -63,7 +63,7 @@ def bench(
         also: a folder on another medium, as ``/dev/shm``: measure a copy there of every target.
         workers: counts to measure with; by default 0 and one a core.
         say: called with a line before what takes long.
-        options: see :class:`shardkit.measure.benching.options.BenchOptions`.
+        options: see :class:`shardkit.measure.bench.options.BenchOptions`.
 
     Returns:
         The report, of plain values: ``rows`` has a dict for each target and number of workers.
