@@ -6,7 +6,7 @@ import argparse
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,9 @@ def run_sections(doc: str, sections: Mapping[str, Section]) -> None:
     if args.only and not set(args.only) & set(sections):
         print(f"No section of this program is chosen: it has {', '.join(sections)}.")
         return
-    report: dict[str, Any] = {"machine": machine(), "sections": {}}
-    print(describe(report["machine"]), flush=True)
+    here = machine()
+    report: dict[str, Any] = {"machine": asdict(here), "sections": {}}
+    print(describe(here), flush=True)
     shutil.rmtree(bench.workdir / "packed", ignore_errors=True)
     for name, section in sections.items():
         if args.only and name not in args.only:

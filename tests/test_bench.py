@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +40,14 @@ from shardkit.measure.bench.loading import Loading
 from shardkit.measure.bench.options import ROUNDS, BenchOptions
 from shardkit.measure.bench.same import align, check_same, find_difference
 from shardkit.measure.bench.target import PackedTarget, name_apart
+from shardkit.measure.report.data import BatchTimes, Histogram, Row, Seconds, from_json
 from shardkit.measure.report.words import in_words
+from shardkit.measure.verdict import Interval
 from shardkit.order.permutation import Positions
 from shardkit.system.devices import counter
 from shardkit.system.page_cache import cache_state, evict
 
 Report = dict[str, Any]
-
-ROW = {
-    *("target", "format", "path", "where", "read", "workers", "worker_type", "batch_size", "cache"),
-    *("rounds", "samples", "samples_per_s", "bytes_per_s", "ratio", "verdict", "limit", "of_limit"),
-    *("batch_ms", "batch_histogram", "seconds", "device_bytes", "dataset_bytes"),
-}
 
 
 @pytest.fixture
@@ -65,12 +62,17 @@ quick = pytest.mark.usefixtures("_quick")
 
 def bench(*targets: Path, **options: Any) -> Report:
     given = {"workers": [0], "batch_size": 8, "rounds": 2, **options}
-    return shardkit.bench(*targets, **given)
+    found = shardkit.bench(*targets, **given)
+    return dict(json.loads(json.dumps(found.to_json(), allow_nan=False)))
 
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     return make_images(tmp_path / "images")
+
+
+def words_of(report: Report) -> list[str]:
+    return in_words(from_json(report).rows, report["notes"])
 
 
 def packed(source: Path, name: str = "dataset", to: str = "npy", **options: Any) -> Path:
@@ -87,7 +89,6 @@ def packed(source: Path, name: str = "dataset", to: str = "npy", **options: Any)
 @pytest.mark.parametrize("read", ["raw", "decode", "train"])
 def test_a_report_says_all(images: Path, container: str, read: str) -> None:
     report = bench(images, packed(images, to=container), read=read, workers=[0, 2], rounds=3)
-    assert report == json.loads(json.dumps(report, allow_nan=False)), "no plain values"
     assert report["version"] == 1
     assert report["checked"].startswith("2 targets returned the same 36 samples of cls, jpg, ")
     assert report["options"]["read"] == read
@@ -107,7 +108,7 @@ def test_a_report_says_all(images: Path, container: str, read: str) -> None:
 
 
 def check_row(row: dict[str, Any]) -> None:
-    assert row.keys() == ROW
+    assert [*row] == [one.name for one in fields(Row)]
     for name in ("samples_per_s", "bytes_per_s"):
         assert 0 < row[name]["low"] <= row[name]["median"] <= row[name]["high"]
     assert row["verdict"] == "reference" if row["ratio"] is None else "unclear"
@@ -286,7 +287,7 @@ def judged(slow: float, folder: Path) -> dict[str, Any]:
     report = bench_module._measure([first, second], rows, options, print)
     shutil.rmtree(first.path)
     shutil.rmtree(second.path)
-    return dict(report["rows"][1])
+    return dict(report.to_json()["rows"][1])
 
 
 @pytest.fixture
@@ -361,7 +362,7 @@ def test_what_stays_in_the_cache_is_not_called_cold(large: Path) -> None:
     beside = bench(dataset, packed(large, "other"), cold=True, batch_size=16, rounds=6)
     assert [row["cache"] for row in beside["rows"]] == ["unknown", "cold"]
     assert [row["verdict"] for row in beside["rows"]] == ["reference", "unclear"]
-    assert any(line.startswith("not compared: ") for line in in_words(beside))
+    assert any(line.startswith("not compared: ") for line in words_of(beside))
     del shard
 
 
@@ -702,15 +703,19 @@ def test_every_target_is_read_in_one_order(images: Path) -> None:
 # --- words and the command line -----------------------------------------------------------
 
 
-def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
+def row(target: str, rate: float, **more: Any) -> Row:
     ratio = more.pop("ratio", None)
-    return {
-        "target": target, "where": None, "cache": "warm", "workers": 2, "worker_type": "thread",
-        "samples_per_s": {"median": rate, "low": rate, "high": rate}, "rounds": 12,
-        "ratio": ratio and {"median": ratio, "low": ratio - 0.1, "high": ratio + 0.1},
+    given: dict[str, Any] = {
+        "target": target, "format": target, "path": target, "where": None, "read": "raw",
+        "workers": 2, "worker_type": "thread", "batch_size": 8, "cache": "warm", "rounds": 12,
+        "samples": 8, "samples_per_s": Interval(rate, rate, rate),
+        "bytes_per_s": Interval(rate, rate, rate),
+        "ratio": ratio and Interval(ratio, ratio - 0.1, ratio + 0.1),
         "verdict": "faster" if ratio else "reference", "limit": "memory copy", "of_limit": 0.5,
-        "seconds": {"read": 3.0, "transform": 0.0, "collate": 1.0, "wait": 9.0}, **more,
+        "batch_ms": BatchTimes(1, 1, 1, 1, 1), "batch_histogram": Histogram((1, 2), (1,)),
+        "seconds": Seconds(3.0, 0.0, 1.0, 9.0), "device_bytes": None, "dataset_bytes": 8,
     }  # fmt: skip
+    return Row(**given | more)
 
 
 @pytest.mark.parametrize(
@@ -745,7 +750,10 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
             ],
         ),
         (
-            [row("npy", 300, of_limit=1.08), row("lmdb", 200, cache="cold", limit=None)],
+            [
+                row("npy", 300, of_limit=1.08),
+                row("lmdb", 200, cache="cold", limit=None),
+            ],
             [
                 "fastest: npy with 2 threads, 300 samples/s",
                 "it is as fast as the limit, memory copy (108 % of it): little is left to win",
@@ -769,7 +777,16 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
         (
             [
                 row("lmdb", 100, workers=1, rounds=5),
-                row("npy", 200, workers=1, ratio=2.0, verdict="unclear", rounds=5, limit=None),
+                row(
+                    "npy",
+                    200,
+                    workers=1,
+                    ratio=2.0,
+                    verdict="unclear",
+                    rounds=5,
+                    limit=None,
+                    of_limit=None,
+                ),
             ],
             [
                 "fastest: npy with 1 thread, 200 samples/s, 2.00 times lmdb (1.90 to 2.10), in"
@@ -792,14 +809,14 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_words(rows: list[dict[str, Any]], lines: list[str]) -> None:
-    assert in_words({"rows": rows, "notes": []}) == lines
+def test_words(rows: list[Row], lines: list[str]) -> None:
+    assert in_words(rows, []) == lines
 
 
 NUMBERS = {
     r"\d[\d,]*-\d[\d,]*(?= )": "INTERVAL",
-    r"\d+\.\d\d \(\d+\.\d\d-\d+\.\d\d\)": "RATIO",
-    r"\d+\.\d\d times \w+ \(\d+\.\d\d to \d+\.\d\d\)": "TIMES",
+    r"\d+\.\d{2,3} \(\d+\.\d{2,3}-\d+\.\d{2,3}\)": "RATIO",
+    r"\d+\.\d{2,3} times \w+ \(\d+\.\d{2,3} to \d+\.\d{2,3}\)": "TIMES",
     r"\d+(\.\d)? %(?! interval)": "SHARE",
     r"\d+\.\d [kM]?B": "SIZE",
     r"(?<= )\d[\d,]{2,}(?= |$)": "NUM",

@@ -11,6 +11,7 @@ import click
 
 from shardkit.arguments import positive
 from shardkit.cli.output import count, echo_json, interrupted
+from shardkit.measure.table import table
 from shardkit.system.storage import show_path
 
 if TYPE_CHECKING:
@@ -125,11 +126,9 @@ def _cleared() -> Iterator[None]:
 
 def _echo_trials(found: Tuning) -> None:
     click.echo("tried, each in rounds of its own, so that rates of few rounds compare badly:")
-    rows = [("", "samples/s", "low", "high", "rounds"), *map(_cells, found.trials)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *rest in rows:
-        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-        click.echo("  ".join(["", first.ljust(widths[0]), *cells]))
+    heads = ("", "samples/s", "low", "high", "rounds")
+    for line in table([heads, *map(_cells, found.trials)]):
+        click.echo(f"  {line}")
     for line in found.left_out:
         click.echo(f"  not tried: {line}")
 

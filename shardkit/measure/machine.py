@@ -9,10 +9,9 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,20 +20,42 @@ from shardkit.measure.timing import Case, Work
 from shardkit.system.page_cache import cache_state, evict
 from shardkit.system.resources import cpu_model, num_cores
 
-_PACKAGES = ("shardkit", "numpy", "torch", "lmdb", "h5py", "webdataset", "xxhash")
+_PACKAGES = (
+    *("shardkit", "numpy", "torch", "lmdb", "h5py", "webdataset", "xxhash"),
+    *("pillow-simd", "pillow"),  # whichever of the two owns the ``PIL`` folder
+)
 
 
-def machine() -> dict[str, Any]:
-    """The machine and the versions that a number was measured with; memory in bytes."""
-    return {
-        "cpu": cpu_model(),
-        "cores": num_cores(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "kernel": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "packages": {name: v for name in _PACKAGES if (v := _version(name))} | _pillow(),
-        "load_1min": round(os.getloadavg()[0], 2),
-    }
+@dataclass(frozen=True)
+class Machine:
+    """The machine and the versions that a number was measured with.
+
+    Attributes:
+        cores: that the machine has. memory_bytes: that it has, used or not. kernel: the system's
+            name and release. packages: version by name. load_1min: how many programs wanted to
+            run in the last minute.
+    """
+
+    cpu: str
+    cores: int
+    memory_bytes: int
+    kernel: str
+    python: str
+    packages: dict[str, str]
+    load_1min: float
+
+
+def machine() -> Machine:
+    """Look at this one."""
+    return Machine(
+        cpu=cpu_model(),
+        cores=num_cores(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        kernel=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        packages={name: v for name in _PACKAGES if (v := _version(name))},
+        load_1min=round(os.getloadavg()[0], 2),
+    )
 
 
 def _version(package: str) -> str | None:
@@ -42,11 +63,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _pillow() -> dict[str, str]:
-    """Whichever of the two owns the ``PIL`` folder."""
-    return {name: v for name in ("pillow-simd", "pillow") if (v := _version(name))}
 
 
 def commit() -> str | None:
@@ -63,12 +79,12 @@ def commit() -> str | None:
     return done.stdout.strip() or None
 
 
-def describe(facts: Mapping[str, Any]) -> str:
-    """:func:`machine` on one line."""
-    packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
+def describe(found: Machine) -> str:
+    """A machine on one line."""
+    packages = ", ".join(f"{name} {version}" for name, version in found.packages.items())
     return (
-        f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_bytes'] / 2**30:.0f} GiB, "
-        f"{facts['kernel']}, Python {facts['python']}, {packages}; load {facts['load_1min']}"
+        f"{found.cpu}, {found.cores} cores, {found.memory_bytes / 2**30:.0f} GiB, "
+        f"{found.kernel}, Python {found.python}, {packages}; load {found.load_1min}"
     )
 
 

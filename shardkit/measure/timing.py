@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from shardkit.errors import UsageError
+from shardkit.measure.table import table
 from shardkit.system.page_cache import Cache
 
 Unit = Literal["samples", "bytes"]
@@ -181,16 +182,7 @@ def _timed(case: Case) -> Work:
 def render(rows: Sequence[Row]) -> str:
     """Rows as a plain text table, numbers flush right."""
     head = ("", "cache", "samples/s", "MB/s", "seconds", "min-max", "ratio", "")
-    lines = [head, *(_cells(row) for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    left = {0, 1, len(head) - 1}
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    return "\n".join(table([head, *map(_cells, rows)], left=(0, 1, len(head) - 1)))
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
-from typing import Any, Literal
+from typing import Literal
 
 from shardkit.errors import UsageError
 
@@ -28,20 +28,25 @@ EQUAL = 1.10
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A median, and the interval that it lies in with at least :data:`CONFIDENCE`.
-
-    From fewer than 6 values there is no such interval: then it is from the least to the largest,
-    and ``is_sure`` is False.
-    """
+class Interval:
+    """A median, and the interval that it lies in with at least :data:`CONFIDENCE`."""
 
     median: float
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class Spread(Interval):
+    """From fewer than 6 values there is no such interval: then it is from the least to the
+    largest, and ``is_sure`` is False."""
+
     is_sure: bool = True
 
-    def to_json(self) -> dict[str, Any]:
-        return {"median": self.median, "low": self.low, "high": self.high}
+    @property
+    def interval(self) -> Interval:
+        """Without saying how sure it is."""
+        return Interval(self.median, self.low, self.high)
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import UsageError
-from shardkit.measure.bench.evaluate import BenchRun, make_report
+from shardkit.measure.bench.evaluate import Measured, make_report
 from shardkit.measure.bench.folder import FolderTarget
 from shardkit.measure.bench.limits import Limits
 from shardkit.measure.bench.loading import Loading
@@ -22,6 +22,7 @@ from shardkit.measure.bench.scratch import copies, packed_samples
 from shardkit.measure.bench.target import PackedTarget, Target, is_packed, name_apart
 from shardkit.measure.bench.token_target import TokenTarget
 from shardkit.measure.bench.work import refuse_without_pictures
+from shardkit.measure.report.data import Report
 from shardkit.measure.timing import interleave
 from shardkit.order.epochs import Order
 from shardkit.order.permutation import Positions
@@ -51,7 +52,7 @@ def bench(
     workers: Sequence[int] | None = None,
     say: Say | None = None,
     **options: Any,
-) -> dict[str, Any]:
+) -> Report:
     """Measure how fast the same samples come from different places.
 
     Args:
@@ -66,7 +67,7 @@ def bench(
         options: see :class:`shardkit.measure.bench.options.BenchOptions`.
 
     Returns:
-        The report, of plain values: ``rows`` has a dict for each target and number of workers.
+        What was found; its ``rows`` are one for each target and number of workers.
 
     Raises:
         UsageError: the call makes no sense. DataError: the targets do not hold the same samples.
@@ -131,7 +132,7 @@ def _rate(target: Target, rows: Positions, options: BenchOptions) -> float:
 
 def _measure(
     targets: Sequence[Target], rows: Sequence[Positions], options: BenchOptions, say: Say
-) -> dict[str, Any]:
+) -> Report:
     samples = check_same(targets, rows)
     refuse_without_pictures(options.read, targets[0].name, samples.fields)
     # A loader never makes a batch larger than an epoch.
@@ -146,4 +147,4 @@ def _measure(
     num, rounds = len(cases), options.rounds
     say(f"measuring {num} case{'s' * (num > 1)} in {rounds} round{'s' * (rounds != 1)}")
     result = interleave(limits.cases | dict(cases), options.rounds or 1, warmup)
-    return make_report(BenchRun([*targets], cases, limits, result, samples, options))
+    return make_report(Measured([*targets], cases, limits, result, samples, options))

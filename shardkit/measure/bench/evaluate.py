@@ -1,11 +1,11 @@
-"""The report of a bench, as plain values."""
+"""From what was measured to the report of a bench."""
 
 from __future__ import annotations
 
 import os
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,20 +17,27 @@ from shardkit.measure.bench.options import BenchOptions
 from shardkit.measure.bench.same import Samples
 from shardkit.measure.bench.target import Target
 from shardkit.measure.machine import commit, machine
-from shardkit.measure.report.words import label, reference
-from shardkit.measure.timing import Measurement, Result
-from shardkit.measure.verdict import spread, verdict
+from shardkit.measure.report.data import (
+    MOST_APART,
+    VERSION,
+    BatchTimes,
+    Histogram,
+    Limit,
+    Report,
+    Row,
+    Seconds,
+)
+from shardkit.measure.report.words import reference
+from shardkit.measure.timing import Measurement, Result, Unit
+from shardkit.measure.verdict import Spread, spread, verdict
 from shardkit.system.devices import is_in_memory
 from shardkit.system.page_cache import Cache
 from shardkit.system.storage import format_bytes
 
-VERSION = 1
-
 BINS = 40
 """Of the histogram of batches."""
 
-MOST_APART = 1e4
-"""The end of its last bin over the start of the first."""
+UNITS: tuple[Unit, Unit] = ("samples", "bytes")
 
 MOST_WARM = 0.01
 LEAST_COLD = 0.9
@@ -46,7 +53,7 @@ NOT_COLD = {
 
 
 @dataclass(frozen=True)
-class BenchRun:
+class Measured:
     """All that was measured."""
 
     targets: list[Target]
@@ -57,100 +64,98 @@ class BenchRun:
     options: BenchOptions
 
 
-def make_report(run: BenchRun) -> dict[str, Any]:
-    rows = _withhold([_row(run, name) for name in run.cases])
-    return {
-        "version": VERSION,
-        "machine": machine(),
-        "commit": commit(),
-        "command": "",
-        "options": {**asdict(run.options), "workers": list(run.options.workers)},
-        "checked": _checked(run),
-        "limits": [_limit(name, run.result[name]) for name in run.limits.cases],
-        "rows": rows,
-        "notes": _notes(run, rows),
-    }
+def make_report(found: Measured) -> Report:
+    rows = _withhold([_row(found, name) for name in found.cases])
+    return Report(
+        version=VERSION,
+        machine=machine(),
+        commit=commit(),
+        command="",
+        options=found.options,
+        checked=_checked(found),
+        limits=tuple(_limit(name, found.result[name]) for name in found.limits.cases),
+        rows=tuple(rows),
+        notes=tuple(_notes(found, rows)),
+    )
 
 
-def _checked(run: BenchRun) -> str:
-    num, sizes = len(run.targets), run.samples.sizes
-    whole = len(run.targets[0])
-    drawn = f"{len(sizes):,}" if len(sizes) == whole else f"{len(sizes):,} of {whole:,}"
-    what = f"{drawn} samples of {', '.join(run.samples.fields)}"
+def _checked(found: Measured) -> str:
+    num, sizes, in_all = len(found.targets), found.samples.sizes, len(found.targets[0])
+    drawn = f"{len(sizes):,}" if len(sizes) == in_all else f"{len(sizes):,} of {in_all:,}"
+    what = f"{drawn} samples of {', '.join(found.samples.fields)}"
     size = format_bytes(int(sizes.sum()))
     return f"{num} targets returned the same {what}, {size}" if num > 1 else f"{what}, {size}"
 
 
-def _limit(name: str, measured: Measurement) -> dict[str, Any]:
-    return {
-        "name": name,
-        "cache": measured.cache,
-        "samples_per_s": statistics.median(measured.rates("samples")),
-        "bytes_per_s": statistics.median(measured.rates("bytes")),
-    }
+def _limit(name: str, measured: Measurement) -> Limit:
+    rates = (statistics.median(measured.rates(unit)) for unit in UNITS)
+    return Limit(name, measured.cache, *rates)
 
 
-def _row(run: BenchRun, name: str) -> dict[str, Any]:
-    case, own, options = run.cases[name], run.result[name], run.options
+def _row(found: Measured, name: str) -> Row:
+    case, own, options = found.cases[name], found.result[name], found.options
     rounds = case.rounds[-len(own.works) :]
     device_bytes = _median([one.device_bytes for one in rounds])
-    return {
-        "target": case.target.name,
-        "format": case.target.format,
-        "path": os.path.abspath(case.target.path),
-        "where": case.target.where,
-        "read": options.read,
-        "workers": case.workers,
-        "worker_type": options.worker_type,
-        "batch_size": options.batch_size,
-        "cache": _cache(case, own, device_bytes),
-        "rounds": len(own.works),
-        "samples": round(statistics.median(work.samples for work in own.works)),
-        "samples_per_s": spread(own.rates("samples")).to_json(),
-        "bytes_per_s": spread(own.rates("bytes")).to_json(),
-        **_compared(run, name),
-        **_limited(run, name),
-        **batch_times(np.concatenate([one.batch_s for one in rounds])),
-        "seconds": {
-            part: statistics.median(one.seconds[i] for one in rounds)
-            for i, part in enumerate(("read", "transform", "collate", "wait"))
-        },
-        "device_bytes": device_bytes,
-        "dataset_bytes": case.dataset_bytes,
-    }
+    samples_per_s, bytes_per_s = (spread(own.rates(unit)).interval for unit in UNITS)
+    ratio = _ratio(found, name)
+    limit, of_limit = _nearest_limit(found, name)
+    spent = np.median([one.seconds for one in rounds], axis=0).tolist()
+    batch_ms, histogram = batch_times(np.concatenate([one.batch_s for one in rounds]))
+    return Row(
+        target=case.target.name,
+        format=case.target.format,
+        path=os.path.abspath(case.target.path),
+        where=case.target.where,
+        read=options.read,
+        workers=case.workers,
+        worker_type=options.worker_type,
+        batch_size=options.batch_size,
+        cache=_cache(case, own, device_bytes),
+        rounds=len(own.works),
+        samples=round(statistics.median(work.samples for work in own.works)),
+        samples_per_s=samples_per_s,
+        bytes_per_s=bytes_per_s,
+        ratio=ratio and ratio.interval,
+        verdict=verdict(ratio) if ratio else "reference",
+        limit=limit,
+        of_limit=of_limit,
+        batch_ms=batch_ms,
+        batch_histogram=histogram,
+        seconds=Seconds(*spent),
+        device_bytes=device_bytes,
+        dataset_bytes=case.dataset_bytes,
+    )
 
 
-def _withhold(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _withhold(rows: list[Row]) -> list[Row]:
     """No verdict between what came from the disk and what may not have."""
-    for row in rows:
-        other = reference(row, rows)
-        if {row["cache"], other["cache"]} == {"cold", "unknown"}:
-            row["verdict"] = "unclear"
-    return rows
+    mixed = {"cold", "unknown"}
+    return [
+        replace(row, verdict="unclear") if {row.cache, reference(row, rows).cache} == mixed else row
+        for row in rows
+    ]
 
 
-def _compared(run: BenchRun, name: str) -> dict[str, Any]:
-    """With the first target at the same number of workers, round by round."""
-    case = run.cases[name]
-    first = next(n for n, c in run.cases.items() if c.workers == case.workers)
+def _ratio(found: Measured, name: str) -> Spread | None:
+    """To the first target at the same number of workers, round by round; None for that itself."""
+    case = found.cases[name]
+    first = next(n for n, c in found.cases.items() if c.workers == case.workers)
     if name == first:
-        return {"ratio": None, "verdict": "reference"}
-    rates = (run.result[one].rates("samples") for one in (name, first))
-    ratio = spread([own / theirs for own, theirs in zip(*rates, strict=True)])
-    return {"ratio": ratio.to_json(), "verdict": verdict(ratio)}
+        return None
+    rates = (found.result[one].rates("samples") for one in (name, first))
+    return spread([own / theirs for own, theirs in zip(*rates, strict=True)])
 
 
-def _limited(run: BenchRun, name: str) -> dict[str, Any]:
+def _nearest_limit(found: Measured, name: str) -> tuple[str, float] | tuple[None, None]:
     """The limit that lies nearest, and the share of it that is reached. Files that could not be
     dropped from memory are no limit."""
-    case = run.cases[name]
+    case = found.cases[name]
     shares = {
-        limit: run.result.ratio(name, limit)
-        for limit in run.limits.of(case.target, case.workers)
-        if run.result[limit].cache != "unknown"
+        limit: found.result.ratio(name, limit)
+        for limit in found.limits.of(case.target, case.workers)
+        if found.result[limit].cache != "unknown"
     }
-    nearest = max(shares, key=lambda limit: shares[limit], default=None)
-    return {"limit": nearest, "of_limit": None if nearest is None else shares[nearest]}
+    return max(shares.items(), key=lambda item: item[1], default=(None, None))
 
 
 def _cache(case: Loading, own: Measurement, device_bytes: int | None) -> Cache:
@@ -163,9 +168,8 @@ def _cache(case: Loading, own: Measurement, device_bytes: int | None) -> Cache:
         return "cold" if is_read else "unknown"
     if case.is_cold or device_bytes is None:
         return "unknown"
-    return (
-        "warm" if device_bytes <= MOST_WARM * min(work.bytes for work in own.works) else "unknown"
-    )
+    most = MOST_WARM * min(work.bytes for work in own.works)
+    return "warm" if device_bytes <= most else "unknown"
 
 
 def _median(read: Sequence[int | None]) -> int | None:
@@ -173,8 +177,8 @@ def _median(read: Sequence[int | None]) -> int | None:
     return int(statistics.median(known)) if known else None
 
 
-def batch_times(seconds: Any) -> dict[str, Any]:
-    """Percentiles and a histogram of how long batches took, in ms.
+def batch_times(seconds: Any) -> tuple[BatchTimes, Histogram]:
+    """Percentiles and a histogram of how long batches took.
 
     Bins grow, each by the same factor: with workers, one that is ready takes 1/100 of the time of
     one that is waited for. The first has all below, too, and the last all above.
@@ -184,32 +188,30 @@ def batch_times(seconds: Any) -> dict[str, Any]:
     top = max(p99 * 1.25, 1e-3)
     edges = np.geomspace(max(float(ms.min()), top / MOST_APART), top, BINS + 1)
     counts, _ = np.histogram(np.clip(ms, edges[0], edges[-1]), edges)
-    return {
-        "batch_ms": {"p5": p5, "p50": p50, "p95": p95, "p99": p99, "max": float(ms.max())},
-        "batch_histogram": {"edges_ms": edges.tolist(), "counts": counts.tolist()},
-    }
+    histogram = Histogram(tuple(edges.tolist()), tuple(counts.tolist()))
+    return BatchTimes(p5, p50, p95, p99, float(ms.max())), histogram
 
 
-def _notes(run: BenchRun, rows: Sequence[dict[str, Any]]) -> list[str]:
-    notes = _cold_notes(rows) if run.options.cold else []
-    if any(row["format"] == "folder" for row in rows):
+def _notes(found: Measured, rows: Sequence[Row]) -> list[str]:
+    notes = _cold_notes(rows) if found.options.cold else []
+    if any(row.format == "folder" for row in rows):
         notes.append(
             "folder: its files, opened and read one by one; the loader and the decoder are the same"
         )
-    if run.options.read == "raw" and not IMAGE_FIELDS.isdisjoint(run.samples.fields):
+    if found.options.read == "raw" and not IMAGE_FIELDS.isdisjoint(found.samples.fields):
         notes.append("nothing was decoded: what training gets of it, --read train says")
     return notes
 
 
-def _cold_notes(rows: Sequence[dict[str, Any]]) -> list[str]:
+def _cold_notes(rows: Sequence[Row]) -> list[str]:
     notes = [
         "cold: files were written out and dropped from the page cache (posix_fadvise) before each"
         " case; what a drive or a virtual machine's host caches was left"
     ]
-    if any(row["workers"] and row["worker_type"] == "process" for row in rows):
+    if any(row.workers and row.worker_type == "process" for row in rows):
         notes.append("processes are started anew for each case, and that counts")
     for state, why in NOT_COLD.items():
-        names = ", ".join(dict.fromkeys(label(row) for row in rows if row["cache"] == state))
+        names = ", ".join(dict.fromkeys(row.label for row in rows if row.cache == state))
         if names:
             notes.append(f"not cold: {names}: {why}")
     return notes

@@ -16,10 +16,10 @@ import numpy as np
 from shardkit.batches.transform import Draws
 from shardkit.errors import BadImageError, DataError
 from shardkit.images.fields import pictures_of
-from shardkit.measure.bench.options import BenchOptions
+from shardkit.measure.bench.options import BenchOptions, Read
 from shardkit.measure.bench.pace import Pace
 from shardkit.measure.bench.same import sample_name
-from shardkit.measure.bench.target import Read, Target
+from shardkit.measure.bench.target import Target
 from shardkit.measure.bench.work import transform_of
 from shardkit.measure.machine import memory_copy
 from shardkit.measure.timing import Case, Work

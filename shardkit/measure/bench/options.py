@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from shardkit.arguments import whole
 from shardkit.errors import UsageError
 from shardkit.loading.workers import WorkerType
-from shardkit.measure.bench.target import Read
 from shardkit.system.resources import allowance
+
+Read = Literal["raw", "decode", "train", "tokens"]
 
 ROUNDS = 20
 """Warm. Five wild ones on either side change nothing, see :mod:`shardkit.measure.verdict`: with 12,

@@ -6,7 +6,7 @@ import copy
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,8 +21,6 @@ from shardkit.shards.stored import container_of
 from shardkit.shards.values import Column
 from shardkit.system.storage import show_path
 from shardkit.tars.links import is_tar_source
-
-Read = Literal["raw", "decode", "train", "tokens"]
 
 
 class Target(Protocol):

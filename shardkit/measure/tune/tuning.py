@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -64,7 +64,7 @@ class Tuning:
         trials: everything that was tried, the fastest first. left_out: what was not, and why.
         cache: whether the data came from memory, ``warm``, from the disk, ``cold``, or from both,
             ``unknown``.
-        machine: see :func:`shardkit.measure.machine.machine`, and ``cpus``, the cores that may be
+        machine: see :class:`shardkit.measure.machine.Machine`, and ``cpus``, the cores that may be
             used by each process that feeds here.
         step: that was asked about. work: see :func:`shardkit.loading.tuned.work`.
         for_auto: what ``workers="auto"`` is to take: those settings, or if they have no worker the
@@ -184,7 +184,7 @@ def _tuning(work: Workload, tuner: Tuner, best: Candidate, step: Step | None) ->
         trials=_trials(tuner.rates),
         left_out=[f"{name}: {reason}" for name, reason in tuner.left_out.items()],
         cache=tuner.caches.pop() if len(tuner.caches) == 1 else "unknown",
-        machine={**machine(), "cpus": tuner.cpus},
+        machine={**asdict(machine()), "cpus": tuner.cpus},
         work=tuned.work(work.loader(_AS_GIVEN).maker),
         for_auto=replace(tuner.hiding.settings, why=settings.why),
         backend=best.backend,
