@@ -26,7 +26,7 @@ from shardkit.measure.bench.evaluate import batch_times
 from shardkit.measure.report import page as html
 from shardkit.measure.report.charts import MOST_STEPS, Scale, even_steps, in_thousands, steps
 from shardkit.measure.report.data import Row, from_json, load
-from shardkit.measure.report.page import is_whole, showable
+from shardkit.measure.report.page import is_complete, showable
 from shardkit.measure.report.words import amount, in_words, shortened, workers_in_words
 
 Report = dict[str, Any]
@@ -569,5 +569,5 @@ def test_the_check_for_what_is_loaded_can_fail(browser: Path) -> None:
     assert seen["cut"] == ["a long text"] and len(said) >= 1
 
 
-def test_a_row_is_whole(report: Report) -> None:
-    assert all(map(is_whole, rows_of(report)))
+def test_a_row_is_complete(report: Report) -> None:
+    assert all(map(is_complete, rows_of(report)))

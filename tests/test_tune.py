@@ -30,7 +30,8 @@ from shardkit.measure.tune import tuner, workload
 from shardkit.measure.tune import tuning as module
 from shardkit.measure.tune.space import Candidate
 from shardkit.measure.tune.step import SPARE, advice, try_step, verdict
-from shardkit.measure.tune.trial import (
+from shardkit.measure.tune.tuning import Tuning, tune, unsure
+from shardkit.measure.tune.workload import (
     Epoch,
     Feed,
     batches_per_s,
@@ -39,7 +40,6 @@ from shardkit.measure.tune.trial import (
     least_batches,
     num_ahead,
 )
-from shardkit.measure.tune.tuning import Tuning, tune, unsure
 from shardkit.system.resources import Allowance
 
 FOUND = Allowance("Some CPU", 2, None, 10**12, 10**12, None)

@@ -102,12 +102,12 @@ def memory_copy(chunk_bytes: int, source_bytes: int, total_bytes: int | None = N
         raise UsageError(f"cannot copy {chunk_bytes} bytes at a time from {source_bytes}")
     # Ones, not zeros: a page never written to is one shared page of zeros, and copies too fast.
     source, chunk = np.ones(source_bytes, np.uint8), np.ones(chunk_bytes, np.uint8)
-    num_places = source_bytes // chunk_bytes
+    num_chunks = source_bytes // chunk_bytes
     num_copies = max(1, (total_bytes or source_bytes) // chunk_bytes)
 
     def copy() -> Work:
         for turn in range(num_copies):
-            start = turn % num_places * chunk_bytes
+            start = turn % num_chunks * chunk_bytes
             np.copyto(chunk, source[start : start + chunk_bytes])
         return Work(bytes=num_copies * chunk_bytes, cache="warm")
 

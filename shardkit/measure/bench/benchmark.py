@@ -19,8 +19,7 @@ from shardkit.measure.bench.loading import Loading
 from shardkit.measure.bench.options import BenchOptions, default_workers
 from shardkit.measure.bench.same import align, check_same
 from shardkit.measure.bench.scratch import copies, packed_samples
-from shardkit.measure.bench.target import PackedTarget, Target, is_packed, name_apart
-from shardkit.measure.bench.token_target import TokenTarget
+from shardkit.measure.bench.target import PackedTarget, Target, TokenTarget, is_packed, name_apart
 from shardkit.measure.bench.work import refuse_without_pictures
 from shardkit.measure.report.data import Report
 from shardkit.measure.timing import interleave
@@ -50,10 +49,10 @@ def bench(
     formats: Sequence[str] | str | None = None,
     also: str | Path | None = None,
     workers: Sequence[int] | None = None,
-    say: Say | None = None,
+    say: Say = lambda line: None,
     **options: Any,
 ) -> Report:
-    """Measure how fast the same samples come from different places.
+    """Measure how fast the same samples come from different targets.
 
     Args:
         targets: datasets of any format, others' tars, plain folders. The first is what the others
@@ -81,21 +80,16 @@ def bench(
     if not paths:
         raise UsageError("name at least one dataset or folder to measure")
     with ExitStack() as stack:
-        say = say or _say_nothing
         opened: list[Target] = [open_target(path, made) for path in paths]
         if formats is not None:
             opened = stack.enter_context(packed_samples(opened, formats, made, say))
         name_apart(opened)
         rows = _choose(opened, made)
         if also is not None:
-            place = as_path(also, "the other medium")
-            more = stack.enter_context(copies(opened, rows, place, say))
+            medium = as_path(also, "the other medium")
+            more = stack.enter_context(copies(opened, rows, medium, say))
             opened, rows = opened + more, rows + rows
         return _measure(opened, rows, made, say)
-
-
-def _say_nothing(line: str) -> None:
-    pass
 
 
 def open_target(path: Path, options: BenchOptions) -> Target:

@@ -67,7 +67,7 @@ class Limits:
             if name == COPY:
                 self.cases[name] = copying(sizes.tolist(), options.batch_size)
             else:
-                self.cases[name] = in_order(target.files(own), *_whole(target, own, sizes))
+                self.cases[name] = in_order(target.files(own), *_in_files(target, own, sizes))
 
     def of(self, target: Target, workers: int) -> list[str]:
         """The names of those that hold for a target with so many workers."""
@@ -81,7 +81,7 @@ class Limits:
         return IN_ORDER if target.where is None else f"{IN_ORDER} on {target.where}"
 
 
-def _whole(target: Target, rows: Positions, sizes: Positions) -> tuple[int, int]:
+def _in_files(target: Target, rows: Positions, sizes: Positions) -> tuple[int, int]:
     """Samples and bytes in all files that these rows lie in: shards hold others, too, whose number
     follows from their bytes."""
     num, num_bytes = len(rows), int(sizes.sum())
@@ -190,22 +190,22 @@ def in_order(files: Sequence[Path], num_samples: int, num_bytes: int) -> Case:
     return case
 
 
-PIECE = 256 << 10
+CHUNK = 256 << 10
 """More at once is not announced: Linux shortens it to what the device takes in one go."""
 
 AHEAD = 64
-"""Pieces: 16 MB."""
+"""Chunks: 16 MB."""
 
 
 def read_ahead(files: Sequence[Path]) -> int:
-    """Read files from end to end, each piece announced :data:`AHEAD` pieces before; the bytes."""
-    buffer, num_bytes = bytearray(PIECE), 0
+    """Read files from end to end, each chunk announced :data:`AHEAD` chunks before; the bytes."""
+    buffer, num_bytes = bytearray(CHUNK), 0
     waiting: deque[tuple[int, int]] = deque()
     opened: deque[int] = deque()
     try:
         for path in files:
             opened.append(os.open(path, os.O_RDONLY))
-            for start in range(0, os.fstat(opened[-1]).st_size, PIECE):
+            for start in range(0, os.fstat(opened[-1]).st_size, CHUNK):
                 _announce(opened[-1], start)
                 waiting.append((opened[-1], start))
                 if len(waiting) > AHEAD:
@@ -220,11 +220,11 @@ def read_ahead(files: Sequence[Path]) -> int:
 
 def _announce(fd: int, start: int) -> None:
     if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(fd, start, PIECE, os.POSIX_FADV_WILLNEED)
+        os.posix_fadvise(fd, start, CHUNK, os.POSIX_FADV_WILLNEED)
 
 
 def _read(waiting: deque[tuple[int, int]], opened: deque[int], buffer: bytearray) -> int:
-    """Read the next piece, after closing the files before it."""
+    """Read the next chunk, after closing the files before it."""
     fd, start = waiting.popleft()
     while opened[0] != fd:
         os.close(opened.popleft())

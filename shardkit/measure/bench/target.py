@@ -11,20 +11,25 @@ from typing import Any, Protocol
 import numpy as np
 
 from shardkit.batches.source import Source
+from shardkit.corpus.token_files import is_token_file
 from shardkit.errors import DataError
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME
-from shardkit.operations.stage import stage
+from shardkit.operations.stage import copy_files, stage
 from shardkit.order.permutation import Positions
 from shardkit.reading.dataset import Dataset
+from shardkit.sequences.dataset import TokenDataset
 from shardkit.shards.locate import locate
 from shardkit.shards.stored import container_of
 from shardkit.shards.values import Column
 from shardkit.system.storage import show_path
 from shardkit.tars.links import is_tar_source
 
+SEQ_LEN = 2048
+"""Tokens of a window."""
+
 
 class Target(Protocol):
-    """A place that samples are read from, in one way.
+    """What samples are read from, in one way.
 
     Attributes:
         name: of its own, but for copies. format: ``lmdb``, ``folder`` ... path: as given.
@@ -115,13 +120,13 @@ class PackedTarget(Target):
         return np.array([_find(self.name, dataset.find, key) for key in keys], np.int64)
 
     def files(self, rows: Positions) -> list[Path]:
-        place = locate(self.path)
-        split, container = place.info.splits[self._unopened.split], container_of(place.info)
-        fields = set(place.info.fields) - {"cls"} or {"cls"}  # labels come from the index
+        found = locate(self.path)
+        split, container = found.info.splits[self._unopened.split], container_of(found.info)
+        fields = set(found.info.fields) - {"cls"} or {"cls"}  # labels come from the index
         stems = map(split.stem, range(len(split.shards)))
         shards = {container.file_of(stem, field) for stem in stems for field in fields}
         names = [INDEX_NAME, f"{split.name}.rows", *sorted(shards)]
-        return [path for name in names if (path := place.folder / name).is_file()]
+        return [path for name in names if (path := found.folder / name).is_file()]
 
     def copied(self, rows: Positions, folder: Path, where: str) -> PackedTarget:
         """The whole dataset."""
@@ -129,6 +134,51 @@ class PackedTarget(Target):
         stage(self.path, folder, progress=False)
         there.path, there.where = folder, where
         there._unopened = copy.copy(Dataset(folder, self._unopened.split))
+        return there
+
+
+class TokenTarget(Target):
+    """A dataset packed with a tokenizer, or a file of token ids: its windows have no keys."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.where: str | None = None
+        self._packed = None if is_token_file(path) else PackedTarget(path)
+        self.name = self.format = "token file" if self._packed is None else self._packed.format
+        self._unopened = copy.copy(TokenDataset(path, seq_len=SEQ_LEN))
+
+    def __len__(self) -> int:
+        return len(copy.copy(self._unopened))
+
+    def open(self, rows: Positions) -> Source:
+        source: Any = copy.copy(self._unopened)
+        return Chosen(source, rows)
+
+    def keys(self, rows: Positions) -> list[str] | None:
+        return None
+
+    @property
+    def sample_bytes(self) -> int:
+        return SEQ_LEN * copy.copy(self._unopened)._store.dtype.itemsize
+
+    def find(self, keys: Sequence[str]) -> Positions:
+        raise NotImplementedError("windows of tokens have no keys")
+
+    def files(self, rows: Positions) -> list[Path]:
+        if self._packed is not None:
+            return self._packed.files(rows)
+        return [path for path in (self.path, self.path.with_suffix(".idx")) if path.is_file()]
+
+    def copied(self, rows: Positions, folder: Path, where: str) -> Target:
+        """The whole dataset, or the files."""
+        there = copy.copy(self)
+        there.where = where
+        if self._packed is None:
+            there.path = copy_files(self.files(rows), folder)[0]
+        else:
+            there._packed = self._packed.copied(rows, folder, where)
+            there.path = folder
+        there._unopened = copy.copy(TokenDataset(there.path, seq_len=SEQ_LEN))
         return there
 
 

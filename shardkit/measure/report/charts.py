@@ -73,37 +73,14 @@ class Scale:
         return [(self(one), in_thousands(one)) for one in even_steps(self.high)]
 
 
-@dataclass(frozen=True)
-class Bar:
-    """``about`` is what a mouse over it shows."""
+Bar = tuple[float, float, float, float, str, str]
+"""x, y, width, height, colour, and what a mouse over it shows."""
 
-    x: float
-    y: float
-    width: float
-    height: float
-    color: str
-    about: str
+Line = tuple[float, float, float, float, str, float]
+"""x, x, y, y, colour, width."""
 
-
-@dataclass(frozen=True)
-class Line:
-    x: float
-    y: float
-    x2: float
-    y2: float
-    color: str
-    width: float
-
-
-@dataclass(frozen=True)
-class Text:
-    """``y`` is its middle; ``anchor`` is ``start`` or ``end``: where ``x`` is."""
-
-    x: float
-    y: float
-    text: str
-    anchor: str = "start"
-    is_name: bool = False
+Text = tuple[float, float, str, str, str]
+"""x, y of its middle, the text, which end of it is at x, ``start`` or ``end``, and its class."""
 
 
 @dataclass(frozen=True)
@@ -119,15 +96,15 @@ class Chart:
 
     def add_bar(self, x: float, x2: float, y: float, color: str, about: str) -> None:
         start, end = self.scale(x), self.scale(x2)
-        self.bars.append(Bar(start, y, end - start, BAR - 3, color, about))
+        self.bars.append((start, y, end - start, BAR - 3, color, about))
 
     def add_upright(self, x: float, y: float, color: str, width: float) -> None:
         """A line across a bar."""
-        self.lines.append(Line(self.scale(x), y - 1, self.scale(x), y + BAR - 2, color, width))
+        self.lines.append((self.scale(x), self.scale(x), y - 1, y + BAR - 2, color, width))
 
     def add_end(self, x: float, y: float, text: str) -> None:
         """Text to the right of a bar."""
-        self.texts.append(Text(self.scale(x) + 5, middle(y), text))
+        self.texts.append((self.scale(x) + 5, middle(y), text, "start", ""))
 
 
 def middle(y: float) -> float:
@@ -168,25 +145,24 @@ def cold_and_warm(pairs: Sequence[tuple[Row, Row]]) -> Chart:
 def time_spent(rows: Sequence[Row]) -> Chart:
     """Of a sample, in µs: the work of all workers, one after another, and how long the loop
     waited, which with workers is less."""
-    spent = {id(row): {part: us_per_sample(row, part) for part in (*WORK, "wait")} for row in rows}
-    work = {id(row): sum(spent[id(row)][part] for part in WORK) for row in rows}
-    longest = max(max(work[id(row)], spent[id(row)]["wait"], 1e-3) for row in rows)
+    longest = max(max(us_per_sample(row, *WORK), us_per_sample(row, "wait"), 1e-3) for row in rows)
     chart, placed = _laid_out("µs a sample", 1.25 * longest, rows)
     for row, y in placed:
-        own, start = spent[id(row)], 0.0
-        each = ", ".join(f"{part} {amount(us)} µs" for part, us in own.items())
+        spent, start = {part: us_per_sample(row, part) for part in (*WORK, "wait")}, 0.0
+        each = ", ".join(f"{part} {amount(us)} µs" for part, us in spent.items())
         for part in WORK:
-            chart.add_bar(start, start + own[part], y, part, f"{case_name(row)}: {each}")
-            start += own[part]
-        chart.add_end(max(start, own["wait"]), y, amount(start))
-        chart.add_upright(own["wait"], y, "ink", 2)
+            chart.add_bar(start, start + spent[part], y, part, f"{case_name(row)}: {each}")
+            start += spent[part]
+        chart.add_end(max(start, spent["wait"]), y, amount(start))
+        chart.add_upright(spent["wait"], y, "ink", 2)
     return chart
 
 
-def us_per_sample(row: Row, part: str) -> float:
+def us_per_sample(row: Row, *parts: str) -> float:
     """Microseconds of a round's ``read``, ``transform``, ``collate`` or ``wait``, a sample: rounds
     are of different lengths."""
-    return float(1e6 * getattr(row.seconds, part) / max(row.samples, 1))
+    spent = sum(getattr(row.seconds, part) for part in parts)
+    return float(1e6 * spent / max(row.samples, 1))
 
 
 def batch_times(rows: Sequence[Row]) -> Chart:
@@ -199,10 +175,10 @@ def batch_times(rows: Sequence[Row]) -> Chart:
         foot, p50 = (number + 1) * step - GAP, row.batch_ms.p50
         chart.bars.extend(_bins(row, foot, chart.scale))
         median = chart.scale(p50)
-        chart.lines.append(Line(median, foot - RIDGE, median, foot, "ink", 1.5))
+        chart.lines.append((median, median, foot - RIDGE, foot, "ink", 1.5))
         y, right = number * step + HEAD / 2, f"{amount(p50)} ms, 99 %: {amount(row.batch_ms.p99)}"
-        chart.texts.append(Text(0, y, case_name(row, BESIDE), is_name=True))
-        chart.texts.append(Text(WIDTH, y, right, "end"))
+        chart.texts.append((0, y, case_name(row, BESIDE), "start", "name"))
+        chart.texts.append((WIDTH, y, right, "end", ""))
     return chart
 
 
@@ -214,7 +190,7 @@ def _bins(row: Row, foot: float, scale: Scale) -> Iterator[Bar]:
         if count and high > scale.low:
             x, tall = scale(low), RIDGE * count / most
             about = f"{amount(low)} to {amount(high)} ms: {percent(count / total)} of the batches"
-            yield Bar(x, foot - tall, scale(high) - x, tall, "bar", about)
+            yield x, foot - tall, scale(high) - x, tall, "bar", about
 
 
 # --- what they are made of ----------------------------------------------------------------
@@ -231,12 +207,13 @@ def _laid_out(
 ) -> tuple[Chart, list[tuple[Row, int]]]:
     """A chart with the names of targets and workers, and where each row's bars begin: those of one
     target below one another."""
-    y, texts, placed = 0, [], []
+    y, placed = 0, []
+    texts: list[Text] = []
     for name, own in groupby(by_target(rows), lambda row: row.label):
-        texts.append(Text(0, y + HEAD / 2, shortened(name, LONGEST), is_name=True))
+        texts.append((0.0, y + HEAD / 2, shortened(name, LONGEST), "start", "name"))
         y += HEAD
         for row in own:
-            texts.append(Text(LEFT - 6, middle(y), workers_in_words(row), "end"))
+            texts.append((LEFT - 6, middle(y), workers_in_words(row), "end", ""))
             placed.append((row, y))
             y += bars * BAR + (bars - 1) * BETWEEN
         y += GAP
@@ -253,7 +230,7 @@ def _add_rate(chart: Chart, row: Row, y: float, color: str, after: str = "") -> 
     about = f"{case_name(row)}: {median} samples/s ({low} to {high})"
     chart.add_bar(0, rate.median, y, color, about)
     ends = chart.scale(rate.low), chart.scale(rate.high)
-    chart.lines.append(Line(ends[0], middle(y), ends[1], middle(y), "ink", 1.5))
+    chart.lines.append((*ends, middle(y), middle(y), "ink", 1.5))
     chart.add_end(max(rate.high, rate.median), y, median + after)
 
 

@@ -36,9 +36,10 @@ def write(path: str | Path, *reports: Report) -> None:
 def page(reports: Sequence[Report]) -> str:
     """The page, as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
 
     shown = [from_json(showable(report.to_json())) for report in reports]
-    pairs = cold_with_warm([row for report in shown for row in report.rows if is_whole(row)])
+    pairs = cold_with_warm([row for report in shown for row in report.rows if is_complete(row)])
     here = {(one.machine.cpu, one.machine.cores, one.machine.memory_bytes) for one in shown}
     template = Environment(
         loader=PackageLoader("shardkit.measure.report", ""),
@@ -53,13 +54,14 @@ def page(reports: Sequence[Report]) -> str:
         cold_and_warm=charts.cold_and_warm(pairs) if pairs else None,
         is_one_machine=len(here) == 1,
         left=LEFT,
+        num=Markup(' class="num"'),
         width=charts.WIDTH,
     )
 
 
 def _part(report: Report) -> dict[str, Any]:
     """What the page shows of one report."""
-    rows = [row for row in report.rows if is_whole(row)]
+    rows = [row for row in report.rows if is_complete(row)]
     near = charts.near_limits(rows, report.limits) if rows else []
     return {
         "name": f"{report.options.read}, cache {cache_states(report.rows)}",
@@ -111,7 +113,7 @@ def showable(value: Any) -> Any:
     return value
 
 
-def is_whole(row: Row) -> bool:
+def is_complete(row: Row) -> bool:
     """Whether a row has all the figures that charts are drawn from."""
     edges, times = row.batch_histogram.edges_ms, row.batch_ms
     needed = (*astuple(row.samples_per_s), *astuple(row.seconds), times.p50, times.p99, *edges)

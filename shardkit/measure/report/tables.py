@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass
-from typing import Any
+from dataclasses import astuple
 
 from shardkit.measure.report.charts import us_per_sample
 from shardkit.measure.report.data import Report, Row
 from shardkit.measure.report.words import NOTHING, WORK, amount, cache_states, percent, times
 from shardkit.system.storage import format_bytes
 
-Columns = dict[str, Callable[[Any], object]]
-"""What the text of a cell is made of, by its column's head."""
-
 LEFT = frozenset(
     {"target", "limit", "cache", "against the first", "nearest limit", "format", "path"}
 )
 """Columns of text, which stand left."""
 
+Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+"""Its title, its heads, and its lines."""
 
-@dataclass(frozen=True)
-class Table:
-    """``lines``: of cells, each as long as ``heads``."""
-
-    title: str
-    heads: list[str]
-    lines: list[list[str]]
+CASE = ("target", "workers", "cache")
+PARTS = (*WORK, "wait")
 
 
 def conditions(report: Report) -> dict[str, str]:
@@ -46,71 +38,56 @@ def conditions(report: Report) -> dict[str, str]:
 
 def tables(report: Report) -> list[Table]:
     """Every figure of every row, and the limits."""
-    made = [
-        _table("Rates", _CASE | _RATES, report.rows),
-        _table("Time a batch, in ms", _CASE | _BATCHES, report.rows),
-        _table("Where the time of a sample goes, in µs", _CASE | _ROUNDS, report.rows),
-        _table("Targets", _TARGETS, {row.label: row for row in report.rows}.values()),
+    targets = {row.label: (row.label, row.format, row.path) for row in report.rows}
+    limits: list[tuple[str, ...]] = [
+        (one.name, amount(one.samples_per_s), amount(1e-6 * one.bytes_per_s))
+        for one in report.limits
     ]
-    return [*made, _table("Limits", _LIMITS, report.limits)] if report.limits else made
+    made: list[Table] = [
+        ("Rates", (*CASE, *RATES), [(*_case(row), *_rates(row)) for row in report.rows]),
+        (
+            "Time a batch, in ms",
+            (*CASE, "5 %", "median", "95 %", "99 %", "longest"),
+            [(*_case(row), *map(amount, astuple(row.batch_ms))) for row in report.rows],
+        ),
+        (
+            "Where the time of a sample goes, in µs",
+            (*CASE, *PARTS),
+            [
+                (*_case(row), *(amount(us_per_sample(row, part)) for part in PARTS))
+                for row in report.rows
+            ],
+        ),
+        ("Targets", ("target", "format", "path"), [*targets.values()]),
+        ("Limits", ("limit", "samples/s", "MB/s"), limits),
+    ]
+    return made if limits else made[:-1]
 
 
-def _table(title: str, columns: Columns, rows: Iterable[Any]) -> Table:
-    lines = [[str(cell(row)) for cell in columns.values()] for row in rows]
-    return Table(title, [*columns], lines)
+def _case(row: Row) -> tuple[str, ...]:
+    return (row.label, str(row.workers), row.cache)
 
 
-def _against(row: Row) -> str:
-    if not row.ratio:
-        return row.verdict
-    median, low, high = map(times, astuple(row.ratio))
-    return f"{median} ({low} to {high}), {row.verdict}"
+RATES = (
+    *("samples/s", "95 % interval", "MB/s", "against the first", "nearest limit", "of it"),
+    *("rounds", "samples a round", "bytes from the device", "bytes of the dataset"),
+)
 
 
-_CASE: Columns = {
-    "target": lambda row: row.label,
-    "workers": lambda row: row.workers,
-    "cache": lambda row: row.cache,
-}
-
-_RATES: Columns = {
-    "samples/s": lambda row: amount(row.samples_per_s.median),
-    "95 % interval": lambda row: (
-        f"{amount(row.samples_per_s.low)} to {amount(row.samples_per_s.high)}"
-    ),
-    "MB/s": lambda row: amount(1e-6 * row.bytes_per_s.median),
-    "against the first": _against,
-    "nearest limit": lambda row: row.limit or NOTHING,
-    "of it": lambda row: NOTHING if row.of_limit is None else percent(row.of_limit),
-    "rounds": lambda row: row.rounds,
-    "samples a round": lambda row: f"{row.samples:,}",
-    "bytes from the device": lambda row: (
-        NOTHING if row.device_bytes is None else f"{row.device_bytes:,}"
-    ),
-    "bytes of the dataset": lambda row: f"{row.dataset_bytes:,}",
-}
-
-_BATCHES: Columns = {
-    "5 %": lambda row: amount(row.batch_ms.p5),
-    "median": lambda row: amount(row.batch_ms.p50),
-    "95 %": lambda row: amount(row.batch_ms.p95),
-    "99 %": lambda row: amount(row.batch_ms.p99),
-    "longest": lambda row: amount(row.batch_ms.max),
-}
-
-_ROUNDS: Columns = {
-    part: lambda row, part=part: amount(us_per_sample(row, part))  # type: ignore[misc]
-    for part in (*WORK, "wait")
-}
-
-_TARGETS: Columns = {
-    "target": lambda row: row.label,
-    "format": lambda row: row.format,
-    "path": lambda row: row.path,
-}
-
-_LIMITS: Columns = {
-    "limit": lambda limit: limit.name,
-    "samples/s": lambda limit: amount(limit.samples_per_s),
-    "MB/s": lambda limit: amount(1e-6 * limit.bytes_per_s),
-}
+def _rates(row: Row) -> tuple[str, ...]:
+    rate, against = row.samples_per_s, row.verdict
+    if row.ratio:
+        median, low, high = map(times, astuple(row.ratio))
+        against = f"{median} ({low} to {high}), {row.verdict}"
+    return (
+        amount(rate.median),
+        f"{amount(rate.low)} to {amount(rate.high)}",
+        amount(1e-6 * row.bytes_per_s.median),
+        against,
+        row.limit or NOTHING,
+        NOTHING if row.of_limit is None else percent(row.of_limit),
+        str(row.rounds),
+        f"{row.samples:,}",
+        NOTHING if row.device_bytes is None else f"{row.device_bytes:,}",
+        f"{row.dataset_bytes:,}",
+    )

@@ -8,8 +8,7 @@ from typing import Literal
 
 from shardkit.images.augment import Transform
 from shardkit.measure.tune.space import Candidate
-from shardkit.measure.tune.trial import feed, num_ahead
-from shardkit.measure.tune.workload import Workload
+from shardkit.measure.tune.workload import Workload, feed, num_ahead
 
 SPARE = 1.5
 """How many times as fast as a step batches should come, so that a slow one now and then is no
