@@ -13,6 +13,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from token_data import documents, pack_tokens
 
 import shardkit
 from shardkit.errors import DataError, DestinationError, UsageError
+from shardkit.formats import FORMATS
 from shardkit.measure.bench import benchmark as bench_module
 from shardkit.measure.bench import pace, scratch
 from shardkit.measure.bench.folder import FolderTarget
@@ -86,7 +88,10 @@ def packed(source: Path, name: str = "dataset", to: str = "npy", **options: Any)
 
 
 @quick
-@pytest.mark.parametrize("read", ["raw", "decode", "train"])
+@pytest.mark.parametrize(
+    ("container", "read"),
+    [*product(FORMATS, ["raw"]), ("lmdb", "decode"), ("npy", "train")],
+)
 def test_a_report_says_all(images: Path, container: str, read: str) -> None:
     report = bench(images, packed(images, to=container), read=read, workers=[0, 2], rounds=3)
     assert report["version"] == 1
@@ -389,7 +394,7 @@ def test_what_the_device_did_not_give_is_not_called_cold(
 
 
 def test_memory_is_never_cold(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("report", "limits"):
+    for module in ("evaluate", "limits"):
         monkeypatch.setattr(f"shardkit.measure.bench.{module}.is_in_memory", lambda path: True)
     report = bench(large, cold=True, batch_size=16)
     assert report["rows"][0]["cache"] == "warm"

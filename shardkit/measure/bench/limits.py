@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +48,10 @@ class Limits:
         self._options = options
         has_work = options.read in ("decode", "train")
         if has_work:
-            pictures = held_pictures(targets[0], rows[0], sizes)
+            pictures = Pictures(options.read, targets[0], rows[0], sizes)
             for workers in options.workers:
-                self.cases[_decoder(workers)] = decoding(
-                    options.read,
-                    pictures,
-                    options.batch_size,
-                    max(workers, 1),
-                    partial(refuse_damaged, options.read, pictures, targets[0], rows[0]),
-                )
+                case = pictures.decoding(options.batch_size, max(workers, 1))
+                self.cases[_decoder(workers)] = case
         # Of files of 100 KB some time goes into opening them: shards say more of the medium.
         pairs = sorted(zip(targets, rows, strict=True), key=lambda pair: pair[0].format == "folder")
         for target, own in pairs:
@@ -91,6 +85,8 @@ def _in_files(target: Target, rows: Positions, sizes: Positions) -> tuple[int, i
     return max(round(num * file_bytes / max(num_bytes, 1)), 1), file_bytes
 
 
+_DRAWS = Draws(0, 0)
+
 COPY = "memory copy"
 IN_ORDER = "sequential read"
 
@@ -117,59 +113,55 @@ def copying(sizes: Sequence[int], batch_size: int) -> Case:
     return case
 
 
-def decoding(
-    read: Read,
-    pictures: Sequence[bytes],
-    batch_size: int,
-    threads: int,
-    explain: Callable[[], None],
-) -> Case:
-    """The transform alone, called on batches of bytes in memory by so many threads. ``explain``
-    raises what is to be said of a picture that does not decode."""
-    transform: Any = transform_of(read)
-    draws = Draws(0, 0)
-    sizes = np.array([len(picture) for picture in pictures], np.int64)
-    pace = Pace(threads)
+class Pictures:
+    """The pictures of the first of these samples, as many as may be held in memory."""
 
-    def one(number: int) -> int:
-        rows = np.arange(number * batch_size, (number + 1) * batch_size) % len(pictures)
-        try:
-            transform.batch({"jpg": [pictures[row] for row in rows.tolist()]}, draws.keys(rows))
-        except BadImageError:
-            explain()
-            raise
-        return int(sizes[rows].sum())
+    def __init__(self, read: Read, target: Target, rows: Positions, sizes: Positions) -> None:
+        num = max(int(np.searchsorted(np.cumsum(sizes), MAX_HELD)), 1)
+        source = target.open(rows[:num])
+        columns: dict[str, Any] = source.read(np.arange(len(source)))
+        values, _ = pictures_of(columns)
+        self._values = [bytes(value) for value in values]
+        self._target, self._rows = target, rows
+        self._transform: Any = transform_of(read)
 
-    def case() -> Work:
-        num, started = pace.num, time.perf_counter()
-        with ThreadPoolExecutor(threads) as pool:
-            num_bytes = sum(pool.map(one, range(num)))
-        seconds = pace.took(time.perf_counter() - started)
-        return Work(num * batch_size, num_bytes, seconds, "warm")
+    def decoding(self, batch_size: int, threads: int) -> Case:
+        """The transform alone, called on batches of them by so many threads."""
+        sizes = np.array([len(value) for value in self._values], np.int64)
+        pace = Pace(threads)
 
-    return case
+        def one(number: int) -> int:
+            at = np.arange(number * batch_size, (number + 1) * batch_size) % len(sizes)
+            try:
+                self._decode(at)
+            except BadImageError:
+                self._refuse_damaged()
+                raise
+            return int(sizes[at].sum())
 
+        def case() -> Work:
+            num, started = pace.num, time.perf_counter()
+            with ThreadPoolExecutor(threads) as pool:
+                num_bytes = sum(pool.map(one, range(num)))
+            seconds = pace.took(time.perf_counter() - started)
+            return Work(num * batch_size, num_bytes, seconds, "warm")
 
-def held_pictures(target: Target, rows: Positions, sizes: Positions) -> list[bytes]:
-    """The pictures of the first of these samples, as many as may be held."""
-    num = max(int(np.searchsorted(np.cumsum(sizes), MAX_HELD)), 1)
-    source = target.open(rows[:num])
-    columns: dict[str, Any] = source.read(np.arange(len(source)))
-    values, _ = pictures_of(columns)
-    return [bytes(value) for value in values]
+        return case
 
+    def _decode(self, at: Positions) -> None:
+        self._transform.batch({"jpg": [self._values[i] for i in at.tolist()]}, _DRAWS.keys(at))
 
-def refuse_damaged(read: Read, pictures: Sequence[bytes], target: Target, rows: Positions) -> None:
-    """Raises DataError that names the first picture that does not decode."""
-    transform: Any = transform_of(read)
-    for number, picture in enumerate(pictures):
-        try:
-            transform.batch({"jpg": [picture]}, Draws(0, 0).keys(np.array([number])))
-        except BadImageError as error:
-            raise DataError(
-                f"{target.name}: {sample_name(target, int(rows[number]))}: {error}; pack with"
-                " --check-images --on-error skip to leave such out"
-            ) from error
+    def _refuse_damaged(self) -> None:
+        """Raises DataError that names the first picture that does not decode."""
+        for number in range(len(self._values)):
+            try:
+                self._decode(np.array([number]))
+            except BadImageError as error:
+                name = sample_name(self._target, int(self._rows[number]))
+                raise DataError(
+                    f"{self._target.name}: {name}: {error}; pack with --check-images --on-error"
+                    " skip to leave such out"
+                ) from error
 
 
 def in_order(files: Sequence[Path], num_samples: int, num_bytes: int) -> Case:

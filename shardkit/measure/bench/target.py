@@ -116,8 +116,13 @@ class PackedTarget(Target):
         return copy.copy(self._unopened).keys(rows)
 
     def find(self, keys: Sequence[str]) -> Positions:
-        dataset = copy.copy(self._unopened)
-        return np.array([_find(self.name, dataset.find, key) for key in keys], np.int64)
+        dataset, rows = copy.copy(self._unopened), np.empty(len(keys), np.int64)
+        for number, key in enumerate(keys):
+            try:
+                rows[number] = dataset.find(key)
+            except KeyError as error:
+                raise missing(self.name, key) from error
+        return rows
 
     def files(self, rows: Positions) -> list[Path]:
         found = locate(self.path)
@@ -180,13 +185,6 @@ class TokenTarget(Target):
             there.path = folder
         there._unopened = copy.copy(TokenDataset(there.path, seq_len=SEQ_LEN))
         return there
-
-
-def _find(name: str, find: Any, key: str) -> int:
-    try:
-        return int(find(key))
-    except KeyError as error:
-        raise missing(name, key) from error
 
 
 def missing(name: str, key: str) -> DataError:
