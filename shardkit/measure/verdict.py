@@ -38,19 +38,19 @@ class Interval:
 
 @dataclass(frozen=True)
 class Spread(Interval):
-    """From fewer than 6 values there is no such interval: then it is from the least to the
-    largest, and ``is_sure`` is False."""
+    """An interval, and whether there is one: fewer than 6 values have none. Then it goes from the
+    least to the largest, and ``is_sure`` is False."""
 
     is_sure: bool = True
 
     @property
     def interval(self) -> Interval:
-        """Without saying how sure it is."""
+        """The same without saying how sure it is."""
         return Interval(self.median, self.low, self.high)
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Raises UsageError for no values."""
+    """The median of some values, and its interval. Raises UsageError for no values."""
     if not values:
         raise UsageError("no values have no median")
     ordered = sorted(values)
@@ -79,7 +79,7 @@ def num_cut(num: int) -> int:
 
 
 def verdict(ratio: Spread) -> Verdict:
-    """Of a ratio of rates to the reference's: over 1 is faster."""
+    """Judge the ratio of a rate to the reference's: over 1 is faster."""
     if ratio.is_sure and ratio.low > 1 and ratio.median >= LEAST:
         return "faster"
     if ratio.is_sure and ratio.high < 1 and ratio.median <= 1 / LEAST:

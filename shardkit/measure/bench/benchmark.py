@@ -28,8 +28,8 @@ from shardkit.order.permutation import Positions
 from shardkit.system.storage import as_path, show_path
 
 PASS_S = 1.0
-"""Warm, at most so many seconds of different samples of the slowest target are read: what is
-enough to know a rate, of a dataset that may not fit into memory."""
+"""A warm bench reads at most as many different samples as the slowest target gives in so many
+seconds: that is enough to know the rate of a dataset that may not fit into memory."""
 
 WARM_UP = 2
 """Rounds before those that count: in the first, cases find out how long to make the second. Cold
@@ -93,7 +93,7 @@ def bench(
 
 
 def open_target(path: Path, options: BenchOptions) -> Target:
-    """What is at a path. Raises UsageError for what cannot be read so."""
+    """The target at a path. Raises UsageError for one that cannot be read as the options say."""
     if options.read == "tokens":
         if path.is_dir() and not is_packed(path):
             raise UsageError(f"{show_path(path)} is a plain folder, which holds no tokens")

@@ -35,7 +35,7 @@ from shardkit.system.page_cache import Cache
 from shardkit.system.storage import format_bytes
 
 BINS = 40
-"""Of the histogram of batches."""
+"""How many bins the histogram of batches has."""
 
 UNITS: tuple[Unit, Unit] = ("samples", "bytes")
 
@@ -137,7 +137,7 @@ def _withhold(rows: list[Row]) -> list[Row]:
 
 
 def _ratio(found: Measured, name: str) -> Spread | None:
-    """To the first target at the same number of workers, round by round; None for that itself."""
+    """The ratio to the first target with as many workers, round by round; None for that itself."""
     case = found.cases[name]
     first = next(n for n, c in found.cases.items() if c.workers == case.workers)
     if name == first:

@@ -63,7 +63,7 @@ class FolderSource:
 
 
 def _value(field: str, path: str | None) -> Any:
-    """As a dataset gives it: text, JSON, arrays and class numbers decoded, all else bytes."""
+    """The value as a dataset gives it: text, JSON, arrays and class numbers decoded, else bytes."""
     if path is None:
         return None
     with os_errors(f"reading {show_path(path)}"), open(path, "rb") as file:
@@ -131,7 +131,7 @@ class FolderTarget(Target):
         return [Path(path) for entry in entries for path in entry.files.values()]
 
     def copied(self, rows: Positions, folder: Path, where: str) -> Target:
-        """Only the files of these rows."""
+        """A copy of the files of these rows alone."""
         there = copy.copy(self)
         there.path, there.where, there._entries = folder, where, {}
         refuse_little_space(folder.parent, sum(path.stat().st_size for path in self.files(rows)))
@@ -152,7 +152,7 @@ class FolderTarget(Target):
         return np.array([run.sizes[at] for run, at in self._runs(rows)], np.int64)
 
     def usable(self, rows: Positions) -> Positions:
-        """Those rows that are samples: every file is read, and some hold no picture."""
+        """The rows that are samples: every file is read, and some hold no picture."""
         return np.array([row for row in rows.tolist() if self._try(row) is not None], np.int64)
 
     def part(self, rows: Positions) -> FolderTarget:
@@ -219,7 +219,7 @@ class CorpusPart:
 
 
 def _choose_split(splits: Sequence[str], path: Path) -> str:
-    """As a packed dataset chooses: the only one, or ``train``."""
+    """The split that a packed dataset would choose: the only one, or ``train``."""
     names = list(dict.fromkeys(splits))
     if len(names) == 1:
         return names[0]

@@ -69,7 +69,7 @@ class Limits:
         return [name for name in names if name in self.cases]
 
     def _of_storage(self, target: Target) -> str:
-        """What holds up reading alone: the medium, one limit for all that lies there."""
+        """The limit of reading alone, which is one for all targets on the same medium."""
         if not self._options.cold or is_in_memory(target.path):
             return COPY
         return IN_ORDER if target.where is None else f"{IN_ORDER} on {target.where}"
@@ -183,7 +183,7 @@ def in_order(files: Sequence[Path], num_samples: int, num_bytes: int) -> Case:
 
 
 CHUNK = 256 << 10
-"""More at once is not announced: Linux shortens it to what the device takes in one go."""
+"""Announced at once. Linux shortens more to what the device takes in one go."""
 
 AHEAD = 64
 """Chunks: 16 MB."""

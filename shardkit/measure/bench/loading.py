@@ -78,14 +78,14 @@ class Loading:
 
     @cached_property
     def dataset_bytes(self) -> int:
-        """Of all files that are read from; of the samples alone, where some are left out."""
+        """The size of all files that are read; of the samples alone, where some are left out."""
         if len(self._rows) < len(self.target):
             return int(self._sizes.sum())
         return sum(path.stat().st_size for path in self.target.files(self._rows))
 
     @property
     def sample_bytes(self) -> int:
-        """Of the different samples that a round reads."""
+        """The size of the different samples that a round reads."""
         return int(self._sizes.sum())
 
     def _drop(self) -> Cache:

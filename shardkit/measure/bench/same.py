@@ -122,7 +122,7 @@ def _difference(own: Any, theirs: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What compares as a whole: of arrays dtype, shape and bytes, so that NaN equals NaN."""
+    """A value to compare: of arrays dtype, shape and bytes, so that NaN equals NaN."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     return bytes(value) if isinstance(value, bytes | memoryview) else repr(value)

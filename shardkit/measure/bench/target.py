@@ -54,11 +54,11 @@ class Target(Protocol):
 
     @property
     def sample_bytes(self) -> int | None:
-        """Of each sample as it is stored, where its values, as they are read, do not say."""
+        """Bytes of each sample as it is stored, where its values, as they are read, do not say."""
         return None
 
     def keys(self, rows: Positions) -> list[str] | None:
-        """Of these rows; None where samples have no keys."""
+        """The keys of these rows; None where samples have no keys."""
 
     def find(self, keys: Sequence[str]) -> Positions:
         """Rows of samples by their keys. Raises DataError for one that is not there."""

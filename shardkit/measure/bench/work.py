@@ -14,7 +14,7 @@ from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.measure.bench.options import Read
 
 SIZE = 224
-"""Of a crop for training, in pixels."""
+"""Width and height of a crop for training, in pixels."""
 
 
 class Decode:

@@ -31,7 +31,7 @@ HEAD, BAR, GAP = 16, 14, 7
 """Heights: of a name, of a bar with the space below it, between targets."""
 
 BETWEEN = 4
-"""Between the groups where a row has more than one bar."""
+"""The space between groups, where a row has more than one bar."""
 
 RIDGE = 26
 """The height of a distribution."""
@@ -108,7 +108,7 @@ class Chart:
 
 
 def middle(y: float) -> float:
-    """Of a bar that begins there."""
+    """The middle of a bar that begins at ``y``."""
     return y + (BAR - 3) / 2
 
 
@@ -125,7 +125,7 @@ def rates(rows: Sequence[Row], limits: Sequence[Limit]) -> Chart:
 
 
 def near_limits(rows: Sequence[Row], limits: Sequence[Limit]) -> list[Limit]:
-    """Those that a chart of the rates has room for."""
+    """The limits that a chart of the rates has room for."""
     return [one for one in limits if 0 < one.samples_per_s <= FAR * _fastest(rows)]
 
 
@@ -143,8 +143,8 @@ def cold_and_warm(pairs: Sequence[tuple[Row, Row]]) -> Chart:
 
 
 def time_spent(rows: Sequence[Row]) -> Chart:
-    """Of a sample, in µs: the work of all workers, one after another, and how long the loop
-    waited, which with workers is less."""
+    """Microseconds a sample: the work of all workers, one after another, and how long the loop
+    waited, which is less with workers."""
     longest = max(max(us_per_sample(row, *WORK), us_per_sample(row, "wait"), 1e-3) for row in rows)
     chart, placed = _laid_out("µs a sample", 1.25 * longest, rows)
     for row, y in placed:
@@ -197,7 +197,7 @@ def _bins(row: Row, foot: float, scale: Scale) -> Iterator[Bar]:
 
 
 def by_target(rows: Sequence[Row]) -> list[Row]:
-    """Those of one target together, targets in the order in which they come first."""
+    """Rows of one target together, targets in the order in which they come first."""
     names = [*dict.fromkeys(row.label for row in rows)]
     return sorted(rows, key=lambda row: names.index(row.label))
 

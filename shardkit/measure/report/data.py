@@ -21,7 +21,7 @@ from shardkit.system.storage import os_errors, show_path
 VERSION = 1
 
 MOST_APART = 1e4
-"""Of a histogram: the end of its last bin over the start of the first, at most."""
+"""The end of a histogram's last bin over the start of its first, at most."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Seconds:
-    """What a round was spent on, in seconds: by all workers, and on waiting, by the loop."""
+    """How long a round took all workers, on each kind of work, and how long the loop waited."""
 
     read: float
     transform: float

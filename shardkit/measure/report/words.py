@@ -9,16 +9,17 @@ from dataclasses import astuple
 from shardkit.measure.report.data import Row
 
 NOTHING = "–"
-"""For a figure that is missing."""
+"""Stands for a figure that is missing."""
 
 CLOSE = 0.85
 """From this share of a limit on, it is the limit that holds a target up."""
 
 NEARLY = 0.95
-"""Of the fastest rate: nobody should choose a format for less than that."""
+"""From this share of the fastest rate on, a target is nearly as fast: nobody should choose a
+format for less."""
 
 FEW_ROUNDS = 6
-"""Below that no interval holds with 95 %."""
+"""With fewer rounds no interval holds with 95 %."""
 
 WORK = {
     "read": "finding and reading samples",
@@ -41,7 +42,7 @@ def workers_in_words(row: Row) -> str:
 
 
 def times(ratio: float) -> str:
-    """With as many digits as say something."""
+    """A ratio with as many digits as say something."""
     if not math.isfinite(ratio):
         return NOTHING
     return f"{ratio:.2f}" if ratio >= 0.2 else f"{ratio:.3f}"
@@ -52,7 +53,7 @@ def percent(share: float) -> str:
 
 
 def amount(value: float) -> str:
-    """With three digits at least, and commas: ``39,853``, ``12.3``, ``0.0417``."""
+    """A figure with three digits at least, and commas: ``39,853``, ``12.3``, ``0.0417``."""
     if not math.isfinite(value):
         return NOTHING
     if abs(value) >= 100 or value == 0:
@@ -67,7 +68,7 @@ def case_name(row: Row, most: int | None = None) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """At most so many characters, those in the middle left out: names differ at their ends."""
+    """The text in so many characters at most; the middle goes, since names differ at their ends."""
     if len(text) <= most:
         return text
     head = (most - 1) // 2
@@ -90,7 +91,7 @@ def _best(rows: Sequence[Row]) -> Row:
 
 
 def reference(row: Row, rows: Sequence[Row]) -> Row:
-    """What it is compared with."""
+    """The row that this one is compared with."""
     return next(one for one in rows if one.workers == row.workers)
 
 

@@ -18,13 +18,13 @@ from shardkit.measure.tune.space import Candidate
 FIRST_ROUNDS = 2
 
 ROUNDS = 3
-"""Between two halvings."""
+"""How many rounds are run between two halvings."""
 
 FINAL_ROUNDS = 7
-"""For the last few."""
+"""How many the last few are compared in."""
 
 LAST = 3
-"""So many are not halved any more."""
+"""When so many are left, they are not halved any more."""
 
 NEAR = 0.03
 """Two whose rates differ by less are the same: more cannot be told apart in a minute here."""
@@ -57,7 +57,7 @@ class Race:
     is_over: Callable[[], bool] = lambda: False
 
     def best(self, candidates: Sequence[Candidate]) -> Candidate | None:
-        """Of these, the cheapest of those that are as fast as the fastest; None if none can run."""
+        """The cheapest of those that are as fast as the fastest; None if none can run."""
         timed: dict[Candidate, list[float]] = {one: [] for one in candidates}
         self._run(timed, FIRST_ROUNDS)
         self._leave(timed, len(timed), DROP)

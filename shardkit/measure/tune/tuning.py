@@ -29,7 +29,7 @@ from shardkit.system.resources import Allowance, allowance
 from shardkit.system.storage import show_path
 
 SEARCH_SHARE = 0.85
-"""Of the time, where a loop with a step is to be run, too."""
+"""The share of the time that the search has, where a loop with a step is to be run, too."""
 
 ENOUGH_ROUNDS = 4
 
@@ -206,8 +206,8 @@ def _keep(
     notes: list[str],
     here: tuple[Allowance, int],
 ) -> str | None:
-    """For a loader with the user's own options, and for one with those that were found, too; the
-    file, or None and a note."""
+    """Keep the choice for a loader with the user's own options, and for one with those that were
+    found, too. Returns the file; None, and adds a note, if it cannot be written."""
     extra = {"backend": best.backend, "window_blocks": best.window_blocks}
     given = ", ".join(f"{name}={value!r}" for name, value in extra.items() if value is not None)
     if given:

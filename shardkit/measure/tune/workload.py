@@ -66,7 +66,7 @@ class Workload:
 
     @property
     def files(self) -> list[Path]:
-        """Of the dataset, as far as it says where it is."""
+        """The files of the dataset, as far as it says where it is."""
         path = getattr(self.source, "path", None)
         if not isinstance(path, Path):
             return []
@@ -76,8 +76,8 @@ class Workload:
 
     @property
     def backends(self) -> list[str | None]:
-        """That the transform could use; None is what it takes by itself. Just that one where no
-        picture is decoded, or the user has chosen."""
+        """Decoders that the transform could use; None is what it takes by itself, and all there is
+        where no picture is decoded, or the user has chosen."""
         transform = self.options.get("transform")
         if not isinstance(transform, Transform) or transform.backend is not None:
             return [None]
@@ -87,7 +87,7 @@ class Workload:
 
     @property
     def windows(self) -> list[int | None]:
-        """Of block order, if that is the order and the user has not chosen."""
+        """Widths to try, if the order is block order and the user has not chosen one."""
         is_open = self.options.get("shuffle") == "block" and "window_blocks" not in self.options
         return [*WINDOWS] if is_open else [None]
 
@@ -161,7 +161,7 @@ _SHORTEST_S = 1e-9
 
 
 def least_batches(how: Settings) -> int:
-    """That make a pace: those that lay ready, and three times those that come together."""
+    """How many make a pace: those that lay ready, and three times those that come together."""
     return num_ahead(how) + 3 * max(1, how.workers)
 
 
