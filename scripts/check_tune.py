@@ -23,13 +23,13 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from bench_run import Bench, run_sections
+from bench_run import Bench, Row, run_sections
 
 from shardkit import images
 from shardkit.batches.source import Source, check_source
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
-from shardkit.measure.timing import Case, Row, Work, interleave
+from shardkit.measure.timing import Case, Work, interleave
 from shardkit.measure.tune.search import scores
 from shardkit.measure.tune.space import PREFETCHES, Candidate, worker_counts
 from shardkit.measure.tune.tuning import tune

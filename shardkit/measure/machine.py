@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import time
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +16,6 @@ import numpy as np
 
 from shardkit.errors import UsageError
 from shardkit.measure.timing import Case, Work
-from shardkit.system.page_cache import cache_state, evict
 from shardkit.system.resources import cpu_model, num_cores
 
 _PACKAGES = (
@@ -112,44 +110,3 @@ def memory_copy(chunk_bytes: int, source_bytes: int, total_bytes: int | None = N
         return Work(bytes=num_copies * chunk_bytes, cache="warm")
 
     return copy
-
-
-def cold_read(path: Path, chunk_bytes: int = 8 << 20) -> Case:
-    """A case that reads a file from end to end, after dropping it from the page cache."""
-
-    def read() -> Work:
-        state = cache_state(evict([path]))
-        buffer, num_bytes = bytearray(chunk_bytes), 0
-        with open(path, "rb", buffering=0) as file:
-            started = time.perf_counter()
-            while count := file.readinto(buffer):
-                num_bytes += count
-            seconds = time.perf_counter() - started
-        return Work(bytes=num_bytes, seconds=seconds, cache=state)
-
-    return read
-
-
-def synced_write(folder: Path, num_bytes: int) -> Case:
-    """A case that writes a new file of random bytes into ``folder``, and waits for the disk.
-
-    What others left to be written goes first, off the clock.
-    """
-    data = np.random.default_rng(0).bytes(num_bytes)
-
-    def write() -> Work:
-        path = folder / f".timing-{os.getpid()}"
-        os.sync()
-        try:
-            with open(path, "wb", buffering=0) as file:
-                started = time.perf_counter()
-                left = memoryview(data)
-                while left:
-                    left = left[file.write(left) :]
-                os.fsync(file.fileno())
-                seconds = time.perf_counter() - started
-        finally:
-            path.unlink(missing_ok=True)
-        return Work(bytes=num_bytes, seconds=seconds)
-
-    return write
