@@ -290,6 +290,23 @@ def test_a_report_without_a_whole_row_is_a_table(report: Report) -> None:
     assert len(found.table("Rates")) == 1
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"samples_per_s": {"median": -1, "low": -2, "high": -0.5}},
+        {"samples_per_s": {"median": 0, "low": 0, "high": 0}},
+        {"batch_histogram": {"edges_ms": [1.0, 1.0], "counts": [3]}},
+        {"batch_histogram": {"edges_ms": [0, 1.0], "counts": [3]}},
+        {"batch_histogram": {"edges_ms": [], "counts": []}},
+    ],
+)
+def test_figures_that_make_no_sense_break_no_page(report: Report, values: dict[str, Any]) -> None:
+    odd = changed(report, **values)
+    assert len(Page(page([odd, as_cold(odd)])).table("Rates")) > 1
+    odd["rows"] = odd["rows"][:1]
+    assert len(Page(page([odd])).table("Rates")) == 1
+
+
 def test_cold_beside_warm(report: Report) -> None:
     cold = as_cold(report)
     pairs = html.cold_with_warm(rows_of(report, *cold["rows"], *report["rows"]))
@@ -368,6 +385,8 @@ def test_a_row_that_lacks_something(report: Report, tmp_path: Path, name: str) -
     "changes",
     [
         {"machine": {}},
+        {"machine": {"packages": 3}},
+        {"options": {"read": "fast"}},
         {"options": 3},
         {"limits": ["fast"]},
         {"limits": [{}]},
@@ -381,7 +400,10 @@ def test_what_cannot_be_drawn_is_no_report(
     other = changed(report)
     other["rows"][0] |= changes.pop("rows", {})
     path = tmp_path / "report.json"
-    path.write_text(json.dumps(other | changes))
+    for name, value in changes.items():
+        both = isinstance(value, dict) and value
+        other[name] = {**other[name], **value} if both else value
+    path.write_text(json.dumps(other))
     with pytest.raises(FormatError, match="is no report of shardkit bench --json: "):
         load(path)
 

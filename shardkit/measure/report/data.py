@@ -174,7 +174,7 @@ def _made(kind: type[Any], value: Any, what: str) -> Any:
     for name in sorted(hints):
         try:
             made[name] = _value(hints[name], value[name])
-        except (KeyError, TypeError, ValueError, ShardkitError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ShardkitError) as error:
             raise FormatError(f"{what} has no {name}") from error
     return kind(**made)
 

@@ -117,4 +117,5 @@ def is_complete(row: Row) -> bool:
     """Whether a row has all the figures that charts are drawn from."""
     edges, times = row.batch_histogram.edges_ms, row.batch_ms
     needed = (*astuple(row.samples_per_s), *astuple(row.seconds), times.p50, times.p99, *edges)
-    return all(map(math.isfinite, needed)) and len(edges) > 1 and edges[-1] > 0
+    are_amounts = all(math.isfinite(one) and one >= 0 for one in needed)
+    return are_amounts and len(edges) > 1 and edges[-1] > edges[0]
