@@ -137,7 +137,7 @@ def test_make_targets_exist() -> None:
 def test_extras_exist() -> None:
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extras = re.findall(r"\.\[(\w+)\]", README)
-    assert set(extras) == {"simd", "pillow", "tokens", "parquet", "zstd", "report"}
+    assert set(extras) == {"simd", "pillow", "tokens", "parquet", "zstd"}
     assert all(re.search(rf"^{extra} = \[", pyproject, re.MULTILINE) for extra in extras)
 
 
