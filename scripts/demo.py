@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import median
 
 from shardkit.loading.loader import Loader
 from shardkit.measure.machine import describe, machine
@@ -144,7 +145,7 @@ def time_reading(datasets: dict[str, Dataset], files: PlainFolder) -> Result:
 def table(result: Result, folders: dict[str, Path]) -> str:
     lines = [f"   {'':12}{'samples/s':>12}{'':10}{'files':>8}{'on disk':>12}"]
     for name, folder in folders.items():
-        speed = result.row(name).samples_per_s
+        speed = median(result[name].rates("samples"))
         times = "" if name == "folder" else f"{result.ratio(name, 'folder'):.1f} x"
         paths = [path for path in folder.rglob("*") if path.is_file()]
         used = sum(os.stat(path).st_blocks for path in paths) * 512

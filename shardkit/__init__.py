@@ -32,10 +32,10 @@ _HOME = {
     "Loader": "shardkit.loading.loader",
     "CudaPrefetcher": "shardkit.loading.prefetch",
     "normalize": "shardkit.loading.normalize",
-    "bench": "shardkit.measure.benching.bench",
+    "bench": "shardkit.measure.bench.benchmark",
     "stage": "shardkit.operations.stage",
-    "tune": "shardkit.measure.tuning.tune",
-    "Tuning": "shardkit.measure.tuning.tune",
+    "tune": "shardkit.measure.tune.tuning",
+    "Tuning": "shardkit.measure.tune.tuning",
     "ShardkitError": "shardkit.errors",
 }
 
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from shardkit.loading.loader import Loader as Loader
     from shardkit.loading.normalize import normalize as normalize
     from shardkit.loading.prefetch import CudaPrefetcher as CudaPrefetcher
-    from shardkit.measure.benching.bench import bench as bench
-    from shardkit.measure.tuning.tune import Tuning as Tuning
-    from shardkit.measure.tuning.tune import tune as tune
+    from shardkit.measure.bench.benchmark import bench as bench
+    from shardkit.measure.tune.tuning import Tuning as Tuning
+    from shardkit.measure.tune.tuning import tune as tune
     from shardkit.operations.info import info as info
     from shardkit.operations.show import show as show
     from shardkit.operations.stage import stage as stage

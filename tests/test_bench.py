@@ -12,6 +12,8 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
+from dataclasses import fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +33,23 @@ from token_data import documents, pack_tokens
 
 import shardkit
 from shardkit.errors import DataError, DestinationError, UsageError
-from shardkit.measure.benching import bench as bench_module
-from shardkit.measure.benching import pace, places
-from shardkit.measure.benching.folder import FolderTarget
-from shardkit.measure.benching.limits import read_ahead
-from shardkit.measure.benching.loading import Loading
-from shardkit.measure.benching.options import ROUNDS, BenchOptions
-from shardkit.measure.benching.same import align, check_same, find_difference
-from shardkit.measure.benching.target import PackedTarget, name_apart
-from shardkit.measure.benching.words import in_words
+from shardkit.formats import FORMATS
+from shardkit.measure.bench import benchmark as bench_module
+from shardkit.measure.bench import pace, scratch
+from shardkit.measure.bench.folder import FolderTarget
+from shardkit.measure.bench.limits import read_ahead
+from shardkit.measure.bench.loading import Loading
+from shardkit.measure.bench.options import ROUNDS, BenchOptions
+from shardkit.measure.bench.same import align, check_same, find_difference
+from shardkit.measure.bench.target import PackedTarget, name_apart
+from shardkit.measure.report.data import BatchTimes, Histogram, Row, Seconds, from_json
+from shardkit.measure.report.words import in_words
+from shardkit.measure.verdict import Interval
 from shardkit.order.permutation import Positions
 from shardkit.system.disk_reads import counter
 from shardkit.system.page_cache import cache_state, evict
 
 Report = dict[str, Any]
-
-ROW = {
-    *("target", "format", "path", "where", "read", "workers", "worker_type", "batch_size", "cache"),
-    *("rounds", "samples", "samples_per_s", "bytes_per_s", "ratio", "verdict", "limit", "of_limit"),
-    *("batch_ms", "batch_histogram", "seconds", "device_bytes", "dataset_bytes"),
-}
 
 
 @pytest.fixture
@@ -65,12 +64,17 @@ quick = pytest.mark.usefixtures("_quick")
 
 def bench(*targets: Path, **options: Any) -> Report:
     given = {"workers": [0], "batch_size": 8, "rounds": 2, **options}
-    return shardkit.bench(*targets, **given)
+    found = shardkit.bench(*targets, **given)
+    return dict(json.loads(json.dumps(found.to_json(), allow_nan=False)))
 
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     return make_images(tmp_path / "images")
+
+
+def words_of(report: Report) -> list[str]:
+    return in_words(from_json(report).rows, report["notes"])
 
 
 def packed(source: Path, name: str = "dataset", to: str = "npy", **options: Any) -> Path:
@@ -84,10 +88,12 @@ def packed(source: Path, name: str = "dataset", to: str = "npy", **options: Any)
 
 
 @quick
-@pytest.mark.parametrize("read", ["raw", "decode", "train"])
+@pytest.mark.parametrize(
+    ("container", "read"),
+    [*product(FORMATS, ["raw"]), ("lmdb", "decode"), ("npy", "train")],
+)
 def test_a_report_says_all(images: Path, container: str, read: str) -> None:
     report = bench(images, packed(images, to=container), read=read, workers=[0, 2], rounds=3)
-    assert report == json.loads(json.dumps(report, allow_nan=False)), "no plain values"
     assert report["version"] == 1
     assert report["checked"].startswith("2 targets returned the same 36 samples of cls, jpg, ")
     assert report["options"]["read"] == read
@@ -107,7 +113,7 @@ def test_a_report_says_all(images: Path, container: str, read: str) -> None:
 
 
 def check_row(row: dict[str, Any]) -> None:
-    assert row.keys() == ROW
+    assert [*row] == [one.name for one in fields(Row)]
     for name in ("samples_per_s", "bytes_per_s"):
         assert 0 < row[name]["low"] <= row[name]["median"] <= row[name]["high"]
     assert row["verdict"] == "reference" if row["ratio"] is None else "unclear"
@@ -286,7 +292,7 @@ def judged(slow: float, folder: Path) -> dict[str, Any]:
     report = bench_module._measure([first, second], rows, options, print)
     shutil.rmtree(first.path)
     shutil.rmtree(second.path)
-    return dict(report["rows"][1])
+    return dict(report.to_json()["rows"][1])
 
 
 @pytest.fixture
@@ -361,7 +367,7 @@ def test_what_stays_in_the_cache_is_not_called_cold(large: Path) -> None:
     beside = bench(dataset, packed(large, "other"), cold=True, batch_size=16, rounds=6)
     assert [row["cache"] for row in beside["rows"]] == ["unknown", "cold"]
     assert [row["verdict"] for row in beside["rows"]] == ["reference", "unclear"]
-    assert any(line.startswith("not compared: ") for line in in_words(beside))
+    assert any(line.startswith("not compared: ") for line in words_of(beside))
     del shard
 
 
@@ -382,14 +388,14 @@ def test_what_the_device_did_not_give_is_not_called_cold(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a host's cache serves a file system of its own."""
-    monkeypatch.setattr("shardkit.measure.benching.loading.counter", lambda path: lambda: 0)
+    monkeypatch.setattr("shardkit.measure.bench.loading.counter", lambda path: lambda: 0)
     report = bench(large, cold=True, batch_size=16)
     assert report["rows"][0]["cache"] == "unknown"
 
 
 def test_memory_is_never_cold(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("report", "limits"):
-        monkeypatch.setattr(f"shardkit.measure.benching.{module}.is_in_memory", lambda path: True)
+    for module in ("evaluate", "limits"):
+        monkeypatch.setattr(f"shardkit.measure.bench.{module}.is_in_memory", lambda path: True)
     report = bench(large, cold=True, batch_size=16)
     assert report["rows"][0]["cache"] == "warm"
     assert report["rows"][0]["limit"] == "memory copy"
@@ -437,9 +443,9 @@ def test_formats(images: Path) -> None:
 @pytest.mark.usefixtures("_unchanged")
 def test_of_a_large_folder_a_part_is_packed(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(images / "class0" / "bad.jpg", "no picture")
-    monkeypatch.setattr(places, "NUM_SAMPLES", 30)
+    monkeypatch.setattr(scratch, "NUM_SAMPLES", 30)
     assert re.search("same (29|30) samples", bench(images, formats="npy")["checked"])
-    monkeypatch.setattr(places, "NUM_BYTES", 4000)
+    monkeypatch.setattr(scratch, "NUM_BYTES", 4000)
     found = re.search(r"same (\d+) samples", bench(images, formats="npy", batch_size=1)["checked"])
     assert found is not None
     assert 2 <= int(found[1]) <= 12
@@ -452,26 +458,26 @@ def test_where_the_source_cannot_be_written_beside_the_current_folder_serves(
     other = tmp_path / "here"
     other.mkdir()
     monkeypatch.chdir(other)
-    real = places.tempfile.mkdtemp
+    real = scratch.tempfile.mkdtemp
 
     def refuse(prefix: str, dir: Path) -> str:
         if dir == images.parent:
             raise PermissionError(13, "Permission denied")
         return real(prefix=prefix, dir=dir)
 
-    monkeypatch.setattr(places.tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr(scratch.tempfile, "mkdtemp", refuse)
     said: list[str] = []
     with pytest.raises(UsageError):
         bench(images, formats="npy", read="nothing")
     bench(images, formats="npy", say=said.append, rounds=1)
     assert f" in {other}/.shardkit-bench-" in said[0]
-    monkeypatch.setattr(places, "_make", lambda folders: places_make([images.parent]))
-    places_make = real_make
+    monkeypatch.setattr(scratch, "_make", lambda folders: scratch_make([images.parent]))
+    scratch_make = real_make
     with pytest.raises(DestinationError, match="Permission denied"):
         bench(images, formats="npy")
 
 
-real_make = places._make
+real_make = scratch._make
 
 
 @quick
@@ -484,7 +490,7 @@ def test_interrupted_nothing_is_left(
         raise KeyboardInterrupt
 
     if where == "packing":
-        monkeypatch.setattr(places, "run_pack", interrupt)
+        monkeypatch.setattr(scratch, "run_pack", interrupt)
     else:
         monkeypatch.setattr(bench_module, "interleave", interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -508,9 +514,9 @@ def test_ended_from_outside_it_leaves_nothing_for_long(images: Path, number: int
     said = process.communicate(timeout=60)[1]
     if number == signal.SIGKILL:
         assert len(left_in(images.parent)) == 1
-        with places._scratch(images.parent) as mine:
+        with scratch._scratch(images.parent) as mine:
             assert left_in(images.parent) == [mine.name], "the next one removes it"
-            with places._scratch(images.parent):
+            with scratch._scratch(images.parent):
                 assert len(left_in(images.parent)) == 2, "but not what is in use"
     else:
         assert process.returncode == 128 + number
@@ -702,15 +708,19 @@ def test_every_target_is_read_in_one_order(images: Path) -> None:
 # --- words and the command line -----------------------------------------------------------
 
 
-def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
+def row(target: str, rate: float, **more: Any) -> Row:
     ratio = more.pop("ratio", None)
-    return {
-        "target": target, "where": None, "cache": "warm", "workers": 2, "worker_type": "thread",
-        "samples_per_s": {"median": rate, "low": rate, "high": rate}, "rounds": 12,
-        "ratio": ratio and {"median": ratio, "low": ratio - 0.1, "high": ratio + 0.1},
+    given: dict[str, Any] = {
+        "target": target, "format": target, "path": target, "where": None, "read": "raw",
+        "workers": 2, "worker_type": "thread", "batch_size": 8, "cache": "warm", "rounds": 12,
+        "samples": 8, "samples_per_s": Interval(rate, rate, rate),
+        "bytes_per_s": Interval(rate, rate, rate),
+        "ratio": ratio and Interval(ratio, ratio - 0.1, ratio + 0.1),
         "verdict": "faster" if ratio else "reference", "limit": "memory copy", "of_limit": 0.5,
-        "seconds": {"read": 3.0, "transform": 0.0, "collate": 1.0, "wait": 9.0}, **more,
+        "batch_ms": BatchTimes(1, 1, 1, 1, 1), "batch_histogram": Histogram((1, 2), (1,)),
+        "seconds": Seconds(3.0, 0.0, 1.0, 9.0), "device_bytes": None, "dataset_bytes": 8,
     }  # fmt: skip
+    return Row(**given | more)
 
 
 @pytest.mark.parametrize(
@@ -745,7 +755,10 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
             ],
         ),
         (
-            [row("npy", 300, of_limit=1.08), row("lmdb", 200, cache="cold", limit=None)],
+            [
+                row("npy", 300, of_limit=1.08),
+                row("lmdb", 200, cache="cold", limit=None),
+            ],
             [
                 "fastest: npy with 2 threads, 300 samples/s",
                 "it is as fast as the limit, memory copy (108 % of it): little is left to win",
@@ -769,7 +782,16 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
         (
             [
                 row("lmdb", 100, workers=1, rounds=5),
-                row("npy", 200, workers=1, ratio=2.0, verdict="unclear", rounds=5, limit=None),
+                row(
+                    "npy",
+                    200,
+                    workers=1,
+                    ratio=2.0,
+                    verdict="unclear",
+                    rounds=5,
+                    limit=None,
+                    of_limit=None,
+                ),
             ],
             [
                 "fastest: npy with 1 thread, 200 samples/s, 2.00 times lmdb (1.90 to 2.10), in"
@@ -792,14 +814,14 @@ def row(target: str, rate: float, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_words(rows: list[dict[str, Any]], lines: list[str]) -> None:
-    assert in_words({"rows": rows, "notes": []}) == lines
+def test_words(rows: list[Row], lines: list[str]) -> None:
+    assert in_words(rows, []) == lines
 
 
 NUMBERS = {
     r"\d[\d,]*-\d[\d,]*(?= )": "INTERVAL",
-    r"\d+\.\d\d \(\d+\.\d\d-\d+\.\d\d\)": "RATIO",
-    r"\d+\.\d\d times \w+ \(\d+\.\d\d to \d+\.\d\d\)": "TIMES",
+    r"\d+\.\d{2,3} \(\d+\.\d{2,3}-\d+\.\d{2,3}\)": "RATIO",
+    r"\d+\.\d{2,3} times \w+ \(\d+\.\d{2,3} to \d+\.\d{2,3}\)": "TIMES",
     r"\d+(\.\d)? %(?! interval)": "SHARE",
     r"\d+\.\d [kM]?B": "SIZE",
     r"(?<= )\d[\d,]{2,}(?= |$)": "NUM",

@@ -21,9 +21,9 @@ from conftest import write
 from shardkit import Loader
 from shardkit.errors import DataError, UsageError
 from shardkit.loading.headroom import ENVIRONMENT, NUM_KEPT, read
-from shardkit.measure.tuning import keeper
-from shardkit.measure.tuning import script as script_module
-from shardkit.measure.tuning.headroom import headroom
+from shardkit.measure.tune import keeper
+from shardkit.measure.tune import script as script_module
+from shardkit.measure.tune.headroom import headroom
 
 NUM_BATCHES = 20
 
@@ -313,8 +313,8 @@ def test_nothing_of_it_is_left_running(tmp_path: Path, monkeypatch: pytest.Monke
 
 TUNE = """
 import sys
-from shardkit.measure.tuning import script
-from shardkit.measure.tuning.headroom import headroom
+from shardkit.measure.tune import script
+from shardkit.measure.tune.headroom import headroom
 script.PATIENCE_TO_END_S = 0.3
 headroom(sys.argv[1])
 """

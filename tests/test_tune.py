@@ -24,12 +24,13 @@ from shardkit.errors import DataError, StorageError, UsageError
 from shardkit.loading import auto
 from shardkit.loading.settings import Settings
 from shardkit.measure.timing import Work
-from shardkit.measure.tuning import step as step_module
-from shardkit.measure.tuning import tune as module
-from shardkit.measure.tuning import tuner, workload
-from shardkit.measure.tuning.space import Candidate
-from shardkit.measure.tuning.step import SPARE, advice, try_step, verdict
-from shardkit.measure.tuning.trial import (
+from shardkit.measure.tune import step as step_module
+from shardkit.measure.tune import tuner, workload
+from shardkit.measure.tune import tuning as module
+from shardkit.measure.tune.space import Candidate
+from shardkit.measure.tune.step import SPARE, advice, try_step, verdict
+from shardkit.measure.tune.tuning import Tuning, tune, unsure
+from shardkit.measure.tune.workload import (
     Epoch,
     Feed,
     batches_per_s,
@@ -38,7 +39,6 @@ from shardkit.measure.tuning.trial import (
     least_batches,
     num_ahead,
 )
-from shardkit.measure.tuning.tune import Tuning, tune, unsure
 from shardkit.system.resources import Allowance
 
 FOUND = Allowance("Some CPU", 2, None, 10**12, 10**12, None)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.loading.settings import Settings
-from shardkit.measure.tuning.search import NEAR_A_STEP, Race, choose, scores
-from shardkit.measure.tuning.space import Candidate, each_kind
-from shardkit.measure.tuning.step import SPARE, loops_per_s
+from shardkit.measure.tune.search import NEAR_A_STEP, Race, choose, scores
+from shardkit.measure.tune.space import Candidate, each_kind
+from shardkit.measure.tune.step import SPARE, loops_per_s
 
 Rate = Callable[[Candidate], float]
 

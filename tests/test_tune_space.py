@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
 from shardkit.loading.settings import Settings
-from shardkit.measure.tuning.space import (
+from shardkit.measure.tune.space import (
     MEMORY_SHARE,
     Candidate,
     Footprint,

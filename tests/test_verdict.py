@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
-from shardkit.measure.benching.options import ROUNDS
+from shardkit.measure.bench.options import ROUNDS
 from shardkit.measure.verdict import EQUAL, LEAST, Spread, num_cut, spread, verdict
 
 ratios = st.lists(st.floats(0.01, 100), min_size=1, max_size=40)

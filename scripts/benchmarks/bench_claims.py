@@ -38,10 +38,10 @@ from bench_claims_settings import (
 )
 from bench_corpora import Corpus
 from bench_feed import Cold
-from bench_run import Bench, run_sections
+from bench_run import Bench, Row, Timed, run_sections
 
 from shardkit.loading.loader import Loader
-from shardkit.measure.timing import Case, Result, Row, Work
+from shardkit.measure.timing import Case, Work
 from shardkit.reading.dataset import Dataset
 from shardkit.system.page_cache import Cache
 
@@ -100,7 +100,7 @@ def cold(bench: Bench, corpus: Corpus, works: Works, block: str) -> list[Row]:
     return beside_the_folder(bench.time(cases))
 
 
-def beside_the_folder(result: Result) -> list[Row]:
+def beside_the_folder(result: Timed) -> list[Row]:
     rows = []
     for name in result.measurements:
         reference = name.partition(": ")[0] + ": folder"

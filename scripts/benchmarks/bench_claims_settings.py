@@ -11,12 +11,12 @@ from typing import Any
 
 from article_loaders import SIZE, Folder, crop, torch_loader
 from bench_corpora import Corpus, repeat_files
-from bench_run import Bench
+from bench_run import Bench, Row, Timed
 from plain_folder import PlainFolder
 
 from shardkit import images
 from shardkit.loading.loader import Loader
-from shardkit.measure.timing import Case, Result, Row, Work
+from shardkit.measure.timing import Case, Work
 from shardkit.reading.dataset import Dataset
 from shardkit.system.page_cache import Cache, cache_state, evict
 
@@ -107,7 +107,7 @@ def with_settings(dataset: Folder) -> dict[str, OpenLoader]:
     }
 
 
-def beside_two_workers(result: Result) -> list[Row]:
+def beside_two_workers(result: Timed) -> list[Row]:
     """Each beside two workers; two workers beside none."""
     references = {NONE: None, TWO: NONE}
     return [result.row(name, references.get(name, TWO)) for name in result.measurements]

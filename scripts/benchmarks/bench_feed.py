@@ -26,15 +26,14 @@ from typing import Any
 import numpy as np
 from bench_corpora import Corpus, large_corpus
 from bench_feed_gpu import SIZE, gpu_copy, gpu_launches, gpu_wait
-from bench_run import Bench, run_sections
+from bench_run import Bench, Row, Timed, cold_read, run_sections
 
 from shardkit import images
 from shardkit.batches.collate import collate
 from shardkit.batches.transform import Draws
 from shardkit.loading.loader import Loader
 from shardkit.loading.workers import WorkerType
-from shardkit.measure.machine import cold_read
-from shardkit.measure.timing import Case, Measurement, Result, Row, Work
+from shardkit.measure.timing import Case, Measurement, Work
 from shardkit.order.epochs import Order
 from shardkit.reading.dataset import Dataset
 from shardkit.system.page_cache import cache_state, evict
@@ -297,7 +296,7 @@ def cold(bench: Bench) -> list[Row]:
 FIOS = {"libaio, direct": ("libaio", True), "io_uring, buffered": ("io_uring", False)}
 
 
-def cold_rows(bench: Bench, result: Result, has_fio: bool) -> list[Row]:
+def cold_rows(bench: Bench, result: Timed, has_fio: bool) -> list[Row]:
     without, full = "full order, readahead=0", "full order"
     row = bench.judge(result.row(full, without), 1.4, result.ratio(full, without))
     for name in FIOS:

@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from bench_run import Bench, SkippedError
+from bench_run import Bench, Row, SkippedError, time_in_turn
 
 from shardkit import images
 from shardkit.loading.loader import Loader
 from shardkit.loading.workers import WorkerType
-from shardkit.measure.timing import Row, Work, interleave
+from shardkit.measure.timing import Work
 from shardkit.reading.dataset import Dataset
 
 Step = Callable[[Any], None]
@@ -160,7 +160,7 @@ def longer_step(dataset: Dataset, worker_type: WorkerType) -> Step:
         torch.cuda.synchronize()
         return Work(100)
 
-    timed = interleave({"load": load, "multiply": multiply}, rounds=2)
+    timed = time_in_turn({"load": load, "multiply": multiply}, rounds=2)
     per_batch = BATCH / timed.row("load").samples_per_s
     times = round(1.5 * per_batch * timed.row("multiply").samples_per_s) + 1
 

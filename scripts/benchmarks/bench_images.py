@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 import simplejpeg
 from bench_corpora import Corpus
-from bench_run import Bench, SkippedError, run_sections
+from bench_run import Bench, Row, SkippedError, run_sections
 
 from shardkit import images
 from shardkit.errors import UsageError
 from shardkit.images.augment import Train
 from shardkit.images.boxes import Keys
 from shardkit.images.decoders import DECODERS
-from shardkit.measure.timing import Case, Row, Work
+from shardkit.measure.timing import Case, Work
 from shardkit.packing.pack import pack
 from shardkit.reading.dataset import Dataset
 

@@ -1,19 +1,91 @@
-"""What the programs of `make bench` have in common: sections of timed rows, targets, a report."""
+"""What the programs of `make bench` have in common: sections of timed rows, targets, a report,
+limits of the machine."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from bench_corpora import FULL, QUICK, Corpus, Scale, large_corpus, small_corpus
 
 from shardkit.measure.machine import describe, machine
-from shardkit.measure.timing import Case, Result, Row, interleave, render
+from shardkit.measure.table import table
+from shardkit.measure.timing import Case, Result, Unit, Work, interleave
+from shardkit.system.page_cache import Cache, cache_state, evict
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a report.
+
+    Attributes:
+        name: of the case.
+        cache: ``warm``, ``cold`` or ``unknown``.
+        rounds: how many were timed.
+        samples_per_s, bytes_per_s: medians of the rounds.
+        median_s, min_s, max_s: time of a round, in seconds.
+        reference: the case that ``ratio`` compares with, if any.
+        ratio: median over the rounds of (rate / rate of the reference in that round); over 1 is
+            faster.
+        note: anything else, such as a target and whether it was met.
+    """
+
+    name: str
+    cache: Cache
+    rounds: int
+    samples_per_s: float
+    bytes_per_s: float
+    median_s: float
+    min_s: float
+    max_s: float
+    reference: str | None = None
+    ratio: float | None = None
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Timed(Result):
+    """All cases that were timed in turn, as rows."""
+
+    def row(self, name: str, reference: str | None = None, unit: Unit = "samples") -> Row:
+        """The line of one case, compared with ``reference`` by ``unit`` a second."""
+        case = self[name]
+        row = Row(
+            name=name,
+            cache=case.cache,
+            rounds=len(case.works),
+            samples_per_s=statistics.median(case.rates("samples")),
+            bytes_per_s=statistics.median(case.rates("bytes")),
+            median_s=statistics.median(case.seconds),
+            min_s=min(case.seconds),
+            max_s=max(case.seconds),
+        )
+        if reference is None:
+            return row
+        return replace(row, reference=reference, ratio=self.ratio(name, reference, unit))
+
+    def rows(self, reference: str | None = None, unit: Unit = "samples") -> list[Row]:
+        """A line a case; all but the reference itself are compared with it."""
+        return [
+            self.row(name, None if name == reference else reference, unit)
+            for name in self.measurements
+        ]
+
+
+def time_in_turn(cases: Mapping[str, Case], rounds: int) -> Timed:
+    return Timed(interleave(cases, rounds).measurements)
 
 
 @dataclass(frozen=True)
@@ -43,8 +115,8 @@ class Bench:
     def large(self) -> Corpus:
         return large_corpus(self.workdir, self.scale, self.jpegs)
 
-    def time(self, cases: dict[str, Case]) -> Result:
-        return interleave(cases, self.rounds)
+    def time(self, cases: dict[str, Case]) -> Timed:
+        return time_in_turn(cases, self.rounds)
 
     def judge(
         self, row: Row, target: float, value: float, what: str = "", is_most: bool = False
@@ -73,8 +145,9 @@ def run_sections(doc: str, sections: Mapping[str, Section]) -> None:
     if args.only and not set(args.only) & set(sections):
         print(f"No section of this program is chosen: it has {', '.join(sections)}.")
         return
-    report: dict[str, Any] = {"machine": machine(), "sections": {}}
-    print(describe(report["machine"]), flush=True)
+    here = machine()
+    report: dict[str, Any] = {"machine": asdict(here), "sections": {}}
+    print(describe(here), flush=True)
     shutil.rmtree(bench.workdir / "packed", ignore_errors=True)
     for name, section in sections.items():
         if args.only and name not in args.only:
@@ -114,3 +187,66 @@ def parse_arguments(doc: str, sections: Mapping[str, Section]) -> argparse.Names
     parser.add_argument("--json", type=Path, help="write, or add, the rows to this file, too")
     parser.add_argument("--quick", action="store_true", help="few files, no targets: does it run?")
     return parser.parse_args()
+
+
+def render(rows: Sequence[Row]) -> str:
+    """Rows as a plain text table, numbers flush right."""
+    head = ("", "cache", "samples/s", "MB/s", "seconds", "min-max", "ratio", "")
+    return "\n".join(table([head, *map(_cells, rows)], left=(0, 1, len(head) - 1)))
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.name,
+        row.cache,
+        f"{row.samples_per_s:,.0f}" if row.samples_per_s else "-",
+        f"{row.bytes_per_s / 1e6:,.0f}" if row.bytes_per_s else "-",
+        f"{row.median_s:.3f}",
+        f"{row.min_s:.3f}-{row.max_s:.3f}",
+        "-" if row.ratio is None else f"{row.ratio:.2f}",
+        row.note,
+    )
+
+
+# --- limits of the machine, as cases --------------------------------------------------------
+
+
+def cold_read(path: Path, chunk_bytes: int = 8 << 20) -> Case:
+    """A case that reads a file from end to end, after dropping it from the page cache."""
+
+    def read() -> Work:
+        state = cache_state(evict([path]))
+        buffer, num_bytes = bytearray(chunk_bytes), 0
+        with open(path, "rb", buffering=0) as file:
+            started = time.perf_counter()
+            while count := file.readinto(buffer):
+                num_bytes += count
+            seconds = time.perf_counter() - started
+        return Work(bytes=num_bytes, seconds=seconds, cache=state)
+
+    return read
+
+
+def synced_write(folder: Path, num_bytes: int) -> Case:
+    """A case that writes a new file of random bytes into ``folder``, and waits for the disk.
+
+    What others left to be written goes first, off the clock.
+    """
+    data = np.random.default_rng(0).bytes(num_bytes)
+
+    def write() -> Work:
+        path = folder / f".timing-{os.getpid()}"
+        os.sync()
+        try:
+            with open(path, "wb", buffering=0) as file:
+                started = time.perf_counter()
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
+                seconds = time.perf_counter() - started
+        finally:
+            path.unlink(missing_ok=True)
+        return Work(bytes=num_bytes, seconds=seconds)
+
+    return write

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 from bench_corpora import FORMATS, make_once
-from bench_run import Bench, run_sections
+from bench_run import Bench, Row, run_sections
 
 from shardkit.loading.loader import Loader
-from shardkit.measure.timing import Case, Row, Work
+from shardkit.measure.timing import Case, Work
 from shardkit.packing.convert import convert
 from shardkit.packing.pack import pack
 from shardkit.reading.dataset import Dataset

@@ -23,17 +23,17 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from bench_run import Bench, run_sections
+from bench_run import Bench, Row, run_sections
 
 from shardkit import images
 from shardkit.batches.source import Source, check_source
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
-from shardkit.measure.timing import Case, Row, Work, interleave
-from shardkit.measure.tuning.search import scores
-from shardkit.measure.tuning.space import PREFETCHES, Candidate, worker_counts
-from shardkit.measure.tuning.tune import tune
-from shardkit.measure.tuning.workload import Workload
+from shardkit.measure.timing import Case, Work, interleave
+from shardkit.measure.tune.search import scores
+from shardkit.measure.tune.space import PREFETCHES, Candidate, worker_counts
+from shardkit.measure.tune.tuning import tune
+from shardkit.measure.tune.workload import Workload
 from shardkit.reading.dataset import Dataset
 from shardkit.sequences.dataset import TokenDataset
 from shardkit.system.resources import allowance

@@ -22,7 +22,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -82,14 +82,15 @@ def main() -> None:
     args.workdir.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(args.workdir / "stores", ignore_errors=True)
     corpus = large_corpus(args.workdir, replace(FULL, num_large=args.count), args.jpegs)
+    here = machine()
     report: dict[str, Any] = {
-        "machine": machine(),
+        "machine": asdict(here),
         "files": args.count,
         "rounds": args.rounds,
         "is_cold": args.cold,
         "works": {},
     }
-    print(describe(report["machine"]), flush=True)
+    print(describe(here), flush=True)
     pythons, failed = find_pythons(args)
     settings = Race(corpus.folder.resolve(), args.workdir, args.rounds, args.cold, args.timeout)
     for work, title in WORKS.items():

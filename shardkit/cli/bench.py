@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,17 +83,21 @@ def bench(
     A TARGET is a dataset in any format, WebDataset tars, or a plain folder. The others are compared
     with the first. All run in turn, round after round, so that a noisy machine is noisy for all.
     """
-    from shardkit.measure.benching.bench import bench as run
+    from shardkit.measure.bench.benchmark import bench as measure
+    from shardkit.measure.report.data import load
     from shardkit.measure.report.page import page
 
     for path in (json_file, html_file):
         if path and path != "-":
             refuse_no_file(path)
-    others = _others(html_file, earlier)
+    if earlier and not html_file:
+        raise UsageError("--with puts an earlier report on a page: name that with --html FILE")
+    # What is wrong with it is said before minutes of measuring.
+    others = [load(earlier)] if earlier else []
     with interrupted("temporary files are removed"):
-        report = run(*targets, say=lambda line: click.echo(line, err=True), **options)
-    report["command"] = shlex.join(["shardkit", *sys.argv[1:]])
-    text = json.dumps(report, indent=1)
+        found = measure(*targets, say=lambda line: click.echo(line, err=True), **options)
+    report = replace(found, command=shlex.join(["shardkit", *sys.argv[1:]]))
+    text = json.dumps(report.to_json(), indent=1)
     if json_file == "-":
         click.echo(text)
     else:
@@ -100,18 +105,6 @@ def bench(
         _write(json_file, text + "\n")
     if html_file:
         _write(html_file, page([report, *others]))
-
-
-def _others(html_file: str | None, earlier: str | None) -> list[dict[str, Any]]:
-    """The earlier report; what is wrong with it is said before minutes of measuring."""
-    from shardkit.measure.report.file import load
-    from shardkit.measure.report.page import refuse_without_charts
-
-    if html_file:
-        refuse_without_charts()
-    elif earlier:
-        raise UsageError("--with puts an earlier report on a page: name that with --html FILE")
-    return [load(earlier)] if earlier else []
 
 
 def _write(path: str | None, text: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardkit.cli.output import count
+from shardkit.measure.table import table
 from shardkit.system.byte_sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -21,11 +22,8 @@ def echo_estimates(found: Estimates) -> None:
     bad = f", {found.num_bad:,} bad ones apart" if found.num_bad else ""
     measured = f"{found.num_measured:,} of {count(found.num_samples, 'sample')}{bad}"
     click.echo(f"measured on {measured}; decoded by one thread, made by {workers}")
-    rows = [_HEAD, *map(_cells, found.choices)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *rest in rows:
-        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-        click.echo("  ".join(["", first.ljust(widths[0]), *cells]))
+    for line in table([_HEAD, *map(_cells, found.choices)]):
+        click.echo(f"  {line}")
 
 
 def _cells(one: Estimate) -> tuple[str, ...]:

@@ -97,8 +97,8 @@ def _info_of_system(as_json: bool) -> None:
 def _echo_system(found: System) -> None:
     facts, pil, torch = found.machine, found.pillow, found.torch
     click.echo(
-        f"shardkit {__version__}, Python {facts['python']} on {facts['cpu']},"
-        f" {count(facts['cores'], 'core')}, {facts['memory_bytes'] / 2**30:.0f} GiB"
+        f"shardkit {__version__}, Python {facts.python} on {facts.cpu},"
+        f" {count(facts.cores, 'core')}, {facts.memory_bytes / 2**30:.0f} GiB"
     )
     click.echo(f"  JPEGs: {', '.join(found.jpeg_backends) or 'nothing decodes them'}")
     name = f"{pil['name']} {pil['version']}" if pil else "nothing: no Pillow"

@@ -11,12 +11,13 @@ import click
 
 from shardkit.arguments import positive
 from shardkit.cli.output import count, echo_json, interrupted
+from shardkit.measure.table import table
 from shardkit.system.paths import show_path
 
 if TYPE_CHECKING:
-    from shardkit.measure.tuning.headroom import Headroom
-    from shardkit.measure.tuning.step import Step
-    from shardkit.measure.tuning.tune import Trial, Tuning
+    from shardkit.measure.tune.headroom import Headroom
+    from shardkit.measure.tune.step import Step
+    from shardkit.measure.tune.tuning import Trial, Tuning
 
 
 @click.command()
@@ -69,9 +70,9 @@ def tune(dataset: str, as_json: bool, no_save: bool, **options: Any) -> None:
     cores.
     """
     from shardkit.errors import UsageError
-    from shardkit.measure.tuning.headroom import differences, headroom
-    from shardkit.measure.tuning.reading import reading
-    from shardkit.measure.tuning.tune import tune as run
+    from shardkit.measure.tune.headroom import differences, headroom
+    from shardkit.measure.tune.reading import reading
+    from shardkit.measure.tune.tuning import tune as run
 
     positive("seconds", options["seconds"])
     if options["headroom"] is not None and options["step_ms"] is not None:
@@ -125,11 +126,9 @@ def _cleared() -> Iterator[None]:
 
 def _echo_trials(found: Tuning) -> None:
     click.echo("tried, each in rounds of its own, so that rates of few rounds compare badly:")
-    rows = [("", "samples/s", "low", "high", "rounds"), *map(_cells, found.trials)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *rest in rows:
-        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-        click.echo("  ".join(["", first.ljust(widths[0]), *cells]))
+    heads = ("", "samples/s", "low", "high", "rounds")
+    for line in table([heads, *map(_cells, found.trials)]):
+        click.echo(f"  {line}")
     for line in found.left_out:
         click.echo(f"  not tried: {line}")
 

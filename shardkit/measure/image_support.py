@@ -9,7 +9,7 @@ from typing import Any
 from shardkit import images
 from shardkit.images import nvjpeg, pillow
 from shardkit.images.augment import kernel_or_why_not
-from shardkit.measure.machine import machine
+from shardkit.measure.machine import Machine, machine
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,6 @@ class System:
     """What :func:`system` found.
 
     Attributes:
-        machine: see :func:`shardkit.measure.machine.machine`.
         jpeg_backends: what decodes JPEGs, the one that is taken first.
         pillow: ``name``, ``version`` and ``is_simd`` of what lies in the PIL folder, or None.
         kernel: of the compiled batch kernel, ``is_available``, and ``why_not`` ("" if it is).
@@ -26,7 +25,7 @@ class System:
         advice: what to install to get faster; a line each.
     """
 
-    machine: dict[str, Any]
+    machine: Machine
     jpeg_backends: list[str]
     pillow: dict[str, Any] | None
     kernel: dict[str, Any]

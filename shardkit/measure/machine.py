@@ -8,35 +8,56 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import time
-from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from shardkit.errors import UsageError
 from shardkit.formats import FORMATS
 from shardkit.measure.timing import Case, Work
-from shardkit.system.page_cache import cache_state, evict
 from shardkit.system.resources import cpu_model, num_cores
 
 _LIBRARIES = [made.library for made in FORMATS.values()]
-_PACKAGES = tuple(dict.fromkeys(("shardkit", "numpy", "torch", *_LIBRARIES, "xxhash")))
+_PACKAGES = tuple(
+    dict.fromkeys(
+        # Whichever of the last two owns the ``PIL`` folder.
+        ("shardkit", "numpy", "torch", *_LIBRARIES, "xxhash", "pillow-simd", "pillow")
+    )
+)
 
 
-def machine() -> dict[str, Any]:
-    """The machine and the versions that a number was measured with; memory in bytes."""
-    return {
-        "cpu": cpu_model(),
-        "cores": num_cores(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "kernel": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "packages": {name: v for name in _PACKAGES if (v := _version(name))} | _pillow(),
-        "load_1min": round(os.getloadavg()[0], 2),
-    }
+@dataclass(frozen=True)
+class Machine:
+    """The machine and the versions that a number was measured with.
+
+    Attributes:
+        cores: that the machine has. memory_bytes: that it has, used or not. kernel: the system's
+            name and release. packages: version by name. load_1min: how many programs wanted to
+            run in the last minute.
+    """
+
+    cpu: str
+    cores: int
+    memory_bytes: int
+    kernel: str
+    python: str
+    packages: dict[str, str]
+    load_1min: float
+
+
+def machine() -> Machine:
+    """Look at this one."""
+    return Machine(
+        cpu=cpu_model(),
+        cores=num_cores(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        kernel=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        packages={name: v for name in _PACKAGES if (v := _version(name))},
+        load_1min=round(os.getloadavg()[0], 2),
+    )
 
 
 def _version(package: str) -> str | None:
@@ -44,11 +65,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _pillow() -> dict[str, str]:
-    """Whichever of the two owns the ``PIL`` folder."""
-    return {name: v for name in ("pillow-simd", "pillow") if (v := _version(name))}
 
 
 def commit() -> str | None:
@@ -65,12 +81,12 @@ def commit() -> str | None:
     return done.stdout.strip() or None
 
 
-def describe(facts: Mapping[str, Any]) -> str:
-    """:func:`machine` on one line."""
-    packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
+def describe(found: Machine) -> str:
+    """A machine on one line."""
+    packages = ", ".join(f"{name} {version}" for name, version in found.packages.items())
     return (
-        f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_bytes'] / 2**30:.0f} GiB, "
-        f"{facts['kernel']}, Python {facts['python']}, {packages}; load {facts['load_1min']}"
+        f"{found.cpu}, {found.cores} cores, {found.memory_bytes / 2**30:.0f} GiB, "
+        f"{found.kernel}, Python {found.python}, {packages}; load {found.load_1min}"
     )
 
 
@@ -88,54 +104,13 @@ def memory_copy(chunk_bytes: int, source_bytes: int, total_bytes: int | None = N
         raise UsageError(f"cannot copy {chunk_bytes} bytes at a time from {source_bytes}")
     # Ones, not zeros: a page never written to is one shared page of zeros, and copies too fast.
     source, chunk = np.ones(source_bytes, np.uint8), np.ones(chunk_bytes, np.uint8)
-    num_places = source_bytes // chunk_bytes
+    num_chunks = source_bytes // chunk_bytes
     num_copies = max(1, (total_bytes or source_bytes) // chunk_bytes)
 
     def copy() -> Work:
         for turn in range(num_copies):
-            start = turn % num_places * chunk_bytes
+            start = turn % num_chunks * chunk_bytes
             np.copyto(chunk, source[start : start + chunk_bytes])
         return Work(bytes=num_copies * chunk_bytes, cache="warm")
 
     return copy
-
-
-def cold_read(path: Path, chunk_bytes: int = 8 << 20) -> Case:
-    """A case that reads a file from end to end, after dropping it from the page cache."""
-
-    def read() -> Work:
-        state = cache_state(evict([path]))
-        buffer, num_bytes = bytearray(chunk_bytes), 0
-        with open(path, "rb", buffering=0) as file:
-            started = time.perf_counter()
-            while count := file.readinto(buffer):
-                num_bytes += count
-            seconds = time.perf_counter() - started
-        return Work(bytes=num_bytes, seconds=seconds, cache=state)
-
-    return read
-
-
-def synced_write(folder: Path, num_bytes: int) -> Case:
-    """A case that writes a new file of random bytes into ``folder``, and waits for the disk.
-
-    What others left to be written goes first, off the clock.
-    """
-    data = np.random.default_rng(0).bytes(num_bytes)
-
-    def write() -> Work:
-        path = folder / f".timing-{os.getpid()}"
-        os.sync()
-        try:
-            with open(path, "wb", buffering=0) as file:
-                started = time.perf_counter()
-                left = memoryview(data)
-                while left:
-                    left = left[file.write(left) :]
-                os.fsync(file.fileno())
-                seconds = time.perf_counter() - started
-        finally:
-            path.unlink(missing_ok=True)
-        return Work(bytes=num_bytes, seconds=seconds)
-
-    return write

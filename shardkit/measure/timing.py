@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from shardkit.errors import UsageError
 from shardkit.system.page_cache import Cache
@@ -62,7 +62,7 @@ class Measurement:
 
     @property
     def seconds(self) -> list[float]:
-        """Of each round."""
+        """How long each round took."""
         return [max(work.seconds or 0.0, _SHORTEST_S) for work in self.works]
 
     def rates(self, unit: Unit) -> list[float]:
@@ -72,41 +72,9 @@ class Measurement:
 
     @property
     def cache(self) -> Cache:
-        """What all rounds agree on, else ``unknown``."""
+        """The state that all rounds agree on, else ``unknown``."""
         states = {work.cache for work in self.works}
         return states.pop() if len(states) == 1 else "unknown"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of a report.
-
-    Attributes:
-        name: of the case.
-        cache: ``warm``, ``cold`` or ``unknown``.
-        rounds: how many were timed.
-        samples_per_s, bytes_per_s: medians of the rounds.
-        median_s, min_s, max_s: time of a round, in seconds.
-        reference: the case that ``ratio`` compares with, if any.
-        ratio: median over the rounds of (rate / rate of the reference in that round); over 1 is
-            faster.
-        note: anything else, such as a target and whether it was met.
-    """
-
-    name: str
-    cache: Cache
-    rounds: int
-    samples_per_s: float
-    bytes_per_s: float
-    median_s: float
-    min_s: float
-    max_s: float
-    reference: str | None = None
-    ratio: float | None = None
-    note: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -126,30 +94,6 @@ class Result:
         if not all(theirs):
             raise UsageError(f"{reference!r} counted no {unit}: it cannot be a reference")
         return statistics.median(a / b for a, b in zip(own, theirs, strict=True))
-
-    def row(self, name: str, reference: str | None = None, unit: Unit = "samples") -> Row:
-        """The line of one case, compared with ``reference`` by ``unit`` a second."""
-        case = self[name]
-        row = Row(
-            name=name,
-            cache=case.cache,
-            rounds=len(case.works),
-            samples_per_s=statistics.median(case.rates("samples")),
-            bytes_per_s=statistics.median(case.rates("bytes")),
-            median_s=statistics.median(case.seconds),
-            min_s=min(case.seconds),
-            max_s=max(case.seconds),
-        )
-        if reference is None:
-            return row
-        return replace(row, reference=reference, ratio=self.ratio(name, reference, unit))
-
-    def rows(self, reference: str | None = None, unit: Unit = "samples") -> list[Row]:
-        """A line a case; all but the reference itself are compared with it."""
-        return [
-            self.row(name, None if name == reference else reference, unit)
-            for name in self.measurements
-        ]
 
 
 def interleave(cases: Mapping[str, Case], rounds: int = 5, warmup: int = 1) -> Result:
@@ -176,31 +120,3 @@ def _timed(case: Case) -> Work:
     work = case()
     seconds = time.perf_counter() - started
     return work if work.seconds is not None else replace(work, seconds=seconds)
-
-
-def render(rows: Sequence[Row]) -> str:
-    """Rows as a plain text table, numbers flush right."""
-    head = ("", "cache", "samples/s", "MB/s", "seconds", "min-max", "ratio", "")
-    lines = [head, *(_cells(row) for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    left = {0, 1, len(head) - 1}
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    return (
-        row.name,
-        row.cache,
-        f"{row.samples_per_s:,.0f}" if row.samples_per_s else "-",
-        f"{row.bytes_per_s / 1e6:,.0f}" if row.bytes_per_s else "-",
-        f"{row.median_s:.3f}",
-        f"{row.min_s:.3f}-{row.max_s:.3f}",
-        "-" if row.ratio is None else f"{row.ratio:.2f}",
-        row.note,
-    )

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
-from typing import Any, Literal
+from typing import Literal
 
 from shardkit.errors import UsageError
 
@@ -28,24 +28,29 @@ EQUAL = 1.10
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A median, and the interval that it lies in with at least :data:`CONFIDENCE`.
-
-    From fewer than 6 values there is no such interval: then it is from the least to the largest,
-    and ``is_sure`` is False.
-    """
+class Interval:
+    """A median, and the interval that it lies in with at least :data:`CONFIDENCE`."""
 
     median: float
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class Spread(Interval):
+    """An interval, and whether there is one: fewer than 6 values have none. Then it goes from the
+    least to the largest, and ``is_sure`` is False."""
+
     is_sure: bool = True
 
-    def to_json(self) -> dict[str, Any]:
-        return {"median": self.median, "low": self.low, "high": self.high}
+    @property
+    def interval(self) -> Interval:
+        """The same without saying how sure it is."""
+        return Interval(self.median, self.low, self.high)
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Raises UsageError for no values."""
+    """The median of some values, and its interval. Raises UsageError for no values."""
     if not values:
         raise UsageError("no values have no median")
     ordered = sorted(values)
@@ -74,7 +79,7 @@ def num_cut(num: int) -> int:
 
 
 def verdict(ratio: Spread) -> Verdict:
-    """Of a ratio of rates to the reference's: over 1 is faster."""
+    """Judge the ratio of a rate to the reference's: over 1 is faster."""
     if ratio.is_sure and ratio.low > 1 and ratio.median >= LEAST:
         return "faster"
     if ratio.is_sure and ratio.high < 1 and ratio.median <= 1 / LEAST:

@@ -1,1 +1,1 @@
-"""A bench's report as a page."""
+"""A bench's report: its values and their JSON, what it says in words, and its page."""

@@ -1,32 +1,43 @@
-"""The charts of a bench's report: Vega-Lite specifications, from the rows alone. Pure."""
+"""The charts of a report: what is drawn where, in pixels. Pure.
+
+A chart has a line with the name of each target, and below it a bar for each number of workers. An
+axis with the names beside it would leave a phone no room for the bars.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 
-from shardkit.measure.benching.report import MOST_APART
-from shardkit.measure.benching.words import Row, percent, workers_in_words
-from shardkit.measure.report.marks import (
-    BAR,
-    GAP,
-    HEAD,
-    LEFT,
-    WIDTH,
-    Layout,
-    Spec,
-    Values,
-    by_target,
-    chart,
-    lay_out,
-    layer,
-    rule,
-    text,
+import numpy as np
+
+from shardkit.measure.report.data import MOST_APART, Limit, Row
+from shardkit.measure.report.words import (
+    WORK,
+    amount,
+    case_name,
+    percent,
+    shortened,
+    workers_in_words,
 )
-from shardkit.measure.report.text import amount, case_name
+
+WIDTH = 340
+LEFT = 78
+"""Where bars begin; ``16 processes`` fits in before, in wide fonts."""
+
+HEAD, BAR, GAP = 16, 14, 7
+"""Heights: of a name, of a bar with the space below it, between targets."""
+
+BETWEEN = 4
+"""The space between groups, where a row has more than one bar."""
 
 RIDGE = 26
-"""Pixels that a distribution is high."""
+"""The height of a distribution."""
+
+LONGEST = 40
+"""Characters of a name that a line holds, in wide fonts."""
 
 BESIDE = 27
 """Characters of a name that fit beside ``0.0234 ms, 99 %: 10.7``, in wide fonts."""
@@ -34,151 +45,220 @@ BESIDE = 27
 FAR = 3.0
 """A limit this many times beyond the fastest rate would leave no room for the rates."""
 
-PARTS = ("read", "transform", "collate")
+MOST_STEPS = 7
+"""Labels that an axis has room for."""
 
 
-def rates(rows: Sequence[Row], limits: Sequence[dict[str, Any]]) -> Spec:
+@dataclass(frozen=True)
+class Scale:
+    """From values to pixels from the left; logarithmic, if ``low`` is more than 0."""
+
+    low: float
+    high: float
+    left: int = LEFT
+
+    def __call__(self, value: float) -> float:
+        if self.low:
+            share = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
+        else:
+            share = value / self.high
+        return self.left + (WIDTH - self.left) * min(max(share, 0.0), 1.0)
+
+    @property
+    def steps(self) -> list[tuple[float, str]]:
+        """Where the axis has lines, and their labels."""
+        if self.low:
+            values = steps(self.low, self.high) or [self.low, self.high]
+            return [(self(one), np.format_float_positional(one, 6, trim="-")) for one in values]
+        return [(self(one), in_thousands(one)) for one in even_steps(self.high)]
+
+
+Bar = tuple[float, float, float, float, str, str]
+"""x, y, width, height, colour, and what a mouse over it shows."""
+
+Line = tuple[float, float, float, float, str, float]
+"""x, x, y, y, colour, width."""
+
+Text = tuple[float, float, str, str, str]
+"""x, y of its middle, the text, which end of it is at x, ``start`` or ``end``, and its class."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """``unit``: of the values, below the axis."""
+
+    unit: str
+    scale: Scale
+    height: float
+    bars: list[Bar] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    texts: list[Text] = field(default_factory=list)
+
+    def add_bar(self, x: float, x2: float, y: float, color: str, about: str) -> None:
+        start, end = self.scale(x), self.scale(x2)
+        self.bars.append((start, y, end - start, BAR - 3, color, about))
+
+    def add_upright(self, x: float, y: float, color: str, width: float) -> None:
+        """A line across a bar."""
+        self.lines.append((self.scale(x), self.scale(x), y - 1, y + BAR - 2, color, width))
+
+    def add_end(self, x: float, y: float, text: str) -> None:
+        """Text to the right of a bar."""
+        self.texts.append((self.scale(x) + 5, middle(y), text, "start", ""))
+
+
+def middle(y: float) -> float:
+    """The middle of a bar that begins at ``y``."""
+    return y + (BAR - 3) / 2
+
+
+def rates(rows: Sequence[Row], limits: Sequence[Limit]) -> Chart:
     """Samples a second, the interval of the median, and the nearest limit where it is in sight."""
-    layout = lay_out(rows)
-    seen = {one["name"]: one["samples_per_s"] for one in near_limits(rows, limits)}
-    bars = [_rate_bar(place.row, place.y, "var(--bar)") for place in layout.places]
-    marks = [
-        {"x": seen[place.row["limit"]], "y": place.y - 1, "y2": place.y + BAR - 2}
-        for place in layout.places
-        if place.row["limit"] in seen
-    ]
+    seen = {one.name: one.samples_per_s for one in near_limits(rows, limits)}
     top = max([1.3 * _fastest(rows), *(1.05 * rate for rate in seen.values())])
-    layers = _bars(bars, rule(marks, "var(--limit)", 3))
-    return chart(layout, layers, [0, top], "samples a second")
+    chart, placed = _laid_out("samples a second", top, rows)
+    for row, y in placed:
+        _add_rate(chart, row, y, "bar")
+        if row.limit in seen:
+            chart.add_upright(seen[row.limit], y, "limit", 3)
+    return chart
 
 
-def near_limits(rows: Sequence[Row], limits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that a chart of the rates has room for."""
-    return [one for one in limits if (one["samples_per_s"] or 1e99) <= FAR * _fastest(rows)]
+def near_limits(rows: Sequence[Row], limits: Sequence[Limit]) -> list[Limit]:
+    """The limits that a chart of the rates has room for."""
+    return [one for one in limits if 0 < one.samples_per_s <= FAR * _fastest(rows)]
 
 
-def cold_and_warm(pairs: Sequence[tuple[Row, Row]]) -> Spec:
+def cold_and_warm(pairs: Sequence[tuple[Row, Row]]) -> Chart:
     """Two bars a case, the cold one with its share of the warm one's rate."""
     cold = {id(warm): row for row, warm in pairs}
-    layout = lay_out([warm for _, warm in pairs], bars=2)
-    bars = []
-    for place in layout.places:
-        other = cold[id(place.row)]
-        share = other["samples_per_s"]["median"] / max(place.row["samples_per_s"]["median"], 1e-9)
-        bars.append(_rate_bar(place.row, place.y, "var(--warm)", " warm"))
-        bars.append(_rate_bar(other, place.y + BAR, "var(--cold)", f" cold, {percent(share)}"))
-        bars[-1]["workers"] = ""
     top = 1.55 * _fastest([row for pair in pairs for row in pair])
-    return chart(layout, _bars(bars), [0, top], "samples a second")
+    chart, placed = _laid_out("samples a second", top, [warm for _, warm in pairs], bars=2)
+    for warm, y in placed:
+        other = cold[id(warm)]
+        share = other.samples_per_s.median / max(warm.samples_per_s.median, 1e-9)
+        _add_rate(chart, warm, y, "warm", " warm")
+        _add_rate(chart, other, y + BAR, "cold", f" cold, {percent(share)}")
+    return chart
 
 
-def time_spent(rows: Sequence[Row]) -> Spec:
-    """Of a sample, in µs: the work of all workers, one after another, and how long the loop
-    waited, which with workers is less."""
-    layout = lay_out(rows)
-    bars, waits = [], []
-    for place in layout.places:
-        spent = {part: _us(place.row, part) for part in (*PARTS, "wait")}
-        start, about = 0.0, ", ".join(f"{part} {amount(us)} µs" for part, us in spent.items())
-        for part in PARTS:
-            bar = _bar(place.row, place.y, f"var(--{part})", start, start + spent[part])
-            bars.append(bar | {"about": f"{case_name(place.row)}: {about}"})
+def time_spent(rows: Sequence[Row]) -> Chart:
+    """Microseconds a sample: the work of all workers, one after another, and how long the loop
+    waited, which is less with workers."""
+    longest = max(max(us_per_sample(row, *WORK), us_per_sample(row, "wait"), 1e-3) for row in rows)
+    chart, placed = _laid_out("µs a sample", 1.25 * longest, rows)
+    for row, y in placed:
+        spent, start = {part: us_per_sample(row, part) for part in (*WORK, "wait")}, 0.0
+        each = ", ".join(f"{part} {amount(us)} µs" for part, us in spent.items())
+        for part in WORK:
+            chart.add_bar(start, start + spent[part], y, part, f"{case_name(row)}: {each}")
             start += spent[part]
-        bars[-1] |= {"text": amount(start), "end": max(start, spent["wait"])}
-        waits.append({"x": spent["wait"], "y": place.y - 1, "y2": place.y + BAR - 2})
-    top = 1.25 * max(*(bar["x2"] for bar in bars), *(wait["x"] for wait in waits), 1e-3)
-    return chart(layout, _bars(bars, rule(waits, "var(--ink)", 2)), [0, top], "µs a sample")
+        chart.add_end(max(start, spent["wait"]), y, amount(start))
+        chart.add_upright(spent["wait"], y, "ink", 2)
+    return chart
 
 
-def batch_times(rows: Sequence[Row]) -> Spec:
+def us_per_sample(row: Row, *parts: str) -> float:
+    """Microseconds of a round's ``read``, ``transform``, ``collate`` or ``wait``, a sample: rounds
+    are of different lengths."""
+    spent = sum(getattr(row.seconds, part) for part in parts)
+    return float(1e6 * spent / max(row.samples, 1))
+
+
+def batch_times(rows: Sequence[Row]) -> Chart:
     """A distribution a row, one below another; each as high as its highest bin."""
-    high = max(row["batch_histogram"]["edges_ms"][-1] for row in rows)
-    low = max(min(row["batch_histogram"]["edges_ms"][0] for row in rows), high / MOST_APART)
-    bins: Values = []
-    heads: Values = []
-    medians: Values = []
+    high = max(row.batch_histogram.edges_ms[-1] for row in rows)
+    low = max(min(row.batch_histogram.edges_ms[0] for row in rows), high / MOST_APART)
     step = HEAD + RIDGE + GAP
-    for i, row in enumerate(by_target(rows)):
-        foot, times = (i + 1) * step - GAP, row["batch_ms"]
-        bins += _bins(row, foot, low)
-        medians.append({"x": max(times["p50"], low), "y": foot - RIDGE, "y2": foot})
-        right = f"{amount(times['p50'])} ms, 99 %: {amount(times['p99'])}"
-        heads.append({"text": case_name(row, BESIDE), "right": right, "y": i * step + HEAD / 2})
-    layers = [
-        layer({"type": "rect", "color": "var(--bar)"}, bins, x=True, x2=True, y=True, y2=True),
-        rule(medians, "var(--ink)", 1.5),
-        text(heads, "right", {"align": "right", "fontSize": 11}, x={"value": WIDTH}),
-    ]
-    layout = Layout([], heads, len(rows) * step)
-    return chart(layout, layers, [low, high], "ms a batch", left=0, is_log=True, size=11)
+    chart = Chart("ms a batch", Scale(low, high, left=0), len(rows) * step)
+    for number, row in enumerate(by_target(rows)):
+        foot, p50 = (number + 1) * step - GAP, row.batch_ms.p50
+        chart.bars.extend(_bins(row, foot, chart.scale))
+        median = chart.scale(p50)
+        chart.lines.append((median, median, foot - RIDGE, foot, "ink", 1.5))
+        y, right = number * step + HEAD / 2, f"{amount(p50)} ms, 99 %: {amount(row.batch_ms.p99)}"
+        chart.texts.append((0, y, case_name(row, BESIDE), "start", "name"))
+        chart.texts.append((WIDTH, y, right, "end", ""))
+    return chart
 
 
-def _bins(row: Row, foot: float, start: float) -> Values:
-    """The bins with batches in them, as far as they lie right of ``start``."""
-    edges, counts = row["batch_histogram"]["edges_ms"], row["batch_histogram"]["counts"]
+def _bins(row: Row, foot: float, scale: Scale) -> Iterator[Bar]:
+    """The bins with batches in them, as far as they are on the scale."""
+    edges, counts = row.batch_histogram.edges_ms, row.batch_histogram.counts
     most, total = max([1, *counts]), max(sum(counts), 1)
-    return [
-        {
-            "x": max(low, start),
-            "x2": high,
-            "y": foot - RIDGE * count / most,
-            "y2": foot,
-            "about": f"{amount(low)} to {amount(high)} ms: {percent(count / total)} of the batches",
-        }
-        for low, high, count in zip(edges, edges[1:], counts, strict=False)
-        if count and high > start
-    ]
+    for low, high, count in zip(edges, edges[1:], counts, strict=False):
+        if count and high > scale.low:
+            x, tall = scale(low), RIDGE * count / most
+            about = f"{amount(low)} to {amount(high)} ms: {percent(count / total)} of the batches"
+            yield x, foot - tall, scale(high) - x, tall, "bar", about
 
 
 # --- what they are made of ----------------------------------------------------------------
 
 
+def by_target(rows: Sequence[Row]) -> list[Row]:
+    """Rows of one target together, targets in the order in which they come first."""
+    names = [*dict.fromkeys(row.label for row in rows)]
+    return sorted(rows, key=lambda row: names.index(row.label))
+
+
+def _laid_out(
+    unit: str, top: float, rows: Sequence[Row], bars: int = 1
+) -> tuple[Chart, list[tuple[Row, int]]]:
+    """A chart with the names of targets and workers, and where each row's bars begin: those of one
+    target below one another."""
+    y, placed = 0, []
+    texts: list[Text] = []
+    for name, own in groupby(by_target(rows), lambda row: row.label):
+        texts.append((0.0, y + HEAD / 2, shortened(name, LONGEST), "start", "name"))
+        y += HEAD
+        for row in own:
+            texts.append((LEFT - 6, middle(y), workers_in_words(row), "end", ""))
+            placed.append((row, y))
+            y += bars * BAR + (bars - 1) * BETWEEN
+        y += GAP
+    return Chart(unit, Scale(0, top), y, texts=texts), placed
+
+
 def _fastest(rows: Iterable[Row]) -> float:
-    return float(max(row["samples_per_s"]["high"] for row in rows)) or 1.0
+    return max(row.samples_per_s.high for row in rows) or 1.0
 
 
-def _us(row: Row, part: str) -> float:
-    return float(1e6 * row["seconds"][part] / max(row["samples"], 1))
+def _add_rate(chart: Chart, row: Row, y: float, color: str, after: str = "") -> None:
+    rate = row.samples_per_s
+    median, low, high = amount(rate.median), amount(rate.low), amount(rate.high)
+    about = f"{case_name(row)}: {median} samples/s ({low} to {high})"
+    chart.add_bar(0, rate.median, y, color, about)
+    ends = chart.scale(rate.low), chart.scale(rate.high)
+    chart.lines.append((*ends, middle(y), middle(y), "ink", 1.5))
+    chart.add_end(max(rate.high, rate.median), y, median + after)
 
 
-def _bar(row: Row, y: int, color: str, x: float, x2: float) -> dict[str, Any]:
-    place = {"x": x, "x2": x2, "y": y, "y2": y + BAR - 3, "mid": y + (BAR - 3) / 2}
-    return {**place, "color": color, "workers": workers_in_words(row)}
+def even_steps(top: float) -> list[float]:
+    """0 and multiples of 1, 2 or 5 times a power of ten up to ``top``, about five."""
+    wanted = top / 4
+    power = 10.0 ** math.floor(math.log10(wanted))
+    pairs = ((1, 2), (2, 5), (5, 10), (10, math.inf))
+    step = power * next(n for n, more in pairs if wanted < power * math.sqrt(n * more))
+    return [number * step for number in range(math.floor(top / step) + 1)]
 
 
-def _rate_bar(row: Row, y: int, color: str, after: str = "") -> dict[str, Any]:
-    rate = row["samples_per_s"]
-    median, low, high = (amount(rate[name]) for name in ("median", "low", "high"))
-    return {
-        **_bar(row, y, color, 0, rate["median"]),
-        "low": rate["low"],
-        "high": rate["high"],
-        "end": max(rate["high"], rate["median"]),
-        "text": median + after,
-        "about": f"{case_name(row)}: {median} samples/s ({low} to {high})",
-    }
+def in_thousands(value: float) -> str:
+    """``0.5``, ``200``, ``20k``, ``1.5M``."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
 
 
-def _bars(bars: Values, *marks: Spec) -> list[Spec]:
-    """Rectangles, marks on them, the interval of those that have one, what their workers are, and
-    their text, which what is below it must not hide."""
-    spread = [bar for bar in bars if "low" in bar]
-    rect = {"type": "rect"}
-    color = {"field": "color", "type": "nominal", "scale": None}
-    left = {"align": "right", "dx": -6, "fontSize": 11}
-    right = {"align": "left", "dx": 5, "fontSize": 11}
-    ends = [bar for bar in bars if "text" in bar]
-    starts = list({bar["mid"]: bar for bar in bars if bar["workers"]}.values())
-    return [
-        layer(rect, bars, x=True, x2=True, y=True, y2=True, color=color),
-        *marks,
-        layer(
-            {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.5, "aria": False},
-            spread,
-            x={"field": "low"},
-            x2={"field": "high"},
-            y={"field": "mid"},
-        ),
-        text(starts, "workers", left, x={"value": LEFT}, y={"field": "mid"}),
-        text(ends, "text", right, x={"field": "end"}, y={"field": "mid"}),
-    ]
+def steps(low: float, high: float) -> list[float]:
+    """Where to draw lines to a logarithmic scale: 1, 2, 5, 10, or powers of ten where these are
+    too many. Empty if there are fewer than two."""
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1, 2, 5), (1,)):
+        # Not 10**-3: a product of that is not the float that its digits are.
+        found = [float(f"{factor}e{exponent}") for exponent in exponents for factor in factors]
+        found = [value for value in found if low <= value <= high]
+        if len(found) <= MOST_STEPS:
+            break
+    return found if len(found) > 1 else []

@@ -1,43 +1,25 @@
 """The report of a bench as one HTML page: no script, and nothing that is not in the file.
 
-Charts are drawn while the page is made, so that it needs no library to be looked at, and the
-browser is told to load nothing (Content-Security-Policy).
+The page is ``page.html``, with the charts drawn in it, so that it needs no library to be looked
+at, and the browser is told to load nothing (Content-Security-Policy).
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Sequence
-from html import escape
-from importlib.util import find_spec
+import math
+from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from shardkit.errors import UsageError
-from shardkit.measure.benching.words import Row, cache_states, in_words, label
 from shardkit.measure.report import charts
-from shardkit.measure.report.marks import Spec
-from shardkit.measure.report.style import STYLE
-from shardkit.measure.report.tables import conditions, tables
-from shardkit.measure.report.text import amount, is_whole, showable
+from shardkit.measure.report.data import Report, Row, from_json
+from shardkit.measure.report.tables import LEFT, conditions, tables
+from shardkit.measure.report.words import amount, cache_states, in_words
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.writing import atomic_write
-
-Report = dict[str, Any]
-
-NEEDS = "charts are drawn by the vl-convert-python library: pip install 'shardkit[report]'"
-
-HEAD = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-"""
-
-SAME = ("read", "workers", "worker_type", "batch_size")
-"""What a cold row and a warm one must share, beside the target, to be set side by side."""
 
 
 def write(path: str | Path, *reports: Report) -> None:
@@ -46,7 +28,7 @@ def write(path: str | Path, *reports: Report) -> None:
     The first is the one in question; another may be of the same targets, one of them cold.
 
     Raises:
-        UsageError: the library that draws is missing. StorageError: the file cannot be written.
+        StorageError: the file cannot be written.
     """
     text = page(reports)
     with os_errors(f"writing {show_path(path)}"):
@@ -54,139 +36,88 @@ def write(path: str | Path, *reports: Report) -> None:
 
 
 def page(reports: Sequence[Report]) -> str:
-    """The page. Raises UsageError if the library that draws is missing."""
-    shown: list[Report] = [showable(report) for report in reports]
-    names = dict.fromkeys(label(row) for report in shown for row in report["rows"])
-    parts = [
-        f"{HEAD}<title>shardkit bench: {escape(', '.join(names))}</title>",
-        f"<style>{STYLE}</style></head><body><main><h1>shardkit bench</h1>",
-        *(_opening(report, len(shown) > 1) for report in shown),
-        _cold_and_warm(shown),
-        *(_figures(report, len(shown) > 1) for report in shown),
-        "</main></body></html>\n",
-    ]
-    return "\n".join(parts)
+    """The page, as HTML."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    shown = [from_json(showable(report.to_json())) for report in reports]
+    pairs = cold_with_warm([row for report in shown for row in report.rows if is_complete(row)])
+    here = {(one.machine.cpu, one.machine.cores, one.machine.memory_bytes) for one in shown}
+    template = Environment(
+        loader=PackageLoader("shardkit.measure.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    ).get_template("page.html")
+    return template.render(
+        names=dict.fromkeys(row.label for report in shown for row in report.rows),
+        parts=[_part(report) for report in shown],
+        cold_and_warm=charts.cold_and_warm(pairs) if pairs else None,
+        is_one_machine=len(here) == 1,
+        left=LEFT,
+        num=Markup(' class="num"'),
+        width=charts.WIDTH,
+    )
 
 
-def refuse_without_charts() -> None:
-    """Raises UsageError if the library that draws is missing: said before minutes of measuring."""
-    if find_spec("vl_convert") is None:
-        raise UsageError(NEEDS)
+def _part(report: Report) -> dict[str, Any]:
+    """What the page shows of one report."""
+    rows = [row for row in report.rows if is_complete(row)]
+    near = charts.near_limits(rows, report.limits) if rows else []
+    return {
+        "name": f"{report.options.read}, cache {cache_states(report.rows)}",
+        "words": in_words(rows, report.notes) if rows else ["no row has all its figures"],
+        "conditions": conditions(report),
+        "command": report.command,
+        "charts": rows
+        and {
+            "rates": charts.rates(rows, report.limits),
+            "time_spent": charts.time_spent(rows),
+            "batch_times": charts.batch_times(rows),
+        },
+        "near": [_limit(one) for one in report.limits if one in near],
+        "far": [_limit(one) for one in report.limits if one not in near],
+        "tables": tables(report),
+        "json": json.dumps(showable(report.to_json()), indent=1, ensure_ascii=False),
+    }
 
 
-# --- in the order of the page -------------------------------------------------------------
-
-
-def _name(report: Report) -> str:
-    return f"{report['options']['read']}, cache {cache_states(report['rows'])}"
-
-
-def _opening(report: Report, has_name: bool) -> str:
-    """The verdict, and what it was measured on."""
-    rows = _drawable(report)
-    lines = in_words({**report, "rows": rows}) if rows else ["no row has all its figures"]
-    title = f"<h2>{escape(_name(report))}</h2>" if has_name else ""
-    words = "".join(f"<p>{escape(line)}</p>" for line in lines)
-    return f'{title}<div class="words">{words}</div>{conditions(report)}'
-
-
-def _cold_and_warm(reports: Sequence[Report]) -> str:
-    pairs = cold_with_warm([row for report in reports for row in _drawable(report)])
-    if not pairs:
-        return ""
-    note = "The bars are medians, the thin lines their 95 % intervals; the shares are cold to warm."
-    facts = {tuple(r["machine"].get(f) for f in ("cpu", "cores", "memory_bytes")) for r in reports}
-    if len(facts) > 1:
-        note = f"Measured on different machines. {note}"
-    key = _key(("warm", "warm"), ("cold", "cold"))
-    chart = _chart("Cold against warm", charts.cold_and_warm(pairs), key + escape(note))
-    return f'<div class="charts">{chart}</div>'
+def _limit(one: Any) -> str:
+    return f"{one.name} {amount(one.samples_per_s)} a second"
 
 
 def cold_with_warm(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
     """Rows measured cold, each with the one of the same case that was warm."""
-    warm = {_case(row): row for row in reversed(rows) if row["cache"] == "warm"}
-    cold = {_case(row): row for row in reversed(rows) if row["cache"] == "cold"}
+    warm = {_case(row): row for row in reversed(rows) if row.cache == "warm"}
+    cold = {_case(row): row for row in reversed(rows) if row.cache == "cold"}
     cases = dict.fromkeys(map(_case, rows))
     return [(cold[case], warm[case]) for case in cases if case in cold and case in warm]
 
 
 def _case(row: Row) -> tuple[Any, ...]:
-    return (row["path"], label(row), row["format"], *(row[name] for name in SAME))
+    """What a cold row and a warm one must share to be set side by side."""
+    target = (row.path, row.label, row.format)
+    return (*target, row.read, row.workers, row.worker_type, row.batch_size)
 
 
-def _figures(report: Report, has_name: bool) -> str:
-    title = f"<h2>{escape(_name(report))}</h2>" if has_name else ""
-    drawn = "".join(_charts(report)) if _drawable(report) else ""
-    text = json.dumps(report, indent=1, ensure_ascii=False)
-    return (
-        f'{title}<div class="charts">{drawn}</div>{tables(report)}'
-        f"<details><summary>The report as JSON</summary><pre>{escape(text)}</pre></details>"
-    )
+def showable(value: Any) -> Any:
+    """The same plain values with every name in characters that a page can hold, and None for what
+    is no finite number. A file name may hold any bytes, which Python reads as lone surrogates."""
+    if isinstance(value, dict):
+        return {key: showable(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [showable(one) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in value)
+    return value
 
 
-def _charts(report: Report) -> Iterator[str]:
-    rows, limits = _drawable(report), report["limits"]
-    note = "The bars are medians, the thin lines their 95 % intervals."
-    yield _chart("Rate", charts.rates(rows, limits), escape(note) + _limits(rows, limits))
-    key = _key(("read", "reading"), ("transform", "the transform"), ("collate", "collating"))
-    note = (
-        "Of all workers, added up. The thin line is how long the loop waited: with workers, who"
-        " share the work, less."
-    )
-    yield _chart("Where the time goes", charts.time_spent(rows), key + escape(note))
-    note = (
-        "How long the loop waited for each batch; a logarithmic scale. The thin line is the median,"
-        " which is named, and what 99 % of them stay below; the last bar has all above, too."
-    )
-    yield _chart("Time a batch", charts.batch_times(rows), escape(note))
-
-
-def _limits(rows: Sequence[Row], limits: Sequence[dict[str, Any]]) -> str:
-    """What the marks of the limits are, and which are not drawn."""
-    near = [one["name"] for one in charts.near_limits(rows, limits)]
-    named = {
-        one["name"]: f"{one['name']} {amount(one['samples_per_s'])} a second" for one in limits
-    }
-    drawn = ", ".join(named[name] for name in named if name in near)
-    far = ", ".join(named[name] for name in named if name not in near)
-    return (f" {_key(('limit', f'limit: {drawn}'))}" if drawn else "") + (
-        f" Too far right to be drawn: {escape(far)}." if far else ""
-    )
-
-
-# --- what it is made of -------------------------------------------------------------------
-
-
-def _drawable(report: Report) -> list[Row]:
-    return [row for row in report["rows"] if is_whole(row)]
-
-
-def _key(*names: tuple[str, str]) -> str:
-    """Swatches of the colours of that name, and what they stand for."""
-    swatches = (f'<i class="{color}"></i>{escape(text)}' for color, text in names)
-    return f'<span class="key">{" ".join(f"<span>{one}</span>" for one in swatches)}</span> '
-
-
-def _chart(title: str, spec: Spec, caption: str) -> str:
-    svg = with_titles(draw(spec))
-    about = f"{title}: a chart; its figures are in the tables below"
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(about)}" ', 1)
-    return f"<figure><h3>{title}</h3>{svg}<figcaption>{caption}</figcaption></figure>"
-
-
-def draw(spec: Spec) -> str:
-    """An SVG element. Raises UsageError if the library is missing."""
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise UsageError(NEEDS) from error
-    svg = vl_convert.vegalite_to_svg(spec)
-    return re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg, count=2)
-
-
-def with_titles(svg: str) -> str:
-    """What screen readers are told of a mark is what a mouse over it shows, too."""
-    return re.sub(
-        r'<(path|line) aria-label="([^"]*)"([^>]*)/>', r"<\1\3><title>\2</title></\1>", svg
-    )
+def is_complete(row: Row) -> bool:
+    """Whether a row has all the figures that charts are drawn from."""
+    edges, times = row.batch_histogram.edges_ms, row.batch_ms
+    needed = (*astuple(row.samples_per_s), *astuple(row.seconds), times.p50, times.p99, *edges)
+    are_amounts = all(math.isfinite(one) and one >= 0 for one in needed)
+    return are_amounts and len(edges) > 1 and edges[-1] > edges[0]

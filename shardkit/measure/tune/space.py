@@ -16,18 +16,18 @@ PREFETCHES = (DEFAULT_PREFETCH, 4, 8)
 """One batch ahead is as fast in a trial, but leaves nothing to make up for a slow read with."""
 
 WINDOWS = (4, 16, 64, 256)
-"""Of block order, in blocks. A wider one mixes better."""
+"""Widths of the windows of block order, in blocks. A wider one mixes better."""
 
 MEMORY_SHARE = 0.25
-"""Of the free memory that batches made ahead may fill: the training needs the rest."""
+"""The share of free memory that batches made ahead may fill: the training needs the rest."""
 
 SHM_SHARE = 0.8
 
 PROCESS_BYTES = 150 << 20
-"""Of its own that a worker process with torch in it takes; 60 to 120 MB were measured."""
+"""Memory that a worker process with torch in it takes; 60 to 120 MB were measured."""
 
 SPARE_FILES = 64
-"""For the training program: logs, sockets, libraries."""
+"""Open files that are left to the training program: logs, sockets, libraries."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Candidate:
 
     @property
     def cost(self) -> tuple[int, ...]:
-        """Of two that are equally fast, the one that costs less: fewer workers, threads before
-        processes, less made ahead, nothing to be given by hand; but a wider window. No worker at
-        all comes last: nothing is hidden behind the training step then."""
+        """Of two that are equally fast, the one that costs less is chosen: fewer workers, threads
+        before processes, less made ahead, nothing to be given by hand; but a wider window. No
+        worker at all comes last: nothing is hidden behind the training step then."""
         how = self.settings
         return (
             not how.workers,

@@ -16,7 +16,7 @@ import numpy as np
 from shardkit.batches.source import Source
 from shardkit.corpus import Corpus, Run, open_corpus
 from shardkit.errors import DataError, UsageError
-from shardkit.measure.benching.target import Target, missing
+from shardkit.measure.bench.target import Target, missing
 from shardkit.operations.stage import refuse_little_space
 from shardkit.order.permutation import Positions
 from shardkit.samples.encoding import parse_npy
@@ -35,13 +35,6 @@ class Entry:
 
     files: dict[str, str]
     label: int | None
-
-    def moved(self, old: Path, new: Path) -> Entry:
-        """The same files in another folder."""
-        files = {
-            name: os.path.join(new, os.path.relpath(path, old)) for name, path in self.files.items()
-        }
-        return Entry(files, self.label)
 
 
 class FolderSource:
@@ -71,7 +64,7 @@ class FolderSource:
 
 
 def _value(field: str, path: str | None) -> Any:
-    """As a dataset gives it: text, JSON, arrays and class numbers decoded, all else bytes."""
+    """The value as a dataset gives it: text, JSON, arrays and class numbers decoded, else bytes."""
     if path is None:
         return None
     with os_errors(f"reading {show_path(path)}"), open(path, "rb") as file:
@@ -123,7 +116,7 @@ class FolderTarget(Target):
         return FolderSource([self._entry(row) for row in rows.tolist()])
 
     def keys(self, rows: Positions) -> list[str] | None:
-        return [os.fsdecode(run.keys[at]) for run, at in self._places(rows)]
+        return [os.fsdecode(run.keys[at]) for run, at in self._runs(rows)]
 
     def find(self, keys: Sequence[str]) -> Positions:
         if not self._row_of:
@@ -139,52 +132,50 @@ class FolderTarget(Target):
         return [Path(path) for entry in entries for path in entry.files.values()]
 
     def copied(self, rows: Positions, folder: Path, where: str) -> Target:
-        """Only the files of these rows."""
+        """A copy of the files of these rows alone."""
         there = copy.copy(self)
         there.path, there.where, there._entries = folder, where, {}
         refuse_little_space(folder.parent, sum(path.stat().st_size for path in self.files(rows)))
         with os_errors(f"copying {show_path(self.path)} to {where}"):
             for row in rows.tolist():
-                own = self._entry(row)
-                moved = there._entries[row] = own.moved(self.path, folder)
+                own, copies = self._entry(row), {}
                 for field, path in own.files.items():
-                    os.makedirs(os.path.dirname(moved.files[field]), exist_ok=True)
-                    shutil.copyfile(path, moved.files[field])
+                    copies[field] = os.path.join(folder, os.path.relpath(path, self.path))
+                    os.makedirs(os.path.dirname(copies[field]), exist_ok=True)
+                    shutil.copyfile(path, copies[field])
+                there._entries[row] = Entry(copies, own.label)
         return there
 
     # --- choosing -------------------------------------------------------------------------
 
     def sizes(self, rows: Positions) -> Positions:
         """(N,) int64: bytes of the files of each sample."""
-        return np.array([run.sizes[at] for run, at in self._places(rows)], np.int64)
+        return np.array([run.sizes[at] for run, at in self._runs(rows)], np.int64)
 
     def usable(self, rows: Positions) -> Positions:
-        """Those rows that are samples: every file is read, and some hold no picture."""
+        """The rows that are samples: every file is read, and some hold no picture."""
         return np.array([row for row in rows.tolist() if self._try(row) is not None], np.int64)
 
     def part(self, rows: Positions) -> FolderTarget:
         """The same folder, of which nothing but these rows is seen."""
         chosen = copy.copy(self)
-        runs = [run.slice(at, at + 1) for run, at in self._places(rows)]
-        chosen._set(CorpusPart(self.corpus.whole, runs))
+        runs = [run.slice(at, at + 1) for run, at in self._runs(rows)]
+        chosen._set(CorpusPart(self.corpus.corpus, runs))
         return chosen
 
     # --- looking up -----------------------------------------------------------------------
 
-    def _places(self, rows: Positions) -> list[tuple[Run, int]]:
+    def _runs(self, rows: Positions) -> list[tuple[Run, int]]:
         """The run that holds each row, and which of its entries that is."""
         numbers = np.searchsorted(self._ends, rows, side="right")
-        firsts = np.concatenate([[0], self._ends])[numbers]
-        runs = self.corpus.listed
-        return [
-            (runs[number], at)
-            for number, at in zip(numbers.tolist(), (rows - firsts).tolist(), strict=True)
-        ]
+        at = rows - np.concatenate([[0], self._ends])[numbers]
+        runs = [self.corpus.listed[number] for number in numbers.tolist()]
+        return [*zip(runs, at.tolist(), strict=True)]
 
     def _entry(self, row: int) -> Entry:
         found = self._try(row)
         if found is None:
-            run, at = self._places(np.array([row]))[0]
+            run, at = self._runs(np.array([row]))[0]
             path = show_path(self.path / run.base / os.fsdecode(run.locators[at]))
             raise DataError(
                 f"{path} is no sample: move it away, or name a packed dataset first, whose samples"
@@ -194,7 +185,7 @@ class FolderTarget(Target):
 
     def _try(self, row: int) -> Entry | None:
         if row not in self._entries:
-            run, at = self._places(np.array([row]))[0]
+            run, at = self._runs(np.array([row]))[0]
             batch = self.corpus.read(run.slice(at, at + 1), _NO_SCRATCH)
             if batch.rejects:
                 return None
@@ -208,16 +199,16 @@ class FolderTarget(Target):
 class CorpusPart:
     """A corpus of which only some entries are listed."""
 
-    def __init__(self, whole: Corpus, listed: list[Run]) -> None:
-        self.whole = whole
+    def __init__(self, corpus: Corpus, listed: list[Run]) -> None:
+        self.corpus = corpus
         self.listed = listed
-        self.kind = whole.kind
-        self.keeps_shards = whole.keeps_shards
-        self.classes = whole.classes
+        self.kind = corpus.kind
+        self.keeps_shards = corpus.keeps_shards
+        self.classes = corpus.classes
         self.ignored: dict[str, int] = {}
 
     def spec(self) -> dict[str, Any]:
-        return self.whole.spec()
+        return self.corpus.spec()
 
     def splits(self) -> list[str]:
         return list(dict.fromkeys(run.split for run in self.listed))
@@ -226,11 +217,11 @@ class CorpusPart:
         return iter(self.listed)
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
-        return self.whole.read(run, scratch)
+        return self.corpus.read(run, scratch)
 
 
 def _choose_split(splits: Sequence[str], path: Path) -> str:
-    """As a packed dataset chooses: the only one, or ``train``."""
+    """The split that a packed dataset would choose: the only one, or ``train``."""
     names = list(dict.fromkeys(splits))
     if len(names) == 1:
         return names[0]

@@ -16,9 +16,9 @@ import numpy as np
 
 from shardkit.errors import DestinationError, UsageError
 from shardkit.formats import FORMATS, get_format
-from shardkit.measure.benching.folder import FolderTarget
-from shardkit.measure.benching.options import BenchOptions
-from shardkit.measure.benching.target import PackedTarget, Target
+from shardkit.measure.bench.folder import FolderTarget
+from shardkit.measure.bench.options import BenchOptions
+from shardkit.measure.bench.target import PackedTarget, Target
 from shardkit.operations.stage import refuse_little_space
 from shardkit.order.epochs import Order
 from shardkit.order.permutation import Positions
@@ -66,13 +66,13 @@ def packed_samples(
         )
     drawn = draw(folder, options)
     num_bytes = int(drawn.sizes(np.arange(len(drawn))).sum())
-    with _scratch(folder.path.resolve().parent, Path.cwd()) as place:
-        refuse_little_space(place, len(wanted) * (num_bytes + INDEX_BYTES * len(drawn)))
+    with _scratch(folder.path.resolve().parent, Path.cwd()) as scratch:
+        refuse_little_space(scratch, len(wanted) * (num_bytes + INDEX_BYTES * len(drawn)))
         say(
             f"packing {len(drawn):,} samples ({format_bytes(num_bytes)}) into"
-            f" {', '.join(wanted)} in {show_path(place)}, which is removed afterwards"
+            f" {', '.join(wanted)} in {show_path(scratch)}, which is removed afterwards"
         )
-        yield [drawn, *(_packed(drawn, to, place) for to in wanted)]
+        yield [drawn, *(_packed(drawn, to, scratch) for to in wanted)]
 
 
 def draw(folder: FolderTarget, options: BenchOptions) -> FolderTarget:
@@ -88,8 +88,8 @@ def draw(folder: FolderTarget, options: BenchOptions) -> FolderTarget:
     return folder.part(rows)
 
 
-def _packed(folder: FolderTarget, to: str, place: Path) -> Target:
-    dest = place / to
+def _packed(folder: FolderTarget, to: str, scratch: Path) -> Target:
+    dest = scratch / to
     made = PackOptions(to=to, workers=0, progress=False)
     corpus: Any = folder.corpus
     run_pack(folder.path, corpus, dest, made, time.perf_counter())
@@ -100,16 +100,16 @@ def _packed(folder: FolderTarget, to: str, place: Path) -> Target:
 def copies(
     targets: Sequence[Target],
     rows: Sequence[Positions],
-    place: Path,
+    medium: Path,
     say: Callable[[str], None],
 ) -> Iterator[list[Target]]:
     """A copy of every target on another medium."""
-    if not place.is_dir():
-        raise UsageError(f"{show_path(place)} is no folder: name one on the other medium")
-    with _scratch(place) as scratch:
+    if not medium.is_dir():
+        raise UsageError(f"{show_path(medium)} is no folder: name one on the other medium")
+    with _scratch(medium) as scratch:
         say(f"copying to {show_path(scratch)}, which is removed afterwards")
         yield [
-            target.copied(own, scratch / str(number), show_path(place))
+            target.copied(own, scratch / str(number), show_path(medium))
             for number, (target, own) in enumerate(zip(targets, rows, strict=True))
         ]
 
@@ -119,24 +119,24 @@ def _scratch(*folders: Path) -> Iterator[Path]:
     """A new folder in the first of these that takes one, removed in the end."""
     for folder in folders:
         _remove_left_behind(folder)
-    place = _make(folders)
-    lock = os.open(place, os.O_RDONLY)
+    scratch = _make(folders)
+    lock = os.open(scratch, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield place
+        yield scratch
     finally:
         os.close(lock)
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _remove_left_behind(folder: Path) -> None:
     """What a killed bench could not remove: nobody holds its lock any more."""
-    for place in folder.glob(f"{_PREFIX}*"):
+    for scratch in folder.glob(f"{_PREFIX}*"):
         with suppress(OSError):  # somebody else's
-            lock = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+            lock = os.open(scratch, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(place, ignore_errors=True)
+                shutil.rmtree(scratch, ignore_errors=True)
             finally:
                 os.close(lock)
 

@@ -14,7 +14,7 @@ from typing import IO
 
 from shardkit.errors import UsageError
 from shardkit.loading.headroom import ENVIRONMENT
-from shardkit.measure.tuning import keeper
+from shardkit.measure.tune import keeper
 
 PATIENCE_TO_END_S = 5.0
 """For processes that were asked to end; then they are killed."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ import numpy as np
 from shardkit.batches.transform import Draws
 from shardkit.errors import BadImageError, DataError
 from shardkit.images.fields import pictures_of
-from shardkit.measure.benching.options import BenchOptions
-from shardkit.measure.benching.pace import Pace
-from shardkit.measure.benching.same import sample_name
-from shardkit.measure.benching.target import Read, Target
-from shardkit.measure.benching.work import transform_of
+from shardkit.measure.bench.options import BenchOptions, Read
+from shardkit.measure.bench.pace import Pace
+from shardkit.measure.bench.same import sample_name
+from shardkit.measure.bench.target import Target
+from shardkit.measure.bench.work import transform_of
 from shardkit.measure.machine import memory_copy
 from shardkit.measure.timing import Case, Work
 from shardkit.order.permutation import Positions
@@ -49,15 +48,10 @@ class Limits:
         self._options = options
         has_work = options.read in ("decode", "train")
         if has_work:
-            pictures = held_pictures(targets[0], rows[0], sizes)
+            pictures = Pictures(options.read, targets[0], rows[0], sizes)
             for workers in options.workers:
-                self.cases[_decoder(workers)] = decoding(
-                    options.read,
-                    pictures,
-                    options.batch_size,
-                    max(workers, 1),
-                    partial(refuse_damaged, options.read, pictures, targets[0], rows[0]),
-                )
+                case = pictures.decoding(options.batch_size, max(workers, 1))
+                self.cases[_decoder(workers)] = case
         # Of files of 100 KB some time goes into opening them: shards say more of the medium.
         pairs = sorted(zip(targets, rows, strict=True), key=lambda pair: pair[0].format == "folder")
         for target, own in pairs:
@@ -67,7 +61,7 @@ class Limits:
             if name == COPY:
                 self.cases[name] = copying(sizes.tolist(), options.batch_size)
             else:
-                self.cases[name] = in_order(target.files(own), *_whole(target, own, sizes))
+                self.cases[name] = in_order(target.files(own), *_in_files(target, own, sizes))
 
     def of(self, target: Target, workers: int) -> list[str]:
         """The names of those that hold for a target with so many workers."""
@@ -75,13 +69,13 @@ class Limits:
         return [name for name in names if name in self.cases]
 
     def _of_storage(self, target: Target) -> str:
-        """What holds up reading alone: the medium, one limit for all that lies there."""
+        """The limit of reading alone, which is one for all targets on the same medium."""
         if not self._options.cold or is_in_memory(target.path):
             return COPY
         return IN_ORDER if target.where is None else f"{IN_ORDER} on {target.where}"
 
 
-def _whole(target: Target, rows: Positions, sizes: Positions) -> tuple[int, int]:
+def _in_files(target: Target, rows: Positions, sizes: Positions) -> tuple[int, int]:
     """Samples and bytes in all files that these rows lie in: shards hold others, too, whose number
     follows from their bytes."""
     num, num_bytes = len(rows), int(sizes.sum())
@@ -90,6 +84,8 @@ def _whole(target: Target, rows: Positions, sizes: Positions) -> tuple[int, int]
     file_bytes = sum(path.stat().st_size for path in target.files(rows))
     return max(round(num * file_bytes / max(num_bytes, 1)), 1), file_bytes
 
+
+_DRAWS = Draws(0, 0)
 
 COPY = "memory copy"
 IN_ORDER = "sequential read"
@@ -117,59 +113,55 @@ def copying(sizes: Sequence[int], batch_size: int) -> Case:
     return case
 
 
-def decoding(
-    read: Read,
-    pictures: Sequence[bytes],
-    batch_size: int,
-    threads: int,
-    explain: Callable[[], None],
-) -> Case:
-    """The transform alone, called on batches of bytes in memory by so many threads. ``explain``
-    raises what is to be said of a picture that does not decode."""
-    transform: Any = transform_of(read)
-    draws = Draws(0, 0)
-    sizes = np.array([len(picture) for picture in pictures], np.int64)
-    pace = Pace(threads)
+class Pictures:
+    """The pictures of the first of these samples, as many as may be held in memory."""
 
-    def one(number: int) -> int:
-        rows = np.arange(number * batch_size, (number + 1) * batch_size) % len(pictures)
-        try:
-            transform.batch({"jpg": [pictures[row] for row in rows.tolist()]}, draws.keys(rows))
-        except BadImageError:
-            explain()
-            raise
-        return int(sizes[rows].sum())
+    def __init__(self, read: Read, target: Target, rows: Positions, sizes: Positions) -> None:
+        num = max(int(np.searchsorted(np.cumsum(sizes), MAX_HELD)), 1)
+        source = target.open(rows[:num])
+        columns: dict[str, Any] = source.read(np.arange(len(source)))
+        values, _ = pictures_of(columns)
+        self._values = [bytes(value) for value in values]
+        self._target, self._rows = target, rows
+        self._transform: Any = transform_of(read)
 
-    def case() -> Work:
-        num, started = pace.num, time.perf_counter()
-        with ThreadPoolExecutor(threads) as pool:
-            num_bytes = sum(pool.map(one, range(num)))
-        seconds = pace.took(time.perf_counter() - started)
-        return Work(num * batch_size, num_bytes, seconds, "warm")
+    def decoding(self, batch_size: int, threads: int) -> Case:
+        """The transform alone, called on batches of them by so many threads."""
+        sizes = np.array([len(value) for value in self._values], np.int64)
+        pace = Pace(threads)
 
-    return case
+        def one(number: int) -> int:
+            at = np.arange(number * batch_size, (number + 1) * batch_size) % len(sizes)
+            try:
+                self._decode(at)
+            except BadImageError:
+                self._refuse_damaged()
+                raise
+            return int(sizes[at].sum())
 
+        def case() -> Work:
+            num, started = pace.num, time.perf_counter()
+            with ThreadPoolExecutor(threads) as pool:
+                num_bytes = sum(pool.map(one, range(num)))
+            seconds = pace.took(time.perf_counter() - started)
+            return Work(num * batch_size, num_bytes, seconds, "warm")
 
-def held_pictures(target: Target, rows: Positions, sizes: Positions) -> list[bytes]:
-    """The pictures of the first of these samples, as many as may be held."""
-    num = max(int(np.searchsorted(np.cumsum(sizes), MAX_HELD)), 1)
-    source = target.open(rows[:num])
-    columns: dict[str, Any] = source.read(np.arange(len(source)))
-    values, _ = pictures_of(columns)
-    return [bytes(value) for value in values]
+        return case
 
+    def _decode(self, at: Positions) -> None:
+        self._transform.batch({"jpg": [self._values[i] for i in at.tolist()]}, _DRAWS.keys(at))
 
-def refuse_damaged(read: Read, pictures: Sequence[bytes], target: Target, rows: Positions) -> None:
-    """Raises DataError that names the first picture that does not decode."""
-    transform: Any = transform_of(read)
-    for number, picture in enumerate(pictures):
-        try:
-            transform.batch({"jpg": [picture]}, Draws(0, 0).keys(np.array([number])))
-        except BadImageError as error:
-            raise DataError(
-                f"{target.name}: {sample_name(target, int(rows[number]))}: {error}; pack with"
-                " --check-images --on-error skip to leave such out"
-            ) from error
+    def _refuse_damaged(self) -> None:
+        """Raises DataError that names the first picture that does not decode."""
+        for number in range(len(self._values)):
+            try:
+                self._decode(np.array([number]))
+            except BadImageError as error:
+                name = sample_name(self._target, int(self._rows[number]))
+                raise DataError(
+                    f"{self._target.name}: {name}: {error}; pack with --check-images --on-error"
+                    " skip to leave such out"
+                ) from error
 
 
 def in_order(files: Sequence[Path], num_samples: int, num_bytes: int) -> Case:
@@ -190,22 +182,22 @@ def in_order(files: Sequence[Path], num_samples: int, num_bytes: int) -> Case:
     return case
 
 
-PIECE = 256 << 10
-"""More at once is not announced: Linux shortens it to what the device takes in one go."""
+CHUNK = 256 << 10
+"""Announced at once. Linux shortens more to what the device takes in one go."""
 
 AHEAD = 64
-"""Pieces: 16 MB."""
+"""Chunks: 16 MB."""
 
 
 def read_ahead(files: Sequence[Path]) -> int:
-    """Read files from end to end, each piece announced :data:`AHEAD` pieces before; the bytes."""
-    buffer, num_bytes = bytearray(PIECE), 0
+    """Read files from end to end, each chunk announced :data:`AHEAD` chunks before; the bytes."""
+    buffer, num_bytes = bytearray(CHUNK), 0
     waiting: deque[tuple[int, int]] = deque()
     opened: deque[int] = deque()
     try:
         for path in files:
             opened.append(os.open(path, os.O_RDONLY))
-            for start in range(0, os.fstat(opened[-1]).st_size, PIECE):
+            for start in range(0, os.fstat(opened[-1]).st_size, CHUNK):
                 _announce(opened[-1], start)
                 waiting.append((opened[-1], start))
                 if len(waiting) > AHEAD:
@@ -220,11 +212,11 @@ def read_ahead(files: Sequence[Path]) -> int:
 
 def _announce(fd: int, start: int) -> None:
     if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(fd, start, PIECE, os.POSIX_FADV_WILLNEED)
+        os.posix_fadvise(fd, start, CHUNK, os.POSIX_FADV_WILLNEED)
 
 
 def _read(waiting: deque[tuple[int, int]], opened: deque[int], buffer: bytearray) -> int:
-    """Read the next piece, after closing the files before it."""
+    """Read the next chunk, after closing the files before it."""
     fd, start = waiting.popleft()
     while opened[0] != fd:
         os.close(opened.popleft())

@@ -1,17 +1,98 @@
-"""One trial: how fast a loader is, and how long a loop of a given step waits for it."""
+"""What is tuned, a loader but for its settings; and how fast it is with some."""
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 from shardkit.batches.collate import Batch
+from shardkit.batches.source import Source
+from shardkit.images.augment import Transform, kernel_or_why_not
+from shardkit.images.decoders import installed
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import Settings
-from shardkit.measure.tuning.space import Footprint
+from shardkit.measure.timing import Work
+from shardkit.measure.tune.space import WINDOWS, Candidate, Footprint
+from shardkit.system.page_cache import Cache, cache_state, evict
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A loader but for its settings.
+
+    Attributes:
+        options: of :class:`shardkit.Loader`. is_cold: drop ``files`` from memory before each
+            timing.
+    """
+
+    source: Source
+    batch_size: int
+    options: dict[str, Any] = field(default_factory=dict)
+    is_cold: bool = False
+
+    def given(self, one: Candidate) -> dict[str, Any]:
+        """All options of a loader with these settings."""
+        options = dict(self.options)
+        if one.backend is not None:
+            options["transform"] = replace(options["transform"], backend=one.backend)
+        if one.window_blocks is not None:
+            options["window_blocks"] = one.window_blocks
+        return options | one.settings.as_options()
+
+    def loader(self, one: Candidate) -> Loader:
+        """Raises UsageError where the work and the settings do not go together."""
+        source = self.source
+        if self.is_cold:
+            source = copy.copy(source)  # pages that are still mapped cannot be dropped
+        return Loader(source, self.batch_size, **self.given(one))
+
+    def timed(self, one: Candidate, seconds: float) -> Work:
+        """Load batches for about so many seconds."""
+        cache: Cache = "warm"
+        if self.is_cold:
+            cache = cache_state(evict(self.files))
+        batches = loads_per_s(self.loader(one), seconds, is_once=self.is_cold)
+        return Work(self.batch_size, seconds=1 / batches, cache=cache)
+
+    def first_batch(self, one: Candidate) -> Footprint:
+        """Make one. Raises what a loader raises."""
+        with batches_of(self.loader(one)) as batches:
+            return footprint(next(batches))
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of the dataset, as far as it says where it is."""
+        path = getattr(self.source, "path", None)
+        if not isinstance(path, Path):
+            return []
+        return (
+            sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+        )
+
+    @property
+    def backends(self) -> list[str | None]:
+        """Decoders that the transform could use; None is what it takes by itself, and all there is
+        where no picture is decoded, or the user has chosen."""
+        transform = self.options.get("transform")
+        if not isinstance(transform, Transform) or transform.backend is not None:
+            return [None]
+        names = [decoder.name for decoder in installed()]
+        has_kernel = transform.antialias and kernel_or_why_not()[0] is not None
+        return [None, *(names if has_kernel else names[1:])]
+
+    @property
+    def windows(self) -> list[int | None]:
+        """Widths to try, if the order is block order and the user has not chosen one."""
+        is_open = self.options.get("shuffle") == "block" and "window_blocks" not in self.options
+        return [*WINDOWS] if is_open else [None]
+
+
+# --- how fast a loader is ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -34,20 +115,16 @@ def watch(loader: Loader, seconds: float, least: int, is_once: bool = False) -> 
     epochs: list[Epoch] = []
     deadline = time.perf_counter() + seconds
     while not epochs or (time.perf_counter() < deadline and not is_once):
-        epochs.append(_watch_one(loader, deadline, least))
+        arrivals: list[float] = []
+        began = time.perf_counter()
+        with batches_of(loader) as batches:
+            for _ in batches:
+                now = time.perf_counter()
+                arrivals.append(now - began)
+                if now >= deadline and len(arrivals) >= least:
+                    return [*epochs, Epoch(arrivals)]
+        epochs.append(Epoch(arrivals, time.perf_counter() - began))
     return epochs
-
-
-def _watch_one(loader: Loader, deadline: float, least: int) -> Epoch:
-    arrivals: list[float] = []
-    began = time.perf_counter()
-    with batches_of(loader) as batches:
-        for _ in batches:
-            now = time.perf_counter()
-            arrivals.append(now - began)
-            if now >= deadline and len(arrivals) >= least:
-                return Epoch(arrivals)
-    return Epoch(arrivals, time.perf_counter() - began)
 
 
 def batches_of(loader: Loader) -> closing[Generator[Batch, None, None]]:
@@ -69,9 +146,9 @@ def batches_per_s(epochs: Sequence[Epoch], num_batches: int, how: Settings) -> f
     those that may have lain ready left out. N workers that begin together deliver N batches at a
     time: the pace is that from the last of some N to the last of some later N.
     """
-    whole = [epoch.end_s for epoch in epochs if epoch.end_s is not None]
-    if whole:
-        return num_batches * len(whole) / max(sum(whole), _SHORTEST_S)
+    complete = [epoch.end_s for epoch in epochs if epoch.end_s is not None]
+    if complete:
+        return num_batches * len(complete) / max(sum(complete), _SHORTEST_S)
     arrivals, step = epochs[0].arrivals, max(1, how.workers)
     first = num_ahead(how) + step - 1
     num = (len(arrivals) - 1 - first) // step * step
@@ -84,7 +161,7 @@ _SHORTEST_S = 1e-9
 
 
 def least_batches(how: Settings) -> int:
-    """That make a pace: those that lay ready, and three times those that come together."""
+    """How many make a pace: those that lay ready, and three times those that come together."""
     return num_ahead(how) + 3 * max(1, how.workers)
 
 

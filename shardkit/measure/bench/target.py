@@ -6,27 +6,30 @@ import copy
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from shardkit.batches.source import Source
+from shardkit.corpus.token_files import is_token_file
 from shardkit.errors import DataError
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME
-from shardkit.operations.stage import stage
+from shardkit.operations.stage import copy_files, stage
 from shardkit.order.permutation import Positions
 from shardkit.reading.dataset import Dataset
+from shardkit.sequences.dataset import TokenDataset
 from shardkit.shards.locate import locate
 from shardkit.shards.stored import container_of
 from shardkit.shards.values import Column
 from shardkit.system.paths import show_path
 from shardkit.tars.cached_index import is_tar_source
 
-Read = Literal["raw", "decode", "train", "tokens"]
+SEQ_LEN = 2048
+"""Tokens of a window."""
 
 
 class Target(Protocol):
-    """A place that samples are read from, in one way.
+    """What samples are read from, in one way.
 
     Attributes:
         name: of its own, but for copies. format: ``lmdb``, ``folder`` ... path: as given.
@@ -51,11 +54,11 @@ class Target(Protocol):
 
     @property
     def sample_bytes(self) -> int | None:
-        """Of each sample as it is stored, where its values, as they are read, do not say."""
+        """Bytes of each sample as it is stored, where its values, as they are read, do not say."""
         return None
 
     def keys(self, rows: Positions) -> list[str] | None:
-        """Of these rows; None where samples have no keys."""
+        """The keys of these rows; None where samples have no keys."""
 
     def find(self, keys: Sequence[str]) -> Positions:
         """Rows of samples by their keys. Raises DataError for one that is not there."""
@@ -113,17 +116,22 @@ class PackedTarget(Target):
         return copy.copy(self._unopened).keys(rows)
 
     def find(self, keys: Sequence[str]) -> Positions:
-        dataset = copy.copy(self._unopened)
-        return np.array([_find(self.name, dataset.find, key) for key in keys], np.int64)
+        dataset, rows = copy.copy(self._unopened), np.empty(len(keys), np.int64)
+        for number, key in enumerate(keys):
+            try:
+                rows[number] = dataset.find(key)
+            except KeyError as error:
+                raise missing(self.name, key) from error
+        return rows
 
     def files(self, rows: Positions) -> list[Path]:
-        place = locate(self.path)
-        split, container = place.info.splits[self._unopened.split], container_of(place.info)
-        fields = set(place.info.fields) - {"cls"} or {"cls"}  # labels come from the index
+        found = locate(self.path)
+        split, container = found.info.splits[self._unopened.split], container_of(found.info)
+        fields = set(found.info.fields) - {"cls"} or {"cls"}  # labels come from the index
         stems = map(split.stem, range(len(split.shards)))
         shards = {container.file_of(stem, field) for stem in stems for field in fields}
         names = [INDEX_NAME, f"{split.name}.rows", *sorted(shards)]
-        return [path for name in names if (path := place.folder / name).is_file()]
+        return [path for name in names if (path := found.folder / name).is_file()]
 
     def copied(self, rows: Positions, folder: Path, where: str) -> PackedTarget:
         """The whole dataset."""
@@ -134,11 +142,49 @@ class PackedTarget(Target):
         return there
 
 
-def _find(name: str, find: Any, key: str) -> int:
-    try:
-        return int(find(key))
-    except KeyError as error:
-        raise missing(name, key) from error
+class TokenTarget(Target):
+    """A dataset packed with a tokenizer, or a file of token ids: its windows have no keys."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.where: str | None = None
+        self._packed = None if is_token_file(path) else PackedTarget(path)
+        self.name = self.format = "token file" if self._packed is None else self._packed.format
+        self._unopened = copy.copy(TokenDataset(path, seq_len=SEQ_LEN))
+
+    def __len__(self) -> int:
+        return len(copy.copy(self._unopened))
+
+    def open(self, rows: Positions) -> Source:
+        source: Any = copy.copy(self._unopened)
+        return Chosen(source, rows)
+
+    def keys(self, rows: Positions) -> list[str] | None:
+        return None
+
+    @property
+    def sample_bytes(self) -> int:
+        return SEQ_LEN * copy.copy(self._unopened)._store.dtype.itemsize
+
+    def find(self, keys: Sequence[str]) -> Positions:
+        raise NotImplementedError("windows of tokens have no keys")
+
+    def files(self, rows: Positions) -> list[Path]:
+        if self._packed is not None:
+            return self._packed.files(rows)
+        return [path for path in (self.path, self.path.with_suffix(".idx")) if path.is_file()]
+
+    def copied(self, rows: Positions, folder: Path, where: str) -> Target:
+        """The whole dataset, or the files."""
+        there = copy.copy(self)
+        there.where = where
+        if self._packed is None:
+            there.path = copy_files(self.files(rows), folder)[0]
+        else:
+            there._packed = self._packed.copied(rows, folder, where)
+            there.path = folder
+        there._unopened = copy.copy(TokenDataset(there.path, seq_len=SEQ_LEN))
+        return there
 
 
 def missing(name: str, key: str) -> DataError:

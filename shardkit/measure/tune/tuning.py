@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,18 +18,18 @@ from shardkit.loading import tuned
 from shardkit.loading.auto import local_ranks
 from shardkit.loading.settings import Settings
 from shardkit.measure.machine import machine
-from shardkit.measure.tuning.paste import python_line
-from shardkit.measure.tuning.space import Candidate
-from shardkit.measure.tuning.step import Step, try_step
-from shardkit.measure.tuning.tuner import Tuner
-from shardkit.measure.tuning.workload import Workload
+from shardkit.measure.tune.reading import python_line
+from shardkit.measure.tune.space import Candidate
+from shardkit.measure.tune.step import Step, try_step
+from shardkit.measure.tune.tuner import Tuner
+from shardkit.measure.tune.workload import Workload
 from shardkit.measure.verdict import spread
 from shardkit.readers import open as open_dataset
 from shardkit.system.paths import show_path
 from shardkit.system.resources import Allowance, allowance
 
 SEARCH_SHARE = 0.85
-"""Of the time, where a loop with a step is to be run, too."""
+"""The share of the time that the search has, where a loop with a step is to be run, too."""
 
 ENOUGH_ROUNDS = 4
 
@@ -37,6 +37,8 @@ WILD = 1.5
 """Where the interval of a choice's rate ends at so many times its beginning, it says little. Tuning
 pictures, bytes and tokens it was 1.04 to 1.07 times on a quiet machine of 2 cores, and 2.1 to 2.9
 times beside three programs that came and went."""
+
+WHY = "tuned on this machine"
 
 FOUND = ("workers", "worker_type", "prefetch", "device", "device_transform", "pin_memory")
 """Options of a Loader that are found, or have no part in it."""
@@ -64,7 +66,7 @@ class Tuning:
         trials: everything that was tried, the fastest first. left_out: what was not, and why.
         cache: whether the data came from memory, ``warm``, from the disk, ``cold``, or from both,
             ``unknown``.
-        machine: see :func:`shardkit.measure.machine.machine`, and ``cpus``, the cores that may be
+        machine: see :class:`shardkit.measure.machine.Machine`, and ``cpus``, the cores that may be
             used by each process that feeds here.
         step: that was asked about. work: see :func:`shardkit.loading.tuned.work`.
         for_auto: what ``workers="auto"`` is to take: those settings, or if they have no worker the
@@ -97,7 +99,7 @@ def tune(
     step_ms: float | None = None,
     cold: bool | None = None,
     save: bool = True,
-    tell: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] = lambda words: None,
     **options: Any,
 ) -> Tuning:
     """Try settings of a :class:`shardkit.Loader` and choose: the fastest, or of those that are as
@@ -127,7 +129,7 @@ def tune(
             raise UsageError(f"tune takes no option {name!r}: it finds workers, for any device")
     source = open_dataset(dataset) if isinstance(dataset, str | Path) else check_source(dataset)
     work = Workload(source, integer("batch_size", batch_size, 1), options)
-    found, ranks, tell = allowance(), local_ranks(), tell or _tell_nobody
+    found, ranks = allowance(), local_ranks()
     work = replace(work, is_cold=_is_cold(work, found, cold))
     search_s = seconds if step_ms is None else SEARCH_SHARE * seconds
     step_s, step = (step_ms or 0.0) / 1e3, None
@@ -139,15 +141,35 @@ def tune(
         if step_s:
             tell(f"a loop of {step_ms:g} ms")
             step = try_step(work, best, median(tuner.rates[best]), step_s, seconds - search_s)
-    result = _tuning(work, tuner, best, step)
+    notes, saved = _notes(work, tuner, best, step), None
     if why := unsure(tuner.rates[tuner.hiding], tuner.is_short):
-        result.notes.append(
+        notes.append(
             f'the choice is unsure, {why}, and not kept for workers="auto": more seconds, or a'
             " quieter machine, would make it surer"
         )
     elif save:
-        return _kept(result, work, tuner, best, found, ranks)
-    return result
+        saved = _keep(work, tuner, best, notes, (found, ranks))
+    return Tuning(
+        settings=replace(best.settings, why=WHY),
+        samples_per_s=median(tuner.rates[best]),
+        batch_size=work.batch_size,
+        line=python_line(work.batch_size, work.given(best)),
+        trials=_trials(tuner.rates),
+        left_out=[f"{name}: {reason}" for name, reason in tuner.left_out.items()],
+        cache=tuner.caches.pop() if len(tuner.caches) == 1 else "unknown",
+        machine={**asdict(machine()), "cpus": tuner.cpus},
+        work=tuned.work(work.loader(_AS_GIVEN).maker),
+        for_auto=replace(tuner.hiding.settings, why=WHY),
+        backend=best.backend,
+        window_blocks=best.window_blocks,
+        step=step,
+        saved=saved,
+        notes=notes,
+    )
+
+
+_AS_GIVEN = Candidate(Settings(0))
+"""Makes a loader with the user's own options."""
 
 
 @contextmanager
@@ -164,62 +186,40 @@ def _on_cores(num: int | None) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _tuning(work: Workload, tuner: Tuner, best: Candidate, step: Step | None) -> Tuning:
-    """In words."""
-    settings = replace(best.settings, why="tuned on this machine")
-    rates = tuner.rates[best]
+def _notes(work: Workload, tuner: Tuner, best: Candidate, step: Step | None) -> list[str]:
     notes = []
     if not best.settings.workers and not step:
+        load_ms = 1e3 * work.batch_size / median(tuner.rates[best])
         notes.append(
-            f"the loop itself loads, {1e3 * work.batch_size / median(rates):.2g} ms a batch: give"
-            " the step's time, too, if its loading should be hidden behind a GPU's work"
+            f"the loop itself loads, {load_ms:.2g} ms a batch: give the step's time, too, if its"
+            " loading should be hidden behind a GPU's work"
         )
     if work.is_cold and tuner.caches != {"cold"}:
         notes.append("not all files could be dropped from memory: some of it was read from there")
-    return Tuning(
-        settings=settings,
-        samples_per_s=median(rates),
-        batch_size=work.batch_size,
-        line=python_line(work.batch_size, work.given(best)),
-        trials=_trials(tuner.rates),
-        left_out=[f"{name}: {reason}" for name, reason in tuner.left_out.items()],
-        cache=tuner.caches.pop() if len(tuner.caches) == 1 else "unknown",
-        machine={**machine(), "cpus": tuner.cpus},
-        work=tuned.work(work.loader(_AS_GIVEN).maker),
-        for_auto=replace(tuner.hiding.settings, why=settings.why),
-        backend=best.backend,
-        window_blocks=best.window_blocks,
-        step=step,
-        notes=notes,
-    )
+    return notes
 
 
-_AS_GIVEN = Candidate(Settings(0))
-"""Makes a loader with the user's own options."""
-
-
-def _kept(
-    result: Tuning,
+def _keep(
     work: Workload,
     tuner: Tuner,
     best: Candidate,
-    found: Allowance,
-    ranks: int,
-) -> Tuning:
-    """For a loader with the user's own options, and for one with those that were found, too."""
-    notes = [*result.notes]
+    notes: list[str],
+    here: tuple[Allowance, int],
+) -> str | None:
+    """Keep the choice for a loader with the user's own options, and for one with those that were
+    found, too. Returns the file; None, and adds a note, if it cannot be written."""
     extra = {"backend": best.backend, "window_blocks": best.window_blocks}
     given = ", ".join(f"{name}={value!r}" for name, value in extra.items() if value is not None)
     if given:
         notes.append(f'workers="auto" takes workers alone from it: give {given}, as above, too')
     try:
         for one in (_AS_GIVEN, best):
-            about = tuned.about(work.loader(one).maker, found, ranks)
-            path = tuned.save(about, result.for_auto, median(tuner.rates[tuner.hiding]))
+            about = tuned.about(work.loader(one).maker, *here)
+            path = tuned.save(about, tuner.hiding.settings, median(tuner.rates[tuner.hiding]))
     except OSError as error:
         notes.append(f"the result was not kept: {error.strerror or error}")
-        return replace(result, notes=notes)
-    return replace(result, notes=notes, saved=show_path(path))
+        return None
+    return show_path(path)
 
 
 def unsure(rates: Sequence[float], is_short: bool) -> str:
@@ -230,10 +230,6 @@ def unsure(rates: Sequence[float], is_short: bool) -> str:
     if found.high > WILD * found.low:
         return f"its rounds spread from {min(rates):,.0f} to {max(rates):,.0f} samples/s"
     return ""
-
-
-def _tell_nobody(words: str) -> None:
-    pass
 
 
 def _is_cold(work: Workload, found: Allowance, wished: bool | None) -> bool:

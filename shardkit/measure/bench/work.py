@@ -11,10 +11,10 @@ from shardkit.errors import UsageError
 from shardkit.images.fields import pictures_of
 from shardkit.images.naming import IMAGE
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.measure.benching.target import Read
+from shardkit.measure.bench.options import Read
 
 SIZE = 224
-"""Of a crop for training, in pixels."""
+"""Width and height of a crop for training, in pixels."""
 
 
 class Decode:

@@ -27,7 +27,7 @@ class Pace:
         self.num = LEAST_EACH * self._workers
 
     def took(self, seconds: float) -> float:
-        """Told how long ``num`` pieces took; returns that."""
+        """Learn how long ``num`` pieces took; returns that."""
         wanted = self._least_s * self.num / max(seconds, 1e-6)
         self.num = max(self.num, pieces(wanted, self._workers))
         return seconds

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import DataError
-from shardkit.measure.benching.target import Target
+from shardkit.measure.bench.target import Target
 from shardkit.order.permutation import Positions
 
-PIECE = 256
-"""Samples of every target that are held in memory at once."""
+HELD = 256
+"""Samples of every target that are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,13 @@ def check_same(targets: Sequence[Target], rows: Sequence[Positions]) -> Samples:
     sources = [target.open(own) for target, own in zip(targets, rows, strict=True)]
     sizes = np.zeros(len(rows[0]), np.int64)
     fields: list[str] = []
-    for start in range(0, len(sizes), PIECE):
-        piece = np.arange(start, min(start + PIECE, len(sizes)))
-        first = _columns(sources[0].read(piece))
+    for start in range(0, len(sizes), HELD):
+        part = np.arange(start, min(start + HELD, len(sizes)))
+        first = _columns(sources[0].read(part))
         fields = sorted(first)
-        sizes[piece] = targets[0].sample_bytes or _sizes(first, len(piece))
+        sizes[part] = targets[0].sample_bytes or _sizes(first, len(part))
         for target, source in zip(targets[1:], sources[1:], strict=True):
-            difference = find_difference(first, _columns(source.read(piece)))
+            difference = find_difference(first, _columns(source.read(part)))
             if difference is not None:
                 at, what = difference
                 where = sample_name(targets[0], int(rows[0][start + at]))
@@ -122,7 +122,7 @@ def _difference(own: Any, theirs: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What compares as a whole: of arrays dtype, shape and bytes, so that NaN equals NaN."""
+    """A value to compare: of arrays dtype, shape and bytes, so that NaN equals NaN."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     return bytes(value) if isinstance(value, bytes | memoryview) else repr(value)

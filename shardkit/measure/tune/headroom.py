@@ -15,7 +15,7 @@ from typing import IO, Any
 from shardkit.arguments import positive
 from shardkit.errors import DataError
 from shardkit.loading.headroom import NUM_KEPT, read
-from shardkit.measure.tuning.script import command_of, running
+from shardkit.measure.tune.script import command_of, running
 
 SKIPPED = NUM_KEPT + 8
 """Steps that are not counted: batches that are still made, and a model that warms up."""

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shardkit.images.augment import Transform
-from shardkit.measure.tuning.space import Candidate
-from shardkit.measure.tuning.trial import feed, num_ahead
-from shardkit.measure.tuning.workload import Workload
+from shardkit.measure.tune.space import Candidate
+from shardkit.measure.tune.workload import Workload, feed, num_ahead
 
 SPARE = 1.5
 """How many times as fast as a step batches should come, so that a slow one now and then is no
 matter."""
 
 LEAST_STEPS = 5
-"""And some for each batch that may have been made before the loop begins."""
+"""Steps that a loop has at least, beside one for each batch that may lie ready when it begins."""
 
 FED_BY_RATE = 0.01
 """A loop that should wait for less of its time is fed, ..."""
@@ -25,7 +24,7 @@ FED_AS_MEASURED = 0.05
 """... if it did wait for less than that: of a few steps, one slow batch is 1 or 2 %."""
 
 HANDOVER_S = 1e-4
-"""That a batch takes from a worker to the loop, which nothing hides."""
+"""Seconds that a batch takes from a worker to the loop, which nothing hides."""
 
 Verdict = Literal["fed", "not fed", "unclear"]
 
@@ -52,7 +51,7 @@ class Step:
 
 
 def verdict(predicted_wait: float, wait: float, starting: float) -> Verdict:
-    """Of a share by the rates, in which an epoch's start is, and of those that were measured."""
+    """Judge a share by the rates, which has an epoch's start in it, and the shares measured."""
     if predicted_wait < FED_BY_RATE:
         return "fed" if wait < FED_AS_MEASURED else "unclear"
     return "not fed" if wait + starting >= FED_BY_RATE else "unclear"
@@ -79,7 +78,7 @@ def wait_s(load_s: float, step_s: float, workers: int) -> float:
 
 
 def loops_per_s(load_s: float, step_s: float, workers: int) -> float:
-    """What settings are judged by: steps a second of a loop, where workers are as good as idle
+    """The steps a second of a loop, by which settings are judged: in it workers are as good as idle
     once they are fast enough with something to spare. With no step it is the loader's rate."""
     return 1 / (step_s + wait_s(load_s, step_s / SPARE, workers))
 

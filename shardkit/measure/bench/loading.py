@@ -13,10 +13,10 @@ import numpy as np
 from shardkit.batches.source import Source
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import DEFAULT_PREFETCH
-from shardkit.measure.benching.options import BenchOptions
-from shardkit.measure.benching.pace import LEAST_S, Pace
-from shardkit.measure.benching.target import Chosen, Target
-from shardkit.measure.benching.work import transform_of
+from shardkit.measure.bench.options import BenchOptions
+from shardkit.measure.bench.pace import LEAST_S, Pace
+from shardkit.measure.bench.target import Chosen, Target
+from shardkit.measure.bench.work import transform_of
 from shardkit.measure.timing import Work
 from shardkit.order.batches import Last
 from shardkit.order.permutation import Positions
@@ -78,14 +78,14 @@ class Loading:
 
     @cached_property
     def dataset_bytes(self) -> int:
-        """Of all files that are read from; of the samples alone, where some are left out."""
+        """The size of all files that are read; of the samples alone, where some are left out."""
         if len(self._rows) < len(self.target):
             return int(self._sizes.sum())
         return sum(path.stat().st_size for path in self.target.files(self._rows))
 
     @property
     def sample_bytes(self) -> int:
-        """Of the different samples that a round reads."""
+        """The size of the different samples that a round reads."""
         return int(self._sizes.sum())
 
     def _drop(self) -> Cache:

@@ -11,15 +11,15 @@ from shardkit.errors import StorageError, UsageError
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.timing import Work, interleave
-from shardkit.measure.tuning.search import NEAR, NEAR_A_STEP, Race
-from shardkit.measure.tuning.space import PREFETCHES, Candidate, between, each_kind, that_fit
-from shardkit.measure.tuning.step import loops_per_s
-from shardkit.measure.tuning.workload import Workload
+from shardkit.measure.tune.search import NEAR, NEAR_A_STEP, Race
+from shardkit.measure.tune.space import PREFETCHES, Candidate, between, each_kind, that_fit
+from shardkit.measure.tune.step import loops_per_s
+from shardkit.measure.tune.workload import Workload
 from shardkit.system.page_cache import Cache
 from shardkit.system.resources import Allowance
 
 TRIALS = 100
-"""That a search on a few cores takes."""
+"""How many a search on a few cores takes, about."""
 
 SHORTEST_TRIAL_S = 0.1
 
@@ -60,7 +60,8 @@ class Tuner:
         self.hiding = Candidate(Settings(0))
 
     def run(self) -> Candidate:
-        """What decodes first, since it changes the work; then workers; then how far ahead.
+        """Search for the decoder first, since it changes the work; then for the number and kind of
+        workers; then for how far ahead they work.
 
         Raises:
             ShardkitError: the first batch cannot be made.
@@ -83,7 +84,8 @@ class Tuner:
         return self._best([replace(best, window_blocks=num) for num in self._work.windows], 1.0)
 
     def _hiding(self, best: Candidate) -> Candidate:
-        """Where a loop that does nothing is fastest without workers, one that trains is not."""
+        """The best with a worker: a loop that trains needs one, even if one that does nothing is
+        fastest without."""
         others = [
             one
             for one in self.rates
@@ -96,7 +98,7 @@ class Tuner:
         return self._best(others, 0.95)
 
     def _is_over(self) -> bool:
-        """Asked only while there is more to time."""
+        """Whether the time is spent; it is asked only while there is more to time."""
         is_over = time.perf_counter() > self._ends
         self.is_short |= is_over
         return is_over
@@ -120,13 +122,13 @@ class Tuner:
         return types
 
     def _begin(self, base: Candidate, types: Sequence[WorkerType]) -> Candidate:
-        """As many workers as cores, if there is room for them."""
+        """To begin with: as many workers as cores, if there is room for them."""
         wished = [base.using(workers=self.cpus, worker_type=kind) for kind in types]
         fit, _ = that_fit(wished, self._batch, self._found, self._ranks)
         return fit[0] if fit else base
 
     def _best(self, candidates: Sequence[Candidate], share: float) -> Candidate:
-        """Of these, by the time that this share of all time is spent."""
+        """The best of these; it is found when this share of all time is spent."""
         self._ends = self._started + share * self._seconds
         fit, reasons = that_fit(candidates, self._batch, self._found, self._ranks)
         self.left_out |= reasons
@@ -138,7 +140,8 @@ class Tuner:
         return best
 
     def _time(self, candidates: Sequence[Candidate], rounds: int) -> dict[Candidate, list[float]]:
-        """In turn; without those that failed, as where a worker process found no memory."""
+        """Time them in turn, and leave out those that failed, as where a worker process found no
+        memory."""
         cases = {str(one): partial(self._try, one) for one in candidates}
         result = interleave(cases, rounds, warmup=0)
         judged = {}

@@ -12,24 +12,24 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import UsageError
-from shardkit.measure.benching.folder import FolderTarget
-from shardkit.measure.benching.limits import Limits
-from shardkit.measure.benching.loading import Loading
-from shardkit.measure.benching.options import BenchOptions, default_workers
-from shardkit.measure.benching.places import copies, packed_samples
-from shardkit.measure.benching.report import BenchRun, make_report
-from shardkit.measure.benching.same import align, check_same
-from shardkit.measure.benching.target import PackedTarget, Target, is_packed, name_apart
-from shardkit.measure.benching.token_target import TokenTarget
-from shardkit.measure.benching.work import refuse_without_pictures
+from shardkit.measure.bench.evaluate import Measured, make_report
+from shardkit.measure.bench.folder import FolderTarget
+from shardkit.measure.bench.limits import Limits
+from shardkit.measure.bench.loading import Loading
+from shardkit.measure.bench.options import BenchOptions, default_workers
+from shardkit.measure.bench.same import align, check_same
+from shardkit.measure.bench.scratch import copies, packed_samples
+from shardkit.measure.bench.target import PackedTarget, Target, TokenTarget, is_packed, name_apart
+from shardkit.measure.bench.work import refuse_without_pictures
+from shardkit.measure.report.data import Report
 from shardkit.measure.timing import interleave
 from shardkit.order.epochs import Order
 from shardkit.order.permutation import Positions
 from shardkit.system.paths import as_path, show_path
 
 PASS_S = 1.0
-"""Warm, at most so many seconds of different samples of the slowest target are read: what is
-enough to know a rate, of a dataset that may not fit into memory."""
+"""A warm bench reads at most as many different samples as the slowest target gives in so many
+seconds: that is enough to know the rate of a dataset that may not fit into memory."""
 
 WARM_UP = 2
 """Rounds before those that count: in the first, cases find out how long to make the second. Cold
@@ -49,10 +49,10 @@ def bench(
     formats: Sequence[str] | str | None = None,
     also: str | Path | None = None,
     workers: Sequence[int] | None = None,
-    say: Say | None = None,
+    say: Say = lambda line: None,
     **options: Any,
-) -> dict[str, Any]:
-    """Measure how fast the same samples come from different places.
+) -> Report:
+    """Measure how fast the same samples come from different targets.
 
     Args:
         targets: datasets of any format, others' tars, plain folders. The first is what the others
@@ -63,10 +63,10 @@ def bench(
         also: a folder on another medium, as ``/dev/shm``: measure a copy there of every target.
         workers: counts to measure with; by default 0 and one a core.
         say: called with a line before what takes long.
-        options: see :class:`shardkit.measure.benching.options.BenchOptions`.
+        options: see :class:`shardkit.measure.bench.options.BenchOptions`.
 
     Returns:
-        The report, of plain values: ``rows`` has a dict for each target and number of workers.
+        What was found; its ``rows`` are one for each target and number of workers.
 
     Raises:
         UsageError: the call makes no sense. DataError: the targets do not hold the same samples.
@@ -80,25 +80,20 @@ def bench(
     if not paths:
         raise UsageError("name at least one dataset or folder to measure")
     with ExitStack() as stack:
-        say = say or _say_nothing
         opened: list[Target] = [open_target(path, made) for path in paths]
         if formats is not None:
             opened = stack.enter_context(packed_samples(opened, formats, made, say))
         name_apart(opened)
         rows = _choose(opened, made)
         if also is not None:
-            place = as_path(also, "the other medium")
-            more = stack.enter_context(copies(opened, rows, place, say))
+            medium = as_path(also, "the other medium")
+            more = stack.enter_context(copies(opened, rows, medium, say))
             opened, rows = opened + more, rows + rows
         return _measure(opened, rows, made, say)
 
 
-def _say_nothing(line: str) -> None:
-    pass
-
-
 def open_target(path: Path, options: BenchOptions) -> Target:
-    """What is at a path. Raises UsageError for what cannot be read so."""
+    """The target at a path. Raises UsageError for one that cannot be read as the options say."""
     if options.read == "tokens":
         if path.is_dir() and not is_packed(path):
             raise UsageError(f"{show_path(path)} is a plain folder, which holds no tokens")
@@ -131,7 +126,7 @@ def _rate(target: Target, rows: Positions, options: BenchOptions) -> float:
 
 def _measure(
     targets: Sequence[Target], rows: Sequence[Positions], options: BenchOptions, say: Say
-) -> dict[str, Any]:
+) -> Report:
     samples = check_same(targets, rows)
     refuse_without_pictures(options.read, targets[0].name, samples.fields)
     # A loader never makes a batch larger than an epoch.
@@ -146,4 +141,4 @@ def _measure(
     num, rounds = len(cases), options.rounds
     say(f"measuring {num} case{'s' * (num > 1)} in {rounds} round{'s' * (rounds != 1)}")
     result = interleave(limits.cases | dict(cases), options.rounds or 1, warmup)
-    return make_report(BenchRun([*targets], cases, limits, result, samples, options))
+    return make_report(Measured([*targets], cases, limits, result, samples, options))

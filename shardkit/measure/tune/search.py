@@ -12,18 +12,19 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+
+from shardkit.measure.tune.space import Candidate
 
 FIRST_ROUNDS = 2
 
 ROUNDS = 3
-"""Between two halvings."""
+"""How many rounds are run between two halvings."""
 
 FINAL_ROUNDS = 7
-"""For the last few."""
+"""How many the last few are compared in."""
 
 LAST = 3
-"""So many are not halved any more."""
+"""When so many are left, they are not halved any more."""
 
 NEAR = 0.03
 """Two whose rates differ by less are the same: more cannot be told apart in a minute here."""
@@ -35,24 +36,15 @@ DROP = 0.75
 """What reached less of the best's rate in the first rounds is left out at once."""
 
 
-class Priced(Protocol):
-    """What can be compared by cost where the rates are alike."""
-
-    @property
-    def cost(self) -> tuple[int, ...]: ...
-
-
-C = TypeVar("C", bound=Priced)
-
-Rates = Mapping[C, Sequence[float]]
+Rates = Mapping[Candidate, Sequence[float]]
 """Samples a second of each round; lists of equal length."""
 
-Timer = Callable[[Sequence[C], int], Rates[C]]
+Timer = Callable[[Sequence[Candidate], int], Rates]
 """Times candidates in turn for a number of rounds. One that cannot run is missing."""
 
 
 @dataclass
-class Race(Generic[C]):
+class Race:
     """Finds the best of some candidates.
 
     Attributes:
@@ -60,13 +52,13 @@ class Race(Generic[C]):
             whether the time is spent: whoever is ahead then has won.
     """
 
-    timer: Timer[C]
+    timer: Timer
     near: float = NEAR
     is_over: Callable[[], bool] = lambda: False
 
-    def best(self, candidates: Sequence[C]) -> C | None:
-        """Of these, the cheapest of those that are as fast as the fastest; None if none can run."""
-        timed: dict[C, list[float]] = {one: [] for one in candidates}
+    def best(self, candidates: Sequence[Candidate]) -> Candidate | None:
+        """The cheapest of those that are as fast as the fastest; None if none can run."""
+        timed: dict[Candidate, list[float]] = {one: [] for one in candidates}
         self._run(timed, FIRST_ROUNDS)
         self._leave(timed, len(timed), DROP)
         while len(timed) > LAST and not self.is_over():
@@ -77,7 +69,7 @@ class Race(Generic[C]):
                 self._run(timed, 1)
         return choose(timed, self.near) if timed else None
 
-    def _run(self, timed: dict[C, list[float]], rounds: int) -> None:
+    def _run(self, timed: dict[Candidate, list[float]], rounds: int) -> None:
         got = self.timer(list(timed), rounds)
         for one in list(timed):
             if one not in got:
@@ -85,7 +77,7 @@ class Race(Generic[C]):
                 continue
             timed[one] += got[one]
 
-    def _leave(self, timed: dict[C, list[float]], most: int, least: float = 0.0) -> None:
+    def _leave(self, timed: dict[Candidate, list[float]], most: int, least: float = 0.0) -> None:
         """The cheapest of those that are as fast as the fastest stay, then the fastest."""
         standing = scores(timed)
         alike = set(_alike(standing, self.near))
@@ -93,12 +85,12 @@ class Race(Generic[C]):
             timed, key=lambda one: (one not in alike, one.cost if one in alike else -standing[one])
         )
         fastest = max(standing.values(), default=0.0)
-        for place, one in enumerate(ranked):
-            if place >= most or standing[one] < least * fastest:
+        for rank, one in enumerate(ranked):
+            if rank >= most or standing[one] < least * fastest:
                 del timed[one]
 
 
-def scores(rates: Rates[C]) -> dict[C, float]:
+def scores(rates: Rates) -> dict[Candidate, float]:
     """How many times the round's geometric mean each reached: the median over the rounds."""
     logs = {one: [math.log(rate) for rate in found] for one, found in rates.items()}
     means = [statistics.fmean(each) for each in zip(*logs.values(), strict=True)]
@@ -108,11 +100,11 @@ def scores(rates: Rates[C]) -> dict[C, float]:
     }
 
 
-def choose(rates: Rates[C], near: float = NEAR) -> C:
+def choose(rates: Rates, near: float = NEAR) -> Candidate:
     """The cheapest of those that are within ``near`` of the fastest, in paired ratios."""
     return min(_alike(scores(rates), near), key=lambda one: one.cost)
 
 
-def _alike(standing: Mapping[C, float], near: float) -> list[C]:
+def _alike(standing: Mapping[Candidate, float], near: float) -> list[Candidate]:
     fastest = max(standing.values(), default=0.0)
     return [one for one, score in standing.items() if score >= (1 - near) * fastest]

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from shardkit.arguments import integer
 from shardkit.errors import UsageError
 from shardkit.loading.workers import WorkerType
-from shardkit.measure.benching.target import Read
 from shardkit.system.resources import allowance
 
+Read = Literal["raw", "decode", "train", "tokens"]
+
 ROUNDS = 20
-"""Warm. Five wild ones on either side change nothing, see :mod:`shardkit.measure.verdict`: with 12,
-which leave room for two, a slow-down of 1.3 was missed in every sixth run on two cores that eight
-processes wanted. More and shorter rounds find more than fewer and longer ones."""
+"""Rounds of a warm bench. Five wild ones on either side change nothing, see
+:mod:`shardkit.measure.verdict`: with 12, which leave room for two, a slow-down of 1.3 was missed in
+every sixth run on two cores that eight processes wanted. More and shorter rounds find more than
+fewer and longer ones."""
 
 COLD_ROUNDS = 12
-"""Each is a whole epoch from the disk."""
+"""Rounds of a cold bench, each a whole epoch from the disk."""
 
 
 MOST_WORKERS = 512

@@ -1,0 +1,217 @@
+"""From what was measured to the report of a bench."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from shardkit.images.sniff import IMAGE_FIELDS
+from shardkit.measure.bench.limits import Limits
+from shardkit.measure.bench.loading import Loading
+from shardkit.measure.bench.options import BenchOptions
+from shardkit.measure.bench.same import Samples
+from shardkit.measure.bench.target import Target
+from shardkit.measure.machine import commit, machine
+from shardkit.measure.report.data import (
+    MOST_APART,
+    VERSION,
+    BatchTimes,
+    Histogram,
+    Limit,
+    Report,
+    Row,
+    Seconds,
+)
+from shardkit.measure.report.words import reference
+from shardkit.measure.timing import Measurement, Result, Unit
+from shardkit.measure.verdict import Spread, spread, verdict
+from shardkit.system.byte_sizes import format_bytes
+from shardkit.system.file_systems import is_in_memory
+from shardkit.system.page_cache import Cache
+
+BINS = 40
+"""How many bins the histogram of batches has."""
+
+UNITS: tuple[Unit, Unit] = ("samples", "bytes")
+
+MOST_WARM = 0.01
+LEAST_COLD = 0.9
+"""Shares of the samples' bytes that may come from the device for warm, and must for cold. Cold less
+than 1, since what one sample shares a page with may have been measured before it."""
+
+
+NOT_COLD = {
+    "unknown": "some stayed in the page cache, or did not come from the device: mapped by"
+    " another process, another user's, or on a file system that cannot tell",
+    "warm": "in memory, whatever is dropped",
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that was measured."""
+
+    targets: list[Target]
+    cases: dict[str, Loading]
+    limits: Limits
+    result: Result
+    samples: Samples
+    options: BenchOptions
+
+
+def make_report(found: Measured) -> Report:
+    rows = _withhold([_row(found, name) for name in found.cases])
+    return Report(
+        version=VERSION,
+        machine=machine(),
+        commit=commit(),
+        command="",
+        options=found.options,
+        checked=_checked(found),
+        limits=tuple(_limit(name, found.result[name]) for name in found.limits.cases),
+        rows=tuple(rows),
+        notes=tuple(_notes(found, rows)),
+    )
+
+
+def _checked(found: Measured) -> str:
+    num, sizes, in_all = len(found.targets), found.samples.sizes, len(found.targets[0])
+    drawn = f"{len(sizes):,}" if len(sizes) == in_all else f"{len(sizes):,} of {in_all:,}"
+    what = f"{drawn} samples of {', '.join(found.samples.fields)}"
+    size = format_bytes(int(sizes.sum()))
+    return f"{num} targets returned the same {what}, {size}" if num > 1 else f"{what}, {size}"
+
+
+def _limit(name: str, measured: Measurement) -> Limit:
+    rates = (statistics.median(measured.rates(unit)) for unit in UNITS)
+    return Limit(name, measured.cache, *rates)
+
+
+def _row(found: Measured, name: str) -> Row:
+    case, own, options = found.cases[name], found.result[name], found.options
+    rounds = case.rounds[-len(own.works) :]
+    device_bytes = _median([one.device_bytes for one in rounds])
+    samples_per_s, bytes_per_s = (spread(own.rates(unit)).interval for unit in UNITS)
+    ratio = _ratio(found, name)
+    limit, of_limit = _nearest_limit(found, name)
+    spent = np.median([one.seconds for one in rounds], axis=0).tolist()
+    batch_ms, histogram = batch_times(np.concatenate([one.batch_s for one in rounds]))
+    return Row(
+        target=case.target.name,
+        format=case.target.format,
+        path=os.path.abspath(case.target.path),
+        where=case.target.where,
+        read=options.read,
+        workers=case.workers,
+        worker_type=options.worker_type,
+        batch_size=options.batch_size,
+        cache=_cache(case, own, device_bytes),
+        rounds=len(own.works),
+        samples=round(statistics.median(work.samples for work in own.works)),
+        samples_per_s=samples_per_s,
+        bytes_per_s=bytes_per_s,
+        ratio=ratio and ratio.interval,
+        verdict=verdict(ratio) if ratio else "reference",
+        limit=limit,
+        of_limit=of_limit,
+        batch_ms=batch_ms,
+        batch_histogram=histogram,
+        seconds=Seconds(*spent),
+        device_bytes=device_bytes,
+        dataset_bytes=case.dataset_bytes,
+    )
+
+
+def _withhold(rows: list[Row]) -> list[Row]:
+    """No verdict between what came from the disk and what may not have."""
+    mixed = {"cold", "unknown"}
+    return [
+        replace(row, verdict="unclear") if {row.cache, reference(row, rows).cache} == mixed else row
+        for row in rows
+    ]
+
+
+def _ratio(found: Measured, name: str) -> Spread | None:
+    """The ratio to the first target with as many workers, round by round; None for that itself."""
+    case = found.cases[name]
+    first = next(n for n, c in found.cases.items() if c.workers == case.workers)
+    if name == first:
+        return None
+    rates = (found.result[one].rates("samples") for one in (name, first))
+    return spread([own / theirs for own, theirs in zip(*rates, strict=True)])
+
+
+def _nearest_limit(found: Measured, name: str) -> tuple[str, float] | tuple[None, None]:
+    """The limit that lies nearest, and the share of it that is reached. Files that could not be
+    dropped from memory are no limit."""
+    case = found.cases[name]
+    shares = {
+        limit: found.result.ratio(name, limit)
+        for limit in found.limits.of(case.target, case.workers)
+        if found.result[limit].cache != "unknown"
+    }
+    return max(shares.items(), key=lambda item: item[1], default=(None, None))
+
+
+def _cache(case: Loading, own: Measurement, device_bytes: int | None) -> Cache:
+    """Cold only if the page cache says so, and the device's counter, where there is one."""
+    if is_in_memory(case.target.path):
+        return "warm"
+    if own.cache == "cold":
+        expected = min(case.sample_bytes, case.dataset_bytes)
+        is_read = device_bytes is None or device_bytes >= LEAST_COLD * expected
+        return "cold" if is_read else "unknown"
+    if case.is_cold or device_bytes is None:
+        return "unknown"
+    most = MOST_WARM * min(work.bytes for work in own.works)
+    return "warm" if device_bytes <= most else "unknown"
+
+
+def _median(read: Sequence[int | None]) -> int | None:
+    known = [num for num in read if num is not None]
+    return int(statistics.median(known)) if known else None
+
+
+def batch_times(seconds: Any) -> tuple[BatchTimes, Histogram]:
+    """Percentiles and a histogram of how long batches took.
+
+    Bins grow, each by the same factor: with workers, one that is ready takes 1/100 of the time of
+    one that is waited for. The first has all below, too, and the last all above.
+    """
+    ms = np.asarray(seconds) * 1e3
+    p5, p50, p95, p99 = np.percentile(ms, [5, 50, 95, 99]).tolist()
+    top = max(p99 * 1.25, 1e-3)
+    edges = np.geomspace(max(float(ms.min()), top / MOST_APART), top, BINS + 1)
+    counts, _ = np.histogram(np.clip(ms, edges[0], edges[-1]), edges)
+    histogram = Histogram(tuple(edges.tolist()), tuple(counts.tolist()))
+    return BatchTimes(p5, p50, p95, p99, float(ms.max())), histogram
+
+
+def _notes(found: Measured, rows: Sequence[Row]) -> list[str]:
+    notes = _cold_notes(rows) if found.options.cold else []
+    if any(row.format == "folder" for row in rows):
+        notes.append(
+            "folder: its files, opened and read one by one; the loader and the decoder are the same"
+        )
+    if found.options.read == "raw" and not IMAGE_FIELDS.isdisjoint(found.samples.fields):
+        notes.append("nothing was decoded: what training gets of it, --read train says")
+    return notes
+
+
+def _cold_notes(rows: Sequence[Row]) -> list[str]:
+    notes = [
+        "cold: files were written out and dropped from the page cache (posix_fadvise) before each"
+        " case; what a drive or a virtual machine's host caches was left"
+    ]
+    if any(row.workers and row.worker_type == "process" for row in rows):
+        notes.append("processes are started anew for each case, and that counts")
+    for state, why in NOT_COLD.items():
+        names = ", ".join(dict.fromkeys(row.label for row in rows if row.cache == state))
+        if names:
+            notes.append(f"not cold: {names}: {why}")
+    return notes
