@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import NamedTuple
 
@@ -219,13 +220,16 @@ _HAS_PASSED = pytest.StashKey[bool]()
 
 def left_open(before: Before, own: Path | None) -> list[str]:
     """What a test opened and did not close. Not what lies in the folder of another: a dataset that
-    a module keeps maps its files when they are first used. Nor 0 to 2, which pytest changes.
+    a module keeps maps its files when they are first used. Nor 0 to 2, which pytest changes; nor
+    what leads to processes that multiprocessing and torch start once and keep.
     """
+    kept = [forkserver._forkserver._forkserver_alive_fd, resource_tracker._resource_tracker._fd]
     found = []
     for entry in sorted(open_files() - before.files):
         number, _, file = entry.partition(" ")
         is_others = before.all_tests in Path(file).parents and own not in Path(file).parents
-        if int(number) > 2 and not is_others:
+        is_kept = int(number) in [0, 1, 2, *kept] or file.startswith("socket:")
+        if not is_others and not is_kept:
             found.append(entry)
     return found
 

@@ -68,7 +68,7 @@ mkdir -p "$work/away/shardkit/shardkit" # as beside a clone, which must not be t
 cp scripts/tools/wheel_trial.py "$work/away"
 if [ "$how" = fresh ]; then
     bare pip install -qq --only-binary :all: "$torch"
-    bare pip install -qq --only-binary :all: "$wheel"
+    bare pip install -qq --only-binary :all: "$wheel[pillow]"
 else
     # A folder named in a .pth file is searched last, and its own .pth files, such as the one that
     # leads to the clone, are not read.
