@@ -22,7 +22,7 @@ DALI_VENV ?= .venv-dali
 
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test test-dali check wheel campaign bench clean needs-test
+.PHONY: help demo test test-dali check wheel campaign bench gpu clean needs-test
 .NOTPARALLEL:
 
 help: ## say what there is
@@ -53,6 +53,9 @@ bench: $(READY) ## time packing, reading, feeding, decoding and tokens against t
 	$(BIN)/python scripts/benchmarks/bench_feed.py $(BENCH)
 	$(BIN)/python scripts/benchmarks/bench_images.py $(BENCH)
 	$(BIN)/python scripts/benchmarks/bench_tokens.py $(BENCH)
+
+gpu: ## on a machine with a GPU: run the tests that need it and measure on it, into docs/gpu.md (8 minutes)
+	$(if $(wildcard $(READY)),$(BIN)/python,$(PYTHON)) scripts/tools/gpu_proof.py $(GPU)
 
 clean: ## remove everything these targets made, the environments too
 	rm -rf $(VENV) $(DALI_VENV) demo bench-data bench-peers campaign-findings build dist *.egg-info shardkit/images/_kernel*.so

@@ -89,17 +89,19 @@ class Corpus:
 
     def pack(self, to: str, workers: int) -> float:
         """Pack anew; the seconds that the command itself reports."""
-        dest = self.fresh(f"{to}-{workers}")
-        size = self.shard_size
-        made = pack(self.folder, dest, to=to, workers=workers, shard_size=size, progress=False)
-        return made.seconds
+        return self._pack(self.fresh(f"{to}-{workers}"), to, workers)
 
     def packed(self, to: str) -> Path:
         """The dataset of one format, packed now if it is not there."""
         dest = self.scratch / f"{to}-1"
         if not dest.exists():
-            self.pack(to, 1)
+            self._pack(dest, to, workers=0)
         return dest
+
+    def _pack(self, dest: Path, to: str, workers: int) -> float:
+        size = self.shard_size
+        made = pack(self.folder, dest, to=to, workers=workers, shard_size=size, progress=False)
+        return made.seconds
 
     def check_same(self) -> None:
         """All four formats return what is in the folder."""

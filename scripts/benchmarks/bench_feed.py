@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 from bench_corpora import Corpus, large_corpus
-from bench_feed_gpu import SIZE, gpu_copy, gpu_launches, gpu_wait
 from bench_run import Bench, Row, Timed, cold_read, run_sections
 
 from shardkit import images
@@ -42,6 +41,7 @@ FORMAT = "lmdb"
 """All four have the same read path; bench_pack_read.py compares them."""
 
 BATCH = 64
+SIZE = 224
 SEED = 3
 
 # --- decoding -----------------------------------------------------------------------------
@@ -334,9 +334,6 @@ SECTIONS = {
     "overhead": overhead,
     "wait": wait,
     "cold": cold,
-    "gpu-launches": gpu_launches,
-    "gpu-wait": gpu_wait,
-    "gpu-copy": gpu_copy,
 }
 
 if __name__ == "__main__":

@@ -201,7 +201,8 @@ def token_file(bench: Bench) -> Path:
 def packed(bench: Bench, made: Path, to: str) -> Path:
     dest = bench.workdir / "packed" / f"ids-{to}"
     if not dest.exists():
-        convert(made, dest, to=to, eos=0, progress=False)
+        workers = 0 if bench.is_quick else None
+        convert(made, dest, to=to, eos=0, workers=workers, progress=False)
     return dest
 
 
