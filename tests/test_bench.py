@@ -32,6 +32,7 @@ from conftest import (
 from token_data import documents, pack_tokens
 
 import shardkit
+from shardkit.arrays import Integers
 from shardkit.errors import DataError, DestinationError, UsageError
 from shardkit.formats import FORMATS
 from shardkit.measure.bench import benchmark as bench_module
@@ -45,7 +46,6 @@ from shardkit.measure.bench.target import PackedTarget, name_apart
 from shardkit.measure.report.data import BatchTimes, Histogram, Row, Seconds, from_json
 from shardkit.measure.report.words import in_words
 from shardkit.measure.verdict import Interval
-from shardkit.order.permutation import Positions
 from shardkit.system.disk_reads import counter
 from shardkit.system.page_cache import cache_state, evict
 
@@ -261,7 +261,7 @@ class Busy(PackedTarget):
 
     units = 10
 
-    def open(self, rows: Positions) -> Any:
+    def open(self, rows: Integers) -> Any:
         return Working(super().open(rows), self.units)
 
 
@@ -276,7 +276,7 @@ class Working:
     def __len__(self) -> int:
         return len(self._source)
 
-    def read(self, rows: Positions) -> Any:
+    def read(self, rows: Integers) -> Any:
         for _ in range(self._units):
             zlib.crc32(self._data)
         return self._source.read(rows)
@@ -678,11 +678,11 @@ def test_every_target_is_read_in_one_order(images: Path) -> None:
     class Watched(PackedTarget):
         number = 0
 
-        def open(self, rows: Positions) -> Any:
+        def open(self, rows: Integers) -> Any:
             source: Any = super().open(rows)
             read = source.read
 
-            def watched(rows: Positions) -> Any:
+            def watched(rows: Integers) -> Any:
                 seen[self.number].append(rows.tolist())
                 return read(rows)
 

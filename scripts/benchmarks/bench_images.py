@@ -29,9 +29,9 @@ from bench_corpora import Corpus
 from bench_run import Bench, Row, SkippedError, run_sections
 
 from shardkit import images
+from shardkit.arrays import Hashes
 from shardkit.errors import UsageError
 from shardkit.images.augment import Train
-from shardkit.images.boxes import Keys
 from shardkit.images.decoders import DECODERS
 from shardkit.measure.timing import Case, Work
 from shardkit.packing.pack import pack
@@ -51,7 +51,7 @@ class Load:
 
     paths: list[str]
     files: list[bytes]
-    keys: Keys
+    keys: Hashes
     batch: int
 
     @classmethod

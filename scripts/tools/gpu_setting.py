@@ -17,8 +17,8 @@ from meter import Meter
 
 import shardkit
 from shardkit import images
+from shardkit.arrays import Integers
 from shardkit.measure.timing import Case, Work, interleave
-from shardkit.order.permutation import Positions
 from shardkit.shards.values import Column
 
 Batch = dict[str, Any]
@@ -124,7 +124,7 @@ class Endless:
     def __len__(self) -> int:
         return len(self.dataset) * (1_000_000 // len(self.dataset) + 1)
 
-    def read(self, rows: Positions, /) -> dict[str, Column]:
+    def read(self, rows: Integers, /) -> dict[str, Column]:
         return self.dataset.read(np.asarray(rows) % len(self.dataset))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Array
 from shardkit.errors import UsageError
 from shardkit.memory import buffers
 from shardkit.shards.stored import lay_out, offsets_of
@@ -27,7 +28,7 @@ class Shifted(dict[str, Any]):
         windows: owns its memory, which torch can use.
     """
 
-    def __init__(self, windows: np.ndarray[Any, Any]) -> None:
+    def __init__(self, windows: Array) -> None:
         inputs, labels = windows[:, :-1], windows[:, 1:]
         super().__init__(inputs=inputs, labels=labels)
         self._made = windows, inputs, labels
@@ -123,7 +124,7 @@ def _numbers(name: str, values: Sequence[Any], kinds: set[type]) -> Any:
         ) from error
 
 
-def _refuse_dtypes(name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
+def _refuse_dtypes(name: str, arrays: Sequence[Array]) -> None:
     """Raise UsageError for arrays of one shape that only their dtypes keep from being a tensor."""
     dtypes = {value.dtype for value in arrays}
     if len({value.shape for value in arrays}) == 1 and all(map(_is_numeric, dtypes)):
@@ -157,7 +158,7 @@ def _tensor(value: Any) -> Any:
     return torch.from_numpy(_own(value))
 
 
-def _own(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _own(values: Array) -> Array:
     """Writable, contiguous memory in this machine's byte order, as torch wants it."""
     if values.dtype.isnative and values.flags.writeable and values.flags.c_contiguous:
         return values

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from shardkit.arrays import Integers
 from shardkit.batches.samples import columns_of, samples_of
 from shardkit.batches.source import FullSource
 from shardkit.batches.transform import Draws, Randomised
 from shardkit.errors import SampleError, ShardkitError, UsageError
-from shardkit.order.permutation import Positions
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Fetcher:
         return self.transform is not None and not self.transform.takes_batches
 
     def columns(
-        self, rows: Positions, positions: Positions, draws: Draws | None
+        self, rows: Integers, positions: Integers, draws: Draws | None
     ) -> tuple[dict[str, Any], float]:
         """field -> (B, ...) values of (B,) rows; and the seconds that the transform took.
 
@@ -51,7 +51,7 @@ class Fetcher:
         )
         return columns, time.perf_counter() - began
 
-    def _read(self, rows: Positions) -> dict[str, Any]:
+    def _read(self, rows: Integers) -> dict[str, Any]:
         try:
             return self.source.read(rows)
         except ShardkitError:
@@ -66,8 +66,8 @@ class Fetcher:
         self,
         transform: Randomised,
         columns: dict[str, Any],
-        rows: Positions,
-        positions: Positions,
+        rows: Integers,
+        positions: Integers,
         draws: Draws,
     ) -> dict[str, Any]:
         samples = samples_of(columns, len(rows))
@@ -81,8 +81,8 @@ class Fetcher:
         self,
         transform: Randomised,
         columns: dict[str, Any],
-        rows: Positions,
-        positions: Positions,
+        rows: Integers,
+        positions: Integers,
         draws: Draws,
     ) -> dict[str, Any]:
         with self._named(*rows.tolist()):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.batches.collate import Batch, collate
 from shardkit.batches.fetch import Fetcher
 from shardkit.batches.options import BatchOptions
@@ -22,7 +23,6 @@ from shardkit.memory.cache import remember
 from shardkit.order.batches import BatchPlan
 from shardkit.order.epoch_rows import EpochRows
 from shardkit.order.epochs import EpochOrder
-from shardkit.order.permutation import Positions
 from shardkit.order.ranks import Ranks
 from shardkit.order.state import LoopState
 from shardkit.samples.sample import KEY
@@ -30,7 +30,7 @@ from shardkit.samples.sample import KEY
 VALID = "valid"
 """The field of a padded batch that says which samples are no padding."""
 
-NOWHERE: Positions = np.empty(0, np.int64)
+NOWHERE: Integers = np.empty(0, np.int64)
 
 _KEPT = 4
 """Epochs whose rows are remembered: workers may be making batches of the last and of the next."""
@@ -181,7 +181,7 @@ class BatchMaker:
         return Made(batch, known.plan.end(number), skipped, seconds, collated)
 
     def _collated(
-        self, rows: Positions, columns: dict[str, Any], plan: BatchPlan, number: int
+        self, rows: Integers, columns: dict[str, Any], plan: BatchPlan, number: int
     ) -> Batch:
         options = self.options
         batch = self.source.finish(collate(columns, options.as_buffer))

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.batches.fetch import Fetcher
 from shardkit.batches.samples import columns_of
 from shardkit.batches.transform import Draws
 from shardkit.errors import DataError, TooManyRejectsError
 from shardkit.order.epochs import EpochOrder
-from shardkit.order.permutation import Positions
 
 
 class Replaced(NamedTuple):
@@ -22,13 +22,13 @@ class Replaced(NamedTuple):
         columns: theirs. why: for each position why its own row is bad, or nothing.
     """
 
-    rows: Positions
+    rows: Integers
     columns: dict[str, Any]
     why: list[str]
 
 
 def replaced(
-    fetcher: Fetcher, order: EpochOrder, positions: Positions, draws: Draws | None, most: int
+    fetcher: Fetcher, order: EpochOrder, positions: Integers, draws: Draws | None, most: int
 ) -> Replaced:
     """The batch at (B,) ``positions``. It depends on the order of the epoch and on the positions
     alone.

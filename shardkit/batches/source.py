@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.order.epochs import EpochOrder, Order, Shuffle
-from shardkit.order.permutation import Positions
 from shardkit.shards.values import Column
 
 
@@ -29,7 +29,7 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
-    def read(self, rows: Positions, /) -> dict[str, Column]:
+    def read(self, rows: Integers, /) -> dict[str, Column]:
         """field -> (B, ...) values of (B,) int64 rows, each in [0, len(self)), or num_rows."""
         ...
 
@@ -60,8 +60,8 @@ class FullSource:
 
     def __init__(self, given: object) -> None:
         self.given = check_source(given)
-        self.read: Callable[[Positions], dict[str, Column]] = self.given.read
-        self.advise: Callable[[Positions], object] | None = getattr(given, "advise", None)
+        self.read: Callable[[Integers], dict[str, Column]] = self.given.read
+        self.advise: Callable[[Integers], object] | None = getattr(given, "advise", None)
         self._finish: Callable[[dict[str, Any]], Any] | None = getattr(given, "finish", None)
         self.has_keys = hasattr(given, "keys")
 
@@ -103,7 +103,7 @@ class FullSource:
         """A collated batch, and what the source adds to it."""
         return batch if self._finish is None else dict(self._finish(batch))
 
-    def keys(self, rows: Sequence[int] | Positions) -> list[str]:
+    def keys(self, rows: Sequence[int] | Integers) -> list[str]:
         """The key of each row. Raises UsageError if it has none."""
         own: Callable[[Any], list[str]] | None = getattr(self.given, "keys", None)
         if own is None:

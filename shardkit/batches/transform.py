@@ -25,11 +25,12 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Hashes, Integers
 from shardkit.batches.samples import Sample, samples_of
 from shardkit.batches.source import Source
 from shardkit.batches.words import in_words
 from shardkit.errors import ShardkitError, UsageError
-from shardkit.order.permutation import Numbers, Positions, derive, derive_each
+from shardkit.order.permutation import derive, derive_each
 
 Transform = Callable[..., Any]
 
@@ -72,7 +73,7 @@ class Draws:
         bits.state = state
         return generator
 
-    def keys(self, positions: Positions) -> Numbers:
+    def keys(self, positions: Integers) -> Hashes:
         """(B,) uint64 for (B,) positions: 64 bits each, to draw from or to seed generators with."""
         return derive_each(self._key, positions)
 
@@ -84,7 +85,7 @@ class _Steps(Draws):
         self._draws = draws
         self._steps = steps
 
-    def keys(self, positions: Positions) -> Numbers:
+    def keys(self, positions: Integers) -> Hashes:
         each = zip(self._steps, positions, strict=True)
         return np.concatenate([self._draws.again(step).keys(np.array([at])) for step, at in each])
 
@@ -127,7 +128,7 @@ class Randomised:
         """What it is, and what it was given: with another, other samples come."""
         return in_words(self.transform)
 
-    def batch(self, columns: dict[str, Any], draws: Draws, positions: Positions) -> Any:
+    def batch(self, columns: dict[str, Any], draws: Draws, positions: Integers) -> Any:
         """A whole batch, if the transform takes such."""
         return self.transform.batch(columns, draws.keys(positions))  # type: ignore[attr-defined]
 

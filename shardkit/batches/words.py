@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Array
+
 MOST = 300
 """Characters; of more a hash is kept."""
 
@@ -80,7 +82,7 @@ def _some(words: list[str]) -> list[str]:
     return [*words[:_MOST_VALUES], f"and {beyond} more {digest}"]
 
 
-def _bytes_of(tensor: Any) -> np.ndarray[Any, Any]:
+def _bytes_of(tensor: Any) -> Array:
     """Those of a torch tensor of any dtype, as (N,) uint8."""
     flat = tensor.detach().cpu().contiguous().view(-1)
     return np.asarray(flat.view(sys.modules["torch"].uint8).numpy())

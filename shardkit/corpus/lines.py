@@ -9,11 +9,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Integers
 from shardkit.corpus.files import HUGE_BYTES
 from shardkit.errors import CorpusError, FormatError, StorageError
 from shardkit.memory.maps import mapped
@@ -42,7 +43,6 @@ SPARE_BYTES = 256 << 20
 """Left free on the disk that is unpacked to, or a twentieth of it if that is less: others write to
 it, too, and the pack itself has to."""
 
-Offsets = np.ndarray[Any, np.dtype[np.int64]]
 Pieces = list[tuple[int, int]]
 """(offset, size) of consecutive pieces of a file."""
 
@@ -55,7 +55,7 @@ class LineScanner:
         self._line = 0
         self._blank = True
 
-    def feed(self, block: bytes) -> Offsets:
+    def feed(self, block: bytes) -> Integers:
         """Offsets of lines that turned out, in this block, not to be blank."""
         base = self.size
         self.size += len(block)
@@ -102,7 +102,7 @@ def line_pieces(read: Callable[[int], bytes], at_most: int) -> Iterator[Pieces]:
         yield _pieces(np.append(held, scanner.size))
 
 
-def _pieces(bounds: Offsets) -> Pieces:
+def _pieces(bounds: Integers) -> Pieces:
     return list(zip(bounds[:-1].tolist(), np.diff(bounds).tolist(), strict=True))
 
 

@@ -18,12 +18,10 @@ from typing import Any, Literal
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Integers, Tokens
 from shardkit.errors import CorpusError, FormatError
 from shardkit.memory.whole_files import map_whole
 from shardkit.system.paths import show_path
-
-Tokens = np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]]
-Ends = np.ndarray[Any, np.dtype[np.int64]]
 
 SCAN_TOKENS = 8 << 20
 """Ids looked at together."""
@@ -61,7 +59,7 @@ class TokenFile:
     kind: Literal["nanogpt", "megatron"]
     files: tuple[Path, ...]
     data: Tokens
-    document_ends: Ends | None
+    document_ends: Integers | None
     fingerprint: str
 
     @property
@@ -111,7 +109,10 @@ def scan(data: Tokens) -> Iterator[tuple[int, Tokens]]:
 
 
 def _made(
-    kind: Literal["nanogpt", "megatron"], files: tuple[Path, ...], data: Tokens, ends: Ends | None
+    kind: Literal["nanogpt", "megatron"],
+    files: tuple[Path, ...],
+    data: Tokens,
+    ends: Integers | None,
 ) -> TokenFile:
     if not len(data):
         raise FormatError(f"{show_path(files[0])} holds no token; make it again")
@@ -157,7 +158,7 @@ def _header(path: Path, held: memoryview) -> tuple[str, int]:
     return dtype, _HEADER_BYTES
 
 
-def _ends_at(path: Path, data: Tokens, eos: int) -> Ends:
+def _ends_at(path: Path, data: Tokens, eos: int) -> Integers:
     """Documents end after each ``eos``, and at the end of the file."""
     found = [start + 1 + np.flatnonzero(ids == eos) for start, ids in scan(data)]
     ends = np.concatenate(found).astype(np.int64)
@@ -215,7 +216,7 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], Any, Any, Any]:
     return np.dtype(_INDEX_DTYPES[code]), lengths, pointers, firsts
 
 
-def _check_documents(path: Path, firsts: Ends, num_sequences: int) -> None:
+def _check_documents(path: Path, firsts: Integers, num_sequences: int) -> None:
     """Document d is sequences [firsts[d], firsts[d + 1]); a lone 0: each sequence is a document,
     as some writers have it."""
     ok = len(firsts) > 0 and firsts[0] == 0 and not (firsts[1:] < firsts[:-1]).any()
@@ -226,7 +227,7 @@ def _check_documents(path: Path, firsts: Ends, num_sequences: int) -> None:
         )
 
 
-def _sequence_ends(path: Path, lengths: Any, pointers: Ends, dtype: np.dtype[Any]) -> Ends:
+def _sequence_ends(path: Path, lengths: Any, pointers: Integers, dtype: np.dtype[Any]) -> Integers:
     """(S + 1,): ids before each sequence, and of all."""
     ends = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from shardkit.arrays import Integers, Tokens
 from shardkit.corpus.base import Run
 from shardkit.corpus.files import stamp_of
-from shardkit.corpus.token_files import Ends, TokenFile, Tokens, open_token_file, scan
+from shardkit.corpus.token_files import TokenFile, open_token_file, scan
 from shardkit.errors import FormatError
 from shardkit.samples.encoding import TOKENS, npy_header
 from shardkit.samples.sample import SampleBatch
@@ -94,7 +95,7 @@ class TokenFileCorpus:
         return self._data
 
 
-def ends_of(file: TokenFile) -> Ends:
+def ends_of(file: TokenFile) -> Integers:
     """(N,) int64: where each sample ends: a document, or a piece if nobody knows of those."""
     if file.document_ends is not None:
         return file.document_ends

@@ -17,16 +17,15 @@ from typing import Any, Literal, Unpack
 import numpy as np
 
 from shardkit.arguments import integer
+from shardkit.arrays import Array, Integers
 from shardkit.batches.maker import VALID, BatchMaker
 from shardkit.batches.options import BatchOptions, OrderKeywords, spelled_out
 from shardkit.batches.source import FullSource, Source
 from shardkit.errors import SampleError, UsageError
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.order.permutation import Positions
 from shardkit.order.state import LoopState
 from shardkit.samples.sample import KEY
 
-Array = np.ndarray[Any, Any]
 Output = Array | list[Array]
 Missing = Literal["fail", "empty"]
 
@@ -112,7 +111,7 @@ class ExternalSource:
             columns[KEY] = self.maker.source.keys(rows)
         return tuple(self._output(columns, names, rows) for names in self.outputs)
 
-    def _output(self, columns: dict[str, Any], names: tuple[str, ...], rows: Positions) -> Output:
+    def _output(self, columns: dict[str, Any], names: tuple[str, ...], rows: Integers) -> Output:
         values = _first_of(columns, names)
         if isinstance(values, np.ndarray):
             return _array(values, names)

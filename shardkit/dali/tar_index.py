@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from shardkit.arrays import Integers
 from shardkit.errors import DestinationError, UsageError
 from shardkit.formats import TARS
-from shardkit.formats.base import Extents, Places
+from shardkit.formats.base import Extents
 from shardkit.formats.dali_index import VERSION, dali_index, dali_index_name
 from shardkit.formats.member_names import member_keys
 from shardkit.index.manifest import SplitInfo
@@ -70,7 +71,7 @@ def _indexes(located: Located, split: SplitInfo) -> Iterator[tuple[Path, bytes]]
         yield tar, dali_index(keys if located.tars else member_keys(keys), extents)
 
 
-def _places(rows: RowIndex, name: str, which: slice) -> tuple[Places, Places]:
+def _places(rows: RowIndex, name: str, which: slice) -> tuple[Integers, Integers]:
     column = rows.column[f"{name}.start"]
     return rows.table[which, column], rows.table[which, column + 1]
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
-import numpy as np
-
+from shardkit.arrays import Integers
 from shardkit.samples.encoding import Encoding
 from shardkit.samples.sample import Value
 from shardkit.storage.base import Storage
-
-Places = np.ndarray[Any, np.dtype[np.int64]]
 
 Layout = Literal["by sample", "by field", "anywhere"]
 """How values follow one another in a shard: sample after sample, and in each field after field;
@@ -30,8 +27,8 @@ class Extents:
     ``start`` and ``size`` are (num_samples,) int64, in bytes; size is -1 where the field is absent.
     """
 
-    start: Places
-    size: Places
+    start: Integers
+    size: Integers
     encoding: Encoding
 
 
@@ -40,9 +37,9 @@ class Listed:
     """Every value of a shard in order of row and field, keys included, as the file itself lists
     them: all three (num_values,) int64, in bytes."""
 
-    start: Places
-    size: Places
-    key_size: Places
+    start: Integers
+    size: Integers
+    key_size: Integers
 
 
 class Format(Protocol):

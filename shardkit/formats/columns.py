@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from shardkit.formats.base import Extents, Places
+from shardkit.arrays import Array, Integers
+from shardkit.formats.base import Extents
 from shardkit.formats.writev import Buffer
 from shardkit.samples.encoding import Encoding, choose_encoding, npy_header, npy_header_size
 from shardkit.samples.sample import KEY, Value
@@ -55,7 +55,7 @@ def all_fields(
     return dict(sorted(named.items()))
 
 
-def sizes_of(values: Sequence[Value | None]) -> Places:
+def sizes_of(values: Sequence[Value | None]) -> Integers:
     """Length of each value, -1 where absent."""
     try:
         return np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
@@ -121,12 +121,12 @@ _LAY_OUT = {
 }
 
 
-def _ends(size: Places) -> Places:
+def _ends(size: Integers) -> Integers:
     """(n + 1,): where values begin that lie one after another, and the end of the last."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.maximum(size, 0))])
 
 
-def _offsets(field: str, ends: Places) -> Column:
+def _offsets(field: str, ends: Integers) -> Column:
     return Column(f"{field}.offsets", "<u8", ends.shape, [as_buffer(ends.astype("<u8"))])
 
 
@@ -139,7 +139,7 @@ def _finish(columns: list[Column], extents: Extents) -> FieldColumns:
     return FieldColumns(columns, extents)
 
 
-def as_buffer(array: np.ndarray[Any, Any]) -> Buffer:
+def as_buffer(array: Array) -> Buffer:
     """An array's bytes, not copied (a memoryview of no items cannot be cast)."""
     return array.data.cast("B") if array.size else b""
 

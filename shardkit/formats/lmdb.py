@@ -19,8 +19,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.errors import FormatError, StorageError
-from shardkit.formats.base import Extents, Layout, Listed, Places
+from shardkit.formats.base import Extents, Layout, Listed
 from shardkit.formats.columns import all_fields, sizes_of
 from shardkit.formats.lmdb_pages import MAX_PAGE_BYTES, PAGE_HEADER, read_leaves
 from shardkit.samples.encoding import BYTES
@@ -87,7 +88,7 @@ class LmdbFormat:
         }
 
 
-def _check_limits(path: Path, size: Places) -> None:
+def _check_limits(path: Path, size: Integers) -> None:
     if len(size) > MAX_ROWS:
         raise FormatError(f"{show_path(path)}: {len(size)} samples, an lmdb shard holds {MAX_ROWS}")
     if size.size and int(size.max()) > MAX_VALUE_BYTES:
@@ -101,7 +102,7 @@ def _check_limits(path: Path, size: Places) -> None:
 # --- writing ------------------------------------------------------------------------------
 
 
-def _fill(path: Path, fields: dict[str, Sequence[Value | None]], size: Places) -> None:
+def _fill(path: Path, fields: dict[str, Sequence[Value | None]], size: Integers) -> None:
     import lmdb
 
     cuts = transactions(size)
@@ -157,7 +158,7 @@ def _is_full(folder: Path) -> bool:
     return disk.f_bavail * disk.f_frsize < TXN_BYTES
 
 
-def transactions(size: Places) -> list[tuple[int, int]]:
+def transactions(size: Integers) -> list[tuple[int, int]]:
     """Cut rows into transactions of about :data:`TXN_BYTES` (each a little over it)."""
     cost = np.cumsum(np.where(size >= 0, size + VALUE_COST, 0).sum(axis=1))
     cuts = np.flatnonzero(np.diff(cost // TXN_BYTES)) + 1
@@ -165,7 +166,7 @@ def transactions(size: Places) -> list[tuple[int, int]]:
     return [(a, b) for a, b in pairwise(edges) if b > a]
 
 
-def map_bytes(size: Places, key_bytes: int, num_txns: int, page_bytes: int) -> int:
+def map_bytes(size: Integers, key_bytes: int, num_txns: int, page_bytes: int) -> int:
     """LMDB's map_size: enough for these values, and a function of nothing else.
 
     It is written into the file, so another map_size would be another file.
@@ -185,7 +186,7 @@ def map_bytes(size: Places, key_bytes: int, num_txns: int, page_bytes: int) -> i
 # --- finding ------------------------------------------------------------------------------
 
 
-def _places(path: Path, fields: list[str], size: Places, leaves: Listed) -> Places:
+def _places(path: Path, fields: list[str], size: Integers, leaves: Listed) -> Integers:
     """(rows, fields): where values lie; what LMDB wrote must be just what it was given."""
     present = size >= 0
     key_size = np.broadcast_to([9 + len(f.encode()) for f in fields], size.shape)

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.errors import FormatError
-from shardkit.formats.base import Listed, Places
+from shardkit.formats.base import Listed
 from shardkit.storage.base import Sliceable, Storage
 
 PAGE_HEADER = 16
@@ -117,10 +118,10 @@ class _Tree:
             raise FormatError("an LMDB value lies outside the file")
         return Listed(start, size, key_size)
 
-    def _chunks(self, pages: Places) -> list[Places]:
+    def _chunks(self, pages: Integers) -> list[Integers]:
         return [pages[i : i + PAGES_AT_ONCE] for i in range(0, len(pages), PAGES_AT_ONCE)]
 
-    def _read(self, pages: Places) -> Words:
+    def _read(self, pages: Integers) -> Words:
         """The pages, one a row. Neighbours in the file are read together."""
         if int(pages.min()) < 0 or int(pages.max()) >= self.num_pages:
             raise FormatError("an LMDB page lies outside the file")
@@ -131,7 +132,7 @@ class _Tree:
             words[first:last].data.cast("B")[:] = self.file[where : where + size]
         return words
 
-    def _nodes(self, pages: Places, kind: int) -> tuple[Words, Places, Places]:
+    def _nodes(self, pages: Integers, kind: int) -> tuple[Words, Integers, Integers]:
         """(words, page of each node, index of its first word); nodes in order of key."""
         words = self._read(pages)
         if (words[:, 5] != kind).any():
@@ -145,7 +146,7 @@ class _Tree:
         flat = words.reshape(-1)
         return flat, row, base + (flat[base + PAGE_HEADER // 2 + nth] >> 1)
 
-    def _values(self, pages: Places) -> tuple[Places, Places, Places]:
+    def _values(self, pages: Integers) -> tuple[Integers, Integers, Integers]:
         words, row, node = self._nodes(pages, LEAF)
         size = _word(words, node) | _word(words, node + 1) << 16
         key_size = _word(words, node + 3)
@@ -158,10 +159,10 @@ class _Tree:
         return start, size, key_size
 
 
-def _word(words: Words, at: Places) -> Places:
+def _word(words: Words, at: Integers) -> Integers:
     return words[at].astype(np.int64)
 
 
-def _children(words: Words, row: Places, node: Places) -> Places:
+def _children(words: Words, row: Integers, node: Integers) -> Integers:
     high = _word(words, node + 2) << 32
     return _word(words, node) | _word(words, node + 1) << 16 | high

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from shardkit.formats.base import Extents, Layout, Listed, Places
+from shardkit.arrays import Bytes, Integers
+from shardkit.formats.base import Extents, Layout, Listed
 from shardkit.formats.columns import sizes_of
 from shardkit.formats.member_names import key_of_member, member_key, member_keys
 from shardkit.formats.writev import Buffer, write_all
@@ -92,7 +93,7 @@ _CHECKSUM = slice(148, 154)
 _BLANK_CHECKSUM = 8 * ord(" ")
 
 
-def _template(kind: bytes) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _template(kind: bytes) -> Bytes:
     """A header without name, size and checksum: mode 0644, nobody's, of the year 1970."""
     number = b"0000000\0"
     head = bytes(100) + b"0000644\0" + number + number + b"0" * 11 + b"\0" + b"0" * 11 + b"\0"
@@ -104,14 +105,12 @@ _FILE = _template(b"0")
 _PAX = _template(b"x")
 
 
-def _octal(numbers: Places, digits: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _octal(numbers: Integers, digits: int) -> Bytes:
     shifts = np.arange(3 * (digits - 1), -1, -3)
     return ((numbers[:, None] >> shifts & 7) + ord("0")).astype(np.uint8)
 
 
-def headers(
-    names: Sequence[bytes], sizes: Places, template: np.ndarray[Any, np.dtype[np.uint8]] = _FILE
-) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def headers(names: Sequence[bytes], sizes: Integers, template: Bytes = _FILE) -> Bytes:
     """(n, 512): a ustar header a member. Names are cut at 100 bytes, sizes taken modulo 8 GiB."""
     width = min(MAX_NAME, max(map(len, names), default=0)) or 1
     rows = np.empty((len(names), ROW), np.uint8)
@@ -155,8 +154,8 @@ class _Block:
     """Samples ready to write: ``start`` and ``size`` are (samples, fields)."""
 
     buffers: Iterator[Buffer]
-    start: Places
-    size: Places
+    start: Integers
+    size: Integers
 
 
 def _block(
@@ -185,7 +184,7 @@ class _Members:
     header; then, if its value is small (at most one row), the value; if it is large, one row of
     zeros, of which the end serves as padding behind the value."""
 
-    def __init__(self, names: list[bytes], values: list[Value], size: Places) -> None:
+    def __init__(self, names: list[bytes], values: list[Value], size: Integers) -> None:
         self.names = names
         self.values = values
         self.size = size
@@ -197,11 +196,11 @@ class _Members:
         for i, rows in self.pax.items():
             self.header[i] += len(rows) // ROW
 
-    def starts(self, offset: int) -> Places:
+    def starts(self, offset: int) -> Integers:
         """Where the values lie, in a tar that goes on at ``offset``."""
         before = self.header * ROW
         whole = before + (self.size + ROW - 1) // ROW * ROW
-        starts: Places = offset + np.cumsum(whole) - whole + before
+        starts: Integers = offset + np.cumsum(whole) - whole + before
         return starts
 
     def buffers(self) -> Iterator[Buffer]:
@@ -212,20 +211,20 @@ class _Members:
         self._fill_small(rows, body)
         return self._interleave(rows.reshape(-1).data, body)
 
-    def _fill_headers(self, rows: np.ndarray[Any, np.dtype[np.uint8]], body: Places) -> None:
+    def _fill_headers(self, rows: Bytes, body: Integers) -> None:
         rows[body - 1] = headers(self.names, self.size)
         for i, pax in self.pax.items():
             first = int(body[i] - self.header[i])
             rows[first : int(body[i]) - 1] = np.frombuffer(pax, np.uint8).reshape(-1, ROW)
 
-    def _fill_small(self, rows: np.ndarray[Any, np.dtype[np.uint8]], body: Places) -> None:
+    def _fill_small(self, rows: Bytes, body: Integers) -> None:
         small = np.flatnonzero((self.size > 0) & (self.size <= ROW))
         if len(small):
             width = int(self.size[small].max())
             joined = np.array([bytes(self.values[i]) for i in small.tolist()], f"S{width}")
             rows[body[small], :width] = joined.view(np.uint8).reshape(-1, width)
 
-    def _interleave(self, rows: memoryview, body: Places) -> Iterator[Buffer]:
+    def _interleave(self, rows: memoryview, body: Integers) -> Iterator[Buffer]:
         large = np.flatnonzero(self.size > ROW)
         stops = body[large] * ROW
         starts = stops + ROW - -self.size[large] % ROW

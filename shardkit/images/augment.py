@@ -13,23 +13,19 @@ from typing import Any
 import numpy as np
 
 from shardkit.arguments import integer
+from shardkit.arrays import Array, Hashes, Int32s, Mask, Pixels
 from shardkit.errors import BadImageError, UsageError
 from shardkit.images import boxes, decoders, pillow
 from shardkit.images import kernel as compiled
-from shardkit.images.boxes import Keys, Sizes
 from shardkit.images.crop import Crop
 from shardkit.images.decode import Header, header, orientation, too_large, whole_image
 from shardkit.images.fields import pictures_of
 from shardkit.images.limits import MAX_PIXELS
 from shardkit.images.naming import IMAGE
-from shardkit.images.pillow import Pixels
 from shardkit.memory import buffers
 from shardkit.samples.sample import Value
 
 KERNEL = "kernel"
-
-Boxes = np.ndarray[Any, Any]
-Flips = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +89,7 @@ class Transform:
         out = self.batch({name: [value] for name, value in sample.items()}, boxes.draw_key(rng))
         return {name: values[0] for name, values in out.items()}
 
-    def batch(self, columns: Mapping[str, Sequence[Any]], keys: Keys) -> dict[str, Any]:
+    def batch(self, columns: Mapping[str, Sequence[Any]], keys: Hashes) -> dict[str, Any]:
         """A whole batch: the pictures become ``image``, (B, S, S, 3) uint8; other fields stay.
 
         Args:
@@ -114,7 +110,7 @@ class Transform:
 
     # --- for subclasses -------------------------------------------------------------------
 
-    def _places(self, sizes: Sizes, keys: Keys) -> tuple[Boxes, Flips]:
+    def _places(self, sizes: Int32s, keys: Hashes) -> tuple[Array, Mask]:
         """The box, (B, 4) as left, top, width, height, and the flip of each picture."""
         raise NotImplementedError
 
@@ -134,7 +130,7 @@ class Transform:
         return kernel if self.antialias else None, decoders.best()
 
     def _fill(
-        self, out: Pixels, values: list[Value], keys: Keys, decoder: decoders.JpegDecoder
+        self, out: Pixels, values: list[Value], keys: Hashes, decoder: decoders.JpegDecoder
     ) -> None:
         heads = [self._header(value, slot) for slot, value in enumerate(values)]
         sizes = [self._size(value, head) for value, head in zip(values, heads, strict=True)]
@@ -147,7 +143,7 @@ class Transform:
         self,
         out: Pixels,
         values: list[Value],
-        keys: Keys,
+        keys: Hashes,
         decoder: decoders.JpegDecoder,
         kernel: Any,
     ) -> None:
@@ -240,7 +236,7 @@ class Train(Transform):
         ranges = {"scale": tuple(map(float, self.scale)), "ratio": tuple(map(float, self.ratio))}
         return super()._chosen() | ranges | {"flip": float(self.flip)}
 
-    def _places(self, sizes: Sizes, keys: Keys) -> tuple[Boxes, Flips]:
+    def _places(self, sizes: Int32s, keys: Hashes) -> tuple[Array, Mask]:
         draws = boxes.uniforms(keys, boxes.NUM_DRAWS)
         return (
             boxes.random_boxes(sizes, draws, self.scale, self.ratio),
@@ -281,7 +277,7 @@ class Eval(Transform):
     def _chosen(self) -> dict[str, Any]:
         return super()._chosen() | {"resize": self._short_side}
 
-    def _places(self, sizes: Sizes, keys: Keys) -> tuple[Boxes, Flips]:
+    def _places(self, sizes: Int32s, keys: Hashes) -> tuple[Array, Mask]:
         resized = boxes.centre_boxes(sizes, self._short_side, self.size)
         return resized, np.zeros(len(sizes), np.bool_)
 

@@ -7,16 +7,10 @@ as easy as 1, 2, 3", SC 2011): the same wherever, whenever and with whichever ot
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from shardkit.arrays import Floats, Hashes, Int32s, Mask
 from shardkit.samples.sample import mix64
-
-Keys = np.ndarray[Any, np.dtype[np.uint64]]
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Ints = np.ndarray[Any, np.dtype[np.int32]]
-Sizes = np.ndarray[Any, np.dtype[np.int32]]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 TRIES = 10
@@ -26,7 +20,7 @@ NUM_DRAWS = _FLIP + 1
 """Draws of a key: area and ratio of each try, two for the place, one for the flip."""
 
 
-def uniforms(keys: Keys, num: int) -> Floats:
+def uniforms(keys: Hashes, num: int) -> Floats:
     """``num`` numbers in [0, 1) for each key: (B,) uint64 to (B, num) float64.
 
     SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014),
@@ -37,14 +31,14 @@ def uniforms(keys: Keys, num: int) -> Floats:
     return np.ldexp((bits >> np.uint64(11)).astype(np.float64), -53)
 
 
-def draw_key(rng: np.random.Generator) -> Keys:
+def draw_key(rng: np.random.Generator) -> Hashes:
     """(1,) uint64: the key of a sample that comes with a generator instead."""
     return rng.integers(0, 2**64, size=1, dtype=np.uint64)
 
 
 def random_boxes(
-    sizes: Sizes, draws: Floats, scale: tuple[float, float], ratio: tuple[float, float]
-) -> Ints:
+    sizes: Int32s, draws: Floats, scale: tuple[float, float], ratio: tuple[float, float]
+) -> Int32s:
     """Crops of random area and aspect ratio, distributed as torchvision's.
 
     ``torchvision.transforms.RandomResizedCrop.get_params``: ten tries of an area, uniform in
@@ -82,12 +76,12 @@ def _centred(width: Floats, height: Floats, ratio: tuple[float, float]) -> tuple
     return np.clip(w, 1, width), np.clip(h, 1, height)
 
 
-def flips(draws: Floats, share: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def flips(draws: Floats, share: float) -> Mask:
     """(B,) bool: which samples are mirrored, with probability ``share``."""
     return draws[:, _FLIP] < share
 
 
-def centre_boxes(sizes: Sizes, resize: int, size: int) -> Floats:
+def centre_boxes(sizes: Int32s, resize: int, size: int) -> Floats:
     """What is left of pictures whose short side is resized to ``resize``, and of which the centre
     ``size`` x ``size`` is cut: in pixels of the original.
 

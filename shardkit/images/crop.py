@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Pixels
 from shardkit.errors import UsageError
 from shardkit.images import pillow
 from shardkit.images.decode import Header, whole_image
 from shardkit.images.decoders import JpegDecoder, Window, scaled
-from shardkit.images.pillow import Pixels, Region
+from shardkit.images.pillow import Region
 from shardkit.samples.sample import Value
 
 Box = tuple[float, float, float, float]

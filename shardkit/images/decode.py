@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Pixels
 from shardkit.errors import BadImageError
 from shardkit.images import decoders, pillow
 from shardkit.images.jpeg import JpegHeader, read_header
 from shardkit.images.limits import MAX_PIXELS
-from shardkit.images.pillow import Pixels
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.samples.sample import Value
 

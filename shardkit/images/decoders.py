@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from shardkit.arrays import Pixels
 from shardkit.errors import BadImageError, UsageError
 from shardkit.images import pillow
 from shardkit.images.jpeg import JpegHeader, first_rows
-from shardkit.images.pillow import Pixels, Region
+from shardkit.images.pillow import Region
 from shardkit.samples.sample import Value
 
 KEPT_BYTES = 64 << 20

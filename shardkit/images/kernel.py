@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Array
 from shardkit.errors import UsageError
 from shardkit.images.limits import MAX_PIXELS
 from shardkit.samples.sample import Value
@@ -26,8 +27,6 @@ MAX_SIDE = 65_500
 """Of a slot, in pixels: libjpeg's limit for a picture."""
 
 MAX_THREADS = 256
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Status(IntEnum):

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Pixels
 from shardkit.errors import BadImageError, UsageError
 from shardkit.samples.sample import Value
 
-Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 Region = tuple[int, int, int, int]
 """Left, top, right, bottom, in whole pixels."""
 

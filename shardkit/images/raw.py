@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Array, Hashes, Mask, Pixels
 from shardkit.errors import UsageError
-from shardkit.images.boxes import Keys, draw_key, uniforms
+from shardkit.images.boxes import draw_key, uniforms
 from shardkit.images.naming import IMAGE, RAW_FIELD
-
-Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
 PIECE_BYTES = 3 << 15
 """Channels are swapped by so many bytes at a time, which stay in the processor's cache."""
 
 
-def flip_some(batch: Pixels, flips: np.ndarray[Any, np.dtype[np.bool_]]) -> Pixels:
+def flip_some(batch: Pixels, flips: Mask) -> Pixels:
     """Mirror pictures left to right where ``flips`` says so.
 
     NumPy has no fast copy of pixels of three bytes: ``batch[flips] = batch[flips][:, :, ::-1]``
@@ -47,7 +46,7 @@ def flip_some(batch: Pixels, flips: np.ndarray[Any, np.dtype[np.bool_]]) -> Pixe
     return batch
 
 
-def _lines(pictures: Pixels) -> np.ndarray[Any, Any]:
+def _lines(pictures: Pixels) -> Array:
     """(B, H): each line of each picture as one element."""
     size = pictures.shape[2] * pictures.shape[3]
     return pictures.reshape(*pictures.shape[:2], size).view(f"V{size}")[..., 0]
@@ -103,7 +102,7 @@ class Flip:
         columns[self.field] = np.stack(columns.get(self.field, []))
         return {name: values[0] for name, values in self.batch(columns, draw_key(rng)).items()}
 
-    def batch(self, columns: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
+    def batch(self, columns: Mapping[str, Any], keys: Hashes) -> dict[str, Any]:
         """A whole batch, of (B,) uint64 keys; its pixels are changed in place."""
         pixels = columns.get(self.field)
         if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 4:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Bytes
 from shardkit.errors import UsageError
 from shardkit.images import pillow
 from shardkit.images.decode import header
@@ -45,7 +46,7 @@ def thumbnail(data: Value) -> Any:
     return _small(pillow.rgb(opened, head.field))
 
 
-def thumbnail_of_pixels(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> Any:
+def thumbnail_of_pixels(pixels: Bytes) -> Any:
     """The same of (H, W, 3) uint8, RGB."""
     return _small(pillow.image_module().fromarray(np.ascontiguousarray(pixels)))
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Hashes, Integers
 from shardkit.errors import DataError
-from shardkit.index.journal import FinishedShard, Matrix, Receipt, journal_path, read_finished
+from shardkit.index.journal import FinishedShard, Receipt, journal_path, read_finished
 from shardkit.index.manifest import DatasetInfo, ShardInfo, SplitInfo
 from shardkit.index.rows import NO_INT, RowIndex, row_columns, row_sums, rows_header
 from shardkit.samples.encoding import Encoding
@@ -24,7 +24,6 @@ SORT_ROWS = 2_000_000
 """Rows sorted at a time for the find file: 32 MB."""
 
 Chunks = Iterable[bytes | memoryview]
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 @dataclass
@@ -94,12 +93,12 @@ def check_unique_keys(index: RowIndex) -> None:
         pass
 
 
-def hash_twins(index: RowIndex) -> Iterator[tuple[Matrix, Matrix]]:
+def hash_twins(index: RowIndex) -> Iterator[tuple[Integers, Integers]]:
     """Pairs of rows whose keys have one hash, a slice of the hash space at a time."""
     return (_twins(index, rows) for rows in find_chunks(index))
 
 
-def _twins(index: RowIndex, rows: Matrix) -> tuple[Matrix, Matrix]:
+def _twins(index: RowIndex, rows: Integers) -> tuple[Integers, Integers]:
     hashes = index.table[:, index.column["key"]][rows]
     at = np.flatnonzero(hashes[1:] == hashes[:-1])
     return rows[at], rows[at + 1]
@@ -160,7 +159,7 @@ def _layouts(receipts: list[Receipt]) -> tuple[list[dict[str, Encoding]], list[S
     return layouts, shards
 
 
-def find_chunks(index: RowIndex) -> Iterator[Matrix]:
+def find_chunks(index: RowIndex) -> Iterator[Integers]:
     """Row numbers sorted by key hash, made a slice of the hash space at a time."""
     hashes = index.table[:, index.column["key"]].view(np.uint64)
     slices = len(hashes) // SORT_ROWS + 1
@@ -170,17 +169,17 @@ def find_chunks(index: RowIndex) -> Iterator[Matrix]:
         yield rows[np.argsort(hashes[rows], kind="stable")]
 
 
-def _as_bytes(chunks: Iterable[Matrix]) -> Iterator[bytes]:
+def _as_bytes(chunks: Iterable[Integers]) -> Iterator[bytes]:
     return (rows.astype("<i8").tobytes() for rows in chunks)
 
 
-def _checked(index: RowIndex) -> Iterator[Matrix]:
+def _checked(index: RowIndex) -> Iterator[Integers]:
     for rows in find_chunks(index):
         _refuse_repeats(index, rows)
         yield rows
 
 
-def _rows_between(hashes: Hashes, low: int, high: int) -> Matrix:
+def _rows_between(hashes: Hashes, low: int, high: int) -> Integers:
     found = []
     for start in range(0, len(hashes), SORT_ROWS):
         block = hashes[start : start + SORT_ROWS]
@@ -191,7 +190,7 @@ def _rows_between(hashes: Hashes, low: int, high: int) -> Matrix:
     return np.concatenate([np.zeros(0, np.int64), *found])
 
 
-def repeats(index: RowIndex, rows: Matrix) -> Iterator[tuple[int, int, bytes]]:
+def repeats(index: RowIndex, rows: Integers) -> Iterator[tuple[int, int, bytes]]:
     """(row, another, key) of samples that have one key, among rows sorted by its hash."""
     for one, other in zip(*(each.tolist() for each in _twins(index, rows)), strict=True):
         key = index.name(one)[0]
@@ -199,7 +198,7 @@ def repeats(index: RowIndex, rows: Matrix) -> Iterator[tuple[int, int, bytes]]:
             yield one, other, key
 
 
-def _refuse_repeats(index: RowIndex, rows: Matrix) -> None:
+def _refuse_repeats(index: RowIndex, rows: Integers) -> None:
     for one, other, key in repeats(index, rows):
         raise DataError(
             f"split {index.split.name}: two samples have the key"

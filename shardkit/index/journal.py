@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Hashes, Integers
 from shardkit.errors import FormatError
 from shardkit.index.rows import row_columns
 from shardkit.samples.encoding import Encoding
@@ -22,8 +23,6 @@ from shardkit.system.writing import atomic_write
 
 _DIGEST_BYTES = 8
 _SUFFIX = ".part"
-
-Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass
@@ -64,9 +63,9 @@ class FinishedShard:
     fields; name.start counts from the shard's own names, and row.xxh3 is not known yet."""
 
     receipt: Receipt
-    rows: Matrix
+    rows: Integers
     names: bytes
-    sums: np.ndarray[Any, np.dtype[np.uint64]]
+    sums: Hashes
 
 
 def journal_path(work: Path, split: str, shard: int) -> Path:

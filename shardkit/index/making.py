@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Hashes, Integers
 from shardkit.formats.base import Extents
 from shardkit.index.rows import NO_INT, row_columns
 from shardkit.samples.sample import Value
-
-Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def join_names(keys: Sequence[bytes], paths: Sequence[bytes]) -> tuple[bytes, list[bytes]]:
@@ -26,9 +24,9 @@ def make_rows(
     keys: Sequence[bytes],
     entries: Sequence[bytes],
     extents: Mapping[str, Extents],
-    checksums: np.ndarray[Any, np.dtype[np.uint64]],
+    checksums: Hashes,
     columns: Mapping[str, Sequence[Value | None]],
-) -> Matrix:
+) -> Integers:
     """(num_samples, columns) int64 in ``row_columns`` order; name.start counts from 0, and
     row.xxh3 is 0: it is known when the row's number is.
 
@@ -51,13 +49,13 @@ def make_rows(
     return rows
 
 
-def hashes(texts: Sequence[bytes]) -> Matrix:
+def hashes(texts: Sequence[bytes]) -> Integers:
     """(B,) int64: the XXH3-64 of each, its bits as they are."""
     digests = map(xxhash.xxh3_64_intdigest, texts)
     return np.fromiter(digests, np.uint64, len(texts)).view(np.int64)
 
 
-def integers(values: Sequence[Value | None]) -> Matrix:
+def integers(values: Sequence[Value | None]) -> Integers:
     """What column ``cls`` has for these values of the field: (B,) int64."""
     known = {value: _integer(value) for value in set(values)}
     return np.fromiter(map(known.__getitem__, values), np.int64, len(values))

@@ -8,11 +8,11 @@ when it is opened, byte ranges when they are used.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Array, Hashes, Integers
 from shardkit.errors import IndexFileError
 from shardkit.index.manifest import DatasetInfo, SplitInfo
 from shardkit.memory.whole_files import READ_BYTES
@@ -28,7 +28,6 @@ ROW_SUM = "row.xxh3"
 MAX_NAME_BYTES = 1 << 20
 """A key and its paths; without a limit, a few rows that share one huge name eat all memory."""
 
-Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 _HEADER_ALIGN = 64
 
@@ -39,7 +38,7 @@ def row_columns(fields: list[str]) -> list[str]:
     return [*FIXED_COLUMNS, *places, *(["cls"] if "cls" in fields else []), ROW_SUM]
 
 
-def row_sums(table: Rows, numbers: Rows, fingerprint: str) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def row_sums(table: Integers, numbers: Integers, fingerprint: str) -> Hashes:
     """(B,) uint64: what rows of these numbers, of the split of this fingerprint, should have as
     ``row.xxh3``.
 
@@ -96,9 +95,9 @@ class RowIndex:
         counts = np.array([s.num_rows for s in split.shards], np.int64)
         self.row_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         self._names: memoryview | None = None
-        self._order: Rows | None = None
+        self._order: Integers | None = None
 
-    def shard_of(self, rows: Rows) -> Rows:
+    def shard_of(self, rows: Integers) -> Integers:
         """Shard number of each row."""
         return np.searchsorted(self.row_starts, rows, side="right") - 1
 
@@ -109,7 +108,7 @@ class RowIndex:
             self._names = self._storage.contents(name, num_bytes, copied=self._copied)
         return self._names
 
-    def refuse_damage(self, rows: Rows, table: Rows) -> None:
+    def refuse_damage(self, rows: Integers, table: Integers) -> None:
         """Raise unless all entries of these rows are as they were written.
 
         A row that is whole binds its key and label to the checksum of its sample, so this and
@@ -181,7 +180,7 @@ class RowIndex:
             )
         return None
 
-    def order(self) -> Rows:
+    def order(self) -> Integers:
         """(num_rows,) row numbers sorted by hash of key, as .find has them. A copy is checked as a
         whole, since several wrong entries can hide a key that is there."""
         if self._order is None:
@@ -195,7 +194,7 @@ class RowIndex:
             self._order = np.frombuffer(data, "<i8")
         return self._order
 
-    def _checked(self, order: np.ndarray[Any, Any], position: int) -> int:
+    def _checked(self, order: Array, position: int) -> int:
         row = int(order[position])
         if not 0 <= row < self.split.num_rows:
             raise IndexFileError(f"{self.split.name}.find names row {row} of {self.split.num_rows}")

@@ -38,7 +38,7 @@ def release_pages(value: bytes | memoryview) -> None:
 
 
 def release_freed() -> None:
-    """Give memory that was freed back to the system. The C library keeps it where pieces of many
+    """Give memory that was freed back to the system. The C library keeps it where in_chunks of many
     sizes come and go: 100 MB for each 400 MB of text that were tokenized (glibc 2.36)."""
     if (give_back := getattr(libc(), "malloc_trim", None)) is not None:
         give_back(0)

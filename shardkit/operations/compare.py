@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Mask
 from shardkit.corpus import CORPORA, open_corpus
 from shardkit.corpus.base import Run
 from shardkit.errors import CorpusError, IndexFileError
@@ -67,7 +67,7 @@ class Originals:
         self._folder = folder
         self._info = info
         self._readers: dict[str, ShardReader] = {}
-        self._seen: dict[str, np.ndarray[Any, np.dtype[np.bool_]]] = {}
+        self._seen: dict[str, Mask] = {}
         self.num_compared = 0
 
     def differences(self, bar: Progress) -> Iterator[Difference]:

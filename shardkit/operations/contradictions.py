@@ -11,13 +11,14 @@ from collections.abc import Iterator
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Integers, Mask
 from shardkit.errors import FormatError, IndexFileError
 from shardkit.formats import Format
 from shardkit.index.assembling import find_chunks, repeats
 from shardkit.index.making import integers
 from shardkit.index.rows import NO_INT, RowIndex, row_sums
 from shardkit.samples.sample import KEY
-from shardkit.shards.stored import Gather, Rows, ShardReader
+from shardkit.shards.stored import Gather, ShardReader
 
 CHUNK_ROWS = 1 << 16
 
@@ -59,9 +60,7 @@ def wrong_rows(index: RowIndex, classes: list[str] | None) -> Found:
                 yield row, f"its label is {label}, and classes are 0 to {len(classes or ()) - 1}"
 
 
-def _labels_without_class(
-    index: RowIndex, table: Rows, classes: list[str] | None
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _labels_without_class(index: RowIndex, table: Integers, classes: list[str] | None) -> Mask:
     if classes is None or "cls" not in index.column:
         return np.zeros(len(table), bool)
     labels = table[:, index.column["cls"]]
@@ -119,7 +118,7 @@ def repeated_keys(index: RowIndex) -> Found:
 # --- values -------------------------------------------------------------------------------
 
 
-def wrong_labels(reader: ShardReader, rows: Rows) -> Found:
+def wrong_labels(reader: ShardReader, rows: Integers) -> Found:
     """Rows whose ``cls`` is not what their value of that name says."""
     if "cls" not in reader.index.column:
         return
@@ -157,7 +156,9 @@ def misplaced(reader: ShardReader, container: Format, rows: range) -> Found:
             yield from _apart(reader, batch, name, shard)
 
 
-def _ranges(reader: ShardReader, batch: Gather, fields: list[str]) -> tuple[Rows, Rows, Rows]:
+def _ranges(
+    reader: ShardReader, batch: Gather, fields: list[str]
+) -> tuple[Integers, Integers, Integers]:
     """(starts, sizes, which) of a file's values, row by row; ``which`` counts fields in rows."""
     places = [reader.places(batch, name) for name in fields]
     starts = np.stack([start for start, _ in places], 1).reshape(-1)

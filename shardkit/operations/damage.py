@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Hashes
 from shardkit.errors import DataError, IndexFileError, ShardMissingError
 from shardkit.index.manifest import SplitInfo
 from shardkit.storage.base import Storage
 from shardkit.system.blocks import BLOCK_BYTES
 
-Sums = np.ndarray[Any, np.dtype[np.uint64]]
-NO_SUMS: Sums = np.zeros(0, np.uint64)
+NO_SUMS: Hashes = np.zeros(0, np.uint64)
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Damage:
     blocks: list[int] = field(default_factory=list)
 
 
-class RecordedSums(dict[str, Sums]):
+class RecordedSums(dict[str, Hashes]):
     """Name of a shard file -> its block checksums, of all splits that were added."""
 
     def __init__(self) -> None:
@@ -47,7 +46,7 @@ class RecordedSums(dict[str, Sums]):
             self[name] = flat[at : at + count]
             at += count
 
-    def holder(self, found: Sums) -> str:
+    def holder(self, found: Hashes) -> str:
         """The file that these should be the checksums of; ``""`` if there is none."""
         if not self._holders:
             for name, sums in self.items():
@@ -55,7 +54,7 @@ class RecordedSums(dict[str, Sums]):
         return self._holders.get(_digest(found), "")
 
 
-def _digest(sums: Sums) -> bytes:
+def _digest(sums: Hashes) -> bytes:
     return xxhash.xxh3_128_digest(sums.tobytes())
 
 
@@ -82,7 +81,7 @@ def look_at(storage: Storage, name: str, num_bytes: int, recorded: RecordedSums)
     return Damage("", np.flatnonzero(found != expected).tolist())
 
 
-def _block_sums(storage: Storage, name: str, size: int) -> Sums:
+def _block_sums(storage: Storage, name: str, size: int) -> Hashes:
     """XXH3-64 of each block, as :func:`shardkit.system.blocks.block_sums` makes them."""
     file = storage.files([name], [size], copied=True).piece(0, 0, size)
     blocks = (file[start : start + BLOCK_BYTES] for start in range(0, size, BLOCK_BYTES))

@@ -11,9 +11,10 @@ import zlib
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Integers
 from shardkit.samples.encoding import inflate
 from shardkit.samples.sample import Value
-from shardkit.shards.stored import Gather, Rows, ShardReader
+from shardkit.shards.stored import Gather, ShardReader
 
 LEVELS = range(1, 10)
 """The level is not stored."""
@@ -45,7 +46,7 @@ def changed_stream(
     return None
 
 
-def _rows_in(reader: ShardReader, batch: Gather, name: str, start: int, stop: int) -> Rows:
+def _rows_in(reader: ShardReader, batch: Gather, name: str, start: int, stop: int) -> Integers:
     starts, sizes = reader.places(batch, name)
     return batch.rows[(sizes > 0) & (starts < stop) & (starts + sizes > start)]
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
+from shardkit.arrays import Tokens
 from shardkit.index.manifest import DatasetInfo
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import Value
 from shardkit.tokens.load import open_tokenizer
 from shardkit.tokens.spec import TokenizerSpec
 from shardkit.tokens.tokenizer import Tokenizer
-
-Ids = np.ndarray[Any, np.dtype[Any]]
 
 TEXT = "txt"
 """The field whose text was tokenized."""
@@ -90,7 +89,7 @@ class Texts:
         """Original bytes with U+FFFD for what is not UTF-8, if that was chosen."""
         return str(original, "utf-8", "replace").encode() if self._errors == "replace" else original
 
-    def _own(self, value: Value) -> Ids:
+    def _own(self, value: Value) -> Tokens:
         """A document's ids without BOS and EOS."""
         ids = parse_npy(value)
         if self.spec.bos is not None and len(ids) and ids[0] == self.spec.bos:

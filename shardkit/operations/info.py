@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.formats.dali_index import open_with_dali
 from shardkit.index.count_tokens import num_tokens
 from shardkit.index.manifest import DatasetInfo, SplitInfo
@@ -117,7 +118,7 @@ def _labels_in_order(storage: Storage, info: DatasetInfo, split: SplitInfo) -> b
     return in_class_order(labels[labels != NO_INT])
 
 
-def in_class_order(labels: np.ndarray[Any, np.dtype[np.int64]]) -> bool | None:
+def in_class_order(labels: Integers) -> bool | None:
     """Whether equal labels lie together, in whatever order of classes; None if all are equal.
 
     Labels of which each occurs once lie together in any order: those must be sorted.

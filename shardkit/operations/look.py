@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shardkit.arrays import Array
 from shardkit.errors import DataError, ShardkitError, UsageError
 from shardkit.images import sheet
 from shardkit.images.decode import header
@@ -32,7 +33,6 @@ _TEXTS = frozenset({"txt", "json"})
 _PICTURES = IMAGE_FIELDS | {extension[1:] for extension in IMAGE_EXTENSIONS}
 
 Kind = Literal["text", "class", "tokens", "array", "picture", "bytes", "broken"]
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

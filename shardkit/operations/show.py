@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from shardkit.arguments import integer
+from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.images.sheet import Tile, contact_sheet
 from shardkit.operations.look import Look, Looker, ShownField
 from shardkit.order.epochs import Order
 from shardkit.reading.dataset import Dataset
-from shardkit.shards.stored import Rows
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.writing import atomic_write
@@ -106,7 +106,7 @@ def _check_target(path: Path) -> Path:
 def _drawn(num_rows: int, num: int, seed: int) -> list[int]:
     """Rows of all over the split: many a corpus lies in the order of its classes."""
     positions = np.arange(min(num, num_rows), dtype=np.int64)
-    drawn: Rows = Order(num_rows, "full", seed).rows(positions)
+    drawn: Integers = Order(num_rows, "full", seed).rows(positions)
     return sorted(drawn.tolist())
 
 

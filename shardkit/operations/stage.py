@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Hashes
 from shardkit.errors import ChecksumError, DestinationError
 from shardkit.index.manifest import REJECTED_NAME
-from shardkit.operations.damage import RecordedSums, Sums
+from shardkit.operations.damage import RecordedSums
 from shardkit.packing.destination import Destination
 from shardkit.shards.locate import Located, locate
 from shardkit.system.blocks import BLOCK_BYTES, block_sums
@@ -56,7 +57,7 @@ class _File(NamedTuple):
     name: str
     source: Path
     num_bytes: int
-    sums: Sums | None = None
+    sums: Hashes | None = None
     digest: int | None = None
     num_rows: int = 0
 
@@ -191,7 +192,7 @@ def _copy(file: _File, folder: Path) -> None:
     temp.replace(folder / file.name)
 
 
-def _copy_bytes(source: Path, dest: Path) -> tuple[Sums, int]:
+def _copy_bytes(source: Path, dest: Path) -> tuple[Hashes, int]:
     """Copy and sync; checksums of the blocks, and of all, as they were read."""
     whole, sums = xxhash.xxh3_64(), []
     with open(source, "rb", buffering=0) as read, open(dest, "wb", buffering=0) as out:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.errors import DataError, DestinationError, UnsafePathError
 from shardkit.formats import TARS
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo
@@ -26,8 +27,6 @@ from shardkit.system.full_reads import pread
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
-
-Sizes = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -262,7 +261,7 @@ class _Writer:
         """Path -> bytes of all parts that are logged, of each file that comes in parts."""
         return {path: int(sizes.sum()) for path, _, sizes in self._parts()}
 
-    def _parts(self) -> Iterator[tuple[bytes, Sizes, Sizes]]:
+    def _parts(self) -> Iterator[tuple[bytes, Integers, Integers]]:
         """(path, offsets, sizes) of each file that comes in parts, in the order they came in."""
         self._log.flush()
         numbers, offsets, sizes = np.fromfile(self._work.log, np.int64).reshape(-1, 3).T
@@ -311,7 +310,7 @@ _PART = struct.Struct("=3q")
 """The file's number, the offset in it, and the bytes of a part."""
 
 
-def _reorder(old: Path, new: Path, sizes: Sizes, order: Sizes) -> None:
+def _reorder(old: Path, new: Path, sizes: Integers, order: Integers) -> None:
     """Write the pieces of a file, which have these sizes, in another order."""
     starts = np.cumsum(sizes) - sizes
     with old.open("rb", buffering=0) as source, new.open("wb") as out:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Integers
 from shardkit.errors import FormatError, IndexFileError
 from shardkit.index.manifest import DALI_INDEX, INDEX_NAME, SplitInfo, is_sealed, read_index, strays
 from shardkit.index.rows import RowIndex
@@ -27,7 +28,7 @@ from shardkit.operations.detokenize import spec_of
 from shardkit.operations.verify_tokens import foreign_ids, tokenizer_problem
 from shardkit.samples.encoding import TOKENS
 from shardkit.shards.locate import Located, locate
-from shardkit.shards.stored import Rows, ShardReader, container_of
+from shardkit.shards.stored import ShardReader, container_of
 from shardkit.system.blocks import BLOCK_BYTES
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
@@ -249,7 +250,7 @@ class _SplitCheck:
         self._bar.add(0, num_bytes)
         return damage
 
-    def _samples(self, reader: ShardReader, rows: range) -> Rows:
+    def _samples(self, reader: ShardReader, rows: range) -> Integers:
         """The broken rows, each named."""
         broken = []
         for start, stop in reader.row_ranges(rows.start, rows.stop):
@@ -281,12 +282,12 @@ class _SplitCheck:
             else:
                 self._add(self._reader.where(row), what, shard, key)
 
-    def _tokens(self, reader: ShardReader, rows: Rows) -> None:
+    def _tokens(self, reader: ShardReader, rows: Integers) -> None:
         if self._spec is not None and TOKENS in self._place.info.fields:
             self._tell(foreign_ids(reader, rows, self._spec))
 
 
-def _broken(reader: ShardReader, rows: Rows) -> list[int]:
+def _broken(reader: ShardReader, rows: Integers) -> list[int]:
     try:
         matches = reader.matches(reader.gather(rows))
     except FormatError:  # a value does not fit its encoding: whose?
@@ -296,7 +297,7 @@ def _broken(reader: ShardReader, rows: Rows) -> list[int]:
     return [int(row) for row in rows[~matches]]
 
 
-def _outside(reader: ShardReader, rows: Rows, file_name: str, blocks: list[int]) -> list[int]:
+def _outside(reader: ShardReader, rows: Integers, file_name: str, blocks: list[int]) -> list[int]:
     """Those blocks of a shard's file that hold nothing of the shard's given rows."""
     batch = reader.gather(rows)
     for name in reader.fields_in(batch, file_name):

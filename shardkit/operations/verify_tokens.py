@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from shardkit.arrays import Array, Integers
 from shardkit.errors import DataError
 from shardkit.memory.whole_files import read_file
 from shardkit.samples.encoding import TOKENS, parse_npy
-from shardkit.shards.stored import Rows, ShardReader
+from shardkit.shards.stored import ShardReader
 from shardkit.tokens.spec import TokenizerSpec
 
 
@@ -28,7 +26,7 @@ def tokenizer_problem(folder: Path, spec: TokenizerSpec) -> tuple[str, str] | No
     return spec.file, "its bytes differ from those written; ids may be decoded wrongly"
 
 
-def foreign_ids(reader: ShardReader, rows: Rows, spec: TokenizerSpec) -> list[tuple[int, str]]:
+def foreign_ids(reader: ShardReader, rows: Integers, spec: TokenizerSpec) -> list[tuple[int, str]]:
     """(row, what is wrong) of documents that the tokenizer cannot have made.
 
     Raises:
@@ -47,7 +45,7 @@ def foreign_ids(reader: ShardReader, rows: Rows, spec: TokenizerSpec) -> list[tu
     return found
 
 
-def _what_is_foreign(ids: np.ndarray[Any, Any], spec: TokenizerSpec) -> str:
+def _what_is_foreign(ids: Array, spec: TokenizerSpec) -> str:
     if ids.ndim != 1 or ids.dtype.str != spec.dtype:
         return f"its tokens are {ids.dtype.str}{list(ids.shape)}, expected {spec.dtype}[n]"
     if len(ids) and int(ids.max()) >= spec.vocab_size:

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from shardkit.arrays import Integers, Mask
 from shardkit.errors import UsageError
-from shardkit.order.permutation import Positions
 
 Last = Literal["drop", "pad"]
 
@@ -58,16 +58,16 @@ class BatchPlan:
         """The position after a global batch, where an epoch goes on after it."""
         return min(self.start + (batch + 1) * self.global_batch_size, self.num_positions)
 
-    def positions(self, batch: int) -> tuple[Positions, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    def positions(self, batch: int) -> tuple[Integers, Mask]:
         """This rank's positions in a batch: (B,) int64, and (B,) bool, False where padding."""
         positions = self._beyond(np.array([batch]))[0]
         return positions % self.num_positions, positions < self.num_positions
 
-    def positions_of(self, batches: range) -> Positions:
+    def positions_of(self, batches: range) -> Integers:
         """(n, B) int64: of several batches at once."""
         return self._beyond(np.array(batches)) % self.num_positions
 
-    def _beyond(self, batches: Positions) -> Positions:
+    def _beyond(self, batches: Integers) -> Integers:
         """(n, B) int64: not yet those from the front, where they are padding."""
         firsts = self.start + batches * self.global_batch_size + self.rank * self.batch_size
         return firsts[:, None] + np.arange(self.batch_size, dtype=np.int64)

@@ -8,8 +8,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.errors import UsageError
-from shardkit.order.permutation import MAX_ROWS, Positions, derive, permute, unpermute
+from shardkit.order.permutation import MAX_ROWS, derive, permute, unpermute
 
 Shuffle = Literal["full", "block"] | None
 
@@ -29,7 +30,7 @@ class EpochOrder(Protocol):
         """Positions in the epoch."""
         ...
 
-    def rows(self, positions: Positions) -> Positions:
+    def rows(self, positions: Integers) -> Integers:
         """(B,) int64 rows at (B,) int64 positions, each in [0, len(self))."""
         ...
 
@@ -77,7 +78,7 @@ class Order:
     def __len__(self) -> int:
         return self.num_rows
 
-    def rows(self, positions: Positions) -> Positions:
+    def rows(self, positions: Integers) -> Integers:
         """(B,) int64 rows at (B,) int64 positions, each in [0, num_rows). Raises IndexError."""
         positions = np.asarray(positions, np.int64)
         if len(positions) and not (positions.min() >= 0 and positions.max() < self.num_rows):
@@ -113,13 +114,13 @@ class Order:
         short, lacking = self._short
         return min(slot, self._num_blocks) * self.block_rows - (lacking if slot > short else 0)
 
-    def _slots(self, positions: Positions) -> tuple[Positions, Positions]:
+    def _slots(self, positions: Integers) -> tuple[Integers, Integers]:
         """(slot, row within the block) of each position."""
         short, lacking = self._short
         shifted = positions + np.where(positions >= self._start(short + 1), lacking, 0)
         return np.divmod(shifted, self.block_rows)
 
-    def _rows_of_blocks(self, positions: Positions) -> Positions:
+    def _rows_of_blocks(self, positions: Integers) -> Integers:
         windows = self._slots(positions)[0] // self.window_blocks
         mixed = np.empty_like(positions)
         for window in np.unique(windows).tolist():  # a batch touches one or two

@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Hashes, Integers
 from shardkit.samples.sample import mix64
-
-Numbers = np.ndarray[Any, np.dtype[np.uint64]]
-Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 ROUNDS = 8
 """Four make a pseudorandom permutation (Luby and Rackoff 1988); small domains want some more."""
@@ -49,14 +46,14 @@ def derive(key: int, *more: int) -> int:
     return int(mix64(state)[0])
 
 
-def derive_each(key: int, numbers: Positions) -> Numbers:
+def derive_each(key: int, numbers: Integers) -> Hashes:
     """(B,) uint64: :func:`derive` of a key with each of (B,) numbers."""
     with np.errstate(over="ignore"):
         first = mix64(np.array([key], np.uint64) + np.uint64(_GOLDEN))
         return mix64(first + numbers.astype(np.uint64))
 
 
-def permute(positions: Positions, size: int, key: int) -> Positions:
+def permute(positions: Integers, size: int, key: int) -> Integers:
     """Where each position goes in the shuffle of ``range(size)`` that ``key`` chooses.
 
     Args:
@@ -94,7 +91,7 @@ def turn(epoch: int, size: int, key: int) -> int:
 
 
 @lru_cache(_KEPT_TABLES)
-def _table(size: int, key: int) -> Positions:
+def _table(size: int, key: int) -> Integers:
     """(size,) int64. No two hashes are equal, since splitmix64's finaliser is a bijection."""
     return derive_each(key, np.arange(size, dtype=np.int64)).argsort()
 
@@ -106,14 +103,14 @@ def _side(size: int) -> int:
     return side + side % 2
 
 
-def _encrypt(values: Numbers, side: int, key: int) -> Numbers:
+def _encrypt(values: Hashes, side: int, key: int) -> Hashes:
     left, right = np.divmod(values, np.uint64(side))
     for salt in _salts(key):
         left, right = right, _add(left, _spread(right, salt, side), side)
     return left * np.uint64(side) + right
 
 
-def _decrypt(values: Numbers, side: int, key: int) -> Numbers:
+def _decrypt(values: Hashes, side: int, key: int) -> Hashes:
     left, right = np.divmod(values, np.uint64(side))
     for salt in reversed(_salts(key)):
         left, right = _add(right, np.uint64(side) - _spread(left, salt, side), side), left
@@ -125,17 +122,17 @@ def _salts(key: int) -> list[np.uint64]:
     return list(mix64(steps + np.uint64(key)))
 
 
-def _add(a: Numbers, b: Numbers, side: int) -> Numbers:
+def _add(a: Hashes, b: Hashes, side: int) -> Hashes:
     total = a + b
     return np.where(total >= side, total - np.uint64(side), total)
 
 
-def _spread(half: Numbers, salt: np.uint64, side: int) -> Numbers:
+def _spread(half: Hashes, salt: np.uint64, side: int) -> Hashes:
     """A number below ``side`` (and so below 2**32) that depends on one half alone."""
     return ((mix64(half + salt) >> _HALF) & _LOW) * np.uint64(side) >> _HALF
 
 
-def counted(sizes: Positions) -> Positions:
+def counted(sizes: Integers) -> Integers:
     """(sum,) int64: 0, 1, ... within each of (N,) pieces laid end to end."""
     ends = np.cumsum(sizes)
     return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes)

@@ -15,8 +15,9 @@ from typing import Literal
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.errors import UsageError
-from shardkit.order.permutation import Positions, counted, derive, permute
+from shardkit.order.permutation import counted, derive, permute
 
 PERIOD = 4096
 """Weights are rounded to 1/PERIOD. A table of a period takes 0.3 ms, and is of 64 kB."""
@@ -110,7 +111,7 @@ class Turns:
     seed: int
     epoch: int
 
-    def at(self, positions: Positions) -> tuple[Positions, Positions]:
+    def at(self, positions: Integers) -> tuple[Integers, Integers]:
         """(dataset, number among its samples since :meth:`before`) at each position."""
         rounds, slots = np.divmod(positions + self._begin[1], self.pattern.period)
         which, numbers = np.empty_like(positions), np.empty_like(positions)
@@ -140,7 +141,7 @@ class Turns:
         epoch = (self.epoch,) if self.pattern.tail else ()
         return derive(self.pattern.seed, _TABLE, self.seed, *epoch)
 
-    def _table(self, number: int) -> tuple[Positions, Positions]:
+    def _table(self, number: int) -> tuple[Integers, Integers]:
         """Of a period, counted from that in which the epoch begins."""
         pattern = self.pattern
         key = derive(self._key, self._begin[0] + number)
@@ -150,7 +151,7 @@ class Turns:
 
 
 @lru_cache(_KEPT_TABLES)
-def _drawn(counts: tuple[int, ...], key: int, ends: bool) -> tuple[Positions, Positions]:
+def _drawn(counts: tuple[int, ...], key: int, ends: bool) -> tuple[Integers, Integers]:
     """(P,) int64: which dataset has each turn, and how many it had before. The last of ``counts``
     is no count but who has one turn more, if it ``ends``."""
     sizes = np.array(counts[: len(counts) - ends], np.int64)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Integers
 from shardkit.corpus import from_spec
 from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import FormatError, SampleError, StorageError
@@ -24,7 +25,7 @@ from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_f
 from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import WORK_NAME, is_field_name
 from shardkit.packing.choose_tokenizer import reopen
-from shardkit.packing.listing_file import LISTING_NAME, Order, decode_shard, read_segment
+from shardkit.packing.listing_file import LISTING_NAME, decode_shard, read_segment
 from shardkit.packing.pictures import check_images, require_one_shape, rewrite_images
 from shardkit.packing.publish import SCRATCH_NAME, STAGE_NAME
 from shardkit.packing.tokenize import slices, tokenize
@@ -181,7 +182,7 @@ def read_job(corpus: Corpus, job: Job, setup: Setup, report: Report) -> SampleBa
     return samples if order is None else _reorder(samples, runs, order)
 
 
-def _reorder(samples: SampleBatch, runs: list[Run], order: Order) -> SampleBatch:
+def _reorder(samples: SampleBatch, runs: list[Run], order: Integers) -> SampleBatch:
     """Samples in the order of the listing's entries; rejected entries have none."""
     row = {key: i for i, key in enumerate(samples.keys)}
     keys = [key for run in runs for key in run.keys]

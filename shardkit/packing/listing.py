@@ -10,16 +10,11 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Integers
 from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import CorpusError, ResumeError
 from shardkit.packing.job import Job
-from shardkit.packing.listing_file import (
-    LISTING_NAME,
-    Order,
-    decode_runs,
-    encode_shard,
-    first_difference,
-)
+from shardkit.packing.listing_file import LISTING_NAME, decode_runs, encode_shard, first_difference
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import cut, num_val, take
 from shardkit.packing.scatter import ScatteredEntries, Shard
@@ -56,7 +51,7 @@ class Listing:
             self._kept.replace(self._old)
         self._path.write_bytes(b"")
 
-    def add(self, split: str, shard: int, runs: list[Run], order: Order | None) -> Job:
+    def add(self, split: str, shard: int, runs: list[Run], order: Integers | None) -> Job:
         """Append one shard's entries."""
         segment = encode_shard(runs, order)
         with self._path.open("ab", buffering=0) as file:

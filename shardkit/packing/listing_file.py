@@ -10,20 +10,18 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.corpus.base import Run
 from shardkit.system.stamps import UPPER
 
 LISTING_NAME = "listing"
 """In the work folder."""
 
-Order = np.ndarray[Any, np.dtype[np.int64]]
 
-
-def encode_shard(runs: Sequence[Run], order: Order | None = None) -> bytes:
+def encode_shard(runs: Sequence[Run], order: Integers | None = None) -> bytes:
     """One segment: for each run a JSON line, its numbers, its locators and its keys.
 
     ``order`` is that of the samples, where it is not that of the runs' entries: indices of entries.
@@ -40,7 +38,7 @@ def encode_shard(runs: Sequence[Run], order: Order | None = None) -> bytes:
     return b"".join(parts)
 
 
-def decode_shard(segment: bytes) -> tuple[list[Run], Order | None]:
+def decode_shard(segment: bytes) -> tuple[list[Run], Integers | None]:
     """The inverse of :func:`encode_shard`."""
     records = list(_records(segment))
     orders = [record for record in records if not isinstance(record, Run)]
@@ -52,7 +50,7 @@ def decode_runs(listing: bytes) -> Iterator[Run]:
     return (record for record in _records(listing) if isinstance(record, Run))
 
 
-def _records(data: bytes) -> Iterator[Run | Order]:
+def _records(data: bytes) -> Iterator[Run | Integers]:
     at = 0
     while (line_end := data.find(b"\n", at)) >= 0:
         head = json.loads(data[at:line_end])

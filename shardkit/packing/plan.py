@@ -6,17 +6,14 @@ Nothing here knows of workers, so contents never depend on their number.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Hashes, Integers
 from shardkit.corpus.base import Run
 from shardkit.errors import CorpusError
 from shardkit.samples.sample import mix64
-
-Integers = np.ndarray[Any, np.dtype[np.int64]]
-Digests = np.ndarray[Any, np.dtype[np.uint64]]
 
 SHARD_ENTRIES = 100_000
 """Entries a shard holds at most: each costs some 400 bytes of memory besides its data."""
@@ -122,7 +119,7 @@ def boundaries(sizes: Integers, most: int, least: int | None = None) -> list[int
     return starts
 
 
-def draw(digests: Digests, seed: int, purpose: str) -> Digests:
+def draw(digests: Hashes, seed: int, purpose: str) -> Hashes:
     """One pseudo-random number a key, from the XXH3-64 of each key and from (seed, purpose).
 
     splitmix64 of their sum: it depends on nothing else, so an order drawn today is drawn again in

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Hashes, Integers, Mask
 from shardkit.corpus.base import Run
-from shardkit.packing.listing_file import Order
-from shardkit.packing.plan import Digests, Integers, boundaries, draw
+from shardkit.packing.plan import boundaries, draw
 
-Shard = tuple[list[Run], Order | None]
+Shard = tuple[list[Run], Integers | None]
 """Runs, and the order of their samples where it is another."""
 
 _STAMP_BYTES = 8
@@ -55,7 +55,7 @@ class ScatteredEntries:
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def choose(self, count: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def choose(self, count: int, seed: int) -> Mask:
         """A mask of ``count`` entries drawn by ``seed``."""
         chosen = np.zeros(len(self), bool)
         chosen[_sorted(draw(self._digests, seed, "val"))[:count]] = True
@@ -101,5 +101,5 @@ class ScatteredEntries:
         self._path.unlink()
 
 
-def _sorted(draws: Digests) -> Integers:
+def _sorted(draws: Hashes) -> Integers:
     return np.argsort(draws, kind="stable")

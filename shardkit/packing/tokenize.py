@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Array
 from shardkit.corpus.base import Run
 from shardkit.errors import FormatError, SampleError
 from shardkit.memory.chunks import release_freed, release_pages
@@ -120,7 +120,7 @@ class _Ends:
         """The header of a ``.npy`` of so many bytes of ids."""
         return npy_header(self.dtype, (num_bytes // self._item_bytes,))
 
-    def value(self, ids: np.ndarray[Any, Any]) -> bytes:
+    def value(self, ids: Array) -> bytes:
         data = b"".join((self.bos, ids.tobytes(), self.eos))
         return self.header(len(data)) + data
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Array, Bytes, Integers, Offsets
 from shardkit.errors import ChecksumError, DataError, UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate
-from shardkit.shards.stored import Gather, Rows, ShardReader
+from shardkit.shards.stored import Gather, ShardReader
 from shardkit.shards.values import Column, Decode, own_values, read_column
 from shardkit.system.paths import as_path, show_path
 
@@ -71,7 +72,7 @@ class Dataset:
         self.fields = _choose_fields(self.info, fields)
         if verify and not self.info.splits[self.split].has_checksums:
             raise UsageError(f"{path}: tars made by others carry no checksums to verify")
-        self._rows: Rows | None = None
+        self._rows: Integers | None = None
         self._reader: ShardReader | None = None
         self.reader  # noqa: B018  an index that does not fit should be said now
 
@@ -107,7 +108,7 @@ class Dataset:
 
     # --- reading --------------------------------------------------------------------------
 
-    def read(self, rows: Sequence[int] | Rows) -> Batch:
+    def read(self, rows: Sequence[int] | Integers) -> Batch:
         """The samples at ``rows``, column by column, in that order.
 
         Args:
@@ -125,9 +126,7 @@ class Dataset:
                 name: read_column(self.reader, batch, name, self.decode) for name in self.fields
             }
 
-    def read_into(
-        self, rows: Sequence[int] | Rows, field: str, out: np.ndarray[Any, np.dtype[np.uint8]]
-    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def read_into(self, rows: Sequence[int] | Integers, field: str, out: Bytes) -> Offsets:
         """Copy the stored values of one bytes field into one buffer, end to end.
 
         Args:
@@ -179,13 +178,13 @@ class Dataset:
             raise IndexError(f"row {row} is outside 0..{len(self) - 1}")
         return number % len(self)
 
-    def _gather(self, rows: Sequence[int] | Rows) -> Gather:
+    def _gather(self, rows: Sequence[int] | Integers) -> Gather:
         batch = self.reader.gather(self._real(rows))
         if self.verify:
             self.reader.refuse_damage(batch)
         return batch
 
-    def _gather_index(self, real: Rows) -> Gather:
+    def _gather_index(self, real: Integers) -> Gather:
         """Rows of the split for what the index alone tells, of which no value is read."""
         batch = self.reader.gather(real)
         if self.verify:
@@ -205,7 +204,7 @@ class Dataset:
                     )
         return [key.decode(errors="surrogateescape") for key in keys]
 
-    def _real(self, rows: Sequence[int] | Rows) -> Rows:
+    def _real(self, rows: Sequence[int] | Integers) -> Integers:
         """Rows of the split, from rows of this dataset, which may be a selection."""
         numbers = row_numbers(rows)
         if self._rows is None:
@@ -251,7 +250,7 @@ class Dataset:
             self.keys([row])
         return row
 
-    def select(self, rows: Sequence[int] | Rows) -> Dataset:
+    def select(self, rows: Sequence[int] | Integers) -> Dataset:
         """A dataset of these rows, in this order, or of those where a mask is true, sharing
         nothing but files."""
         mask = _as_array(rows)
@@ -265,7 +264,7 @@ class Dataset:
         chosen._rows = numbers if self._rows is None else self._rows[numbers]
         return chosen
 
-    def advise(self, rows: Sequence[int] | Rows) -> None:
+    def advise(self, rows: Sequence[int] | Integers) -> None:
         """Tell the kernel that these rows will be read soon; returns at once.
 
         Does nothing on platforms without ``madvise``, nor while all that is read is in memory.
@@ -298,7 +297,7 @@ class Dataset:
 
 
 @contextmanager
-def _memory_errors(dataset: Dataset, rows: Sequence[int] | Rows) -> Iterator[None]:
+def _memory_errors(dataset: Dataset, rows: Sequence[int] | Integers) -> Iterator[None]:
     """A hostile index makes much of little: many rows of one range, arrays of sparse files."""
     try:
         yield
@@ -309,7 +308,7 @@ def _memory_errors(dataset: Dataset, rows: Sequence[int] | Rows) -> Iterator[Non
         ) from error
 
 
-def row_numbers(rows: Sequence[int] | Rows) -> Rows:
+def row_numbers(rows: Sequence[int] | Integers) -> Integers:
     """(B,) int64. Raises UsageError for what is no list of integers."""
     numbers = _as_array(rows)
     if numbers.dtype == bool:
@@ -322,7 +321,7 @@ def row_numbers(rows: Sequence[int] | Rows) -> Rows:
     return numbers.astype(np.int64, copy=False)
 
 
-def _as_array(rows: Any) -> np.ndarray[Any, Any]:
+def _as_array(rows: Any) -> Array:
     try:
         return np.asarray(rows)
     except (ValueError, TypeError) as error:  # lists of unequal lengths, tensors of a GPU

@@ -11,10 +11,11 @@ import numpy as np
 import xxhash
 
 from shardkit.arguments import integer
+from shardkit.arrays import Integers
 from shardkit.batches.source import FullSource, Source
 from shardkit.errors import UsageError
 from shardkit.order.epochs import Shuffle
-from shardkit.order.permutation import Positions, derive
+from shardkit.order.permutation import derive
 from shardkit.order.turns import Length, Pattern, Turns, quantise
 from shardkit.shards.values import Column
 
@@ -134,7 +135,7 @@ class Mix:
     def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> MixOrder:
         return MixOrder(self, shuffle, seed, epoch, options)
 
-    def read(self, rows: Positions) -> dict[str, Column]:
+    def read(self, rows: Integers) -> dict[str, Column]:
         which, inside = self._split(np.asarray(rows, np.int64))
         present = np.unique(which).tolist()
         read: dict[int, dict[str, Column]] = {
@@ -151,7 +152,7 @@ class Mix:
         names = [part.fields or part.read(first) for part in self._parts]
         return list(dict.fromkeys(name for some in names for name in some))
 
-    def advise(self, rows: Positions) -> None:
+    def advise(self, rows: Integers) -> None:
         which, inside = self._split(rows)
         for number in np.unique(which).tolist():
             advise = self._parts[number].advise
@@ -163,7 +164,7 @@ class Mix:
             batch = part.finish(batch)
         return batch
 
-    def keys(self, rows: Positions) -> list[str]:
+    def keys(self, rows: Integers) -> list[str]:
         names = list(self.datasets)
         which, inside = self._split(np.asarray(rows, np.int64))
         return [
@@ -176,7 +177,7 @@ class Mix:
         name = list(self.datasets)[int(which[0])]
         return f"{name}: {self._parts[int(which[0])].where(int(inside[0]))}"
 
-    def _split(self, rows: Positions) -> tuple[Positions, Positions]:
+    def _split(self, rows: Integers) -> tuple[Integers, Integers]:
         """(dataset, row in it) of each row."""
         which = np.searchsorted(self._starts, rows, side="right") - 1
         return which, rows - self._starts[which]
@@ -196,7 +197,7 @@ class MixOrder:
     def __len__(self) -> int:
         return self.mix.length
 
-    def rows(self, positions: Positions) -> Positions:
+    def rows(self, positions: Integers) -> Integers:
         which, numbers = self._turns.at(positions)
         rows = np.empty_like(positions)
         for number in np.unique(which).tolist():
@@ -208,7 +209,7 @@ class MixOrder:
     def _turns(self) -> Turns:
         return Turns(self.mix.pattern, self.seed, self.epoch)
 
-    def _rows_of(self, number: int, samples: Positions) -> Positions:
+    def _rows_of(self, number: int, samples: Integers) -> Integers:
         part = self.mix._parts[number]
         size = num_positions(part)
         epoch, begun = divmod(self._turns.before(number), size)
@@ -228,7 +229,7 @@ def num_positions(part: FullSource) -> int:
     return len(part.order(None, 0, 0))
 
 
-def _merged(name: str, which: Positions, read: dict[int, dict[str, Column]]) -> Column:
+def _merged(name: str, which: Integers, read: dict[int, dict[str, Column]]) -> Column:
     """One column from those of several datasets; None where a dataset lacks the field."""
     if len(read) == 1:
         columns = next(iter(read.values()))

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shardkit.arrays import Array
 from shardkit.errors import FormatError
 from shardkit.samples.sample import Value
 
@@ -96,7 +97,7 @@ class Encoding:
             raise FormatError(f"{raw!r} is no field encoding")
         return made
 
-    def as_array(self, stored: Value) -> np.ndarray[Any, Any]:
+    def as_array(self, stored: Value) -> Array:
         """The array a stored value of kind ``array`` or ``ragged`` holds.
 
         Raises:
@@ -265,7 +266,7 @@ def holds_pickles(value: Value) -> bool:
         return False
 
 
-def parse_npy(value: Value) -> np.ndarray[Any, Any]:
+def parse_npy(value: Value) -> Array:
     """A read-only array over the data of a .npy value, without a copy.
 
     Raises:

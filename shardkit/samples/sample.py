@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Hashes
 from shardkit.errors import FormatError
 from shardkit.memory.chunks import CHUNK_BYTES, in_chunks
 
@@ -144,16 +144,14 @@ def _unpack_path(key: bytes, item: bytes) -> tuple[bytes, int | None]:
 # --- checksums ----------------------------------------------------------------------------
 
 
-def mix64(x: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def mix64(x: Hashes) -> Hashes:
     """splitmix64's finaliser (Steele, Lea, Flood 2014), elementwise."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
-def sample_checksums(
-    columns: dict[str, list[Value | None]], num_samples: int
-) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def sample_checksums(columns: dict[str, list[Value | None]], num_samples: int) -> Hashes:
     """One 64-bit checksum a sample, the same in every format.
 
     The sum, modulo 2**64, over its present fields, of splitmix64(XXH3-64(value) + XXH3-64(name)).

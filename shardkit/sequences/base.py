@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from shardkit.arrays import Integers
 from shardkit.order.epochs import EpochOrder, Shuffle
-from shardkit.order.permutation import Positions
 from shardkit.reading.dataset import Batch
 
 NO_LABEL = -100
@@ -26,11 +26,11 @@ class Sequences(Protocol):
 
     def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> EpochOrder: ...
 
-    def read(self, rows: Positions) -> Batch:
+    def read(self, rows: Integers) -> Batch:
         """Columns of (B, seq_len) each, of (B,) rows below num_rows."""
         ...
 
-    def ranges(self, rows: Positions) -> tuple[Positions, Positions]:
+    def ranges(self, rows: Integers) -> tuple[Integers, Integers]:
         """(starts, sizes) of the tokens that are read for these rows."""
         ...
 

@@ -21,17 +21,9 @@ from functools import cached_property
 
 import numpy as np
 
-from shardkit.arrays import Integers
+from shardkit.arrays import Hashes, Integers
 from shardkit.order.epochs import WINDOW_BLOCKS
-from shardkit.order.permutation import (
-    Numbers,
-    Positions,
-    counted,
-    derive,
-    derive_each,
-    permute,
-    turn,
-)
+from shardkit.order.permutation import counted, derive, derive_each, permute, turn
 from shardkit.sequences.binpack import best_fit_decreasing
 
 NUM_VARIANTS = 1 << 20
@@ -90,7 +82,7 @@ class Block:
         pieces[2, len(whole) :] = self._rests[by_size]
         return self._unrolled(pieces)
 
-    def _cuts(self, drawn: Numbers) -> tuple[Integers, Integers]:
+    def _cuts(self, drawn: Hashes) -> tuple[Integers, Integers]:
         """After how many full pieces each document's rest comes, and where its first piece begins.
         In a long document, which is a circle, the rest comes first."""
         is_long = self._num_full >= LONG
@@ -133,7 +125,7 @@ class FitOrder:
     def __len__(self) -> int:
         return int(self.starts[-1])
 
-    def rows(self, positions: Positions) -> Positions:
+    def rows(self, positions: Integers) -> Integers:
         """Rows of this epoch's variant; of variant 0 if it is not shuffled. Raises IndexError."""
         if len(positions) and not (positions.min() >= 0 and positions.max() < len(self)):
             raise IndexError(f"a position is outside 0..{len(self) - 1}")
@@ -154,17 +146,17 @@ class FitOrder:
         return turn(self.epoch, NUM_VARIANTS, derive(self.seed, _VARIANT))
 
     @cached_property
-    def _blocks(self) -> Positions:
+    def _blocks(self) -> Integers:
         """The block in each slot."""
         slots = np.arange(len(self.starts) - 1)
         return permute(slots, len(slots), derive(self._key, _BLOCKS))
 
     @cached_property
-    def _ends(self) -> Positions:
+    def _ends(self) -> Integers:
         """The position after the last of each slot's bins."""
         return np.diff(self.starts)[self._blocks].cumsum()
 
-    def _mixed(self, positions: Positions) -> Positions:
+    def _mixed(self, positions: Integers) -> Integers:
         """Positions, each window's shuffled."""
         lasts = [*range(WINDOW_BLOCKS - 1, len(self._ends) - 1, WINDOW_BLOCKS), len(self._ends) - 1]
         ends = self._ends[lasts]

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from shardkit.arguments import integer
+from shardkit.arrays import Integers
 from shardkit.corpus.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.order.epochs import EpochOrder, Shuffle
-from shardkit.order.permutation import Positions
 from shardkit.reading.dataset import Batch, Dataset, row_numbers
 from shardkit.samples.encoding import TOKENS
 from shardkit.sequences.base import Sequences
@@ -180,7 +180,7 @@ class TokenDataset:
 
     # --- reading --------------------------------------------------------------------------
 
-    def read(self, rows: Positions) -> Batch:
+    def read(self, rows: Integers) -> Batch:
         """Columns of (B, seq_len) each; with ``"ignore"``, two views of one buffer.
 
         Args:
@@ -203,7 +203,7 @@ class TokenDataset:
         cu_seqlens = position_ids.new_tensor(ends).int()  # type: ignore[union-attr]
         return {**batch, "cu_seqlens": cu_seqlens, "max_seqlen": int(np.diff(ends).max())}
 
-    def advise(self, rows: Positions) -> None:
+    def advise(self, rows: Integers) -> None:
         """Tell the kernel that these rows will be read soon; returns at once."""
         if self._store.is_cold():
             self._store.announce(*self._sequences.ranges(_checked(rows, self.num_rows)))
@@ -234,7 +234,7 @@ class TokenDataset:
         return self._sequences.where(int(_checked(np.array([row], np.int64), self.num_rows)[0]))
 
 
-def _checked(rows: Sequence[int] | Positions, num_rows: int) -> Positions:
+def _checked(rows: Sequence[int] | Integers, num_rows: int) -> Integers:
     if type(rows) is not np.ndarray or rows.dtype != np.int64:
         rows = row_numbers(rows)
     numbers = rows.tolist()  # of which Python is faster for few, and these are few

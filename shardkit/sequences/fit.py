@@ -10,7 +10,7 @@ from shardkit.arrays import Integers, Tokens
 from shardkit.errors import UsageError
 from shardkit.memory.cache import remember
 from shardkit.order.epochs import WINDOW_BLOCKS, Shuffle
-from shardkit.order.permutation import Positions, counted
+from shardkit.order.permutation import counted
 from shardkit.reading.dataset import Batch
 from shardkit.sequences.base import NO_LABEL
 from shardkit.sequences.bins import NUM_VARIANTS, Block, FitOrder
@@ -64,7 +64,7 @@ class Fit:
             raise UsageError(f"boundaries='fit' takes no {next(iter(options))}: its blocks are set")
         return FitOrder(self._starts, shuffle is not None, seed, epoch)
 
-    def read(self, rows: Positions) -> Batch:
+    def read(self, rows: Integers) -> Batch:
         documents, starts, sizes = self._pieces(rows)
         shape = len(rows), self._seq_len
         inputs, labels = self._tokens(documents, starts, sizes)
@@ -92,7 +92,7 @@ class Fit:
         is_label[firsts] = False
         return tokens[is_input], tokens[is_label]
 
-    def _pieces(self, rows: Positions) -> Integers:
+    def _pieces(self, rows: Integers) -> Integers:
         """(3, P) int64: document, first token and pairs of each piece of the rows' bins, end to
         end; padding is a piece of no document."""
         variants, bins = np.divmod(rows, self.num_samples)
@@ -136,7 +136,7 @@ class Fit:
         documents = self._store.documents
         return documents.lengths(first, min(first + BLOCK_DOCUMENTS, documents.num_documents))
 
-    def ranges(self, rows: Positions) -> tuple[Positions, Positions]:
+    def ranges(self, rows: Integers) -> tuple[Integers, Integers]:
         documents, starts, sizes = self._pieces(rows)
         is_read = documents != NO_DOCUMENT
         return starts[is_read], sizes[is_read] + 1

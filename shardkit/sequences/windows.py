@@ -10,7 +10,7 @@ import numpy as np
 from shardkit.arrays import Integers, Tokens
 from shardkit.batches.collate import Shifted
 from shardkit.order.epochs import Order, Shuffle
-from shardkit.order.permutation import Positions, counted, derive, turn
+from shardkit.order.permutation import counted, derive, turn
 from shardkit.reading.dataset import Batch
 from shardkit.sequences.base import NO_LABEL
 from shardkit.sequences.store import TokenStore, as_dtype
@@ -51,14 +51,14 @@ class Windows:
         order = Order(self.num_samples, shuffle, seed, epoch, **options)
         return WindowOrder(order, phase * self.num_samples)
 
-    def read(self, rows: Positions) -> Batch:
+    def read(self, rows: Integers) -> Batch:
         starts = self._starts(rows)
         tokens = self._store.read(*self._unrolled(starts)).reshape(len(rows), self._seq_len + 1)
         if self._is_masked:
             return self._masked(starts, tokens)
         return Shifted(as_dtype(tokens, self._dtype))
 
-    def _starts(self, rows: Positions) -> list[int]:
+    def _starts(self, rows: Integers) -> list[int]:
         """The first token of each row's window, which is below T."""
         num_windows, seq_len = self.num_samples, self._seq_len
         return [row % num_windows * seq_len + row // num_windows for row in rows.tolist()]
@@ -101,7 +101,7 @@ class Windows:
         begins[counts.cumsum() - counts] = starts
         return numbers + counted(counts), ends - begins
 
-    def ranges(self, rows: Positions) -> tuple[Integers, Integers]:
+    def ranges(self, rows: Integers) -> tuple[Integers, Integers]:
         starts, sizes = self._unrolled(self._starts(rows))
         return np.array(starts), np.array(sizes)
 
@@ -120,5 +120,5 @@ class WindowOrder:
     def __len__(self) -> int:
         return len(self.order)
 
-    def rows(self, positions: Positions) -> Positions:
+    def rows(self, positions: Integers) -> Integers:
         return self.order.rows(positions) + self.first

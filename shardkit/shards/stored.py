@@ -20,14 +20,12 @@ from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.storage.base import Files, Ranges, Storage
 
-Rows = Integers
-
 ROWS_AT_ONCE = 1024
 BYTES_AT_ONCE = 32 << 20
 """Who goes through a whole split takes at most so many rows at once, and about so many bytes."""
 
 
-def num_that_fit(sizes: Sequence[int] | Rows) -> int:
+def num_that_fit(sizes: Sequence[int] | Integers) -> int:
     """How many leading values have less than :data:`BYTES_AT_ONCE` together; at least one."""
     return max(int(np.searchsorted(np.cumsum(sizes), BYTES_AT_ONCE)), 1)
 
@@ -42,7 +40,7 @@ class Gather:
 
     __slots__ = ("ranges", "rows", "shards", "table")
 
-    def __init__(self, rows: Rows, shards: Rows, table: Rows) -> None:
+    def __init__(self, rows: Integers, shards: Integers, table: Integers) -> None:
         self.rows = rows
         self.shards = shards
         self.table = table
@@ -59,14 +57,14 @@ def container_of(info: DatasetInfo) -> Format:
     return FORMATS[info.container]
 
 
-def offsets_of(sizes: Sequence[int] | Rows) -> Offsets:
+def offsets_of(sizes: Sequence[int] | Integers) -> Offsets:
     """(B + 1,) int64: where values of these sizes begin and end, laid end to end."""
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return offsets
 
 
-def lay_out(values: Sequence[Value | None], offsets: Rows, out: memoryview) -> None:
+def lay_out(values: Sequence[Value | None], offsets: Integers, out: memoryview) -> None:
     """Copy values end to end into ``out``; ``offsets`` are :func:`offsets_of` their sizes."""
     ends = offsets.tolist()
     for value, start, end in zip(values, ends, ends[1:], strict=False):
@@ -111,7 +109,7 @@ class ShardReader:
         }
         self._deflated = {n for layout in split.layouts for n, e in layout.items() if e.codec}
 
-    def gather(self, rows: Rows) -> Gather:
+    def gather(self, rows: Integers) -> Gather:
         """Look rows up in the index. Raises IndexError for a row outside the split."""
         table = self.index.table
         # As unsigned, a negative row is a large one: one pass instead of two.
@@ -147,7 +145,7 @@ class ShardReader:
         shards = set(batch.shards.tolist())
         return [f for f in self._info.fields for i in shards if self.file_of(i, f) == file_name]
 
-    def places(self, batch: Gather, name: str) -> tuple[Rows, Rows]:
+    def places(self, batch: Gather, name: str) -> tuple[Integers, Integers]:
         """(start, size) in bytes of a field in its files, as the index has it; size is negative
         where the field is absent."""
         column = self.index.column[f"{name}.start"]
@@ -201,7 +199,7 @@ class ShardReader:
         found = self._ranges(batch, name).joined(encoding.nbytes)
         return None if found is None else found.view(encoding.dtype).reshape(-1, *encoding.shape)
 
-    def _checked(self, shards: Rows, starts: Rows, sizes: Rows, name: str) -> Files:
+    def _checked(self, shards: Integers, starts: Integers, sizes: Integers, name: str) -> Files:
         files = self.files(name)
         # Sizes are not negative here, so this cannot overflow, as starts + sizes could.
         if int(starts.min(initial=0)) < 0 or (starts > files.sizes[shards] - sizes).any():
@@ -229,7 +227,7 @@ class ShardReader:
     def encoding(self, shard: int, name: str) -> Encoding:
         return self._split.layouts[self._split.shards[shard].layout].get(name, BYTES)
 
-    def encodings(self, shards: Rows, name: str) -> list[Encoding]:
+    def encodings(self, shards: Integers, name: str) -> list[Encoding]:
         """Encoding of a field in each of the given shards."""
         if len(self._split.layouts) == 1:
             return [self._split.layouts[0].get(name, BYTES)] * len(shards)
@@ -332,7 +330,7 @@ class ShardReader:
             yield start, end
             start = end
 
-    def _costs(self, batch: Gather) -> Rows:
+    def _costs(self, batch: Gather) -> Integers:
         costs = np.zeros(len(batch.rows), np.int64)
         for name in self._info.fields:
             sizes = np.clip(self.places(batch, name)[1], 0, BYTES_AT_ONCE)

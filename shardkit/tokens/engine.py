@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-
+from shardkit.arrays import Tokens
 from shardkit.errors import FormatError
 from shardkit.tokens.spec import TokenizerSpec
-
-Ids = np.ndarray[Any, np.dtype[Any]]
 
 INSTALL = "pip install 'shardkit[tokens]'"
 
@@ -18,7 +15,7 @@ INSTALL = "pip install 'shardkit[tokens]'"
 class Engine(Protocol):
     """Encodes on one thread, for one thread at a time. Made in each process: never pickled."""
 
-    def encode(self, texts: Sequence[str]) -> list[Ids]:
+    def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """(n,) ids a text, of the spec's dtype; special tokens in the text are text.
 
         Raises:
@@ -26,7 +23,7 @@ class Engine(Protocol):
         """
 
 
-def narrow(ids: Ids, spec: TokenizerSpec) -> Ids:
+def narrow(ids: Tokens, spec: TokenizerSpec) -> Tokens:
     """Ids of the spec's dtype, checked before they are narrowed. Raises FormatError."""
     if len(ids) and ids.max() >= spec.vocab_size:
         raise FormatError(

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Tokens
 from shardkit.errors import FormatError, UsageError
 from shardkit.tokens.bytelevel import is_byte_level
 from shardkit.tokens.definition import added_tokens, parts, vocabulary
-from shardkit.tokens.engine import INSTALL, Ids, is_refusal, narrow
+from shardkit.tokens.engine import INSTALL, is_refusal, narrow
 from shardkit.tokens.library import import_tokenizers
 from shardkit.tokens.pattern import differing_characters, pattern_of
 from shardkit.tokens.ranks import Ranked, merges_of, rank_tokens
@@ -90,7 +91,7 @@ class FastEngine:
         pattern: str,
         ranked: Ranked,
         spec: TokenizerSpec,
-        elsewhere: Callable[[str], Ids],
+        elsewhere: Callable[[str], Tokens],
         is_odd: Callable[[str], bool] | None = None,
     ) -> None:
         ranks = {token: rank for rank, token in enumerate(ranked.tokens)}
@@ -100,10 +101,10 @@ class FastEngine:
         self._elsewhere = elsewhere
         self._is_odd = is_odd
 
-    def encode(self, texts: Sequence[str]) -> list[Ids]:
+    def encode(self, texts: Sequence[str]) -> list[Tokens]:
         return [self._encode_one(text) for text in texts]
 
-    def _encode_one(self, text: str) -> Ids:
+    def _encode_one(self, text: str) -> Tokens:
         if self._is_odd and self._is_odd(text):
             return self._elsewhere(text)
         try:
@@ -118,7 +119,7 @@ class FastEngine:
         return self._ids.take(ranks)
 
 
-def _encoder(pattern: str, ranks: dict[bytes, int]) -> Callable[[str], Ids]:
+def _encoder(pattern: str, ranks: dict[bytes, int]) -> Callable[[str], Tokens]:
     """Text -> ranks. Raises FormatError if the library takes neither pattern nor ranks."""
     module = import_tiktoken()
     try:
@@ -149,7 +150,7 @@ def odd_texts(raw: dict[str, Any], avoided: str) -> Callable[[str], bool] | None
 
 
 def fast_engine(
-    raw: dict[str, Any], spec: TokenizerSpec, elsewhere: Callable[[str], Ids], is_careful: bool
+    raw: dict[str, Any], spec: TokenizerSpec, elsewhere: Callable[[str], Tokens], is_careful: bool
 ) -> FastEngine:
     """The engine for a ``tokenizer.json``; careful, it sends texts elsewhere that have a character
     which the two libraries do not class alike.

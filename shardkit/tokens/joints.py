@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shardkit.arrays import Tokens
 from shardkit.errors import SampleError
 from shardkit.tokens.awkward import TEXTS
-from shardkit.tokens.engine import Ids
 
 PIECE_CHARS = 1 << 20
 """Longer texts are encoded in parts of about that. ``tokenizers`` takes up to 250 bytes of memory a
@@ -42,7 +42,7 @@ CUTS = (
 )
 """In the order in which they are tried."""
 
-Encode = Callable[[Sequence[str]], list[Ids]]
+Encode = Callable[[Sequence[str]], list[Tokens]]
 
 
 def last_place(cut: Cut, text: str) -> int:
@@ -72,7 +72,7 @@ def choose_cut(encode: Encode, beginning: str) -> Cut | None:
     return None
 
 
-def encode_parts(encode: Encode, chunks: Iterable[str]) -> Iterator[Ids]:
+def encode_parts(encode: Encode, chunks: Iterable[str]) -> Iterator[Tokens]:
     """The ids of a large text that comes in chunks.
 
     A text without a place to cut for :data:`PIECE_CHARS` characters is cut after them: there, and

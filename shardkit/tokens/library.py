@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Tokens
 from shardkit.errors import FormatError, UsageError
-from shardkit.tokens.engine import INSTALL, Ids, is_refusal, narrow
+from shardkit.tokens.engine import INSTALL, is_refusal, narrow
 from shardkit.tokens.spec import TokenizerSpec
 
 
@@ -50,11 +51,11 @@ class LibraryEngine:
         self._tokenizer = parse_tokenizer(data)
         self._spec = spec
 
-    def encode(self, texts: Sequence[str]) -> list[Ids]:
+    def encode(self, texts: Sequence[str]) -> list[Tokens]:
         # One text a call, since the library spreads a batch over all cores.
         return [self.encode_batch([text])[0] for text in texts]
 
-    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+    def encode_batch(self, texts: Sequence[str]) -> list[Tokens]:
         """As :meth:`encode`, on all cores."""
         try:
             found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -64,7 +65,7 @@ class LibraryEngine:
             raise FormatError(f"tokenizers cannot encode a text: {str(error)[:120]}") from error
         return [narrow(np.array(one.ids, np.uint32), self._spec) for one in found]
 
-    def decode(self, ids: Ids) -> bytes:
+    def decode(self, ids: Tokens) -> bytes:
         """The text of ids, as the library makes it."""
         try:
             text: str = self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)

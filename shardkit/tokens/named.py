@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Tokens
 from shardkit.errors import FormatError, UsageError
-from shardkit.tokens.engine import Ids
 from shardkit.tokens.fast import FastEngine, import_tiktoken
 from shardkit.tokens.ranks import Ranked
 from shardkit.tokens.spec import MAX_VOCABULARY, TokenizerSpec
@@ -87,7 +87,7 @@ def named_engine(data: bytes, spec: TokenizerSpec) -> FastEngine:
     return engine
 
 
-def _halves(engine: FastEngine, text: str) -> Ids:
+def _halves(engine: FastEngine, text: str) -> Tokens:
     """The ids of a text on which the library gave up: those of its halves.
 
     Raises:

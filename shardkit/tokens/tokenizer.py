@@ -8,11 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
+from shardkit.arrays import Tokens
 from shardkit.errors import FormatError
 from shardkit.tokens import joints
 from shardkit.tokens.bytelevel import byte_table, is_byte_level
 from shardkit.tokens.definition import parse_definition
-from shardkit.tokens.engine import Engine, Ids
+from shardkit.tokens.engine import Engine
 from shardkit.tokens.fast import fast_engine
 from shardkit.tokens.library import LibraryEngine
 from shardkit.tokens.named import named_engine, parse_ranks
@@ -44,7 +45,7 @@ class Tokenizer:
         self.file = file
         self.engine = engine
 
-    def encode(self, texts: Sequence[str]) -> list[Ids]:
+    def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """The ids of each text: (n,) of ``spec.dtype``, without BOS and EOS.
 
         Special tokens that occur in a text are encoded as any other text.
@@ -59,14 +60,14 @@ class Tokenizer:
             return self._engine.encode(texts)
         return [self._encode_any(text) for text in texts]
 
-    def _encode_any(self, text: str) -> Ids:
+    def _encode_any(self, text: str) -> Tokens:
         if len(text) <= joints.PIECE_CHARS:
             return self._engine.encode([text])[0]
         size = joints.PIECE_CHARS
         chunks = (text[start : start + size] for start in range(0, len(text), size))
         return np.concatenate([*joints.encode_parts(self._engine.encode, chunks)])
 
-    def encode_pieces(self, data: bytes | memoryview, errors: str = "strict") -> Iterator[Ids]:
+    def encode_pieces(self, data: bytes | memoryview, errors: str = "strict") -> Iterator[Tokens]:
         """The ids of a document of any size, in order; joined, they are those of :meth:`encode`.
 
         Memory: some hundred MB, however large the document.
@@ -80,7 +81,7 @@ class Tokenizer:
         """
         return joints.encode_parts(self._engine.encode, _chunks(data, errors))
 
-    def decode(self, ids: Ids) -> bytes:
+    def decode(self, ids: Tokens) -> bytes:
         """The bytes that ids stand for: exact if byte-level, and so not always whole characters.
 
         Raises:
@@ -93,7 +94,7 @@ class Tokenizer:
         except KeyError as error:
             raise FormatError(f"id {error} is not in the tokenizer's vocabulary") from error
 
-    def document_bytes(self, ids: Ids) -> bytes:
+    def document_bytes(self, ids: Tokens) -> bytes:
         """The text of a document: BOS and EOS taken off, and decoded."""
         bos, eos = self.spec.bos, self.spec.eos
         start = bos is not None and len(ids) > 0 and ids[0] == bos
@@ -113,7 +114,7 @@ class Tokenizer:
     def _library(self) -> LibraryEngine:
         return LibraryEngine(self.file, self.spec)
 
-    def _by_library(self, text: str) -> Ids:
+    def _by_library(self, text: str) -> Tokens:
         return self._library.encode([text])[0]
 
     @cached_property

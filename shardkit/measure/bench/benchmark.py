@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.measure.bench.evaluate import Measured, make_report
 from shardkit.measure.bench.folder import FolderTarget
@@ -24,7 +25,6 @@ from shardkit.measure.bench.work import refuse_without_pictures
 from shardkit.measure.report.data import Report
 from shardkit.measure.timing import interleave
 from shardkit.order.epochs import Order
-from shardkit.order.permutation import Positions
 from shardkit.system.paths import as_path, show_path
 
 PASS_S = 1.0
@@ -101,7 +101,7 @@ def open_target(path: Path, options: BenchOptions) -> Target:
     return PackedTarget(path) if is_packed(path) else FolderTarget(path)
 
 
-def _choose(targets: Sequence[Target], options: BenchOptions) -> list[Positions]:
+def _choose(targets: Sequence[Target], options: BenchOptions) -> list[Integers]:
     """The rows to measure, of each target: all of the first's, some that ``limit`` asks for, or,
     warm, as many as the slowest target reads in :data:`PASS_S`."""
     order = Order(len(targets[0]), "full", options.seed)
@@ -115,7 +115,7 @@ def _choose(targets: Sequence[Target], options: BenchOptions) -> list[Positions]
     return align(targets, order.rows(np.arange(most)))
 
 
-def _rate(target: Target, rows: Positions, options: BenchOptions) -> float:
+def _rate(target: Target, rows: Integers, options: BenchOptions) -> float:
     """Samples a second, the second time; the first may have come from the disk."""
     sizes = np.ones(len(rows), np.int64)
     case = Loading(target, rows, sizes, workers=0, options=options, least_s=PROBE_S)
@@ -125,7 +125,7 @@ def _rate(target: Target, rows: Positions, options: BenchOptions) -> float:
 
 
 def _measure(
-    targets: Sequence[Target], rows: Sequence[Positions], options: BenchOptions, say: Say
+    targets: Sequence[Target], rows: Sequence[Integers], options: BenchOptions, say: Say
 ) -> Report:
     samples = check_same(targets, rows)
     refuse_without_pictures(options.read, targets[0].name, samples.fields)

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.batches.source import Source
 from shardkit.corpus import Corpus, Run, open_corpus
 from shardkit.errors import DataError, UsageError
 from shardkit.measure.bench.target import Target, missing
 from shardkit.operations.stage import refuse_little_space
-from shardkit.order.permutation import Positions
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import SampleBatch, unpack_paths
 from shardkit.shards.values import Column
@@ -49,7 +49,7 @@ class FolderSource:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def read(self, rows: Positions) -> dict[str, Column]:
+    def read(self, rows: Integers) -> dict[str, Column]:
         entries = [self._entries[row] for row in rows.tolist()]
         columns: dict[str, Column] = {
             name: [_value(name, entry.files.get(name)) for entry in entries]
@@ -112,13 +112,13 @@ class FolderTarget(Target):
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    def open(self, rows: Positions) -> Source:
+    def open(self, rows: Integers) -> Source:
         return FolderSource([self._entry(row) for row in rows.tolist()])
 
-    def keys(self, rows: Positions) -> list[str] | None:
+    def keys(self, rows: Integers) -> list[str] | None:
         return [os.fsdecode(run.keys[at]) for run, at in self._runs(rows)]
 
-    def find(self, keys: Sequence[str]) -> Positions:
+    def find(self, keys: Sequence[str]) -> Integers:
         if not self._row_of:
             every = (key for run in self.corpus.listed for key in run.keys)
             self._row_of = {key: row for row, key in enumerate(every)}
@@ -127,11 +127,11 @@ class FolderTarget(Target):
             raise missing(self.name, keys[rows.index(-1)])
         return np.array(rows, np.int64)
 
-    def files(self, rows: Positions) -> list[Path]:
+    def files(self, rows: Integers) -> list[Path]:
         entries = map(self._entry, np.unique(rows).tolist())
         return [Path(path) for entry in entries for path in entry.files.values()]
 
-    def copied(self, rows: Positions, folder: Path, where: str) -> Target:
+    def copied(self, rows: Integers, folder: Path, where: str) -> Target:
         """A copy of the files of these rows alone."""
         there = copy.copy(self)
         there.path, there.where, there._entries = folder, where, {}
@@ -148,15 +148,15 @@ class FolderTarget(Target):
 
     # --- choosing -------------------------------------------------------------------------
 
-    def sizes(self, rows: Positions) -> Positions:
+    def sizes(self, rows: Integers) -> Integers:
         """(N,) int64: bytes of the files of each sample."""
         return np.array([run.sizes[at] for run, at in self._runs(rows)], np.int64)
 
-    def usable(self, rows: Positions) -> Positions:
+    def usable(self, rows: Integers) -> Integers:
         """The rows that are samples: every file is read, and some hold no picture."""
         return np.array([row for row in rows.tolist() if self._try(row) is not None], np.int64)
 
-    def part(self, rows: Positions) -> FolderTarget:
+    def part(self, rows: Integers) -> FolderTarget:
         """The same folder, of which nothing but these rows is seen."""
         chosen = copy.copy(self)
         runs = [run.slice(at, at + 1) for run, at in self._runs(rows)]
@@ -165,7 +165,7 @@ class FolderTarget(Target):
 
     # --- looking up -----------------------------------------------------------------------
 
-    def _runs(self, rows: Positions) -> list[tuple[Run, int]]:
+    def _runs(self, rows: Integers) -> list[tuple[Run, int]]:
         """The run that holds each row, and which of its entries that is."""
         numbers = np.searchsorted(self._ends, rows, side="right")
         at = rows - np.concatenate([[0], self._ends])[numbers]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.batches.transform import Draws
 from shardkit.errors import BadImageError, DataError
 from shardkit.images.fields import pictures_of
@@ -22,7 +23,6 @@ from shardkit.measure.bench.target import Target
 from shardkit.measure.bench.work import transform_of
 from shardkit.measure.machine import memory_copy
 from shardkit.measure.timing import Case, Work
-from shardkit.order.permutation import Positions
 from shardkit.system.file_systems import is_in_memory
 from shardkit.system.page_cache import cache_state, evict
 
@@ -40,8 +40,8 @@ class Limits:
     def __init__(
         self,
         targets: Sequence[Target],
-        rows: Sequence[Positions],
-        sizes: Positions,
+        rows: Sequence[Integers],
+        sizes: Integers,
         options: BenchOptions,
     ) -> None:
         self.cases: dict[str, Case] = {}
@@ -75,7 +75,7 @@ class Limits:
         return IN_ORDER if target.where is None else f"{IN_ORDER} on {target.where}"
 
 
-def _in_files(target: Target, rows: Positions, sizes: Positions) -> tuple[int, int]:
+def _in_files(target: Target, rows: Integers, sizes: Integers) -> tuple[int, int]:
     """Samples and bytes in all files that these rows lie in: shards hold others, too, whose number
     follows from their bytes."""
     num, num_bytes = len(rows), int(sizes.sum())
@@ -116,7 +116,7 @@ def copying(sizes: Sequence[int], batch_size: int) -> Case:
 class Pictures:
     """The pictures of the first of these samples, as many as may be held in memory."""
 
-    def __init__(self, read: Read, target: Target, rows: Positions, sizes: Positions) -> None:
+    def __init__(self, read: Read, target: Target, rows: Integers, sizes: Integers) -> None:
         num = max(int(np.searchsorted(np.cumsum(sizes), MAX_HELD)), 1)
         source = target.open(rows[:num])
         columns: dict[str, Any] = source.read(np.arange(len(source)))
@@ -148,7 +148,7 @@ class Pictures:
 
         return case
 
-    def _decode(self, at: Positions) -> None:
+    def _decode(self, at: Integers) -> None:
         self._transform.batch({"jpg": [self._values[i] for i in at.tolist()]}, _DRAWS.keys(at))
 
     def _refuse_damaged(self) -> None:

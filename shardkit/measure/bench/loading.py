@@ -6,10 +6,10 @@ import gc
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Floats, Integers
 from shardkit.batches.source import Source
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import DEFAULT_PREFETCH
@@ -19,7 +19,6 @@ from shardkit.measure.bench.target import Chosen, Target
 from shardkit.measure.bench.work import transform_of
 from shardkit.measure.timing import Work
 from shardkit.order.batches import Last
-from shardkit.order.permutation import Positions
 from shardkit.system.disk_reads import counter
 from shardkit.system.page_cache import Cache, cache_state, evict
 from shardkit.system.refusals import os_errors
@@ -36,7 +35,7 @@ class Round:
         device_bytes: read below the page cache; None where nothing counts them.
     """
 
-    batch_s: np.ndarray[Any, np.dtype[np.float64]]
+    batch_s: Floats
     seconds: tuple[float, ...]
     device_bytes: int | None = None
 
@@ -51,8 +50,8 @@ class Loading:
     def __init__(
         self,
         target: Target,
-        rows: Positions,
-        sizes: Positions,
+        rows: Integers,
+        sizes: Integers,
         workers: int,
         options: BenchOptions,
         least_s: float = LEAST_S,
@@ -113,7 +112,7 @@ class Loading:
         self._pace.took(work.seconds or 0.0)
         return work
 
-    def _pass(self, source: Source, order: Positions, last: Last, skipped: int = 0) -> Work:
+    def _pass(self, source: Source, order: Integers, last: Last, skipped: int = 0) -> Work:
         """One epoch of these samples, in an order that is the same for every target.
 
         The clock runs from the batch on that comes after ``skipped``.

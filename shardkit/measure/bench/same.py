@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.errors import DataError
 from shardkit.measure.bench.target import Target
-from shardkit.order.permutation import Positions
 
 HELD = 256
 """Samples of every target that are in memory at once."""
@@ -25,10 +25,10 @@ class Samples:
     """
 
     fields: list[str]
-    sizes: Positions
+    sizes: Integers
 
 
-def align(targets: Sequence[Target], rows: Positions) -> list[Positions]:
+def align(targets: Sequence[Target], rows: Integers) -> list[Integers]:
     """The rows, in each target, of the samples that are ``rows`` of the first: by key.
 
     Raises:
@@ -38,7 +38,7 @@ def align(targets: Sequence[Target], rows: Positions) -> list[Positions]:
     return [rows, *(_found(targets[0], target, rows, keys) for target in targets[1:])]
 
 
-def _found(first: Target, target: Target, rows: Positions, keys: list[str] | None) -> Positions:
+def _found(first: Target, target: Target, rows: Integers, keys: list[str] | None) -> Integers:
     is_long_enough = len(rows) == 0 or int(rows.max()) < len(target)
     own = target.keys(rows[:0])
     if keys is None or own is None:
@@ -59,7 +59,7 @@ def _found(first: Target, target: Target, rows: Positions, keys: list[str] | Non
         return rows  # others' tars name theirs otherwise: the values decide
 
 
-def check_same(targets: Sequence[Target], rows: Sequence[Positions]) -> Samples:
+def check_same(targets: Sequence[Target], rows: Sequence[Integers]) -> Samples:
     """Read these rows of every target and compare all values with the first's.
 
     Raises:
@@ -128,7 +128,7 @@ def _plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, bytes | memoryview) else repr(value)
 
 
-def _sizes(columns: Columns, num: int) -> Positions:
+def _sizes(columns: Columns, num: int) -> Integers:
     sizes = np.zeros(num, np.int64)
     for column in columns.values():
         sizes += [_size(value) for value in column]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.errors import DestinationError, UsageError
 from shardkit.formats import FORMATS, get_format
 from shardkit.measure.bench.folder import FolderTarget
@@ -21,7 +22,6 @@ from shardkit.measure.bench.options import BenchOptions
 from shardkit.measure.bench.target import PackedTarget, Target
 from shardkit.operations.stage import refuse_little_space
 from shardkit.order.epochs import Order
-from shardkit.order.permutation import Positions
 from shardkit.packing.options import PackOptions
 from shardkit.packing.run import run_pack
 from shardkit.system.byte_sizes import format_bytes
@@ -99,7 +99,7 @@ def _packed(folder: FolderTarget, to: str, scratch: Path) -> Target:
 @contextmanager
 def copies(
     targets: Sequence[Target],
-    rows: Sequence[Positions],
+    rows: Sequence[Integers],
     medium: Path,
     say: Callable[[str], None],
 ) -> Iterator[list[Target]]:

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from shardkit.arrays import Integers
 from shardkit.batches.source import Source
 from shardkit.corpus.token_files import is_token_file
 from shardkit.errors import DataError
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME
 from shardkit.operations.stage import copy_files, stage
-from shardkit.order.permutation import Positions
 from shardkit.reading.dataset import Dataset
 from shardkit.sequences.dataset import TokenDataset
 from shardkit.shards.locate import locate
@@ -48,7 +48,7 @@ class Target(Protocol):
 
     def __len__(self) -> int: ...
 
-    def open(self, rows: Positions) -> Source:
+    def open(self, rows: Integers) -> Source:
         """Samples ``rows``, (N,) int64, as rows 0 to N - 1. Nothing of them is in memory yet, nor
         is a file kept open when the source is gone."""
 
@@ -57,34 +57,34 @@ class Target(Protocol):
         """Bytes of each sample as it is stored, where its values, as they are read, do not say."""
         return None
 
-    def keys(self, rows: Positions) -> list[str] | None:
+    def keys(self, rows: Integers) -> list[str] | None:
         """The keys of these rows; None where samples have no keys."""
 
-    def find(self, keys: Sequence[str]) -> Positions:
+    def find(self, keys: Sequence[str]) -> Integers:
         """Rows of samples by their keys. Raises DataError for one that is not there."""
 
-    def files(self, rows: Positions) -> list[Path]:
+    def files(self, rows: Integers) -> list[Path]:
         """All files that these rows, and what is needed to find them, are read from; not those
         that keys alone are kept in."""
 
-    def copied(self, rows: Positions, folder: Path, where: str) -> Target:
+    def copied(self, rows: Integers, folder: Path, where: str) -> Target:
         """A copy of these rows, or of all, in an empty folder."""
 
 
 class Chosen:
     """Some rows of a source, in a given order, perhaps several times."""
 
-    def __init__(self, source: Source, rows: Positions) -> None:
+    def __init__(self, source: Source, rows: Integers) -> None:
         self.source = source
         self.rows = rows
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def read(self, rows: Positions) -> dict[str, Column]:
+    def read(self, rows: Integers) -> dict[str, Column]:
         return self.source.read(self.rows[rows])
 
-    def advise(self, rows: Positions) -> None:
+    def advise(self, rows: Integers) -> None:
         advise: Any = getattr(self.source, "advise", None)
         if advise is not None:
             advise(self.rows[rows])
@@ -109,13 +109,13 @@ class PackedTarget(Target):
     def __len__(self) -> int:
         return len(self._unopened)
 
-    def open(self, rows: Positions) -> Source:
+    def open(self, rows: Integers) -> Source:
         return Chosen(copy.copy(self._unopened), rows)
 
-    def keys(self, rows: Positions) -> list[str] | None:
+    def keys(self, rows: Integers) -> list[str] | None:
         return copy.copy(self._unopened).keys(rows)
 
-    def find(self, keys: Sequence[str]) -> Positions:
+    def find(self, keys: Sequence[str]) -> Integers:
         dataset, rows = copy.copy(self._unopened), np.empty(len(keys), np.int64)
         for number, key in enumerate(keys):
             try:
@@ -124,7 +124,7 @@ class PackedTarget(Target):
                 raise missing(self.name, key) from error
         return rows
 
-    def files(self, rows: Positions) -> list[Path]:
+    def files(self, rows: Integers) -> list[Path]:
         found = locate(self.path)
         split, container = found.info.splits[self._unopened.split], container_of(found.info)
         fields = set(found.info.fields) - {"cls"} or {"cls"}  # labels come from the index
@@ -133,7 +133,7 @@ class PackedTarget(Target):
         names = [INDEX_NAME, f"{split.name}.rows", *sorted(shards)]
         return [path for name in names if (path := found.folder / name).is_file()]
 
-    def copied(self, rows: Positions, folder: Path, where: str) -> PackedTarget:
+    def copied(self, rows: Integers, folder: Path, where: str) -> PackedTarget:
         """The whole dataset."""
         there = copy.copy(self)
         stage(self.path, folder, progress=False)
@@ -155,26 +155,26 @@ class TokenTarget(Target):
     def __len__(self) -> int:
         return len(copy.copy(self._unopened))
 
-    def open(self, rows: Positions) -> Source:
+    def open(self, rows: Integers) -> Source:
         source: Any = copy.copy(self._unopened)
         return Chosen(source, rows)
 
-    def keys(self, rows: Positions) -> list[str] | None:
+    def keys(self, rows: Integers) -> list[str] | None:
         return None
 
     @property
     def sample_bytes(self) -> int:
         return SEQ_LEN * copy.copy(self._unopened)._store.dtype.itemsize
 
-    def find(self, keys: Sequence[str]) -> Positions:
+    def find(self, keys: Sequence[str]) -> Integers:
         raise NotImplementedError("windows of tokens have no keys")
 
-    def files(self, rows: Positions) -> list[Path]:
+    def files(self, rows: Integers) -> list[Path]:
         if self._packed is not None:
             return self._packed.files(rows)
         return [path for path in (self.path, self.path.with_suffix(".idx")) if path.is_file()]
 
-    def copied(self, rows: Positions, folder: Path, where: str) -> Target:
+    def copied(self, rows: Integers, folder: Path, where: str) -> Target:
         """The whole dataset, or the files."""
         there = copy.copy(self)
         there.where = where
