@@ -15,7 +15,7 @@ from conftest import Run, make_images, make_pairs, tree, write
 import shardkit
 from shardkit.errors import DestinationError
 from shardkit.packing import job as pack_job
-from shardkit.packing import local, up_to_date
+from shardkit.packing import local, reread, up_to_date
 from shardkit.packing.job import read_job
 
 OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
@@ -200,7 +200,7 @@ def test_untouched_inputs_are_not_read(tmp_path: Path, monkeypatch: pytest.Monke
     if up_to_date.UNTOUCHED not in os.listxattr(manifest):
         pytest.skip("this file system has no extended attributes")
     read = []
-    monkeypatch.setattr(up_to_date, "read_job", lambda *args: read.append(1) or read_job(*args))
+    monkeypatch.setattr(reread, "read_job", lambda *args: read.append(1) or read_job(*args))
     assert shardkit.pack(source, tmp_path / "d", **OPTIONS).was_complete and not read
     os.removexattr(manifest, up_to_date.UNTOUCHED)
     assert shardkit.pack(source, tmp_path / "d", **OPTIONS).was_complete and read.pop()

@@ -24,14 +24,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import xxhash
 
 from shardkit.corpus.base import Corpus
 from shardkit.corpus.dataset import DatasetCorpus
 from shardkit.errors import DataError, DestinationError, ShardkitError
 from shardkit.images.choice import ImageChoice
-from shardkit.index.making import hashes, join_names
 from shardkit.index.manifest import (
     INDEX_NAME,
     WORK_NAME,
@@ -41,14 +39,12 @@ from shardkit.index.manifest import (
     read_rejected,
 )
 from shardkit.index.provenance import Provenance
-from shardkit.index.rows import RowIndex
 from shardkit.packing.choose_tokenizer import Chosen
-from shardkit.packing.job import Job, Setup, read_job
+from shardkit.packing.job import Job, Setup
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.publish import is_marked
-from shardkit.samples.sample import SampleBatch, sample_checksums
-from shardkit.storage.folder import Folder
+from shardkit.packing.reread import first_difference
 from shardkit.system.paths import file_size, show_path
 from shardkit.system.progress import Progress
 from shardkit.tokens.load import ENGINE_OF
@@ -78,7 +74,6 @@ class Asked:
     """
 
     source: Path
-
     corpus: Corpus
     options: PackOptions
     recipe: dict[str, Any]
@@ -241,9 +236,6 @@ def _proof(dest: Path, recipe: dict[str, Any], listing: Listing) -> bytes:
     return xxhash.xxh3_128_hexdigest(text.encode() + read_index(dest)).encode()
 
 
-# --- reading the inputs again -------------------------------------------------------------
-
-
 def _refuse_another(
     dest: Path, info: DatasetInfo, asked: Asked, jobs: list[Job], setup: Setup
 ) -> None:
@@ -254,7 +246,9 @@ def _refuse_another(
     try:
         with Progress("comparing", asked.options.progress) as progress:
             progress.expect(sum(job.num_entries for job in jobs))
-            other = _first_other(dest, info, asked, jobs, setup, progress)
+            other = first_difference(
+                dest, info, asked.corpus, jobs, setup, asked.rejected, progress
+            )
     except DataError as error:
         other = str(error).partition(";")[0]  # what follows is advice to those who pack
     if other:
@@ -263,60 +257,6 @@ def _refuse_another(
             f" their contents are others now: {other}; see what differs with `shardkit verify"
             " --against`, or pass --overwrite to replace it"
         )
-
-
-def _first_other(
-    dest: Path,
-    info: DatasetInfo,
-    asked: Asked,
-    jobs: list[Job],
-    setup: Setup,
-    progress: Progress,
-) -> str | None:
-    """What is not as the inputs would give it now: the first of it, in words."""
-    splits = {
-        name: _Split(RowIndex(Folder(dest), info, split)) for name, split in info.splits.items()
-    }
-    rejected = asked.rejected
-    for job in jobs:
-        samples = read_job(asked.corpus, job, setup, progress.add)
-        for path, reason in samples.rejects:
-            rejected += json.dumps({"path": path, "reason": reason}).encode() + b"\n"
-        if job.split not in splits:
-            return f"split {job.split}"
-        if other := splits[job.split].other(samples):
-            return other
-    for name, split in splits.items():
-        if split.num_rows != len(split.index.table):
-            return f"split {name}, of {split.num_rows} samples"
-    return None if rejected == read_rejected(dest) else "what was rejected"
-
-
-class _Split:
-    """A split of the dataset, and how much of it was compared."""
-
-    def __init__(self, index: RowIndex) -> None:
-        self.index = index
-        self.num_rows = 0
-        self._names_bytes = 0
-
-    def other(self, samples: SampleBatch) -> str | None:
-        """Which of the next samples differ from those that are stored."""
-        columns = {name: samples.columns[name] for name in sorted(samples.columns)}
-        sums = sample_checksums(columns, len(samples)).view(np.int64)
-        now = np.stack([sums, hashes(samples.keys)], axis=1)
-        names, _ = join_names(samples.keys, samples.paths)
-        first, start = self.num_rows, self._names_bytes
-        self.num_rows += len(now)
-        self._names_bytes += len(names)
-        then = self.index.table[first : self.num_rows, :2]
-        if len(then) != len(now):
-            return f"split {self.index.split.name}, of more than {len(self.index.table)} samples"
-        if (differ := (then != now).any(axis=1)).any():
-            return f"sample {os.fsdecode(samples.keys[int(np.argmax(differ))])!r}"
-        if self.index.names()[start : self._names_bytes] != names:
-            return f"names of files from sample {os.fsdecode(samples.keys[0])!r} on"
-        return None
 
 
 def _files(info: DatasetInfo) -> dict[str, int]:
