@@ -30,7 +30,7 @@ _HOME = {
     "Source": "shardkit.batches.source",
     "Stream": "shardkit.batches.stream",
     "Loader": "shardkit.loading.loader",
-    "CudaPrefetcher": "shardkit.loading.prefetch",
+    "CudaPrefetcher": "shardkit.loading.cuda_prefetch",
     "normalize": "shardkit.loading.normalize",
     "bench": "shardkit.measure.bench.benchmark",
     "stage": "shardkit.operations.stage",
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from shardkit.batches.source import Source as Source
     from shardkit.batches.stream import Stream as Stream
     from shardkit.errors import ShardkitError as ShardkitError
+    from shardkit.loading.cuda_prefetch import CudaPrefetcher as CudaPrefetcher
     from shardkit.loading.loader import Loader as Loader
     from shardkit.loading.normalize import normalize as normalize
-    from shardkit.loading.prefetch import CudaPrefetcher as CudaPrefetcher
     from shardkit.measure.bench.benchmark import bench as bench
     from shardkit.measure.tune.tuning import Tuning as Tuning
     from shardkit.measure.tune.tuning import tune as tune

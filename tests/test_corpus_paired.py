@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_corpus_files import JPG, PNG, read_all, tree
 
 from shardkit.corpus import from_spec
-from shardkit.corpus.files import Folder
+from shardkit.corpus.files import FolderListing
 from shardkit.corpus.folders import Root
 from shardkit.corpus.names import encode
 from shardkit.corpus.paired import PairedCorpus, paired_run
@@ -216,7 +216,7 @@ names = st.sets(st.text(st.sampled_from("ab.-_\udcff\n"), min_size=1, max_size=6
 @given(names)
 def test_each_file_is_in_one_sample_and_keys_never_repeat(found: set[str]) -> None:
     ordered = sorted(name for name in found if not name.startswith("."))
-    folder = Folder("k", [], ordered, [1] * len(ordered), [1] * len(ordered))
+    folder = FolderListing("k", [], ordered, [1] * len(ordered), [1] * len(ordered))
     ignored: dict[str, int] = {}
     try:
         run = paired_run(folder, Root("train", ""), ignored)

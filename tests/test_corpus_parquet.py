@@ -20,7 +20,7 @@ import shardkit
 from shardkit.corpus import detect, from_spec, open_corpus
 from shardkit.corpus import parquet as parquet_module
 from shardkit.corpus.parquet import splits_by_name
-from shardkit.corpus.tables import choose_column
+from shardkit.corpus.tabular import choose_column
 from shardkit.errors import CorpusError, SampleError
 
 OPTIONS = {"workers": 0, "progress": False}

@@ -410,7 +410,7 @@ def test_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "train.rows",
         "train.sums",
     ]
-    monkeypatch.setattr(cached_index, "write_index", None)
+    monkeypatch.setattr(cached_index, "write_tar_index", None)
     assert index_tars(tmp_path) == folder
 
 
@@ -467,7 +467,7 @@ def test_a_moved_folder_needs_no_new_index(tmp_path: Path, monkeypatch: pytest.M
     make_tar(tmp_path / "here" / "a.tar", PLAIN)
     expected = by_us(tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")
-    monkeypatch.setattr(cached_index, "write_index", None)
+    monkeypatch.setattr(cached_index, "write_tar_index", None)
     assert by_us(tmp_path / "there") == expected
 
 
@@ -622,13 +622,13 @@ def in_threads(path: Path, count: int = 4) -> list[Path]:
 def test_those_who_come_at_once_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tar(tmp_path / "a.tar", PLAIN)
     scans = []
-    real = index.write_index
+    real = index.write_tar_index
 
     def counted(*args: Any) -> None:
         scans.append(args)
         real(*args)
 
-    monkeypatch.setattr(cached_index, "write_index", counted)
+    monkeypatch.setattr(cached_index, "write_tar_index", counted)
     assert len({*in_threads(tmp_path)}) == 1
     assert len(scans) == 1
 
@@ -637,7 +637,7 @@ def test_without_locks_all_end_well(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """A file system without locks: all scan, all finish at the same moment, one index remains."""
     make_tar(tmp_path / "a.tar", PLAIN)
     together = threading.Barrier(4)
-    real = index.write_index
+    real = index.write_tar_index
 
     def all_at_once(*args: Any) -> None:
         real(*args)
@@ -646,7 +646,7 @@ def test_without_locks_all_end_well(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def no_locks(fd: int, operation: int) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(cached_index, "write_index", all_at_once)
+    monkeypatch.setattr(cached_index, "write_tar_index", all_at_once)
     monkeypatch.setattr(fcntl, "flock", no_locks)
     found = in_threads(tmp_path)
     assert len(found) == 4

@@ -8,7 +8,6 @@ import pickle
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,8 @@ from shardkit import images
 from shardkit.errors import BadImageError, UsageError
 from shardkit.images import augment, decoders
 from shardkit.images import kernel as compiled
-from shardkit.images.boxes import NUM_DRAWS, centre_boxes, flips, random_boxes, uniforms
 from shardkit.images.crop import shrink_for
+from shardkit.images.crop_boxes import NUM_DRAWS, centre_boxes, flips, random_boxes, uniforms
 
 MASK = 2**64 - 1
 
@@ -679,11 +678,13 @@ def test_the_limit_holds_for_the_kernel(kernel: Kernel) -> None:
 
 
 def test_a_kernel_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = SimpleNamespace(is_available=lambda: False, why_not=lambda: "no compiler")
-    monkeypatch.setattr(augment, "compiled", fake)
+    monkeypatch.setattr(compiled, "why_not", lambda: "no compiler")
     with pytest.raises(UsageError, match=r"^backend 'kernel' is not available: no compiler$"):
         images.train(SIZE, backend="kernel")
-    assert not images.train(SIZE).state.startswith("kernel")
+    compiled.warn_if_absent.cache_clear()
+    with pytest.warns(UserWarning, match="decoded more slowly than they could be: no compiler"):
+        assert not images.train(SIZE).state.startswith("kernel")
+    compiled.warn_if_absent.cache_clear()
 
 
 def test_eval_cuts_little_unless_told() -> None:

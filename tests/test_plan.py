@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shardkit.corpus.base import Run
 from shardkit.errors import CorpusError
 from shardkit.packing import plan
-from shardkit.packing.listing_file import decode_runs, decode_shard, encode_shard, first_difference
+from shardkit.packing.listing_file import decode_runs, decode_shard, encode_shard, first_change
 from shardkit.packing.plan import boundaries, cut, draw, take
 from shardkit.packing.scatter import ScatteredEntries
 
@@ -152,7 +152,7 @@ def test_listing_round_trip(listed: list[Run]) -> None:
     order = np.arange(5)[::-1]
     assert decode_shard(encode_shard(listed, order))[1].tolist() == order.tolist()
     assert list(decode_runs(encode_shard(listed, order) + encode_shard(listed))) == listed * 2
-    assert first_difference(listed, listed) is None
+    assert first_change(listed, listed) is None
 
 
 @given(runs().filter(bool), st.data())
@@ -164,12 +164,12 @@ def test_a_listing_cut_short_gives_its_whole_runs(listed: list[Run], data: st.Da
 
 
 @given(runs().filter(bool), st.data())
-def test_first_difference_names_the_entry(listed: list[Run], data: st.DataObject) -> None:
+def test_first_change_names_the_entry(listed: list[Run], data: st.DataObject) -> None:
     changed = list(decode_runs(encode_shard(listed)))
     run = data.draw(st.sampled_from(changed))
     at = data.draw(st.integers(0, len(run) - 1))
     run.sizes[at] += 1
-    said = first_difference(listed, changed)
+    said = first_change(listed, changed)
     assert said is not None and f"({run.sizes[at] - 1} bytes then, {run.sizes[at]} now)" in said
 
 

@@ -10,7 +10,7 @@ import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -132,8 +132,10 @@ def test_demo_leaves_a_strangers_folder_alone(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Bench:
-    """Runs a benchmark as a person does, but in this process, which has imported torch already."""
+def bench(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Bench]:
+    """Runs a benchmark as a person does, but in this process, which has imported torch already.
+    What it sets in the environment, such as how libraries use threads, ends with the test."""
+    before = dict(os.environ)
 
     def run(name: str, *args: object) -> Any:
         path = SCRIPTS / "benchmarks" / name
@@ -142,7 +144,10 @@ def bench(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) ->
         runpy.run_path(str(path), run_name="__main__")
         return capfd.readouterr()
 
-    return run
+    yield run
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
 
 
 @pytest.mark.skipif(not shutil.which("tar"), reason="the bench compares with tar")

@@ -25,7 +25,7 @@ from conftest import (
 import shardkit
 from shardkit.errors import CorpusError, DatasetMissingError, IndexFileError, UsageError
 from shardkit.index.manifest import read_info
-from shardkit.operations.damage import regions
+from shardkit.operations.file_damage import regions
 from shardkit.operations.verify import Problem, VerifyResult
 from shardkit.shards.stored import ShardReader, num_that_fit
 from shardkit.storage.folder import Folder
@@ -157,7 +157,7 @@ def test_several_at_once_are_all_named(dataset: Path) -> None:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks of 64 bytes, so that small files have many."""
-    for module in ("system.blocks", "operations.damage", "operations.verify"):
+    for module in ("system.blocks", "operations.file_damage", "operations.verify"):
         monkeypatch.setattr(f"shardkit.{module}.BLOCK_BYTES", 64)
     return 64
 

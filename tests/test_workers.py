@@ -30,7 +30,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import shardkit
 from shardkit import Loader
 from shardkit.batches import parcels
-from shardkit.batches.parcels import pack, unpack
+from shardkit.batches.parcels import unwrap, wrap
 from shardkit.errors import DataError, SampleError, UsageError
 
 
@@ -221,8 +221,8 @@ def test_everything_arrives_as_it_was(strategy: str) -> None:
 
 
 def arrives() -> None:
-    data, fds = pack(values())
-    got = unpack(data, fds)
+    data, fds = wrap(values())
+    got = unwrap(data, fds)
     assert same(values(), got)
     for one, two in (("inputs", "labels"), ("small", "small")):
         first, second = got[one], got[two]

@@ -29,8 +29,8 @@ import numpy as np
 from make_pictures import Pictures
 
 from shardkit.errors import DataError
+from shardkit.loading.cuda_prefetch import CudaPrefetcher
 from shardkit.loading.loader import Loader
-from shardkit.loading.prefetch import CudaPrefetcher
 from shardkit.loading.workers import WorkerType
 from shardkit.packing.pack import pack
 from shardkit.reading.dataset import Dataset

@@ -24,7 +24,7 @@ INLINE_BYTES = 64 << 10
 """Less memory than this is copied through the socket or pipe: passing a descriptor costs 0.1 ms."""
 
 
-def pack(value: Any) -> tuple[bytes, list[int]]:
+def wrap(value: Any) -> tuple[bytes, list[int]]:
     """Pickled, and the descriptors of its large memory, which the caller closes.
 
     The first is that of the pickle itself where there are no bytes. Tensors that are views of one
@@ -47,7 +47,7 @@ def pack(value: Any) -> tuple[bytes, list[int]]:
     return bytes(out.start), out.fds + fds
 
 
-def unpack(data: bytes, fds: list[int]) -> Any:
+def unwrap(data: bytes, fds: list[int]) -> Any:
     """What was packed. The descriptors are closed.
 
     Raises:
@@ -88,7 +88,7 @@ class Parcel(dict[str, Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         _let_go()
         try:
-            data, fds = pack(dict(self))
+            data, fds = wrap(dict(self))
         except ShardkitError as error:
             return _failed, (type(error), str(error))
         _on_their_way.extend(fds)
@@ -120,7 +120,7 @@ def _arrived(data: bytes, worker: int, numbers: list[int]) -> Any:
         close_all(fds)
         return _failed(StorageError, str(_no_room(error)))
     try:
-        return unpack(data, fds)
+        return unwrap(data, fds)
     except ShardkitError as error:
         return _failed(type(error), str(error))
 

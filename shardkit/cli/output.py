@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Interrupted(click.ClickException):
-    """Ctrl-C, or the wish of a scheduler or terminal that ends, and how to go on."""
+    """Stopped by Ctrl-C, a scheduler or a closing terminal; says how to go on."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)

@@ -17,7 +17,7 @@ from shardkit.formats import FOR_TOKENS, FORMATS
 from shardkit.system.paths import show_path
 
 KINDS = ["images", "paired", "text", "jsonl", "arrays", "parquet", "hf"]
-"""Those of :data:`shardkit.corpus.table.CORPORA`, which is too much to import for a help text."""
+"""Those of :data:`shardkit.corpus.kinds.CORPORA`, which is too much to import for a help text."""
 
 CONTAINERS = [name for made in FORMATS.values() for name in (made.name, *made.aliases)]
 

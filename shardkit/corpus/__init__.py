@@ -1,7 +1,7 @@
 """What can be packed: one file a kind of input, and the table of them all.
 
 Adding one is a file that satisfies :class:`shardkit.corpus.base.Input` and a line in
-:mod:`shardkit.corpus.table`.
+:mod:`shardkit.corpus.kinds`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from shardkit.corpus.base import Corpus, Input, Run
 from shardkit.corpus.census import detect, require_folder
-from shardkit.corpus.table import CONVERTED, CORPORA
+from shardkit.corpus.kinds import CONVERTED, CORPORA
 from shardkit.errors import CorpusError
 from shardkit.system.paths import show_path
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from shardkit.corpus.folders import Root
 from shardkit.corpus.names import join
-from shardkit.corpus.tables import ClosedFile, Table, TableCorpus, columns_of
+from shardkit.corpus.tabular import ClosedFile, Table, TableCorpus, columns_of
 from shardkit.errors import FormatError
 from shardkit.index.manifest import is_field_name
 from shardkit.memory.whole_files import read_file

@@ -2,7 +2,7 @@
 
 A corpus lists its entries cheaply, in one fixed order, as *runs*, and later, perhaps in another
 process, turns a run into samples. Adding a kind of input is one file that satisfies
-:class:`Input` and one line in :mod:`shardkit.corpus.table`.
+:class:`Input` and one line in :mod:`shardkit.corpus.kinds`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Corpus(Protocol):
     nothing but the run.
 
     Attributes:
-        kind: its name in :data:`shardkit.corpus.table.CORPORA`.
+        kind: its name in :data:`shardkit.corpus.kinds.CORPORA`.
         has_pictures: whether samples may hold pictures.
         has_text: whether samples may hold a text that can be tokenized.
         keeps_shards: whether each run is one shard, to be packed as it is.

@@ -9,10 +9,10 @@ from pathlib import Path
 from shardkit.corpus.arrow import SavedCorpus, is_saved
 from shardkit.corpus.files import walk
 from shardkit.corpus.folders import count_endings
+from shardkit.corpus.kinds import CORPORA
 from shardkit.corpus.lines import is_compressed, plain_name
 from shardkit.corpus.names import DOCUMENTS, extension, stem
 from shardkit.corpus.paired import PairedCorpus
-from shardkit.corpus.table import CORPORA
 from shardkit.corpus.text import TextCorpus
 from shardkit.errors import CorpusError
 from shardkit.index.manifest import INDEX_NAME

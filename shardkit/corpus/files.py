@@ -41,13 +41,13 @@ HUGE_BYTES = 64 << 20
 """Values from this size on are mapped, not read: what they came from must not change meanwhile."""
 
 HIDDEN = "hidden"
-"""Where names that begin with a dot are counted; no extension is called so."""
+"""What hidden names are counted under; no extension is called that."""
 
 _Id = tuple[int, int]
 
 
 @dataclass
-class Folder:
+class FolderListing:
     """One folder of a source: its visible names, sorted.
 
     Attributes:
@@ -96,7 +96,7 @@ def walk(
     extensions: frozenset[str] | None = None,
     ignored: dict[str, int] | None = None,
     measure: bool = True,
-) -> Iterator[Folder]:
+) -> Iterator[FolderListing]:
     """All folders at and below ``source/base``, empty ones too; of one that vanishes meanwhile, or
     cannot be listed, its parent once more, with its name among the ``lost``.
 
@@ -127,7 +127,7 @@ def walk(
             cause = error.__cause__
             if not isinstance(cause, OSError) or cause.errno in _OURS | {errno.ENAMETOOLONG}:
                 raise
-            yield Folder(bases[-1], lost=[name])
+            yield FolderListing(bases[-1], lost=[name])
             continue
         if folder_id in trail:
             raise StorageError(_loop_message(source, child))
@@ -138,14 +138,14 @@ def walk(
         yield folder
 
 
-def list_folder(source: Path, base: str, measure: bool = True) -> tuple[Folder, _Id]:
+def list_folder(source: Path, base: str, measure: bool = True) -> tuple[FolderListing, _Id]:
     """One folder, without its sub-folders, and what identifies it on this machine.
 
     Raises:
         StorageError: it cannot be listed.
     """
     path = os.path.join(source, base) if base else os.fspath(source)
-    found = Folder(base)
+    found = FolderListing(base)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -168,7 +168,7 @@ def list_folder(source: Path, base: str, measure: bool = True) -> tuple[Folder, 
     return found, (status.st_dev, status.st_ino)
 
 
-def _measure(fd: int, names: list[str], found: Folder, has_inodes: bool) -> None:
+def _measure(fd: int, names: list[str], found: FolderListing, has_inodes: bool) -> None:
     status = os.stat
     files, sizes, stamps = found.names, found.sizes, found.stamps
     for name in names:
@@ -187,7 +187,7 @@ def _measure(fd: int, names: list[str], found: Folder, has_inodes: bool) -> None
             stamps.append(stamp(st, has_inodes))
 
 
-def _tell_apart(fd: int, names: list[str], found: Folder) -> None:
+def _tell_apart(fd: int, names: list[str], found: FolderListing) -> None:
     with os.scandir(fd) as entries:
         folders = {entry.name for entry in entries if _is_folder(entry)}
     found.folders += [name for name in names if name in folders]
@@ -308,13 +308,13 @@ def _map_whole(fd: int) -> Value:
 
 
 def _no_file(name: bytes | str, mode: int, fd: int | None = None) -> Reason:
-    """What there is in place of a file; of a folder that was to be listed, why it was not."""
+    """What is there in place of a file; for a folder, why it could not be listed."""
     if not stat.S_ISDIR(mode):
         return f"is {_kind(mode)}, not a file"
     try:
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd)
         try:
-            _measure(folder, os.listdir(folder), Folder(""), has_inodes=False)
+            _measure(folder, os.listdir(folder), FolderListing(""), has_inodes=False)
         finally:
             os.close(folder)
     except OSError as error:
@@ -353,7 +353,7 @@ def gone(name: bytes | str, fd: int | None = None) -> Reason:
     return f"a symbolic link to {show_path(target)}, which leads nowhere; remove it"
 
 
-def stamp_of(path: Path) -> int:
+def input_stamp(path: Path) -> int:
     """A file's :mod:`stamp <shardkit.system.stamps>`. Raises FormatError, which does not name it,
     for what is no file."""
     try:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 from shardkit.corpus.base import Run
 from shardkit.corpus.files import (
-    Folder,
+    FolderListing,
     Reason,
     list_folder,
     read_files,
@@ -34,7 +34,7 @@ class Root:
         return base[len(self.base) + 1 :] if self.base else base
 
 
-def split_roots(top: Folder) -> list[Root]:
+def split_roots(top: FolderListing) -> list[Root]:
     """The splits of a source whose top folder, packable files only, is ``top``.
 
     Top-level folders are splits only if every one is named as one and no packable file lies
@@ -61,14 +61,14 @@ def list_names(
     base: str,
     extensions: frozenset[str] | None,
     ignored: dict[str, int] | None = None,
-) -> Folder:
+) -> FolderListing:
     """One folder's sub-folders and files of these extensions: names only."""
     folder, _ = list_folder(source, base, measure=False)
     folder.keep(extensions, {} if ignored is None else ignored)
     return folder
 
 
-def run_of(folder: Folder, root: Root, label: int | None = None) -> Run:
+def run_of(folder: FolderListing, root: Root, label: int | None = None) -> Run:
     """The run of a folder of which each file is a sample."""
     return Run(
         split=root.split,
@@ -81,7 +81,7 @@ def run_of(folder: Folder, root: Root, label: int | None = None) -> Run:
     )
 
 
-def lost_run(folder: Folder, root: Root) -> Run:
+def lost_run(folder: FolderListing, root: Root) -> Run:
     """The run of a folder's ``lost`` names, each of which becomes a reject when read."""
     nothing = [0] * len(folder.lost)
     keys = encode(folder.lost, root.key_base(folder.base))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from shardkit.corpus.base import Run
-from shardkit.corpus.files import Folder, Reason, read_files, walk
+from shardkit.corpus.files import FolderListing, Reason, read_files, walk
 from shardkit.corpus.folders import (
     Root,
     batch_of,
@@ -94,7 +94,7 @@ class ImageCorpus:
             for folder in walk(self.source, root.base, IMAGE_EXTENSIONS, measure=False):
                 yield folder.base, folder.names
 
-    def _folder_runs(self, folder: Folder, root: Root) -> Iterator[Run]:
+    def _folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
         if self._labels is not None:
             return by_label(run_of(folder, root), folder, self._labels)
         class_name = root.key_base(folder.base).partition("/")[0]
@@ -111,14 +111,14 @@ class ImageCorpus:
         return batch_of(run, values, name_fields(values))
 
 
-def root_folders(source: Path, top: Folder, roots: list[Root]) -> list[Folder]:
+def root_folders(source: Path, top: FolderListing, roots: list[Root]) -> list[FolderListing]:
     """The folder of each root, where ``top`` is the source's own."""
     if not roots[0].base:
         return [top]
     return [list_names(source, root.base, IMAGE_EXTENSIONS) for root in roots]
 
 
-def folder_classes(source: Path, tops: list[Folder]) -> list[str] | None:
+def folder_classes(source: Path, tops: list[FolderListing]) -> list[str] | None:
     """Class names in index order, or None if no root has sub-folders.
 
     Raises:
@@ -135,7 +135,7 @@ def folder_classes(source: Path, tops: list[Folder]) -> list[str] | None:
     return sorted({name for top in tops for name in top.folders}) or None
 
 
-def by_label(run: Run, folder: Folder, labels: Labels) -> Iterator[Run]:
+def by_label(run: Run, folder: FolderListing, labels: Labels) -> Iterator[Run]:
     """One run a label, in order of label."""
     groups: dict[int, Run] = {}
     for i, name in enumerate(folder.names):

@@ -33,7 +33,7 @@ _VALUE = re.compile(
     rb"[ \t\n\r]*+(?:(?P<str>\")|(?P<dict>\{)|(?P<list>\[)|(?P<bool>true|false)"
     rb"|(?P<NoneType>null)|(?P<constant>NaN|-?Infinity)|(?P<number>" + _NUMBER + rb"))"
 )
-"""The begin of a value, or all of it; groups are called as the types of Python."""
+"""The beginning of a value, or all of it; its groups are named after Python's types."""
 
 _KEY = re.compile(rb"[ \t\n\r]*+\"")
 _COLON = re.compile(rb"[ \t\n\r]*+:")
@@ -212,7 +212,7 @@ def _key(text: memoryview, at: int) -> tuple[Place, int]:
 
 
 def _string_end(text: memoryview, at: int) -> int:
-    """Where the string ends whose first quote is before ``at``: after the other one."""
+    """The place after the closing quote of the string whose opening quote is before ``at``."""
     while inside := _INSIDE.match(text, at, at + PIECE_BYTES):
         end = inside.end()
         if bytes(text[end : end + 1]) == b'"':

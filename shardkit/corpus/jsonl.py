@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from shardkit.corpus.base import Run
-from shardkit.corpus.files import Folder, stamp_of, walk
+from shardkit.corpus.files import FolderListing, input_stamp, walk
 from shardkit.corpus.folders import Root, find_roots, nothing_found
 from shardkit.corpus.json_scan import scan_json, unescape
 from shardkit.corpus.lines import (
@@ -132,7 +132,7 @@ class JsonlCorpus:
         prefix = os.fsencode(root.key_base(plain_name(self._name(base))))
         with os_errors(f"listing the lines of {show_path(path)}"):
             try:
-                stamp = stamp_of(path)
+                stamp = input_stamp(path)
                 plain = self._plain(base, stamp, scratch)
             except FormatError as error:
                 yield _reject_of(root.split, base, prefix, str(error))
@@ -187,7 +187,7 @@ class JsonlCorpus:
         return pack_paths(key, [b"%s/%s.txt" % (name, offset)])
 
 
-def jsonl_names(folder: Folder, ignored: dict[str, int]) -> list[str]:
+def jsonl_names(folder: FolderListing, ignored: dict[str, int]) -> list[str]:
     """The folder's files of JSON lines; others (``a.csv.gz``) are counted in ``ignored``.
 
     Raises:

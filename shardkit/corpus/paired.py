@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 from shardkit.corpus.arrays import ARRAY_EXTENSIONS
 from shardkit.corpus.base import Run
-from shardkit.corpus.files import Folder, Reason, read_files, walk
+from shardkit.corpus.files import FolderListing, Reason, read_files, walk
 from shardkit.corpus.folders import Root, find_roots, lost_run, nothing_found
 from shardkit.corpus.images import not_image
 from shardkit.corpus.names import DOCUMENTS, encode, extension, join, stem
@@ -98,7 +98,7 @@ class PairedCorpus:
         return batch
 
 
-def paired_run(folder: Folder, root: Root, ignored: dict[str, int]) -> Run:
+def paired_run(folder: FolderListing, root: Root, ignored: dict[str, int]) -> Run:
     """A folder's samples; files without a dot, and documents, are counted in ``ignored``.
 
     Raises:
@@ -134,7 +134,7 @@ def _are_documents(one: str, names: list[str]) -> bool:
     return not any(extension(name) in IMAGE_EXTENSIONS | ARRAY_EXTENSIONS for name in names)
 
 
-def _check_field(folder: Folder, name: str, known: set[str]) -> None:
+def _check_field(folder: FolderListing, name: str, known: set[str]) -> None:
     field = name.partition(".")[2].lower()
     if field in known:
         return

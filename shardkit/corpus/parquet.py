@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from shardkit.corpus.files import walk
 from shardkit.corpus.folders import Root, find_roots
 from shardkit.corpus.names import join
-from shardkit.corpus.tables import ClosedFile, Table, TableCorpus, columns_of
+from shardkit.corpus.tabular import ClosedFile, Table, TableCorpus, columns_of
 from shardkit.samples.sample import SPLIT_NAMES
 
 PARQUET_EXTENSIONS = frozenset({".parquet"})

@@ -159,7 +159,7 @@ def _header(path: Path, held: memoryview) -> tuple[str, int]:
 
 
 def _ends_at(path: Path, data: Tokens, eos: int) -> Integers:
-    """Documents end after each ``eos``, and at the end of the file."""
+    """Where documents end: after each ``eos``, and at the end of the file."""
     found = [start + 1 + np.flatnonzero(ids == eos) for start, ids in scan(data)]
     ends = np.concatenate(found).astype(np.int64)
     if not len(ends):

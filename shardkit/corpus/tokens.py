@@ -10,7 +10,7 @@ import numpy as np
 
 from shardkit.arrays import Integers, Tokens
 from shardkit.corpus.base import Run
-from shardkit.corpus.files import stamp_of
+from shardkit.corpus.files import input_stamp
 from shardkit.corpus.token_files import TokenFile, open_token_file, scan
 from shardkit.errors import FormatError
 from shardkit.samples.encoding import TOKENS, npy_header
@@ -61,7 +61,7 @@ class TokenFileCorpus:
         if self._documents is None:
             raise FormatError(f"{show_path(self.source)}: rebuilt for reading, it lists nothing")
         ends = ends_of(self._documents)
-        stamp = stamp_of(self._documents.files[0])
+        stamp = input_stamp(self._documents.files[0])
         for first in range(0, len(ends), RUN_DOCUMENTS):
             own = ends[first : first + RUN_DOCUMENTS]
             begins = np.append(ends[first - 1] if first else 0, own[:-1])
@@ -89,7 +89,7 @@ class TokenFileCorpus:
     def _opened(self, run: Run) -> Tokens:
         if self._data is None:
             found = self._documents or open_token_file(self.source)
-            self._data, self._stamp = found.data, stamp_of(found.files[0])
+            self._data, self._stamp = found.data, input_stamp(found.files[0])
         if run.stamps and run.stamps[0] != self._stamp:
             raise FormatError(f"{show_path(self.source)} changed while packing; run it again")
         return self._data

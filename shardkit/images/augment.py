@@ -1,6 +1,6 @@
 """Transforms from pictures' files to the slots of a batch; each takes a sample, or a whole batch.
 
-The randomness of a sample is its key's alone (:mod:`shardkit.images.boxes`): the same crop,
+The randomness of a sample is its key's alone (:mod:`shardkit.images.crop_boxes`): the same crop,
 whatever decodes it, in whichever batch.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from shardkit.arguments import integer
 from shardkit.arrays import Array, Hashes, Int32s, Mask, Pixels
 from shardkit.errors import BadImageError, UsageError
-from shardkit.images import boxes, decoders, pillow
+from shardkit.images import crop_boxes, decoders, pillow
 from shardkit.images import kernel as compiled
 from shardkit.images.crop import Crop
 from shardkit.images.decode import Header, header, orientation, too_large, whole_image
@@ -86,7 +86,9 @@ class Transform:
 
         The key is the first 64 bits that ``rng`` gives. Raises as :meth:`batch`.
         """
-        out = self.batch({name: [value] for name, value in sample.items()}, boxes.draw_key(rng))
+        out = self.batch(
+            {name: [value] for name, value in sample.items()}, crop_boxes.draw_key(rng)
+        )
         return {name: values[0] for name, values in out.items()}
 
     def batch(self, columns: Mapping[str, Sequence[Any]], keys: Hashes) -> dict[str, Any]:
@@ -237,10 +239,10 @@ class Train(Transform):
         return super()._chosen() | ranges | {"flip": float(self.flip)}
 
     def _places(self, sizes: Int32s, keys: Hashes) -> tuple[Array, Mask]:
-        draws = boxes.uniforms(keys, boxes.NUM_DRAWS)
+        draws = crop_boxes.uniforms(keys, crop_boxes.NUM_DRAWS)
         return (
-            boxes.random_boxes(sizes, draws, self.scale, self.ratio),
-            boxes.flips(draws, self.flip),
+            crop_boxes.random_boxes(sizes, draws, self.scale, self.ratio),
+            crop_boxes.flips(draws, self.flip),
         )
 
     def _crop(self) -> Crop:
@@ -278,7 +280,7 @@ class Eval(Transform):
         return super()._chosen() | {"resize": self._short_side}
 
     def _places(self, sizes: Int32s, keys: Hashes) -> tuple[Array, Mask]:
-        resized = boxes.centre_boxes(sizes, self._short_side, self.size)
+        resized = crop_boxes.centre_boxes(sizes, self._short_side, self.size)
         return resized, np.zeros(len(sizes), np.bool_)
 
     def _crop(self) -> Crop:

@@ -76,8 +76,8 @@ class ImageChoice:
 
     @property
     def rewrites_all(self) -> bool:
-        """Whether even a picture that is as wanted is written anew: who names a format and a
-        quality means every picture."""
+        """Whether pictures that are already as wanted are written anew, too: who names a format
+        and a quality means every picture."""
         return self.is_raw or (self.image_format != "keep" and self.quality is not None)
 
     def to_json(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ def field_of(kind: str) -> str:
 
 
 def renamed(path: bytes, key: bytes, field: str) -> bytes:
-    """The path that a picture gets which is now a ``field``: ``a/b.PNG`` as ``jpg``, ``a/b.jpg``.
+    """A picture's path once it is a ``field``: as ``jpg``, ``a/b.PNG`` becomes ``a/b.jpg``.
 
     The ending stays if it says so already (``.JPEG``), and if it is part of the key, as where
     ``b.png`` and ``b.bmp`` lie side by side: ``b.png.jpg``.

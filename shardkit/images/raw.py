@@ -11,11 +11,11 @@ import numpy as np
 
 from shardkit.arrays import Array, Hashes, Mask, Pixels
 from shardkit.errors import UsageError
-from shardkit.images.boxes import draw_key, uniforms
+from shardkit.images.crop_boxes import draw_key, uniforms
 from shardkit.images.naming import IMAGE, RAW_FIELD
 
 PIECE_BYTES = 3 << 15
-"""Channels are swapped by so many bytes at a time, which stay in the processor's cache."""
+"""How many bytes have their channels swapped at once: they fit into the processor's cache."""
 
 
 def flip_some(batch: Pixels, flips: Mask) -> Pixels:

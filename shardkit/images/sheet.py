@@ -16,7 +16,7 @@ from shardkit.images.decode import header
 from shardkit.samples.sample import Value
 
 SIDE = 192
-"""Width and height of a thumbnail at most, in pixels."""
+"""Greatest width and height of a thumbnail, in pixels."""
 
 MAX_TILES = 1000
 """A sheet of them has 50 million pixels; beyond that programs refuse to show it."""

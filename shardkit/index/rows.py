@@ -155,7 +155,7 @@ class RowIndex:
             IndexFileError: the rows around the place where it should be are damaged, or not sorted:
             one wrong entry of .find or .rows hides the key, or leads past it.
         """
-        order = self.order()
+        order = self.by_key_hash()
         hashes = self.table[:, self.column["key"]].view(np.uint64)
         wanted = xxhash.xxh3_64_intdigest(key)
         low, high = 0, len(order)
@@ -180,7 +180,7 @@ class RowIndex:
             )
         return None
 
-    def order(self) -> Integers:
+    def by_key_hash(self) -> Integers:
         """(num_rows,) row numbers sorted by hash of key, as .find has them. A copy is checked as a
         whole, since several wrong entries can hide a key that is there."""
         if self._order is None:

@@ -14,7 +14,7 @@ POLL_S = 0.1
 """How often a thread that waits for room looks whether it should end."""
 
 PATIENCE_S = 0.5
-"""How long an iteration that should end may take to give its next item, before it is told to."""
+"""How long an iteration that should end may take over its next item before it is stopped."""
 
 _END: Any = object()
 

@@ -1,7 +1,7 @@
 """What a loader and a worker process say to each other over a socket: requests there, answers back.
 
 The socket keeps messages apart (SOCK_SEQPACKET). An answer is what
-:mod:`shardkit.batches.parcels` packs; descriptors beyond those that one message can carry go ahead
+:mod:`shardkit.batches.parcels` wraps; descriptors beyond those that one message can carry go ahead
 of it.
 """
 
@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from shardkit.batches.parcels import INLINE_BYTES, close_all, pack, unpack
+from shardkit.batches.parcels import INLINE_BYTES, close_all, unwrap, wrap
 from shardkit.batches.request import Request
 from shardkit.errors import StorageError
 
@@ -51,7 +51,7 @@ def send_answer(channel: socket.socket, value: Any) -> None:
         ConnectionError: nobody waits for it any more. StorageError: it cannot pass. UsageError: it
             cannot be pickled.
     """
-    data, fds = pack(value)
+    data, fds = wrap(value)
     try:
         _send(channel, data, fds)
     except ConnectionError:
@@ -79,7 +79,7 @@ def receive_answer(channel: socket.socket, is_ready: Callable[[], bool]) -> Any:
 
     Raises:
         EOFError: none will come. StorageError: too many files are open here. And what
-            :func:`shardkit.batches.parcels.unpack` raises.
+            :func:`shardkit.batches.parcels.unwrap` raises.
     """
     fds: list[int] = []
     while is_ready():
@@ -94,7 +94,7 @@ def receive_answer(channel: socket.socket, is_ready: Callable[[], bool]) -> Any:
                 " limit (`ulimit -n`), keep fewer batches, or use worker_type='thread'"
             )
         if message[:1] == _WHOLE:
-            return unpack(message[1:], fds)
+            return unwrap(message[1:], fds)
     close_all(fds)
     raise EOFError
 

@@ -131,6 +131,6 @@ def of_environment(maker: BatchMaker, settings: Settings, device: object) -> Hea
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Of the work in a folder that had the most steps; empty if there is none."""
+    """What a folder holds about the work with the most steps; empty if it holds none."""
     found = [json.loads(path.read_text()) for path in folder.glob("*.json")]
     return max(found, key=lambda one: len(one["steps"]), default={})

@@ -162,8 +162,8 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The epoch that runs, or that the next iteration runs if none does; after a ``break`` that
-        which was broken off, until the next begins. After a resume go on with ``for epoch in
+        """The running epoch, or, if none runs, the next one; after a ``break``, the one
+        that was broken off, until the next begins. After a resume go on with ``for epoch in
         range(loader.epoch, num_epochs)``."""
         return self._state.epoch
 

@@ -24,7 +24,7 @@ from shardkit.loading.channel import receive_answer, send_request, socket_pair
 from shardkit.loading.worker_process import Make, SentMaker, serve
 
 PATIENCE_S = 0.5
-"""How long workers that should end may take to, before they are killed."""
+"""How long workers that were told to end may take before they are killed."""
 
 
 class Processes(Generator[Made, None, None]):

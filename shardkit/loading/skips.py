@@ -21,7 +21,7 @@ _KEPT = 3
 """Keys of an epoch that other ranks may still write to or look at."""
 
 _begun: Counter[str] = Counter()
-"""How often this process has begun what the keys are named after."""
+"""Name that keys of the store begin with -> how many loops of that name this process began."""
 
 
 class Skips:

@@ -24,7 +24,7 @@ class LoaderStats:
     skipped: int = 0
 
     def add(self, made: Made, wait_s: float) -> None:
-        """One batch more, that the loop waited for."""
+        """Count one more batch, for which the loop waited ``wait_s``."""
         self.batches += 1
         self.wait_s += wait_s
         self.read_s += made.seconds[0]

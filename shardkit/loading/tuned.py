@@ -28,7 +28,7 @@ from shardkit.system.writing import atomic_write
 VERSION = 1
 
 MOST = 1000
-"""Results that are kept; the oldest go first."""
+"""How many results are kept; the oldest are dropped first."""
 
 _MOST_BYTES = 16 << 20
 

@@ -24,7 +24,7 @@ LEAST = 1.05
 by 1 to 3 % by where they lie in memory and on the disk, round after round."""
 
 EQUAL = 1.10
-"""The interval of what is called no difference lies within that of 1; a wider one says nothing."""
+"""No difference is said only of an interval between 1 / this and this; a wider one is unclear."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Spread(Interval):
 def spread(values: Sequence[float]) -> Spread:
     """The median of some values, and its interval. Raises UsageError for no values."""
     if not values:
-        raise UsageError("no values have no median")
+        raise UsageError("there is no median of no values: give at least one")
     ordered = sorted(values)
     cut = num_cut(len(ordered))
     return Spread(

@@ -100,7 +100,7 @@ def _fingerprint(index: RowIndex) -> str:
 
 
 def _is_sorted(index: RowIndex) -> bool:
-    order, at = index.order(), 0
+    order, at = index.by_key_hash(), 0
     for rows in find_chunks(index):
         if not np.array_equal(order[at : at + len(rows)], rows):
             return False
@@ -109,7 +109,7 @@ def _is_sorted(index: RowIndex) -> bool:
 
 
 def repeated_keys(index: RowIndex) -> Found:
-    """Samples that have the key of another; of tars made by others, any may."""
+    """Samples whose key another has, too; in tars made by others, any may."""
     for rows in find_chunks(index) if index.split.has_checksums else ():
         for one, other, _ in repeats(index, rows):
             yield other, f"row {one} has the same key"

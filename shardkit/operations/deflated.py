@@ -23,7 +23,7 @@ LEVELS = range(1, 10)
 def changed_stream(
     reader: ShardReader, rows: range, file_name: str, start: int, data: bytes, digest: int
 ) -> int | None:
-    """The row of which the value, deflated anew, mends a block, so that it has changed; else None.
+    """The row whose value, deflated anew, mends a block, and so is what changed; else None.
 
     Args:
         rows: of the shard, all whole. start, data, digest: of the block, where it begins in that

@@ -155,7 +155,7 @@ def _size(value: Value, kind: str | None) -> str:
 
 
 def _text(name: str, value: Value) -> Look:
-    """As text if it is: what is called so, or decodes and holds no NUL."""
+    """The value as text, if its name says it is, or if it decodes and holds no NUL."""
     head, is_cut = bytes(value[:TEXT_BYTES]), len(value) > TEXT_BYTES
     if _ending(name) not in _TEXTS and not _is_text(head, is_cut):
         what = f"begins {head[:16].hex(' ')}"

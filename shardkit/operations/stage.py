@@ -16,7 +16,7 @@ import xxhash
 from shardkit.arrays import Hashes
 from shardkit.errors import ChecksumError, DestinationError
 from shardkit.index.manifest import REJECTED_NAME
-from shardkit.operations.damage import RecordedSums
+from shardkit.operations.file_damage import RecordedSums
 from shardkit.packing.destination import Destination
 from shardkit.shards.locate import Located, locate
 from shardkit.system.blocks import BLOCK_BYTES, block_sums

@@ -139,7 +139,7 @@ class Work:
             self.fd = os.open(self.new, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
     def restart(self) -> None:
-        """Forget all that was done: it is not what was recorded."""
+        """Forget all that was done, since what is there is not what was recorded."""
         os.close(self.fd)
         self.fd = -1
         self.done = self._forget()

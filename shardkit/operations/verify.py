@@ -22,9 +22,9 @@ from shardkit.operations.contradictions import (
     wrong_labels,
     wrong_rows,
 )
-from shardkit.operations.damage import Damage, RecordedSums, look_at, read_block, regions
 from shardkit.operations.deflated import changed_stream
 from shardkit.operations.detokenize import spec_of
+from shardkit.operations.file_damage import Damage, RecordedSums, look_at, read_block, regions
 from shardkit.operations.verify_tokens import foreign_ids, tokenizer_problem
 from shardkit.samples.encoding import TOKENS
 from shardkit.shards.locate import Located, locate
@@ -242,7 +242,7 @@ class _SplitCheck:
     def _dali_index(self, name: str, damage: Damage, shard: int) -> None:
         what = damage.what or ("its bytes differ from those written" if damage.blocks else "")
         if what:
-            self._add(name, f"{what}; shardkit.dali.source.write_index(...) makes it anew", shard)
+            self._add(name, f"{what}; shardkit.dali.write_index(...) makes it anew", shard)
 
     def _file(self, name: str, num_bytes: int) -> Damage:
         damage = look_at(self._place.storage, name, num_bytes, self._recorded)

@@ -23,10 +23,10 @@ ROUNDS = 8
 """Four make a pseudorandom permutation (Luby and Rackoff 1988); small domains want some more."""
 
 SORTED_ROWS = 4096
-"""Up to so many are sorted, in 0.3 ms; eight rounds of them take 0.4."""
+"""Up to so many rows are sorted, in 0.3 ms; eight rounds would take 0.4."""
 
 _KEPT_TABLES = 64
-"""Of 32 kB at most: a mix reads from many short orders in turn."""
+"""Tables kept, each of at most 32 kB: a mix reads from many short orders in turn."""
 
 MAX_ROWS = 2**60
 """Above it a value and a side no longer fit into 64 bits together."""

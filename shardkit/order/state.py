@@ -10,7 +10,7 @@ from shardkit.arguments import integer
 from shardkit.errors import UsageError
 
 VERSION = 2
-"""Version 1 was never released: its orders of few rows, of tokens and of mixes were others."""
+"""Version 1 was never released: it ordered few rows, tokens and mixes differently."""
 
 MAX_EPOCHS = 2**62
 

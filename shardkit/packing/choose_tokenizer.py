@@ -39,7 +39,7 @@ PROOF_INPUT_BYTES = 64 << 20
 where there are pictures beside it."""
 
 TRAINING_BYTES = 100 << 20
-"""Text a tokenizer is trained on at most; of more, entries are drawn."""
+"""Most text a tokenizer is trained on; where there is more, entries are drawn."""
 
 TRAINED_NAME = "trained.json"
 

@@ -92,7 +92,7 @@ class Destination:
             )
 
     def taken(self) -> DestinationError:
-        """The error that says so."""
+        """The error for a destination that already holds a dataset."""
         return DestinationError(
             f"{show_path(self.dest)} already holds a dataset; pass --overwrite to replace it, or"
             " choose another destination"

@@ -35,7 +35,7 @@ from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.writing import fsync_path
 
-Report = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Called with (entries, input bytes) as they are read."""
 
 
@@ -117,7 +117,7 @@ class Written:
     finished: FinishedShard
 
 
-def write_job(corpus: Corpus, job: Job, setup: Setup, report: Report) -> Written:
+def write_job(corpus: Corpus, job: Job, setup: Setup, report: OnProgress) -> Written:
     """Read one shard's entries and write its files.
 
     Raises:
@@ -145,7 +145,7 @@ def commit_job(written: Written, setup: Setup) -> Receipt:
     return receipt
 
 
-def read_job(corpus: Corpus, job: Job, setup: Setup, report: Report) -> SampleBatch:
+def read_job(corpus: Corpus, job: Job, setup: Setup, report: OnProgress) -> SampleBatch:
     """One shard's samples, as they are to be stored.
 
     Raises:

@@ -14,7 +14,7 @@ from shardkit.arrays import Integers
 from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import CorpusError, ResumeError
 from shardkit.packing.job import Job
-from shardkit.packing.listing_file import LISTING_NAME, decode_runs, encode_shard, first_difference
+from shardkit.packing.listing_file import LISTING_NAME, decode_runs, encode_shard, first_change
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import cut, num_val, take
 from shardkit.packing.scatter import ScatteredEntries, Shard
@@ -105,7 +105,7 @@ class Listing:
 def _difference(before: Path, now: Path) -> str | None:
     old, new = (decode_runs(path.read_bytes()) for path in (before, now))
     try:
-        return first_difference(old, new)
+        return first_change(old, new)
     except (ValueError, TypeError, OverflowError):  # the old listing is damaged
         return None
 

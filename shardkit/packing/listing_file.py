@@ -77,7 +77,7 @@ def read_segment(path: Path, start: int, size: int) -> bytes:
         return file.read(size)
 
 
-def first_difference(old: Iterable[Run], new: Iterable[Run]) -> str | None:
+def first_change(old: Iterable[Run], new: Iterable[Run]) -> str | None:
     """What changed between two listings, in words; None if nothing did."""
     for before, after in zip_longest(_entries(old), _entries(new)):
         if before == after:

@@ -23,9 +23,9 @@ from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
 from shardkit.packing.finish import Origin, assemble, notes_on, own_origin, with_options
 from shardkit.packing.job import Setup
-from shardkit.packing.jobs import Jobs
 from shardkit.packing.listing import Listing
 from shardkit.packing.local import InProcess, Processes
+from shardkit.packing.open_jobs import Jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult, result_of
 from shardkit.packing.up_to_date import Asked, UpToDate, made_of, prove_untouched, up_to_date

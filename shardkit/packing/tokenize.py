@@ -93,7 +93,7 @@ def not_utf8(offset: int, byte: int) -> SampleError:
 
 
 def _paths(batch: SampleBatch) -> list[bytes]:
-    """The samples' paths, in order of their new fields; the files are called what they were."""
+    """The samples' paths, in order of their new fields; the names of files stay as they were."""
     if len(batch.columns) == 1:
         return batch.paths
     paths = [*batch.paths]

@@ -125,7 +125,7 @@ def up_to_date(dest: Path, asked: Asked) -> UpToDate | None:
 
 
 def _found(dest: Path, options: PackOptions) -> DatasetInfo | None:
-    """A dataset that nobody is to replace, and nobody is at."""
+    """The dataset there; None if it is to be replaced, or if a pack is under way."""
     is_under_way = (dest / WORK_NAME).exists() or is_marked(dest)
     if options.overwrite or is_under_way or not (dest / INDEX_NAME).is_file():
         return None

@@ -74,7 +74,7 @@ class _Server:
         self.send({"done": asdict(receipt)})
 
     def finish(self) -> None:
-        """Wait for the commit under way; raises what it raised unforeseen."""
+        """Wait for the commit under way; raises any unforeseen error from it."""
         if self._committing is not None:
             self._committing.result()
 

@@ -185,7 +185,7 @@ class Dataset:
         return batch
 
     def _gather_index(self, real: Integers) -> Gather:
-        """Rows of the split for what the index alone tells, of which no value is read."""
+        """Row numbers for what the index alone can tell, without reading any value."""
         batch = self.reader.gather(real)
         if self.verify:
             self.reader.index.refuse_damage(batch.rows, batch.table)

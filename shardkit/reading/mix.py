@@ -22,7 +22,7 @@ from shardkit.shards.values import Column
 _PART = -5
 
 VERSION = 2
-"""Of turns, and of what a fingerprint says: 1 had the same 4,096 turns again and again."""
+"""Version of the turns, and of the fingerprint; version 1 repeated the same 4,096 turns."""
 
 
 def mix(
@@ -225,7 +225,7 @@ class MixOrder:
 
 
 def num_positions(part: FullSource) -> int:
-    """Of an epoch: its rows, or, of a mix within a mix, as many as that one says."""
+    """Positions in an epoch: a dataset's rows, or what a mix within the mix says."""
     return len(part.order(None, 0, 0))
 
 

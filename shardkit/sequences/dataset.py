@@ -19,7 +19,7 @@ from shardkit.reading.dataset import Batch, Dataset, row_numbers
 from shardkit.samples.encoding import TOKENS
 from shardkit.sequences.base import Sequences
 from shardkit.sequences.fit import Fit
-from shardkit.sequences.packed import packed_tokens
+from shardkit.sequences.packed_store import packed_tokens
 from shardkit.sequences.store import TokenStore
 from shardkit.sequences.token_files import FileTokens
 from shardkit.sequences.windows import Windows

@@ -136,7 +136,7 @@ class CopiedRanges:
 
 
 class CopiedPiece:
-    """Bytes of one file, whose slices are read."""
+    """Bytes of one file; each slice is read when it is taken."""
 
     __slots__ = ("_files", "_number", "_start", "_stop")
 

@@ -77,7 +77,7 @@ class Opened(Generic[T]):
         return found
 
     def held(self, numbers: Iterable[int]) -> dict[int, T]:
-        """Each of these files once; those closed meanwhile are open until this is dropped."""
+        """Each of these files, once; one closed meanwhile stays open until this is dropped."""
         return {number: self[number] for number in dict.fromkeys(numbers)}
 
     def show(self, number: int) -> str:

@@ -27,7 +27,7 @@ from shardkit.index.manifest import INDEX_NAME, VERSION, WORK_NAME
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.writing import fsync_path
-from shardkit.tars.index import Tar, tar_as_found, write_index
+from shardkit.tars.index import Tar, tar_as_found, write_tar_index
 from shardkit.tars.members import compressed_message
 
 SCAN_VERSION = 2
@@ -172,7 +172,7 @@ def _turn(tar: Path) -> Iterator[None]:
 def _make(folder: Path, tars: list[Tar], candidates: list[_Candidate]) -> Path:
     candidate, work = _work_folder(folder, candidates)
     try:
-        write_index(work, folder, tars, candidate.target)
+        write_tar_index(work, folder, tars, candidate.target)
         _publish(work, candidate)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -63,7 +63,7 @@ def tar_splits(names: list[str]) -> list[str]:
     return ["train"] * len(names)
 
 
-def write_index(work: Path, folder: Path, tars: list[Tar], target: str) -> None:
+def write_tar_index(work: Path, folder: Path, tars: list[Tar], target: str) -> None:
     """Scan the tars and write their index into ``work``, shardkit.json last.
 
     ``target`` is how ``folder`` reads from there. Each shard is a link to its tar, and none is one

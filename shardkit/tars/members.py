@@ -21,7 +21,7 @@ MAX_EXTENDED_BYTES = 1 << 20
 """Extended headers of one member, all together. A path needs 4 KiB, extended attributes 64."""
 
 MAX_DIGITS = 255
-"""Longest run of digits in a pax header: a file name of nothing else."""
+"""Longest run of digits in a pax header: a file name made of digits alone."""
 
 _PAX_TYPES = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _EXTENDED_TYPES = (*_PAX_TYPES, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)

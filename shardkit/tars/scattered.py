@@ -76,7 +76,7 @@ def are_one_sample(sets: list[int], key: bytes, fields: Sequence[str]) -> bool:
 
 
 def _repeated(keys: Sequence[bytes]) -> Iterator[list[int]]:
-    """The pieces of each key that has several. Costs 8 bytes a piece where there is none."""
+    """The pieces of each key that has several. It costs 8 bytes a piece if no key has several."""
     hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, keys), np.uint64, len(keys))
     order = np.argsort(hashes, kind="stable")
     ranked = hashes[order]

@@ -22,7 +22,7 @@ from shardkit.tokens.bytelevel import alphabet_bytes
 from shardkit.tokens.definition import vocabulary
 
 NumParts = Callable[[str], int]
-"""Of how many tokens the merges make a token's text."""
+"""How many tokens the merges make of a token's text."""
 
 
 class Ranked(NamedTuple):

@@ -116,7 +116,7 @@ class CudaPrefetcher:
         self.batches.load_state_dict(state)  # type: ignore[attr-defined]
 
     def set_epoch(self, epoch: int) -> None:
-        """Of the wrapped iterable."""
+        """Set the epoch of the wrapped iterable."""
         self._state = None
         self.batches.set_epoch(epoch)  # type: ignore[attr-defined]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from shardkit.corpus.base import Run
-from shardkit.corpus.files import HUGE_BYTES, Reason, stamp_of
+from shardkit.corpus.files import HUGE_BYTES, Reason, input_stamp
 from shardkit.corpus.folders import Root, nothing_found
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.samples.sample import SampleBatch, Value, pack_paths
@@ -175,7 +175,7 @@ class TableCorpus:
 
     def _columns(self, path: Path) -> Columns:
         with os_errors(f"opening {show_path(path)}"), arrow_errors(path):
-            stamp_of(path)
+            input_stamp(path)
             return self.open_table(path).columns
 
     def _file_runs(self, root: Root, base: str, is_first: bool) -> Iterator[Run]:
@@ -183,7 +183,7 @@ class TableCorpus:
         prefix = os.fsencode(root.key_base(base or self.source.name))
         with os_errors(f"listing the rows of {show_path(path)}"):
             try:
-                stamp = stamp_of(path)
+                stamp = input_stamp(path)
                 sizes = self._sizes(path, is_first)
             except FormatError as error:
                 reason = _REJECT + os.fsencode(str(error))
@@ -214,7 +214,7 @@ class TableCorpus:
     def _rows_of(self, run: Run) -> _RowReader:
         """The reader of the run's file, kept while it is the same file."""
         path = self.source / run.base
-        if stamp_of(path) != run.stamps[0]:
+        if input_stamp(path) != run.stamps[0]:
             raise SampleError("the file changed while packing")
         made_of = run.base, run.stamps[0]
         if self._reader is None or self._reader.made_of != made_of:
