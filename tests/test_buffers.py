@@ -6,6 +6,7 @@ import io
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -169,11 +170,11 @@ def test_a_loader_uses_memory_again_and_leaves_none(tmp_path: Path, workers: int
     dataset = shardkit.open(shardkit.pack(tmp_path / "files", tmp_path / "out", to="npy").dest)
     loader = shardkit.Loader(dataset, 2, shuffle="full", workers=workers)
     places, before = set(), buffers._kept.state.users
-    for batch in loader:
+    for batch in chain.from_iterable(loader for _ in range(3)):  # 96 batches
         assert batch["npy"].shape == (2, 200_000)
         assert (batch["npy"] == batch["npy"][:, :1]).all()
         places.add(batch["npy"].data_ptr() >> 20)
-    assert len(places) < 16
+    assert len(places) < 40, "some more in flight on a busy machine, but far from all"
     assert buffers._kept.state.users == before
 
 
