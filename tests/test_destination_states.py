@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import tree, write
+from dying import dies_before_change
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -21,7 +22,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from kills import dies_before_change
 
 import shardkit
 from shardkit.errors import (

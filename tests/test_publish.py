@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import make_images, tree, write
-from kills import dies_before_change
+from dying import dies_before_change
 
 import shardkit
 from shardkit.errors import DestinationError, ResumeError
