@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import re
-import secrets
 import shutil
 import time
 from collections.abc import Iterator
@@ -187,7 +186,7 @@ def _work_folder(folder: Path, candidates: list[_Candidate]) -> tuple[_Candidate
     """A new folder in the first place that takes one, and takes links."""
     refusals = []
     for candidate in candidates:
-        work = candidate.index.parent / f"tmp-{secrets.token_hex(8)}"
+        work = candidate.index.parent / f"tmp-{os.urandom(8).hex()}"
         try:
             work.mkdir(parents=True)
             (work / _PROBE).symlink_to(candidate.target)
