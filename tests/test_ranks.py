@@ -135,16 +135,22 @@ def survive(rank: int, folder: Path) -> None:
         if rank == 1 and number == 12:
             os._exit(0)
         if rank == 0 and number == 60:
+            wait_for(folder / "2.there")
             Path(folder, "0.gone").write_text(str(number))
             os._exit(0)
         if rank == 2 and number == 40:
-            while not Path(folder, "0.gone").exists():
-                time.sleep(0.01)
+            Path(folder, "2.there").write_text("")
+            wait_for(folder / "0.gone")
             break
     started = time.monotonic()
     error = error_of(lambda: list(loader))
     Path(folder, "2.end").write_text(json.dumps([error, time.monotonic() - started]))
     os._exit(0)
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
