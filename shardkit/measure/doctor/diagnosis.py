@@ -1,0 +1,89 @@
+"""What the doctor says: one verdict, its reasons, and the one change to make first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Cause = Literal[
+    "storage",
+    "decoding",
+    "transform",
+    "tokenizing",
+    "collating",
+    "epoch starts",
+    "too few workers",
+    "too few cores",
+    "copying",
+    "launching",
+    "synchronising",
+    "straggler",
+    "checkpointing",
+    "logging",
+    "computing",
+    "nothing to gain",
+    "not enough evidence",
+]
+
+
+@dataclass(frozen=True)
+class Applicable:
+    """A change that needs no edit of the script: what ``--apply`` sets for one more run.
+
+    Attributes:
+        loader: arguments of DataLoader that replace the script's own.
+        torch_threads, cv2_threads: that each process is given. warm: whether the files are read
+            into memory before.
+    """
+
+    loader: dict[str, int | bool | None] = field(default_factory=dict)
+    torch_threads: int | None = None
+    cv2_threads: int | None = None
+    warm: bool = False
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The factor of the loop's rate that a change should bring, and the interval that it should lie
+    in; ``how`` is the formula, with its figures."""
+
+    factor: float
+    low: float
+    high: float
+    how: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The doctor's word.
+
+    Attributes:
+        sentence: the verdict, in one sentence with its figures. rank: the slow one's, if one is.
+        because: the evidence that decided, a sentence each.
+        change: the one to make first, concrete: a command line, settings, or a line of code.
+        gain: None where none can be predicted. apply: None where the change needs an edit.
+        then: other changes worth trying afterwards.
+    """
+
+    cause: Cause
+    sentence: str
+    because: tuple[str, ...]
+    change: str
+    gain: Gain | None = None
+    apply: Applicable | None = None
+    rank: int | None = None
+    then: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What ``--apply`` measured: samples or steps a second in the same unit before and after."""
+
+    what: str
+    before: float
+    after: float
+    predicted: float | None
+
+    @property
+    def factor(self) -> float:
+        return self.after / self.before
