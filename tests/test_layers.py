@@ -20,7 +20,7 @@ from shardkit.formats import FORMATS
 ROOT = Path(shardkit.__file__).parent
 
 LAYERS = [
-    {"arrays", "errors"},
+    {"arrays", "errors", "watching"},
     {"arguments", "system"},
     {"memory"},
     {"storage"},
@@ -77,6 +77,7 @@ PUBLIC = [
     "stage",
     "tune",
     "Tuning",
+    "watch",
     "ShardkitError",
 ]
 
