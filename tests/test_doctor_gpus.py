@@ -189,10 +189,7 @@ def test_what_a_gpu_does_not_tell_is_noted_once(nvml: Nvml) -> None:
     gpus = watched(looks=3)
     (found,) = gpus.result()
     assert found.pcie_rx_bytes_per_s == 0 and found.power_w == 250.5
-    assert gpus.notes == (
-        "GPU 0 (GPU type 0) does not tell its pcie rx bytes per s (Not Supported).",
-        "GPU 0 (GPU type 0) does not tell its pcie tx bytes per s (Not Supported).",
-    )
+    assert gpus.notes == ("GPU 0 (GPU type 0) does not tell its PCIe throughput (Not Supported).",)
 
 
 def test_a_driver_that_knows_reasons_by_their_former_name(nvml: Nvml) -> None:

@@ -33,7 +33,7 @@ class Usage:
 def usage_of(pid: int, root: Path = Path("/")) -> Usage | None:
     """Look at a process; None where there is none of that id. proc_pid_stat(5), proc_pid_io(5).
 
-    It takes 40 us; psutil takes four times that, and has neither faults nor ended children's bytes.
+    It takes 25 us; psutil 7.2 takes twice that, and does not tell major faults.
     """
     folder = root / "proc" / str(pid)
     try:

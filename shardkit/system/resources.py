@@ -145,6 +145,11 @@ def memory_left(root: Path, groups: list[Path]) -> int:
     return min([size for size in free if size is not None], default=total)
 
 
+def limits_memory(group: Path) -> bool:
+    """Whether a control group limits memory now."""
+    return _left(group) is not None
+
+
 def _left(group: Path) -> int | None:
     for limit, used, cache in (
         ("memory.max", "memory.current", "inactive_file"),

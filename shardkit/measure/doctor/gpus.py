@@ -1,6 +1,7 @@
 """GPUs, by NVML, through NVIDIA's own package ``nvidia-ml-py``, whose module is ``pynvml``.
 
-It has never run on more than a stand-in for that module in the tests.
+It has not run on a GPU yet. The tests have a stand-in for the module; version 13.615 of the package
+was tried over a made-up library.
 """
 
 from __future__ import annotations
@@ -24,6 +25,16 @@ REASONS = {
 }
 """NVML's names of what keeps clocks down, and ours. That a GPU is idle keeps them down, too, but
 slows nothing."""
+
+_WORDS = {
+    "power_w": "power",
+    "power_limit_w": "power limit",
+    "sm_mhz": "clock",
+    "max_sm_mhz": "highest clock",
+    "pcie_rx_bytes_per_s": "PCIe throughput",
+    "pcie_tx_bytes_per_s": "PCIe throughput",
+}
+"""What a figure is called in a note."""
 
 INSTALL = "pip install 'shardkit[doctor]'"
 
@@ -177,7 +188,7 @@ class Gpus:
             gpu.reasons.update({name for bit, name in self._bits.items() if found & bit})
 
     def _add(self, gpu: _Gpu, field: str, read: Callable[[], float], scale: float = 1.0) -> None:
-        if (value := self._ask(gpu, field, read)) is not None:
+        if (value := self._ask(gpu, _WORDS[field], read)) is not None:
             gpu.add(field, scale * value)
 
     def _ask(self, gpu: _Gpu, what: str, read: Callable[[], Any]) -> Any:
@@ -185,8 +196,7 @@ class Gpus:
         try:
             return read()
         except self._nvml.NVMLError as error:
-            words = what.replace("_", " ")
-            self._note(f"GPU {gpu.number} ({gpu.name}) does not tell its {words} ({error}).")
+            self._note(f"GPU {gpu.number} ({gpu.name}) does not tell its {what} ({error}).")
             return None
 
     def _note(self, sentence: str) -> None:

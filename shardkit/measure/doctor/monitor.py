@@ -3,9 +3,8 @@
 A thread looks at the processes, free memory and GPUs every half second, since these come and go.
 What the kernel counts of the whole machine is read at the beginning and at the end alone.
 
-psutil would be one more dependency for little: it knows no pressure, no throttling, no faults and
-no ended children's reads, which are most of what is asked here, and a look at a process by it takes
-four times as long.
+psutil would be one more dependency for little: it tells neither pressure nor throttling nor major
+faults, and a look at a process by it takes twice as long (56 us, and 25 us here).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from shardkit.measure.doctor.gpus import Gpus
 from shardkit.measure.doctor.tally import Tally, Used
 from shardkit.system import counters
 from shardkit.system.processes import ticks_since_boot, usage_of
-from shardkit.system.resources import SHM, allowance, control_groups, memory_left
+from shardkit.system.resources import SHM, allowance, control_groups, limits_memory, memory_left
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,9 @@ class Monitor:
 
     Args:
         processes: ids of the script's processes, those that have ended too if that is easier. It
-            is called in the thread. A process that it leaves out later is watched to its end.
+            is called in the thread, and must not raise. A process that it leaves out later is
+            watched to its end. What the script's first process did after the last look is lost,
+            unless it is waited for after the end of ``with``.
         every_s: seconds between two looks, of which one takes 1 to 2 ms with 20 processes.
         root: of the tree that ``/proc`` and ``/sys`` lie in.
 
@@ -77,6 +78,7 @@ class Monitor:
         self._extremes = Extremes()
         self._tally = Tally(ticks_since_boot())
         self._groups = list(control_groups(root))
+        self._memory_groups = [group for group in self._groups if limits_memory(group)]
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="shardkit-monitor", daemon=True)
@@ -132,7 +134,7 @@ class Monitor:
             order = self._tally.youngest_first(pids)
             seen = {pid: use for pid in order if (use := usage_of(pid, self._root)) is not None}
             self._tally.add(seen)
-            self._extremes.add(memory_left(self._root, self._groups), shm_use(self._root))
+            self._extremes.add(memory_left(self._root, self._memory_groups), shm_use(self._root))
             self._gpus.look(pids)
 
     def _snapshot(self) -> Snapshot:

@@ -2,7 +2,8 @@
 
 The kernel adds what an ended process used to the parent that waits for it, with all that it did
 since anybody looked. Where that is seen, the parent's figure stands for both; where nobody waited,
-or the parent has ended, too, what was last seen of the process itself is kept.
+or the parent has ended, too, what was last seen of the process itself is kept. A child that ends
+within a look, which takes a millisecond, between its turn and its parent's, counts twice.
 """
 
 from __future__ import annotations
