@@ -208,6 +208,16 @@ def test_whether_it_fits_in_memory() -> None:
     assert storage.page_cache(dataset(), 1, in_memory).got == "it lies in memory"
 
 
+def test_how_much_of_it_is_in_memory(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", b"x" * 10_000)
+    found = storage.page_cache(dataset(some_files=(path,)), 1, None)
+    assert found.got.endswith("; 100% is there now")
+    path.chmod(0o400)
+    if not os.access(path, os.W_OK):
+        others = storage.page_cache(dataset(some_files=(path,)), 1, None)
+        assert others.got.endswith("of memory are free")
+
+
 def test_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for free, found, state in (
         (10 * GB, files(10, 2e9, path=tmp_path), "warn"),
@@ -287,7 +297,7 @@ def test_a_device_that_tells_nothing(tmp_path: Path) -> None:
     device(tmp_path, "sda", "8:0")
     found = block_devices.describe("8:0", tmp_path)
     assert found == BlockDevice("sda", ("sda",), is_rotating=None, is_virtual=False)
-    assert storage.rotation(dataset(), found).got == "not told"
+    assert "does not say" in storage.rotation(dataset(), found).got
 
 
 # --- what reads it ------------------------------------------------------------------------
@@ -311,8 +321,10 @@ def test_what_breaks_by_fork(name: str) -> None:
     found = reading.fork_safety(dataset(container=FORMATS[name]))
     assert found.state == "ok"
     assert ("before DataLoader forks" in found.why) == (name in ("lmdb", "hdf5"))
-    of_others = reading.fork_safety(files(9, 9, endings=Counter({f".{FORMATS[name].suffix}": 9})))
+    endings = Counter({f".{FORMATS[name].suffix}": 2})
+    of_others = reading.fork_safety(files(19, 9, endings=endings))
     assert of_others.state == ("warn" if name in ("lmdb", "hdf5") else "ok")
+    assert reading.fork_safety(files(20, 9, endings=endings)).state == "ok"
 
 
 @pytest.mark.parametrize(
@@ -379,6 +391,7 @@ def test_plain_files(tmp_path: Path) -> None:
     write(tmp_path / "p/.hidden/x.jpg", "x")
     (tmp_path / "p/class0/again").symlink_to(tmp_path / "p")
     (tmp_path / "p/class0/nowhere").symlink_to(tmp_path / "nothing")
+    (tmp_path / "p/class0/itself").symlink_to("itself")
     found = find(tmp_path / "p")
     assert (found.kind, found.num_files, found.container) == ("files", 8, None)
     assert found.has_pictures and found.endings == {".jpg": 8} and not found.is_at_least
@@ -440,3 +453,6 @@ def test_lines_for_a_terminal() -> None:
     assert lines[:2] == ["ok    memory      1 GB free", "fail  open files  9"]
     assert lines[2].startswith("      do do") and len(lines) == 4
     assert max(map(len, lines)) <= 100
+    command = f"`{'word ' * 9}`"
+    lines = preflight_lines([Check("x", "warn", "", f"{'do ' * 25} {command} it")])
+    assert lines[1:] == ["      " + ("do " * 25).strip(), f"      {command} it"]

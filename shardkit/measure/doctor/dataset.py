@@ -1,4 +1,4 @@
-"""What lies at a path that somebody wants to train from, found out in about a second.
+"""What lies at a path that somebody wants to train from, found out in a second or two.
 
 Nothing is written, so tars of others are not indexed, and of many small files only some are looked
 at: on a network file system each look may cost a millisecond.
@@ -25,7 +25,7 @@ from shardkit.system.refusals import os_errors
 from shardkit.tars.cached_index import is_tar_source
 
 NAMES = 200_000
-"""Names listed at most; that takes 0.3 s on a disk of this machine."""
+"""Names listed at most: 0.4 s where they are in few folders, 2 s where a folder has ten."""
 
 SIZED = 2_000
 """Files whose size is asked for, of those listed."""
@@ -202,9 +202,17 @@ def _walk(path: Path) -> Iterator[str]:
         seen.add((status.st_dev, status.st_ino))
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                if entry.is_dir():
+                kind = "" if entry.name.startswith(".") else _kind(entry)
+                if kind == "folder":
                     folders.append(entry.path)
-                elif entry.is_file():
+                elif kind == "file":
                     yield entry.path
+
+
+def _kind(entry: os.DirEntry[str]) -> Literal["folder", "file", ""]:
+    try:
+        if entry.is_dir():
+            return "folder"
+        return "file" if entry.is_file() else ""
+    except OSError:  # a link to itself
+        return ""

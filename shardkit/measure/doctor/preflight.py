@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import textwrap
 from pathlib import Path
@@ -24,10 +25,15 @@ from shardkit.system.resources import Allowance, allowance
 WIDTH = 100
 """Of a line of advice, in characters."""
 
+INDENT = 6 * " "
+
+_COMMAND = re.compile("`[^`]*`")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+
 
 def preflight(path: str | Path, ranks: int | None = None) -> list[Check]:
     """Look at a dataset of ours, tars of others or plain files, and at the machine that is to train
-    from it. Nothing is written; it takes about a second.
+    from it. Nothing is written; it takes a second or two.
 
     Args:
         ranks: processes that train on this machine; None: as many as LOCAL_WORLD_SIZE says, or one.
@@ -83,12 +89,19 @@ def preflight_lines(checks: list[Check]) -> list[str]:
     lines = []
     for head, check in zip(heads, checks, strict=True):
         lines.append(head)
-        lines += textwrap.wrap(
-            check.why,
-            WIDTH,
-            initial_indent="      ",
-            subsequent_indent="      ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        lines += _wrapped(check.why)
     return lines
+
+
+def _wrapped(why: str) -> list[str]:
+    """In lines that leave commands whole, so that they can be copied."""
+    whole = _COMMAND.sub(lambda found: found[0].replace(" ", _NO_BREAK), why)
+    lines = textwrap.wrap(
+        whole,
+        WIDTH,
+        initial_indent=INDENT,
+        subsequent_indent=INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(_NO_BREAK, " ") for line in lines]

@@ -13,14 +13,20 @@ from shardkit.measure.doctor.dataset import Found
 from shardkit.measure.image_support import pillow_advice
 from shardkit.system.paths import show_path
 
+STRAYS = 0.1
+"""At most so many of the files are not what the folder is for."""
+
 
 def fork_safety(found: Found) -> Check:
     """Ours keep nothing open that a fork could break: they read by position, or map files, and a
     child opens its own. Libraries with locks or a cursor of their own do not bear it."""
     name = "forked workers"
     if found.container is None:
-        endings = {ending.removeprefix(".") for ending in found.endings}
-        risky = [f for f in FORMATS.values() if not f.is_fork_safe and f.suffix in endings]
+        risky = [
+            made
+            for made in FORMATS.values()
+            if not made.is_fork_safe and found.endings[f".{made.suffix}"] > STRAYS * found.num_files
+        ]
         if not risky:
             return Check(name, "ok", "nothing that breaks by fork")
         first = risky[0]

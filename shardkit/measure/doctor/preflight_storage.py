@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 from shardkit.measure.doctor.check import Check
@@ -33,8 +34,8 @@ SMALL_BYTES = 1 << 20
 SPARE_BYTES = 1 << 30
 """Of a disk: checkpoints and logs want some room."""
 
-_MOST_MAPPED = 1 << 30
-"""Bytes of one file of which is asked what is in memory; a page takes a byte of answer."""
+_MOST_MAPPED = 4 << 30
+"""Bytes of which is asked whether they are in memory: a million pages, in 0.1 s."""
 
 
 def layout(found: Found) -> Check:
@@ -45,7 +46,8 @@ def layout(found: Found) -> Check:
         got = f"{found.container.name}, {found.num_samples:,} samples, {size}"
         return Check("dataset", "ok", got)
     if found.kind == "tars":
-        return Check("dataset", "ok", f"{found.num_files:,} tars that others made, {size}")
+        tars = "1 tar" if found.num_files == 1 else f"{found.num_files:,} tars"
+        return Check("dataset", "ok", f"{tars} that others made, {size}")
     got = f"{more}{found.num_files:,} files, {format_bytes(found.value_bytes)} each, {size}"
     if found.num_files < MANY_FILES or found.value_bytes >= SMALL_BYTES:
         return Check("dataset", "ok", got)
@@ -75,8 +77,10 @@ def file_system(found: Found, mount: Mount | None, is_remote: bool) -> Check:
 
 def rotation(found: Found, device: BlockDevice | None) -> Check:
     """Whether the disk has to turn to where a sample lies."""
-    if device is None or device.is_rotating is None:
-        return Check("disk", "ok", "not told")
+    if device is None:
+        return Check("disk", "ok", "none that this file system tells of")
+    if device.is_rotating is None:
+        return Check("disk", "ok", f"{device.name}, which does not say whether it rotates")
     name = device.name if device.disks == (device.name,) else (
         f"{device.name} on {', '.join(device.disks)}"
     )  # fmt: skip
@@ -100,7 +104,7 @@ def readahead(found: Found, window: Readahead | None, is_remote: bool, fits: boo
     """``fits`` says whether memory holds the dataset."""
     name = "readahead"
     if window is None:
-        return Check(name, "ok", "not told")
+        return Check(name, "ok", "none that this file system tells of")
     got, size = format_bytes(window.num_bytes), window.num_bytes
     is_streamed = found.value_bytes >= SMALL_BYTES or found.kind == "tars"
     if size < LEAST_READAHEAD:
@@ -147,8 +151,12 @@ def page_cache(found: Found, free: int, mount: Mount | None) -> Check:
 
 
 def _resident(found: Found) -> float | None:
-    """Of some files; None where the kernel does not tell, as of others' files."""
-    own = [path for path in found.some_files if path.stat().st_size <= _MOST_MAPPED]
+    """Of some files; None where the kernel does not tell, as of files that are another user's."""
+    own, left = [], _MOST_MAPPED
+    for path in found.some_files:
+        left -= path.stat().st_size
+        if left >= 0 and os.access(path, os.W_OK):
+            own.append(path)
     try:
         return resident_fraction(own) if own else None
     except OSError:
