@@ -212,7 +212,8 @@ class RankEvidence:
 
 @dataclass(frozen=True)
 class GpuEvidence:
-    """One GPU, by NVML, means over the run. ``utilisation`` only says that some kernel ran."""
+    """One GPU, by NVML: means over the run, of memory the most. ``utilisation`` only says that some
+    kernel ran. What the GPU does not tell is 0, and a note says so."""
 
     name: str
     utilisation: float
