@@ -24,9 +24,10 @@ from shardkit.errors import FormatError, StorageError
 from shardkit.measure.bench import pace
 from shardkit.measure.bench.evaluate import batch_times
 from shardkit.measure.report import page as html
-from shardkit.measure.report.charts import MOST_STEPS, Scale, even_steps, in_thousands, steps
 from shardkit.measure.report.data import Row, from_json, load
-from shardkit.measure.report.page import is_complete, showable
+from shardkit.measure.report.page import is_complete
+from shardkit.measure.report.shapes import MOST_STEPS, Scale, even_steps, in_thousands, steps
+from shardkit.measure.report.template import showable
 from shardkit.measure.report.words import amount, in_words, shortened, workers_in_words
 
 Report = dict[str, Any]
