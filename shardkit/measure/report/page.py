@@ -1,7 +1,7 @@
 """The report of a bench as one HTML page: no script, and nothing that is not in the file.
 
-The page is ``page.html``, which fills ``base.html``, with the charts drawn in it, so that it needs no library to be looked
-at, and the browser is told to load nothing (Content-Security-Policy).
+The page is ``page.html`` within ``base.html``, with the charts drawn in it, so that it needs no
+library to be looked at, and the browser is told to load nothing (Content-Security-Policy).
 """
 
 from __future__ import annotations
