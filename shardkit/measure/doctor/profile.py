@@ -51,8 +51,8 @@ class Profiler:
         if program is None or why is not None:
             self._profile = Profile(None, why or "")
             return
-        # A file, not a pipe: py-spy complains for as long as the machine is busy.
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115: `stop` closes it
+        # A file, not a pipe: py-spy complains for as long as the machine is busy. `stop` closes it.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
                 command(program, pid, self._output),
