@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from shardkit.measure.doctor import facts
@@ -28,7 +29,7 @@ def _stacked(
 ) -> Chart | None:
     """None if no rank spent any time so."""
     longest = 1e3 * max((times_of(rank).total for rank in ranks), default=0)
-    if not longest > 0:
+    if not 0 < longest < math.inf:
         return None
     chart = Chart(unit, Scale(0, 1.22 * longest), len(ranks) * BAR + GAP)
     for number, rank in enumerate(ranks):

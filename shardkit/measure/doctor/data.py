@@ -24,10 +24,18 @@ def to_json(
         "version": VERSION,
         "diagnosis": asdict(diagnosis),
         "applied": None if applied is None else {**asdict(applied), "factor": applied.factor},
-        "evidence": asdict(evidence),
+        "evidence": asdict(without_timelines(evidence)),
     }
     made: dict[str, Any] = showable(whole)
+    for rank, plain in zip(evidence.ranks, made["evidence"]["ranks"], strict=True):
+        plain["timeline"] = showable(rank.timeline)
     return made
+
+
+def without_timelines(evidence: Evidence) -> Evidence:
+    """The same but for each step, of which there may be very many."""
+    ranks = tuple(replace(rank, timeline=()) for rank in evidence.ranks)
+    return replace(evidence, ranks=ranks)
 
 
 def printable(value: _T) -> _T:

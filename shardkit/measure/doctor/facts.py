@@ -77,13 +77,20 @@ LONGEST_PLACE = 36
 def parts(times: StepTimes | WorkerTimes) -> dict[str, float]:
     """Seconds of each part of a step, or of making a batch, that is worth a line."""
     known, total = STEP if isinstance(times, StepTimes) else MAKING, times.total
+    if not 0 < total < math.inf:
+        return {}
     found = {name: getattr(times, name) for name in known}
-    return {name: one for name, one in found.items() if total > 0 and one >= LEAST_SHARE * total}
+    return {name: one for name, one in found.items() if one >= LEAST_SHARE * total}
 
 
 def rates_of(rates: Rates) -> dict[Phase, Rate]:
     """Those that were measured."""
-    return {phase: rate for phase in RATES if (rate := getattr(rates, phase)) is not None}
+    found = {phase: getattr(rates, phase) for phase in RATES}
+    return {phase: rate for phase, rate in found.items() if rate is not None and _is_known(rate)}
+
+
+def _is_known(rate: Rate) -> bool:
+    return all(map(math.isfinite, (rate.steps_per_s, rate.low, rate.high)))
 
 
 def chosen_rank(evidence: Evidence, diagnosis: Diagnosis) -> RankEvidence | None:

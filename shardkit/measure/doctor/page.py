@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.measure.doctor import charts, facts
-from shardkit.measure.doctor.data import printable, to_json
+from shardkit.measure.doctor.data import printable, to_json, without_timelines
 from shardkit.measure.doctor.diagnosis import Applied, Diagnosis
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
 from shardkit.measure.doctor.flame import ROW, flames
 from shardkit.measure.doctor.speedscope import Stack
-from shardkit.measure.doctor.timeline import TALL, WIDE, timeline
+from shardkit.measure.doctor.timeline import TALL, WIDE, Timeline, timeline
 from shardkit.measure.doctor.words import (
     RANK_HEADS,
     applied_in_words,
@@ -62,27 +62,29 @@ def page(
     stacks: Iterable[Stack] = (),
 ) -> str:
     """The page, as HTML."""
-    seen, said, done = printable(evidence), printable(diagnosis), printable(applied)
+    few = without_timelines(evidence)
+    seen, said, done = printable(few), printable(diagnosis), printable(applied)
     rank, ranks = facts.chosen_rank(seen, said), shown_ranks(seen, said, MOST_RANKS)
+    drawn = timeline(shown_ranks(evidence, diagnosis, MOST_RANKS))
     return template("doctor/doctor.html").render(
         said=said,
         command=shlex.join(seen.command),
         gain=None if said.gain is None else gain_in_words(said.gain),
         applied=None if done is None else applied_in_words(done),
-        timeline=timeline(ranks),
+        timeline=drawn,
         steps=charts.steps(ranks),
         making=charts.making(ranks),
         rates=None if rank is None else charts.rates(rank.rates),
         num_left_out=len(seen.ranks) - len(ranks),
         names={"step": _used(ranks, "step"), "making": _used(ranks, "worker")},
-        phases=_phases(ranks),
+        phases=_phases(drawn),
         conditions=_conditions(seen, rank),
         machine=_machine(seen),
         tables=_tables(seen, said, rank),
         text=TEXT,
         flames=flames(printable(tuple(stacks))),
         notes=seen.notes,
-        json=json.dumps(_without_timelines(evidence, diagnosis, applied), indent=1),
+        json=_json(few, diagnosis, applied),
         amount=amount,
         percent=percent,
         milliseconds=facts.milliseconds,
@@ -99,9 +101,11 @@ def _used(ranks: Iterable[RankEvidence], times: str) -> list[tuple[str, str]]:
     return [(part, name) for part, name in names.items() if part in found]
 
 
-def _phases(ranks: Iterable[RankEvidence]) -> list[tuple[str, str]]:
-    found = {step[1] for rank in ranks for step in rank.timeline}
-    return [(f"phase-{phase}", name) for phase, name in facts.RATES.items() if phase in found]
+def _phases(drawn: Timeline | None) -> list[tuple[str, str]]:
+    """The colours of the phases that are in the timeline, with their names."""
+    found = {color for row in drawn.rows for color in row.paths} if drawn else set()
+    colors = {f"phase-{phase}": name for phase, name in facts.RATES.items()}
+    return [(color, name) for color, name in colors.items() if color in found]
 
 
 def _conditions(seen: Evidence, rank: RankEvidence | None) -> dict[str, str]:
@@ -175,11 +179,9 @@ def _rates(rank: RankEvidence) -> list[tuple[str, ...]]:
     ]
 
 
-def _without_timelines(
-    evidence: Evidence, diagnosis: Diagnosis, applied: Applied | None
-) -> dict[str, Any]:
+def _json(few: Evidence, diagnosis: Diagnosis, applied: Applied | None) -> str:
     """The report but for each step: thousands of lines that nobody reads on a page."""
-    whole = to_json(evidence, diagnosis, applied)
+    whole = to_json(few, diagnosis, applied)
     for rank in whole["evidence"]["ranks"]:
         del rank["timeline"]
-    return whole
+    return json.dumps(whole, indent=1)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
 from shardkit.measure.doctor import facts
-from shardkit.measure.doctor.data import printable
+from shardkit.measure.doctor.data import printable, without_timelines
 from shardkit.measure.doctor.diagnosis import Applied, Diagnosis, Gain
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
 from shardkit.measure.report.words import amount, percent, times
@@ -27,7 +27,8 @@ def lines(
     evidence: Evidence, diagnosis: Diagnosis, applied: Applied | None = None, width: int = WIDTH
 ) -> list[str]:
     """The report, a line each, none with more than ``width`` characters."""
-    seen, said, done = printable(evidence), printable(diagnosis), printable(applied)
+    seen, said = printable(without_timelines(evidence)), printable(diagnosis)
+    done = printable(applied)
     rank = facts.chosen_rank(seen, said)
     sections = [
         _verdict(said, done, width),
