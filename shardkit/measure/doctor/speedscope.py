@@ -30,7 +30,7 @@ _THREAD = re.compile(r'Process (\d+) Thread (\w+)(?: "(.*)")?', re.DOTALL)
 
 _OURS = Path(shardkit.__file__).parent
 
-_NOT_USERS = re.compile(r"(^|[/\\])((site|dist)-packages|lib(64)?[/\\]python\d[.\d]*)[/\\]")
+_NOT_USERS = re.compile(r"(^|[/\\])((site|dist)-packages|lib(64)?[/\\]python\d[.\d]*t?)[/\\]")
 
 
 @dataclass(frozen=True)
