@@ -1,0 +1,299 @@
+"""What was seen, as names and text: the same words for the terminal and for the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from shardkit.measure.doctor.diagnosis import Diagnosis
+from shardkit.measure.doctor.evidence import (
+    CodeLine,
+    Evidence,
+    GpuEvidence,
+    LoaderFacts,
+    Phase,
+    RankEvidence,
+    Rate,
+    Rates,
+    StepTimes,
+    SystemEvidence,
+    TraceFacts,
+    Utilisation,
+    WorkerTimes,
+)
+from shardkit.measure.report.words import amount, percent, shortened, times
+from shardkit.system.byte_sizes import format_bytes
+
+STEP = {
+    "wait": "wait for the batch",
+    "copy": "copies to the device",
+    "other": "forward, and the rest",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "collective": "all-reduces, barriers",
+    "sync": ".item() and its like",
+    "logging": "logging",
+    "checkpoint": "checkpoints",
+}
+"""The parts of a step, in the order of a loop."""
+
+MAKING = {
+    "reading": "reading",
+    "decoding": "decoding pictures",
+    "tokenizing": "tokenizing",
+    "transform": "the rest of the transform",
+    "collating": "collating",
+    "sending": "sending to the loop",
+    "starved": "waiting for a core",
+}
+"""The parts of making a batch, in their order."""
+
+RATES: dict[Phase, str] = {
+    "own": "as it is",
+    "replay": "loading free (G)",
+    "warm": "files in memory (P)",
+    "cold": "no file in memory (F)",
+}
+
+PASSES = 0.9
+"""From this accelerator utilisation on, a loader passes in MLPerf Storage."""
+
+UTILISATION_WARNING = "which only says that some kernel ran"
+
+LEAST_SHARE = 0.005
+"""A part of a step with less of it is not worth a line."""
+
+MOST_LINES = 6
+"""Lines of code that are named."""
+
+LONGEST_NAME = 26
+"""Characters of a name that does not come from us."""
+
+LONGEST_PLACE = 36
+"""Characters of the path of a file of code."""
+
+
+def parts(times: StepTimes | WorkerTimes) -> dict[str, float]:
+    """Seconds of each part of a step, or of making a batch, that is worth a line."""
+    known, total = STEP if isinstance(times, StepTimes) else MAKING, times.total
+    if not 0 < total < math.inf:
+        return {}
+    found = {name: getattr(times, name) for name in known}
+    return {name: one for name, one in found.items() if one >= LEAST_SHARE * total}
+
+
+def rates_of(rates: Rates) -> dict[Phase, Rate]:
+    """Those that were measured."""
+    found = {phase: getattr(rates, phase) for phase in RATES}
+    return {phase: rate for phase, rate in found.items() if rate is not None and _is_known(rate)}
+
+
+def _is_known(rate: Rate) -> bool:
+    return all(map(math.isfinite, (rate.steps_per_s, rate.low, rate.high)))
+
+
+def chosen_rank(evidence: Evidence, diagnosis: Diagnosis) -> RankEvidence | None:
+    """The one to look at: the slow one, if one is; None if nothing was seen of any."""
+    ranks = evidence.ranks
+    return next((one for one in ranks if one.rank == diagnosis.rank), ranks[0] if ranks else None)
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{amount(1e3 * seconds)} ms"
+
+
+def name(text: str) -> str:
+    """A name in a line."""
+    return shortened(text, LONGEST_NAME)
+
+
+def loader_in_words(loader: LoaderFacts) -> str:
+    """``DataLoader over ImageFolder, batches of 64, 4 processes``."""
+    workers = "no worker"
+    if loader.num_workers:
+        plural = {"process": "processes"}.get(loader.worker_type, f"{loader.worker_type}s")
+        kind = loader.worker_type if loader.num_workers == 1 else plural
+        workers = f"{loader.num_workers} {kind}"
+    batches = "" if loader.batch_size is None else f", batches of {loader.batch_size}"
+    ahead = "" if loader.prefetch_factor is None else f", {loader.prefetch_factor} ahead each"
+    flags = [("pin_memory", loader.pin_memory), ("persistent", loader.persistent_workers)]
+    said = "".join(f", {word}" for word, is_so in flags if is_so)
+    return f"{name(loader.kind)} over {name(loader.dataset)}{batches}, {workers}{ahead}{said}"
+
+
+def rate_in_words(rank: RankEvidence) -> str:
+    """Steps a second as the loop is, and samples where these are known."""
+    rate = rank.rates.own.steps_per_s
+    samples = rank.samples_per_step
+    also = "" if samples is None else f", {amount(rate * samples)} samples/s"
+    return f"{amount(rate)} steps/s{also}"
+
+
+def files_in_words(rank: RankEvidence) -> str | None:
+    """What the dataset opens."""
+    files = rank.files
+    if files is None:
+        return None
+    kinds = ", ".join(f"{name(ending) or 'no ending'}" for ending in [*files.endings][:3])
+    return (
+        f"{amount(files.per_batch)} a batch, {format_bytes(files.mean_bytes)} each"
+        f"{f' ({kinds})' if kinds else ''}, below {files.folder} ({files.file_system})"
+    )
+
+
+def epochs_in_words(rank: RankEvidence) -> str | None:
+    """How long epochs take to begin; None if none was seen to begin."""
+    epochs = rank.epochs
+    if not epochs.num:
+        return None
+    begun = "1 epoch" if epochs.num == 1 else f"{epochs.num} epochs"
+    return (
+        f"the first batch comes after {amount(epochs.first_batch_s)} s, "
+        f"{percent(epochs.share)} of the time ({begun})"
+    )
+
+
+def machine(system: SystemEvidence) -> dict[str, str]:
+    """The machine during the run: what was seen, by name."""
+    per_core = system.per_core
+    each = f", each {percent(min(per_core))} to {percent(max(per_core))}" if per_core else ""
+    found: dict[str, str | None] = {
+        "cores": f"{system.cores}, of which {amount(system.cores_busy)} were busy{each}; "
+        f"the script used {amount(system.script_cores)}",
+        "CPU quota": _quota(system.throttled),
+        "pressure": _shares(system.pressure, "some task waited for"),
+        "disk": f"{format_bytes(system.disk_read_bytes_per_s)}/s in "
+        f"{amount(system.disk_reads_per_s)} reads/s; "
+        f"{amount(system.major_faults_per_s)} page faults/s had to read from it",
+        "memory": f"{format_bytes(system.memory_available)} were free at the least",
+        "/dev/shm": _shared_memory(system),
+    }
+    return {key: text for key, text in found.items() if text is not None}
+
+
+def _quota(throttled: float | None) -> str | None:
+    if throttled is None:
+        return None
+    if throttled == 0:
+        return "it never stopped the script"
+    return f"it stopped the script {percent(throttled)} of the time"
+
+
+def _shares(shares: dict[str, float], before: str) -> str | None:
+    """The larger ones first."""
+    if not shares:
+        return None
+    order = sorted(shares, key=lambda key: -shares[key])
+    return f"{before} {', '.join(f'{name(key)} {percent(shares[key])}' for key in order)}"
+
+
+def _shared_memory(system: SystemEvidence) -> str | None:
+    used, free = system.shm_bytes, system.shm_free
+    seen = [
+        None if used is None else f"{format_bytes(used)} used at most",
+        None if free is None else f"{format_bytes(free)} free at the least",
+    ]
+    return ", ".join(one for one in seen if one) or None
+
+
+def gpu_in_words(gpu: GpuEvidence) -> str:
+    """One GPU."""
+    held = _shares({key: one for key, one in gpu.throttle.items() if one}, "; held back by") or ""
+    pcie = f"{format_bytes(gpu.pcie_rx_bytes_per_s)}/s in, "
+    return (
+        f"utilisation {percent(gpu.utilisation)} ({UTILISATION_WARNING}), "
+        f"{amount(gpu.sm_mhz)} of {amount(gpu.max_sm_mhz)} MHz, "
+        f"{amount(gpu.power_w)} of {amount(gpu.power_limit_w)} W, "
+        f"memory {format_bytes(gpu.memory_used)} of {format_bytes(gpu.memory_total)}, "
+        f"PCIe {pcie}{format_bytes(gpu.pcie_tx_bytes_per_s)}/s out{held}"
+    )
+
+
+def trace_in_words(trace: TraceFacts) -> str:
+    """What the trace says; of a GPU only where there was one."""
+    steps = "1 step" if trace.steps == 1 else f"{trace.steps} steps"
+    start = f"{steps} in {amount(trace.seconds)} s, {amount(trace.ops_per_step)} operators a step"
+    if not trace.has_gpu:
+        return start
+    return (
+        f"{start}; the GPU was idle {percent(trace.gpu_idle)} of the time, "
+        f"{amount(trace.kernels_per_s)} kernels/s of {amount(1e6 * trace.kernel_s)} µs, "
+        f"only copying {percent(trace.copy_exposed)}, "
+        f"Tensor Cores in {percent(trace.tensor_core)} of the kernels' time, "
+        f"NCCL {percent(trace.collective)}"
+    )
+
+
+def utilisation(seen: Utilisation) -> dict[str, str]:
+    """How much of the device is used, by name."""
+    found: dict[str, str] = {}
+    if seen.accelerator is not None:
+        passes = "passes" if seen.accelerator >= PASSES else "does not pass"
+        found["accelerator"] = (
+            f"it works {percent(seen.accelerator)} of the time that it would with loading free "
+            f"({passes} in MLPerf Storage)"
+        )
+    if seen.flops_per_s is not None:
+        found["arithmetic"] = f"{flops(seen.flops_per_s)}{_of_peak(seen)}"
+    if seen.reference is not None:
+        share = "" if seen.of_reference is None else f"{percent(seen.of_reference)} of "
+        found["reference"] = f"{share}the {amount(seen.reference)} a second that you gave"
+    return found
+
+
+def _of_peak(seen: Utilisation) -> str:
+    if seen.mfu is None:
+        return ""
+    of = "" if seen.peak is None else f" of {flops(seen.peak)}"
+    source = "" if seen.source is None else f" ({name(seen.source)})"
+    return f", an MFU of {percent(seen.mfu)}{of}{source}"
+
+
+def flops(per_s: float) -> str:
+    """Floating-point operations a second."""
+    for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9)):
+        if abs(per_s) >= size:
+            return f"{amount(per_s / size)} {unit}FLOP/s"
+    return f"{amount(per_s / 1e6)} MFLOP/s"
+
+
+def costly_lines(evidence: Evidence) -> list[CodeLine]:
+    """The lines of code that cost most, those whose time was taken first; of a line that several
+    ranks were seen in, the dearest."""
+    found: dict[tuple[str, int, str], CodeLine] = {}
+    for one in _all_lines(evidence):
+        key = (one.file, one.line, one.kind)
+        if key not in found or _cost(one) > _cost(found[key]):
+            found[key] = one
+    return sorted(found.values(), key=_cost, reverse=True)[:MOST_LINES]
+
+
+def _all_lines(evidence: Evidence) -> Iterable[CodeLine]:
+    for rank in evidence.ranks:
+        yield from rank.lines
+    if evidence.trace is not None:
+        yield from evidence.trace.syncs
+
+
+def _cost(line: CodeLine) -> tuple[float, float]:
+    seconds, share = line.seconds, line.share
+    return (seconds if math.isfinite(seconds) else 0, share if math.isfinite(share) else 0)
+
+
+def place(line: CodeLine, folder: str) -> str:
+    """``train.py:41``; relative to where the script ran, if it lies below."""
+    file = PurePath(line.file)
+    inside = file.is_relative_to(folder) if folder else False
+    shown = str(file.relative_to(folder)) if inside else line.file
+    return f"{shortened(shown, LONGEST_PLACE)}:{line.line}"
+
+
+def cost(line: CodeLine) -> str:
+    """What a line of code costs."""
+    if line.kind == "profile":
+        return f"{percent(line.share)} of the loop's time"
+    if line.kind == "profile-worker":
+        return f"{percent(line.share)} of the workers' time"
+    calls = f", {times(line.calls)} calls" if line.calls else ""
+    return f"{milliseconds(line.seconds)} a step{calls}"
