@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
@@ -29,12 +30,6 @@ SPAN_S = 1e-3
 """Two calls from one line with less than that between them are one stay there: a loop over
 ``.item()`` costs what is around it, too."""
 
-LIBRARIES = tuple(
-    {os.path.realpath(path) + os.sep for path in sysconfig.get_paths().values() if path}
-    | {path + os.sep for path in sysconfig.get_paths().values() if path}
-)
-"""Folders of code that is not the user's own."""
-
 MOST_FRAMES = 40
 
 IDLE = Now(OWN, counts=False, block=-1, is_first=False)
@@ -42,7 +37,15 @@ IDLE = Now(OWN, counts=False, block=-1, is_first=False)
 
 def is_users(file: str) -> bool:
     """Whether code is the user's own: no library, nothing frozen, nothing typed in."""
-    return not file.startswith(LIBRARIES) and not file.startswith("<")
+    return not file.startswith(libraries()) and not file.startswith("<")
+
+
+@functools.cache
+def libraries() -> tuple[str, ...]:
+    """Folders of code that is not the user's own."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    folders = [sysconfig.get_path(name) for name in names]
+    return tuple(path + os.sep for one in folders for path in (one, os.path.realpath(one)))
 
 
 def users_line(frame: FrameType) -> tuple[str, int]:
