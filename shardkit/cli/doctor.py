@@ -82,8 +82,7 @@ class DoctorCommand(click.Command):
 )
 @click.option("--peak-tflops", type=float, help="Of the device, where it is not in the table.")
 @click.option("--ranks", type=int, help="With DATASET: processes that will train on this machine.")
-@click.pass_context
-def doctor(ctx: click.Context, dataset: str | None, **options: Any) -> None:
+def doctor(dataset: str | None, **options: Any) -> None:
     """Say why a training script waits, and what to change first.
 
     Runs the script as it is, with no edit, and watches it: every loop over torch's DataLoader or a

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from shardkit.watching import reread
 from shardkit.watching.clock import Clock, Spent
 from shardkit.watching.counting import Counter
 from shardkit.watching.records import Records
+from shardkit.watching.reread import Rereading, drop_files
 from shardkit.watching.schedule import COLD, OWN, PROBED, REPLAY, TRACE, WARM, Now, Plan, Schedule
 from shardkit.watching.tracing import Tracer
 
@@ -169,7 +169,7 @@ class Loop:
         self._epoch = -1
         self._is_written = False
         self._tools: list[Counter | Tracer] = []
-        self.rereading = reread.Rereading(self._schedule.block_steps if can_reread else 0)
+        self.rereading = Rereading(self._schedule.block_steps if can_reread else 0)
 
     # --- epochs ---------------------------------------------------------------------------
 
@@ -276,7 +276,7 @@ class Loop:
     def _change_over(self, now: Now) -> None:
         self.rereading.begin(now.kind in (WARM, COLD))
         if now.kind == COLD:
-            dropped = reread.drop_files(self._watch.folder)
+            dropped = drop_files(self._watch.folder)
             self._watch.records.write("dropped", files=dropped)
 
     def _use_tools(self, now: Now) -> None:
