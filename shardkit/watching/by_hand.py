@@ -65,6 +65,7 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
         self.loader = loader
         self.waits = Waits()
         self._out = sys.stderr if out is None else out
+        self._is_terminal = not self._out.closed and self._out.isatty()
         self._is_silent = os.environ.get("RANK", "0") != "0"
         self._told = 0.0
 
@@ -132,7 +133,7 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
             loop.end()
 
     def _tell(self, now: float) -> None:
-        if self._is_silent or not self._out.isatty() or now - self._told < EVERY_S:
+        if self._is_silent or not self._is_terminal or now - self._told < EVERY_S:
             return
         self._told = now
         self._write(f"\r\033[K{self.waits}")
@@ -140,7 +141,7 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
     def _sum_up(self) -> None:
         if self._is_silent or not self.waits.steps:
             return
-        start = "\r\033[K" if self._out.isatty() else ""
+        start = "\r\033[K" if self._is_terminal else ""
         short = self.waits.share > SHORT
         more = "; `shardkit doctor -- python ...` says why" if short else ""
         self._write(f"{start}shardkit: {self.waits}{more}\n")
