@@ -264,6 +264,12 @@ def test_a_loop_without_replay_is_free_where_it_does_not_wait() -> None:
     assert predict.free_loading(loop).factor == pytest.approx(2.5)
 
 
+def test_the_beginning_of_an_epoch_is_no_part_of_a_step() -> None:
+    loop = loop_of(0.1, None, wait=0.06, epochs=Epochs(1.0, 0.5, 2))
+    assert loop.gap == pytest.approx(0.05) and loop.free == pytest.approx(0.02)
+    assert loop_of(0.1, None, wait=0.06, epochs=Epochs(1.0, 0.5, 1)).gap == 0
+
+
 def test_a_replay_that_is_slower_by_noise_brings_nothing() -> None:
     loop = loop_of(0.1, 0.103)
     assert predict.free_loading(loop).factor == 1.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from doctor_evidence import GPU, GPU_TRACE, TEXTS, evidence, rank, rate
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.measure.doctor import predict, thresholds
@@ -430,6 +430,7 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
         str: lambda: st.sampled_from(["", "cuda:0", "cpu", "DataLoader", "shardkit.Loader", "x y"]),
         bool: st.booleans,
         type(None): st.none,
+        typing.Any: st.none,
     }
     if kind in simple:
         return simple[kind]()
@@ -450,6 +451,7 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
     return st.tuples(*map(anything, arguments))
 
 
+@settings(max_examples=50)  # each is large
 @given(anything(Evidence))
 def test_any_evidence_has_a_verdict(seen: Evidence) -> None:
     check(seen, diagnose(seen))

@@ -23,8 +23,8 @@ class Case:
         return share(self.rank.step, part)
 
     def seconds(self, part: str) -> float:
-        """Of a step as the rate has it, which the parts' means may differ from by a little."""
-        return self.loop.step * self.share(part)
+        """Of a step within an epoch, as the rate has it: the parts' means may differ a little."""
+        return self.loop.steady * self.share(part)
 
 
 @dataclass(frozen=True)

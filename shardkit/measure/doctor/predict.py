@@ -153,12 +153,13 @@ def loop_of(evidence: Evidence, rank: RankEvidence) -> Loop | None:
     step = 1 / own if own > 0 else rank.step.total
     if step <= 0:
         return None
+    gap = step * min(rank.epochs.share, 1.0) if rank.epochs.num >= LEAST_EPOCHS else 0.0
     in_process = rank.loader.num_workers == 0 or rank.loader.worker_type != "process"
     cpu = rank.cpu_share * step - (rank.worker.cpu if in_process else 0.0)
     return Loop(
         step=step,
-        free=free_step(rank, step),
-        gap=step * min(rank.epochs.share, 1.0) if rank.epochs.num >= LEAST_EPOCHS else 0.0,
+        free=free_step(rank, step - gap),
+        gap=gap,
         work=rank.worker,
         workers=rank.loader.num_workers,
         cores=own_cores(evidence.system) / on_same_host(evidence, rank),
@@ -168,7 +169,8 @@ def loop_of(evidence: Evidence, rank: RankEvidence) -> Loop | None:
 
 
 def free_step(rank: RankEvidence, step: float) -> float:
-    """A step if loading costs nothing: as replayed, or else what is not waiting, of ``step``."""
+    """A step if loading costs nothing: as replayed, or else what is not waiting, of ``step``, one
+    within an epoch."""
     if rank.rates.replay and rank.rates.replay.steps_per_s > 0:
         return min(step, 1 / rank.rates.replay.steps_per_s)
     return step * (1 - share(rank.step, "wait"))
