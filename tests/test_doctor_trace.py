@@ -314,6 +314,40 @@ def test_library_code_is_not_the_scripts(made: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "cudaStreamSynchronize",
+        "cudaDeviceSynchronize",
+        "cudaEventSynchronize",
+        "cudaMemcpy",
+        "hipStreamSynchronize",
+        "hipMemcpy",
+    ],
+)
+def test_calls_that_wait(name: str, made: Callable[..., Any]) -> None:
+    """By themselves, as ``torch.cuda.synchronize()`` does it, and by the function's name."""
+    events = [python("train.py(3): train", 0, 20), kernel(0, 18), *steps((0, 20))]
+    (line,) = made(*events, cuda(name, 5, 5)).syncs
+    assert (line.what, line.seconds) == (f"{name} in train", near(5e-3))
+    call = python("torch/cuda/__init__.py(1200): synchronize", 4, 8)
+    (line,) = made(*events, call, cuda(name, 5, 5)).syncs
+    assert (line.what, line.seconds) == ("synchronize() in train", near(5e-3))
+
+
+def test_without_a_gpu_one_call_is_one_wait(made: Callable[..., Any]) -> None:
+    """Also where an operator that would wait calls another one that would."""
+    found = made(
+        python("train.py(3): train", 0, 20),
+        python("<method 'masked_select' of 'torch._C.TensorBase' objects>", 1, 8),
+        op("aten::masked_select", 1.1, 7.8), op("aten::item", 2, 4),
+        op("aten::_local_scalar_dense", 2.1, 3.8), *steps((0, 20)),
+    )  # fmt: skip
+    (line,) = found.syncs
+    assert (line.what, line.calls) == ("masked_select() in train", 1)
+    assert line.seconds == near(7.8e-3)
+
+
+@pytest.mark.parametrize(
     "event",
     [
         cuda("cudaDeviceSynchronize", 25, 5),  # after the last step
