@@ -313,6 +313,69 @@ def test_library_code_is_not_the_scripts(made: Callable[..., Any]) -> None:
     assert (line.line, line.what) == (8, "print()")
 
 
+def test_functions_of_the_doctor_are_looked_through(made: Callable[..., Any]) -> None:
+    """It times ``item`` by a function in its place: the script's line still calls ``item``."""
+    events = [python("train.py(3): train", 0, 20), kernel(0, 9), *steps((0, 20))]
+    timed = python("shardkit/watching/calls.py(30): timed", 1, 8)
+    (line,) = made(*events, timed, *item(2, 4), sources={"train.py": SCRIPT}).syncs
+    assert (line.file, line.line, line.what) == ("train.py", 7, "item()")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cudaStreamSynchronize",
+        "cudaDeviceSynchronize",
+        "cudaEventSynchronize",
+        "cudaMemcpy",
+        "hipStreamSynchronize",
+        "hipMemcpy",
+    ],
+)
+def test_calls_that_wait(name: str, made: Callable[..., Any]) -> None:
+    """By themselves, as ``torch.cuda.synchronize()`` does it, and by the function's name."""
+    events = [python("train.py(3): train", 0, 20), kernel(0, 18), *steps((0, 20))]
+    (line,) = made(*events, cuda(name, 5, 5)).syncs
+    assert (line.what, line.seconds) == (f"{name} in train", near(5e-3))
+    call = python("torch/cuda/__init__.py(1200): synchronize", 4, 8)
+    (line,) = made(*events, call, cuda(name, 5, 5)).syncs
+    assert (line.what, line.seconds) == ("synchronize() in train", near(5e-3))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_operators_that_begin_at_once_the_longer_calls_the_other(
+    first: int, made: Callable[..., Any]
+) -> None:
+    both = [op("aten::linear", 0, 5), op("aten::t", 0, 1)]
+    found = made(both[first], both[1 - first], op("aten::addmm", 2, 1), *steps((0, 20)))
+    assert found.ops_per_step == 2
+
+
+@pytest.mark.parametrize(
+    "frame", ["torch/optim/adam.py(347): adam", "torch/utils/data/sampler.py(160): __iter__"]
+)
+def test_without_a_gpu_counts_and_seeds_are_not_told_of(
+    frame: str, made: Callable[..., Any]
+) -> None:
+    """They are on the CPU anyway. On a GPU what really waits is told of, whoever calls it."""
+    events = [python("train.py(3): train", 0, 20), python(frame, 1, 9), *steps((0, 20))]
+    assert made(*events, op("aten::_local_scalar_dense", 2, 1)).syncs == ()
+    assert len(made(*events, *item(2, 3), kernel(0, 9)).syncs) == 1
+
+
+def test_without_a_gpu_one_call_is_one_wait(made: Callable[..., Any]) -> None:
+    """Also where an operator that would wait calls another one that would."""
+    found = made(
+        python("train.py(3): train", 0, 20),
+        python("<method 'masked_select' of 'torch._C.TensorBase' objects>", 1, 8),
+        op("aten::masked_select", 1.1, 7.8), op("aten::item", 2, 4),
+        op("aten::_local_scalar_dense", 2.1, 3.8), *steps((0, 20)),
+    )  # fmt: skip
+    (line,) = found.syncs
+    assert (line.what, line.calls) == ("masked_select() in train", 1)
+    assert line.seconds == near(7.8e-3)
+
+
 @pytest.mark.parametrize(
     "event",
     [

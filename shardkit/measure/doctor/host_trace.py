@@ -1,9 +1,7 @@
 """What the host did in a trace: torch's operators, and the calls that wait for the device. Pure.
 
-In a thread, spans nest as the calls did. One pass over a thread's spans, in the order in which
-they began, keeps the stack of those that go on: Python functions (with ``with_stack=True``),
-operators, calls of CUDA. Annotations are apart: they begin in the Python function ``__enter__``,
-and outlive it (pytorch/pytorch issue 174555).
+Both are found in one pass over the spans of each thread, in which the calls are nested
+(:mod:`~shardkit.measure.doctor.trace_calls`).
 """
 
 from __future__ import annotations
@@ -12,12 +10,21 @@ import math
 import re
 from bisect import bisect
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cache
 
 from shardkit.measure.doctor.intervals import Interval, union
-from shardkit.measure.doctor.trace_file import ON_HOST, RUNTIME, Event
+from shardkit.measure.doctor.trace_calls import (
+    Open,
+    called_by,
+    frame_of,
+    is_operator,
+    nested,
+    operator_around,
+    operators_name,
+    threads,
+)
+from shardkit.measure.doctor.trace_file import ON_GPU, RUNTIME, Event
 
 _WAITS = re.compile(
     r"(cuda|hip)(Stream|Device|Event)Synchronize(_ptsz)?|cu(Stream|Ctx|Event)Synchronize(_ptsz)?"
@@ -36,15 +43,15 @@ WOULD_WAIT = frozenset(
 """Operators whose result the host has to see. On a GPU they wait for it; in a trace without one
 they are told of because they would."""
 
-_NOT_THE_LOOP = ("torch/profiler/", "torch/optim/", "torch/utils/data/")
-_NOT_THE_LOOP_MARKS = ("Optimizer.", "enumerate(DataLoader)")
+_PROFILER = ("torch/profiler/",)
+"""Where the profiler itself waits for the device, as it starts and stops."""
+
+_ON_THE_CPU = (*_PROFILER, "torch/optim/", "torch/utils/data/")
+_ON_THE_CPU_MARKS = ("Optimizer.", "enumerate(DataLoader)")
 """Where operators of :data:`WOULD_WAIT` are on tensors of the CPU, also when the model is on a GPU:
-counts of steps, seeds and samples. What the profiler waits for when it stops is none of the loop's
-either."""
+counts of steps, seeds and samples."""
 
 _STEP = re.compile(r"ProfilerStep\*?#(\d+)")
-_FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
-_BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
 
 
 @dataclass(frozen=True)
@@ -84,17 +91,6 @@ class HostFacts:
     waits: dict[Wait, tuple[int, float]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Open:
-    """A span that goes on. ``copying``: seconds that its calls of :data:`_COPIES` took so far."""
-
-    event: Event
-    end: float
-    has_operator: bool = False
-    copying: float = 0.0
-    to_device: bool = False
-
-
 IsOwn = Callable[[str], bool]
 """Whether a file, as the trace names it, is the script's own code."""
 
@@ -103,12 +99,12 @@ def host_facts(events: Iterable[Event], is_own: IsOwn) -> HostFacts:
     """What the host did in the marked steps; in the whole trace, if no step is marked."""
     every = list(events)
     to_device = _copies_to_device(every)
-    has_gpu = any(event.category == "kernel" or "gpu_mem" in event.category for event in every)
+    has_gpu = any(event.category in ON_GPU for event in every)
     first, last, steps = _window(every)
     facts = HostFacts(steps, last - first)
-    for thread in _threads(every):
+    for thread in threads(every):
         aside = _aside(thread) if not has_gpu else []
-        for event, stack in _nested(thread):
+        for event, stack in nested(thread):
             if not first <= event.start <= last:
                 continue
             facts.num_ops += _count(event, stack)
@@ -146,23 +142,9 @@ def _copies_to_device(events: Iterable[Event]) -> frozenset[int]:
     )
 
 
-def _threads(events: Iterable[Event]) -> Iterator[list[Event]]:
-    """The host's spans of each thread; of two that begin at once, the outer one first."""
-    threads: dict[tuple[str | int, str | int], list[Event]] = defaultdict(list)
-    for event in events:
-        if event.category in ON_HOST:
-            threads[event.owner, event.lane].append(event)
-    for thread in threads.values():
-        thread.sort(key=lambda event: (event.start, -event.seconds, _DEPTH[event.category]))
-        yield thread
-
-
-_DEPTH = {"user_annotation": 0, "python_function": 0, "cpu_op": 1, **dict.fromkeys(RUNTIME, 2)}
-
-
 def _aside(thread: Iterable[Event]) -> list[Interval]:
     """When a thread was in the optimizer or in the loader, by torch's own annotations."""
-    marks = (event for event in thread if event.name.startswith(_NOT_THE_LOOP_MARKS))
+    marks = (event for event in thread if event.name.startswith(_ON_THE_CPU_MARKS))
     return union((mark.start, mark.end) for mark in marks if mark.category == "user_annotation")
 
 
@@ -172,67 +154,42 @@ def _is_in(merged: list[Interval], moment: float) -> bool:
     return i >= 0 and moment <= merged[i][1]
 
 
-def _nested(thread: Iterable[Event]) -> Iterator[tuple[Event, list[_Open]]]:
-    """Each span with those around it, the outermost first; no annotations."""
-    stack: list[_Open] = []
-    for event in thread:
-        if event.category == "user_annotation":
-            continue
-        while stack and stack[-1].end <= event.start:
-            stack.pop()
-        yield event, stack
-        stack.append(_Open(event, event.end))
-
-
-def _count(event: Event, stack: list[_Open]) -> int:
+def _count(event: Event, stack: list[Open]) -> int:
     """How many more operators there are that call no other: of the one around it, this is the first
     that it calls, or it was not counted as one in the first place."""
-    if not _is_operator(event):
+    if not is_operator(event):
         return 0
-    around = _operator(stack)
+    around = operator_around(stack)
     if around is None or around.has_operator:
         return 1
     around.has_operator = True
     return 0
 
 
-@cache
-def _is_operators_name(name: str) -> bool:
-    """``aten::add``, but no node of autograd, which calls operators."""
-    return "::" in name and not name.startswith(("autograd::", "torch::autograd::"))
-
-
-def _is_operator(event: Event) -> bool:
-    return event.category == "cpu_op" and _is_operators_name(event.name)
-
-
-def _operator(stack: list[_Open]) -> _Open | None:
-    """The innermost operator that goes on."""
-    return next((span for span in reversed(stack) if _is_operator(span.event)), None)
-
-
-def _note_copy(event: Event, stack: list[_Open], to_device: frozenset[int]) -> None:
-    around = _operator(stack) if event.category in RUNTIME else None
+def _note_copy(event: Event, stack: list[Open], to_device: frozenset[int]) -> None:
+    around = operator_around(stack) if event.category in RUNTIME else None
     if around is not None and _COPIES.fullmatch(event.name):
         around.copying += event.seconds
         around.to_device = event.correlation in to_device
 
 
-def _waits(event: Event, stack: list[_Open], has_gpu: bool) -> bool:
+def _waits(event: Event, stack: list[Open], has_gpu: bool) -> bool:
     if has_gpu:
         is_wait = event.category in RUNTIME and _WAITS.fullmatch(event.name) is not None
-        return is_wait and not _is_below(stack, _NOT_THE_LOOP[:1])
-    is_wait = event.category == "cpu_op" and event.name in WOULD_WAIT
-    return is_wait and not _is_below(stack, _NOT_THE_LOOP)
+        return is_wait and not _is_below(stack, _PROFILER)
+    if event.category != "cpu_op" or event.name not in WOULD_WAIT:
+        return False
+    is_inner = any(span.event.name in WOULD_WAIT for span in stack)
+    return not (is_inner or _is_below(stack, _ON_THE_CPU))
 
 
-def _is_below(stack: list[_Open], files: tuple[str, ...]) -> bool:
+def _is_below(stack: list[Open], files: tuple[str, ...]) -> bool:
     frames = (span.event for span in stack if span.event.category == "python_function")
     return any(frame.name.startswith(files) for frame in frames)
 
 
-def _seconds(event: Event, stack: list[_Open]) -> float:
-    around = _operator(stack)
+def _seconds(event: Event, stack: list[Open]) -> float:
+    around = operator_around(stack)
     if around is None:
         return event.seconds
     copying, around.copying = around.copying, 0.0
@@ -244,43 +201,20 @@ def _add(facts: HostFacts, wait: Wait, seconds: float) -> None:
     facts.waits[wait] = calls + 1, total + seconds
 
 
-def _wait(event: Event, stack: list[_Open], is_own: IsOwn) -> Wait:
+def _is_ours(event: Event) -> bool:
+    """A function that the doctor has put in the place of one of torch's, to time it."""
+    frame = frame_of(event)
+    return frame is not None and "shardkit/watching/" in frame[0]
+
+
+def _wait(event: Event, stack: list[Open], is_own: IsOwn) -> Wait:
     """Where it was called from: the innermost function of the script's own, and what that called,
     which is the span after it: a Python function, a built-in one, or the operator itself."""
-    around = _operator(stack)
+    around = operator_around(stack)
     to_device = around is not None and around.to_device
-    spans = [*(span.event for span in stack), event]
+    spans = [span.event for span in stack if not _is_ours(span.event)] + [event]
     for i in reversed(range(len(spans) - 1)):
-        frame = _frame(spans[i])
+        frame = frame_of(spans[i])
         if frame is not None and is_own(frame[0]):
-            return Wait(Place(*frame, *_called(spans[i + 1 :])), to_device)
-    return Wait(Place("", 0, "", _operators_name(spans), False), to_device)
-
-
-def _operators_name(spans: list[Event]) -> str:
-    """The first operator that was called; the call of CUDA itself if there is none."""
-    return next((span.name for span in spans if _is_operator(span)), spans[-1].name)
-
-
-def _frame(event: Event) -> tuple[str, int, str] | None:
-    return _parsed(event.name) if event.category == "python_function" else None
-
-
-@cache
-def _parsed(name: str) -> tuple[str, int, str] | None:
-    """``train.py(12): main`` as file, line and function; None for what is built in, and modules."""
-    found = _FRAME.fullmatch(name)
-    return (found["file"], int(found["line"]), found["function"]) if found else None
-
-
-def _called(spans: list[Event]) -> tuple[str, bool]:
-    """What the first of some nested spans is a call of, and whether that is a function."""
-    frame, builtin = _frame(spans[0]), _BUILTIN.match(spans[0].name)
-    name = frame[2] if frame else builtin[1] if builtin else ""
-    return name or _operators_name(spans), bool(name)
-
-
-def files_of(events: Iterable[Event]) -> set[str]:
-    """The files of the Python functions in a trace, as it names them."""
-    frames = (_frame(event) for event in events)
-    return {frame[0] for frame in frames if frame is not None}
+            return Wait(Place(*frame, *called_by(spans[i + 1 :])), to_device)
+    return Wait(Place("", 0, "", operators_name(spans), False), to_device)

@@ -16,7 +16,8 @@ from pathlib import Path
 from shardkit.measure.doctor.call_lines import call_lines
 from shardkit.measure.doctor.evidence import CodeLine, TraceFacts
 from shardkit.measure.doctor.gpu_trace import gpu_facts
-from shardkit.measure.doctor.host_trace import HostFacts, Place, Wait, files_of, host_facts
+from shardkit.measure.doctor.host_trace import HostFacts, Place, Wait, host_facts
+from shardkit.measure.doctor.trace_calls import files_of
 from shardkit.measure.doctor.trace_file import Event, read_trace
 
 __all__ = ["facts", "own_sources", "read_trace"]
