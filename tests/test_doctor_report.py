@@ -566,6 +566,18 @@ def test_in_chromium(tmp_path: Path, width: int, evil: str) -> None:
     assert seen["cut"] == [], "text that the drawing's edge cuts off"
 
 
+def test_a_label_near_the_edge_is_not_cut(tmp_path: Path) -> None:
+    """That of 40k, which stands at 99.5 % of the axis."""
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium on the path")
+    rate = Rate(32_950.0, 32_000.0, 32_950.0, 10)
+    path = tmp_path / "report.html"
+    html.write(path, with_rank(rates=Rates(rate)), sample_diagnosis())
+    seen, _ = look(path, 360, tmp_path)
+    assert seen["cut"] == []
+    assert ">40k</text>" in path.read_text()
+
+
 # --- the timeline -------------------------------------------------------------------------
 
 PHASES: tuple[Phase, ...] = ("own", "replay", "warm", "cold")
