@@ -54,6 +54,8 @@ class Format(Protocol):
             differs is noticed while packing.
         compresses_from: bytes of the smallest array of fixed shape that ``compression`` is for;
             None if it is for none.
+        is_fork_safe: whether a dataset that :attr:`library` opened in one process may be read by
+            children forked from it.
         has_dali_reader: whether DALI reads the shards by itself, given an index of its own.
     """
 
@@ -64,6 +66,7 @@ class Format(Protocol):
     layout: ClassVar[Layout]
     has_typed_arrays: ClassVar[bool]
     compresses_from: ClassVar[int | None]
+    is_fork_safe: ClassVar[bool]
     has_dali_reader: ClassVar[bool]
 
     def open_with(self, path: str) -> str:

@@ -48,6 +48,7 @@ class Hdf5Format:
     layout: ClassVar[Layout] = "by field"
     has_typed_arrays: ClassVar[bool] = True
     compresses_from: ClassVar[int | None] = MIN_CHUNK_BYTES
+    is_fork_safe: ClassVar[bool] = False
     has_dali_reader: ClassVar[bool] = False
 
     def open_with(self, path: str) -> str:

@@ -55,6 +55,7 @@ class LmdbFormat:
     layout: ClassVar[Layout] = "anywhere"
     has_typed_arrays: ClassVar[bool] = False
     compresses_from: ClassVar[int | None] = None
+    is_fork_safe: ClassVar[bool] = False
     has_dali_reader: ClassVar[bool] = False
 
     def open_with(self, path: str) -> str:

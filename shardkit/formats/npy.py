@@ -30,6 +30,7 @@ class NpyFormat:
     layout: ClassVar[Layout] = "by field"
     has_typed_arrays: ClassVar[bool] = True
     compresses_from: ClassVar[int | None] = None
+    is_fork_safe: ClassVar[bool] = True
     has_dali_reader: ClassVar[bool] = False
 
     def open_with(self, path: str) -> str:

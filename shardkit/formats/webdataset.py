@@ -51,6 +51,7 @@ class WebDatasetFormat:
     layout: ClassVar[Layout] = "by sample"
     has_typed_arrays: ClassVar[bool] = False
     compresses_from: ClassVar[int | None] = None
+    is_fork_safe: ClassVar[bool] = True
     has_dali_reader: ClassVar[bool] = True
 
     def open_with(self, path: str) -> str:

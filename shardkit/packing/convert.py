@@ -24,7 +24,7 @@ from shardkit.packing.run import run_pack
 from shardkit.shards.locate import Located, locate
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
-from shardkit.system.stamps import stamp_of
+from shardkit.system.stamps import size_and_stamp
 from shardkit.tokens.load import open_tokenizer
 from shardkit.tokens.spec import TokenizerSpec
 
@@ -110,7 +110,7 @@ def _tar_stamps(located: Located) -> dict[str, list[int]]:
         for name in (name for shard in split.shards for name in shard.file_bytes):
             tar = located.tars.get(name, located.folder / name)
             with os_errors(f"looking at {show_path(tar)}"):
-                stamps[tar.name] = [tar.stat().st_size, stamp_of(tar)]
+                stamps[tar.name] = [*size_and_stamp(tar)]
     return stamps
 
 

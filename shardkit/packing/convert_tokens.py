@@ -15,7 +15,7 @@ from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
-from shardkit.system.stamps import stamp_of
+from shardkit.system.stamps import size_and_stamp
 from shardkit.tokens.spec import MAX_VOCABULARY, TokenizerSpec, smallest_dtype
 
 
@@ -36,7 +36,7 @@ def convert_token_file(
     with os_errors(f"reading {show_path(source)}"):
         file = open_token_file(source, eos)
         vocab_size = max(largest_id(file), -1 if eos is None else eos) + 1
-        inputs = {path.name: [path.stat().st_size, stamp_of(path)] for path in file.files}
+        inputs = {path.name: [*size_and_stamp(path)] for path in file.files}
     dtype = smallest_dtype(vocab_size)
     spec = TokenizerSpec(vocab_size=vocab_size, dtype=dtype, eos=eos)
     origin = Origin(Provenance({"kind": file.kind}, tokens=spec.to_json()), inputs=inputs)
