@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from pages import CHROMIUM, Page, assert_nothing_is_loaded, look
 
 from shardkit.errors import StorageError
-from shardkit.measure.doctor import facts
+from shardkit.measure.doctor import facts, hardware
 from shardkit.measure.doctor import page as html
 from shardkit.measure.doctor.data import VERSION, printable, to_json
 from shardkit.measure.doctor.diagnosis import Diagnosis
@@ -331,6 +331,8 @@ def test_applied_without_a_prediction() -> None:
     assert line.endswith("from 533 to 1,190 samples/s (no prediction)")
     stalled = lines(sample_evidence(), sample_workers(), sample_applied(before=0.0))
     assert "applied: from 0 to 1,190 samples/s (predicted 2.40)" in stalled
+    plain = to_json(sample_evidence(), sample_workers(), sample_applied(before=0.0))
+    assert plain["applied"]["factor"] is None
 
 
 @pytest.mark.parametrize("evil", VILE)
@@ -436,7 +438,7 @@ def test_where_a_line_is(file: str, folder: str, shown: str) -> None:
 
 def test_floating_point_operations_have_a_unit() -> None:
     given_ = [2.5e15, 1.2e14, 3e9, 5e5]
-    assert [*map(facts.flops, given_)] == [
+    assert [*map(hardware.flops, given_)] == [
         "2.50 PFLOP/s",
         "120 TFLOP/s",
         "3.00 GFLOP/s",
@@ -562,6 +564,18 @@ def test_in_chromium(tmp_path: Path, width: int, evil: str) -> None:
     assert len(seen["drawn"]) >= 4
     assert all(w > 280 and h > 40 for w, h in seen["drawn"])
     assert seen["cut"] == [], "text that the drawing's edge cuts off"
+
+
+def test_a_label_near_the_edge_is_not_cut(tmp_path: Path) -> None:
+    """That of 40k, which stands at 99.5 % of the axis."""
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium on the path")
+    rate = Rate(32_950.0, 32_000.0, 32_950.0, 10)
+    path = tmp_path / "report.html"
+    html.write(path, with_rank(rates=Rates(rate)), sample_diagnosis())
+    seen, _ = look(path, 360, tmp_path)
+    assert seen["cut"] == []
+    assert ">40k</text>" in path.read_text()
 
 
 # --- the timeline -------------------------------------------------------------------------

@@ -23,13 +23,18 @@ def to_json(
     whole = {
         "version": VERSION,
         "diagnosis": asdict(diagnosis),
-        "applied": None if applied is None else {**asdict(applied), "factor": applied.factor},
+        "applied": None if applied is None else _applied(applied),
         "evidence": asdict(without_timelines(evidence)),
     }
     made: dict[str, Any] = showable(whole)
     for rank, plain in zip(evidence.ranks, made["evidence"]["ranks"], strict=True):
         plain["timeline"] = showable(rank.timeline)
     return made
+
+
+def _applied(applied: Applied) -> dict[str, Any]:
+    """With its factor; None if nothing ran before."""
+    return {**asdict(applied), "factor": applied.factor if applied.before else None}
 
 
 def without_timelines(evidence: Evidence) -> Evidence:

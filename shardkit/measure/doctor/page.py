@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from shardkit.measure.doctor import charts, facts
+from shardkit.measure.doctor import charts, facts, hardware
 from shardkit.measure.doctor.data import printable, to_json, without_timelines
 from shardkit.measure.doctor.diagnosis import Applied, Diagnosis
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
@@ -22,7 +22,7 @@ from shardkit.measure.doctor.words import (
     rank_cells,
     shown_ranks,
 )
-from shardkit.measure.report.template import template
+from shardkit.measure.report.template import render
 from shardkit.measure.report.words import amount, percent
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
@@ -66,7 +66,8 @@ def page(
     seen, said, done = printable(few), printable(diagnosis), printable(applied)
     rank, ranks = facts.chosen_rank(seen, said), shown_ranks(seen, said, MOST_RANKS)
     drawn = timeline(shown_ranks(evidence, diagnosis, MOST_RANKS))
-    return template("doctor/doctor.html").render(
+    return render(
+        "doctor/doctor.html",
         said=said,
         command=shlex.join(seen.command),
         gain=None if said.gain is None else gain_in_words(said.gain),
@@ -130,12 +131,12 @@ def _world(seen: Evidence) -> str:
 
 
 def _machine(seen: Evidence) -> dict[str, str]:
-    found = facts.machine(seen.system)
+    found = hardware.machine(seen.system)
     for number, gpu in enumerate(seen.system.gpus):
-        found[f"GPU {number}"] = f"{gpu.name}: {facts.gpu_in_words(gpu)}"
-    found |= facts.utilisation(seen.utilisation)
+        found[f"GPU {number}"] = f"{gpu.name}: {hardware.gpu_in_words(gpu)}"
+    found |= hardware.utilisation(seen.utilisation)
     if seen.trace is not None:
-        found["trace"] = facts.trace_in_words(seen.trace)
+        found["trace"] = hardware.trace_in_words(seen.trace)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
-from shardkit.measure.doctor import facts
+from shardkit.measure.doctor import facts, hardware
 from shardkit.measure.doctor.data import printable, without_timelines
 from shardkit.measure.doctor.diagnosis import Applied, Diagnosis, Gain
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
@@ -156,11 +156,11 @@ def shown_ranks(seen: Evidence, said: Diagnosis, most: int) -> list[RankEvidence
 
 
 def _machine(seen: Evidence, rank: RankEvidence | None, width: int) -> list[str]:
-    found = [*facts.machine(seen.system).items()]
-    found += [(f"GPU {gpu.name}", facts.gpu_in_words(gpu)) for gpu in seen.system.gpus]
-    found += facts.utilisation(seen.utilisation).items()
+    found = [*hardware.machine(seen.system).items()]
+    found += [(f"GPU {gpu.name}", hardware.gpu_in_words(gpu)) for gpu in seen.system.gpus]
+    found += hardware.utilisation(seen.utilisation).items()
     if seen.trace is not None:
-        found.append(("trace", facts.trace_in_words(seen.trace)))
+        found.append(("trace", hardware.trace_in_words(seen.trace)))
     if rank is not None and rank.flags:
         found.append(("in use", ", ".join(sorted(rank.flags))))
     return _named(found, width, INDENT, f"machine, in {amount(seen.system.seconds)} s")

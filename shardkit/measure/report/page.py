@@ -16,7 +16,7 @@ from typing import Any
 from shardkit.measure.report import charts
 from shardkit.measure.report.data import Report, Row, from_json
 from shardkit.measure.report.tables import LEFT, conditions, tables
-from shardkit.measure.report.template import showable, template
+from shardkit.measure.report.template import render, showable
 from shardkit.measure.report.words import amount, cache_states, in_words
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
@@ -41,7 +41,8 @@ def page(reports: Sequence[Report]) -> str:
     shown = [from_json(showable(report.to_json())) for report in reports]
     pairs = cold_with_warm([row for report in shown for row in report.rows if is_complete(row)])
     here = {(one.machine.cpu, one.machine.cores, one.machine.memory_bytes) for one in shown}
-    return template("report/page.html").render(
+    return render(
+        "report/page.html",
         names=dict.fromkeys(row.label for report in shown for row in report.rows),
         parts=[_part(report) for report in shown],
         cold_and_warm=charts.cold_and_warm(pairs) if pairs else None,

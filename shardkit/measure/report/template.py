@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from jinja2 import Template
+from typing import Any
 
 
-def template(name: str) -> Template:
-    """A page's template, by its path in ``shardkit/measure``."""
+def render(name: str, **values: Any) -> str:
+    """A page of the template at this path in ``shardkit/measure``."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    template = Environment(
         loader=PackageLoader("shardkit.measure", ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     ).get_template(name)
+    return template.render(**values)
 
 
 def showable(value: Any) -> Any:
