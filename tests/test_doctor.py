@@ -180,7 +180,7 @@ def test_its_own_exit_code(train: Callable[..., Path], tmp_path: Path) -> None:
 def test_killed_in_the_middle(train: Callable[..., Path], tmp_path: Path) -> None:
     """As the kernel does when memory is short."""
     script = train(
-        hook="import signal, threading; threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGKILL)).start()",
+        hook="import threading; threading.Timer(1.5, os.kill, (os.getpid(), 9)).start()",
         batches=9999,
     )
     found = watch([sys.executable, script], tmp_path)
@@ -220,10 +220,8 @@ def test_a_signal_still_gives_the_report(
         time.sleep(0.05)
     time.sleep(1.5)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + number or (
-        number == signal.SIGINT and process.returncode == 1
-    )
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
     assert "verdict:" in err
     seen = json.loads(report.read_text())
     assert seen["evidence"]["ranks"][0]["loader"]["dataset"] == "Numbers"
