@@ -194,9 +194,18 @@ def test_which_files_are_the_scripts(file: str, is_mine: bool) -> None:
     assert is_user_file(file) is is_mine
 
 
-def test_what_watches_a_call_is_not_named() -> None:
-    ours = Frame("timed", str(Path(shardkit.__file__).parent / "x.py"), 1)
-    frames = (Frame("train", "/t.py", 3), ours, Frame("__next__", LOADER, 1))
+def test_what_watches_the_script_is_left_out(tmp_path: Path) -> None:
+    value = speedscope()
+    ours = str(Path(shardkit.__file__).parent / "watching" / "loop.py")
+    value["shared"]["frames"].append({"name": "Loop.next", "file": ours, "line": 3})
+    value["profiles"][0]["samples"][0] = [0, 1, 2, len(FRAMES), 3]
+    stacks = read_speedscope(written(tmp_path, value))
+    assert stacks[0].frames == tuple(Frame(*FRAMES[n]) for n in (1, 2, 3))
+    assert stacks == read_speedscope(written(tmp_path, speedscope()))
+
+
+def test_a_method_that_is_called_is_named_without_its_class() -> None:
+    frames = (Frame("train", "/t.py", 3), Frame("_BaseDataLoaderIter.__next__", LOADER, 1))
     (line,) = hot_lines([Stack(1, "MainThread", frames, 1.0)])
     assert line.what == "train calls __next__"
 

@@ -104,8 +104,8 @@ machine, in 60.0 s
   in use:      compile, fused_optimizer
 
 costly lines of code
-  train.py:41  loss.item()  1.00 ms a step, 1.00 calls
   data.py:30   __getitem__  76 % of the workers' time
+  train.py:41  loss.item()  1.00 ms a step, 1.00 calls
 
 then: 4 workers in place of 2, if the machine had more cores
 run:  watched for 62.0 s; Python 3.11.7, torch 2.13.0+cpu"""
@@ -124,9 +124,9 @@ ON_GPU = """\
   in use:          amp, cuda
 
 costly lines of code
+  data.py:30   __getitem__   76 % of the workers' time
   train.py:44  tensor.cpu()  4.00 ms a step, 2.00 calls
   train.py:41  loss.item()   1.00 ms a step, 1.00 calls
-  data.py:30   __getitem__   76 % of the workers' time
 """
 
 RANKS = """\
@@ -411,16 +411,35 @@ def test_the_parts_add_up() -> None:
 
 
 def test_lines_of_several_ranks_are_named_once_the_dearest_first() -> None:
-    def line(number: int, seconds: float) -> CodeLine:
-        return CodeLine("a.py", number, "x", "sync", seconds)
+    def line(number: int, ms: float) -> CodeLine:
+        return CodeLine("a.py", number, "x", "sync", ms / 1000)
 
+    sampled = CodeLine("a.py", 20, "f", "profile", share=0.07)
     ranks = (
-        sample_rank(lines=tuple(line(n, n / 100) for n in range(10))),
-        sample_rank(rank=1, lines=(line(3, 0.5),)),
+        sample_rank(lines=(*(line(n, n) for n in range(10)), sampled)),
+        sample_rank(rank=1, lines=(line(3, 50.0),)),
     )
     found = facts.costly_lines(sample_evidence(ranks=ranks))
-    assert [(one.line, one.seconds) for one in found[:3]] == [(3, 0.5), (9, 0.09), (8, 0.08)]
-    assert len(found) == facts.MOST_LINES
+    assert [one.line for one in found] == [3, 9, 20, 8, 7, 6], "of steps of 120 ms"
+    assert found[0].seconds == 0.05 and len(found) == facts.MOST_LINES
+
+
+def test_a_line_that_costs_next_to_nothing_is_not_named() -> None:
+    cheap = CodeLine("a.py", 1, "x", "sync", 1e-5, 1.0)
+    assert facts.costly_lines(with_rank(lines=(cheap,))) == []
+
+
+@pytest.mark.parametrize(
+    ("per_core", "words"),
+    [
+        ((1.0, 1.0), "busy, each 100 %; the"),
+        ((0.2, 0.9, 0.5), "busy, each 20 % to 90 %; the"),
+        ((0.5,), "busy, each 50 %; the"),
+        ((), "busy; the"),
+    ],
+)
+def test_how_busy_each_core_was(per_core: tuple[float, ...], words: str) -> None:
+    assert words in hardware.machine(sample_system(per_core=per_core))["cores"]
 
 
 @pytest.mark.parametrize(

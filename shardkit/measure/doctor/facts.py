@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import PurePath
 
 from shardkit.measure.doctor.diagnosis import Diagnosis
@@ -146,26 +146,24 @@ def epochs_in_words(rank: RankEvidence) -> str | None:
 
 
 def costly_lines(evidence: Evidence) -> list[CodeLine]:
-    """The lines of code that cost most, those whose time was taken first; of a line that several
-    ranks were seen in, the dearest."""
-    found: dict[tuple[str, int, str], CodeLine] = {}
-    for one in _all_lines(evidence):
+    """The lines of code that cost most, by their share of a step or of the samples; of a line that
+    several ranks were seen in, the dearest."""
+    found: dict[tuple[str, int, str], tuple[float, CodeLine]] = {}
+    for share, one in _shares_of_lines(evidence):
         key = (one.file, one.line, one.kind)
-        if key not in found or _cost(one) > _cost(found[key]):
-            found[key] = one
-    return sorted(found.values(), key=_cost, reverse=True)[:MOST_LINES]
+        if share >= LEAST_SHARE and (key not in found or share > found[key][0]):
+            found[key] = (share, one)
+    dearest = sorted(found.values(), key=lambda pair: pair[0], reverse=True)
+    return [one for _, one in dearest[:MOST_LINES]]
 
 
-def _all_lines(evidence: Evidence) -> Iterable[CodeLine]:
-    for rank in evidence.ranks:
-        yield from rank.lines
-    if evidence.trace is not None:
-        yield from evidence.trace.syncs
-
-
-def _cost(line: CodeLine) -> tuple[float, float]:
-    seconds, share = line.seconds, line.share
-    return (seconds if math.isfinite(seconds) else 0, share if math.isfinite(share) else 0)
+def _shares_of_lines(evidence: Evidence) -> Iterator[tuple[float, CodeLine]]:
+    ranks, trace = evidence.ranks, evidence.trace
+    pairs = [(rank.step.total, one) for rank in ranks for one in rank.lines]
+    if trace is not None and ranks:
+        pairs += [(ranks[0].step.total, one) for one in trace.syncs]
+    for step, one in pairs:
+        yield one.seconds / step if one.seconds and step > 0 else one.share, one
 
 
 def place(line: CodeLine, folder: str) -> str:

@@ -15,8 +15,8 @@ UTILISATION_WARNING = "which only says that some kernel ran"
 
 def machine(system: SystemEvidence) -> dict[str, str]:
     """The machine during the run: what was seen, by name."""
-    per_core = system.per_core
-    each = f", each {percent(min(per_core))} to {percent(max(per_core))}" if per_core else ""
+    ends = dict.fromkeys(map(percent, sorted(system.per_core)))
+    each = f", each {' to '.join([*ends][:: max(len(ends) - 1, 1)])}" if ends else ""
     found: dict[str, str | None] = {
         "cores": f"{system.cores}, of which {amount(system.cores_busy)} were busy{each}; "
         f"the script used {amount(system.script_cores)}",

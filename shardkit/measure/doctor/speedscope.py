@@ -99,11 +99,16 @@ def _stacks(value: Any) -> tuple[Stack, ...]:
     for profile in value["profiles"]:
         process, thread = _named(str(profile["name"]))
         for numbers, seconds in _samples(profile).items():
-            # py-spy puts a frame on top for each process, which is no function.
-            seen = [frames[number] for number in numbers]
-            kept = tuple(one for one in seen if one.file or not one.function.startswith("process "))
+            kept = tuple(one for number in numbers if _is_scripts(one := frames[number]))
             made.append(Stack(process, thread, kept, seconds))
     return tuple(made)
+
+
+def _is_scripts(frame: Frame) -> bool:
+    """Whether it would be there without us: what watches the script would not. And py-spy puts a
+    frame on top for each process, which is no function."""
+    is_process = not frame.file and frame.function.startswith("process ")
+    return not is_process and not Path(frame.file).is_relative_to(_OURS / "watching")
 
 
 def _frame(value: dict[str, Any]) -> Frame:
@@ -177,6 +182,7 @@ def _lines(
 
 
 def _what(frame: Frame, called: Sequence[Frame]) -> str:
-    """The function, and what it calls there; what watches it is not meant."""
-    others = [one for one in called if not Path(one.file).is_relative_to(_OURS)]
-    return f"{frame.function} calls {others[0].function}" if others else frame.function
+    """The function, and what it calls there."""
+    if not called:
+        return frame.function
+    return f"{frame.function} calls {called[0].function.rpartition('.')[2]}"
