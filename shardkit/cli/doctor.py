@@ -136,6 +136,7 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         replays=not options["watch_only"],
         rereads=not (options["quick"] or options["watch_only"]),
         traces=options["trace"] is not None or has_gpu(),
+        profiles=True,
     )
     limits = Limits(options["to_end"], options["seconds"])
     keep = Keep(

@@ -237,6 +237,7 @@ class Loop:
 
     def end_step(self, step: Step, busy: Spent) -> None:
         """Write it down; decide whether this is the loop that trains."""
+        has_tools = bool(self._tools)
         self._close_tools()
         self._num_steps += 1
         wait = step.wait
@@ -245,7 +246,7 @@ class Loop:
             loop=self._number,
             epoch=self._epoch,
             t=step.handed,
-            phase=step.now.kind,
+            phase=TRACE if has_tools else step.now.kind,
             counts=step.now.counts,
             block=step.now.block,
             first=step.first,

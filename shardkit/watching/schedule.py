@@ -33,6 +33,7 @@ class Plan:
         steps: that count, of each kind. rounds: they are taken in. replays: whether batches are
             replayed. rereads: whether files are read again, warm and cold. counts: whether the
             operations of one step are counted. traces: whether some steps are traced.
+        profiles: whether a profiler may look into the processes.
         loader: arguments that every DataLoader of a dataset of the type ``dataset`` is given,
             instead of its own. torch_threads, cv2_threads: that each process is given.
     """
@@ -43,6 +44,7 @@ class Plan:
     rereads: bool = True
     counts: bool = True
     traces: bool = False
+    profiles: bool = False
     dataset: str = ""
     loader: dict[str, Any] | None = None
     torch_threads: int | None = None

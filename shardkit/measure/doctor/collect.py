@@ -28,7 +28,7 @@ from shardkit.measure.doctor.evidence import (
 )
 from shardkit.system.file_systems import mount_at
 from shardkit.watching.loop import is_users
-from shardkit.watching.schedule import OWN
+from shardkit.watching.schedule import OWN, TRACE
 
 RARE = ("checkpoint", "logging")
 """Parts that may take some steps only: their mean is over all steps, whatever else is done there,
@@ -108,7 +108,8 @@ def _fetches(trainer: Process, found: Sequence[Process]) -> list[Event]:
 def _rank(process: Process, fetches: list[Event], host: str) -> RankEvidence:
     loop = main_loop(process)
     facts = next(event for event in process.of("loop") if event["loop"] == loop)
-    steps = [s for s in main_steps(process)[FIRST_STEPS:] if s["phase"] != "trace"]
+    _mark_starts(main_steps(process), facts)
+    steps = [s for s in main_steps(process)[FIRST_STEPS:] if s["phase"] != TRACE]
     counted = [s for s in steps if s["counts"]] or [s for s in steps if s["phase"] == OWN]
     own = [s for s in counted if s["phase"] == OWN] or counted
     flagging = [*process.of("counted"), *process.of("session over")]
@@ -160,7 +161,7 @@ def _step_times(own: list[Event], every: list[Event], has_others: bool) -> StepT
     # What a step did rarely must not be counted here, where few steps may hold too many of them.
     others = [s["busy"][0] - sum(s["parts"].get(k, 0.0) for k in (*_PARTS, *RARE)) for s in own]
     return StepTimes(
-        wait=_mean(s["wait"][0] for s in own if s["first"] is None),
+        wait=_mean(s["wait"][0] for s in own if not s["starts"]),
         other=max(0.0, _mean(others)),
         blocked=_mean(_blocked(s) for s in own),
         **parts,
@@ -190,7 +191,7 @@ def _rate(counted: list[Event], kind: str, times: StepTimes, gap: float) -> Rate
     """Steps a second of one kind; ``gap`` is what a step has of the start of its epoch."""
     blocks: dict[int, list[float]] = defaultdict(list)
     for step in counted:
-        if step["phase"] == kind and step["first"] is None:
+        if step["phase"] == kind and not step["starts"]:
             rare = sum(step["parts"].get(name, 0.0) for name in RARE)
             wait = 0.0 if kind == "replay" else step["wait"][0]
             blocks[step["block"]].append(wait + step["busy"][0] - rare)
@@ -202,21 +203,49 @@ def _rate(counted: list[Event], kind: str, times: StepTimes, gap: float) -> Rate
     return Rate(median(rates), min(rates), max(rates), num)
 
 
+# --- epochs -------------------------------------------------------------------------------
+
+
+def _mark_starts(steps: list[Event], facts: Event) -> None:
+    """Mark the steps that an epoch starts with: until every worker has made all the batches that it
+    makes ahead, batches come late. Short epochs have no others: then only the first is marked."""
+    ramp = 1 + facts["num_workers"] * (facts["prefetch_factor"] or 0)
+    epochs: dict[int, list[Event]] = defaultdict(list)
+    for step in steps:
+        epochs[step["epoch"]].append(step)
+    longest = max((len(epoch) for epoch in epochs.values()), default=0)
+    num = ramp if longest > 2 * ramp else 1
+    for epoch in epochs.values():
+        for place, step in enumerate(epoch):
+            step["starts"] = epoch[0]["first"] is not None and place < num
+
+
 def _gap(epochs: Epochs, times: StepTimes) -> float:
     """Seconds a step that beginning its epoch costs."""
     return times.total * epochs.share / max(1 - epochs.share, 1e-9)
 
 
 def _epochs(process: Process, loop: int, facts: Event, times: StepTimes) -> Epochs:
-    """How long the first batch of an epoch takes; the first epoch of all has imports in it."""
-    firsts = [s["first"] for s in main_steps(process) if s["first"] is not None]
+    """What the starts of epochs cost; the first epoch of all has imports in it."""
+    steps = main_steps(process)
+    starts: dict[int, list[Event]] = defaultdict(list)
+    for step in steps:
+        if step["starts"] and step["phase"] != "replay":
+            starts[step["epoch"]].append(step)
+    whole = [start for start in starts.values() if start[0]["first"] is not None]
     ends = [e for e in process.of("epoch end") if e["loop"] == loop]
-    length = facts["num_batches"] or (len(main_steps(process)) / len(ends) if ends else None)
-    if not firsts or length is None:
-        return Epochs(num=len(firsts))
-    first = median(firsts[1:] or firsts)
-    gap = max(0.0, first - times.wait)
-    return Epochs(first, gap / (gap + length * max(times.total, 1e-9)), len(firsts))
+    length = facts["num_batches"] or (len(steps) / len(ends) if ends else None)
+    if not whole or length is None:
+        return Epochs(num=len(whole))
+    lost = median(_lost(start, times.wait) for start in whole[1:] or whole)
+    first = median(start[0]["first"] for start in whole[1:] or whole)
+    return Epochs(first, lost / (lost + length * max(times.total, 1e-9)), len(whole))
+
+
+def _lost(start: list[Event], usual: float) -> float:
+    """Seconds that the loop waited longer than usual while an epoch started."""
+    waits = float(sum(step["wait"][0] for step in start[1:]))
+    return max(0.0, float(start[0]["first"]) + waits - usual * len(start))
 
 
 def _timeline(steps: list[Event]) -> tuple[tuple[float, Phase, float, float], ...]:
@@ -229,6 +258,7 @@ def _timeline(steps: list[Event]) -> tuple[tuple[float, Phase, float, float], ..
             s["wait"][0] + s["busy"][0],
         )
         for s in steps[:MOST_POINTS]
+        if s["phase"] != TRACE
     )
 
 

@@ -83,7 +83,7 @@ def running(command: Sequence[str], plan: Plan, out: IO[bytes] | None = None) ->
         try:
             process = subprocess.Popen(
                 command,
-                env=_environment(folder),
+                env=_environment(folder, plan),
                 stdin=None if out is None else subprocess.DEVNULL,
                 stdout=out,
                 stderr=None if out is None else subprocess.STDOUT,
@@ -100,9 +100,12 @@ def running(command: Sequence[str], plan: Plan, out: IO[bytes] | None = None) ->
             process.wait()
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(folder: Path, plan: Plan) -> dict[str, str]:
+    found = dict(os.environ)
+    if plan.traces:  # Kineto would tell the user's terminal of it
+        found.setdefault("KINETO_LOG_LEVEL", "99")
     paths = [str(STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, ENVIRONMENT: str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+    return {**found, ENVIRONMENT: str(folder), "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _mark(folder: Path) -> bytes:

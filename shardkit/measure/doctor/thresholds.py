@@ -31,9 +31,9 @@ percent of the time on any container."""
 MOST_CORES = 4
 """Times the cores that are there: nobody is advised to get more."""
 
-OTHERS = 0.25
-"""Share of the cores that other processes use. Less is the machine's own noise: on 2 cores, half a
-core."""
+OTHERS = 0.6
+"""Share of the cores that other processes use. One busy process beside a script, which may have one
+of two cores, does not make its own sickness another."""
 
 STARVED = 0.15
 """Share of making a batch that workers are ready to run and others have the cores. Half of that is
