@@ -88,7 +88,7 @@ def bench(
     """
     from shardkit.measure.bench.benchmark import bench as measure
     from shardkit.measure.report.data import load
-    from shardkit.measure.report.page import page
+    from shardkit.measure.report.page import write
 
     for path in (json_file, html_file):
         if path and path != "-":
@@ -105,15 +105,11 @@ def bench(
         click.echo(text)
     else:
         echo_report(report)
-        _write(json_file, text + "\n")
+    if json_file and json_file != "-":
+        with os_errors(f"writing {show_path(json_file)}"):
+            atomic_write(Path(json_file), [text.encode(), b"\n"])
     if html_file:
-        _write(html_file, page([report, *others]))
-
-
-def _write(path: str | None, text: str) -> None:
-    if path:
-        with os_errors(f"writing {show_path(path)}"):
-            atomic_write(Path(path), [text.encode()])
+        write(html_file, report, *others)
 
 
 # --- the table on a terminal --------------------------------------------------------------
