@@ -1,7 +1,7 @@
 """The seam between what can be packed and the packer.
 
 A corpus lists its entries cheaply, in one fixed order, as *runs*, and later, perhaps in another
-process, turns a run into samples. Adding a kind of input is one file that satisfies
+process, turns a run into samples. Adding a kind of input is one class derived from
 :class:`Input` and one line in :mod:`shardkit.corpus.kinds`.
 """
 
