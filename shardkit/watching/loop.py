@@ -26,8 +26,8 @@ TRAINS_AFTER = 30
 """Steps without a backward pass after which a loop counts as the one to look at, all the same:
 there may be none, as in inference."""
 
-SPAN_S = 1e-3
-"""Two calls from one line with less than that between them are one stay there: a loop over
+SPAN_S = 2e-4
+"""Two calls of one kind with less than that between them are one stay there: a loop over
 ``.item()`` costs what is around it, too."""
 
 MOST_FRAMES = 40
@@ -81,7 +81,7 @@ class Step:
         self.began, self.handed, self.process_cpu = Spent(), 0.0, 0.0
         self.parts: dict[str, float] = {}
         self.lines: dict[tuple[str, str, int], list[float]] = {}
-        self.last: tuple[tuple[str, str, int], float] | None = None
+        self.last: tuple[str, float] | None = None
 
     def begin(self, now: Spent) -> None:
         """The loop has the batch."""
@@ -95,9 +95,9 @@ class Step:
             return
         key = (kind, *users_line(frame))
         seconds = end - start
-        if self.last is not None and self.last[0] == key and start - self.last[1] < SPAN_S:
+        if self.last is not None and self.last[0] == kind and start - self.last[1] < SPAN_S:
             seconds = end - self.last[1]
-        self.last = (key, end)
+        self.last = (kind, end)
         self.parts[kind] = self.parts.get(kind, 0.0) + seconds
         line = self.lines.setdefault(key, [0.0, 0.0])
         line[0] += seconds
