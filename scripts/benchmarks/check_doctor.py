@@ -1,0 +1,144 @@
+"""Thirteen training scripts, each sick in one way: what the doctor says, and what a cure brings.
+
+    check_doctor.py [--runs 10] [--busy] [--only NAME ...] [--json FILE]
+
+Each script of ``tests/sick`` is diagnosed ``--runs`` times, then run as it is and cured
+(``--cure``), by turns: what the cure brought is set beside what the doctor predicted. ``--busy``
+keeps one core busy with something else meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+SICK = Path(__file__).parents[2] / "tests" / "sick"
+
+EXPECTED = {
+    "slow_disk": {"storage"},
+    "big_jpegs": {"decoding"},
+    "heavy_transform": {"transform"},
+    "tokenize_on_the_fly": {"tokenizing"},
+    "too_few_workers": {"too few workers"},
+    "restart_workers": {"epoch starts"},
+    "huge_collate": {"collating"},
+    "item_each_step": {"synchronising"},
+    "tiny_kernels": {"launching"},
+    "log_each_step": {"logging"},
+    "checkpoint_often": {"checkpointing"},
+    "straggler": {"straggler"},
+    "healthy": {"nothing to gain"},
+}
+"""What each is sick of."""
+
+PAIRS = 3
+"""Times that a script is run as it is and cured."""
+
+STEPS = 24
+
+
+def diagnose(name: str, data: Path, steps: int = STEPS) -> dict[str, Any]:
+    """The doctor's report on a script, as JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        program = "from shardkit.cli import main; main()"
+        options = ["--steps", str(steps), "--json", str(report)]
+        command = [sys.executable, str(SICK / f"{name}.py"), "--data", str(data)]
+        done = subprocess.run(
+            [sys.executable, "-c", program, "doctor", *options, "--", *command],
+            capture_output=True,
+            text=True,
+            cwd=folder,
+        )
+        if not report.exists():
+            raise SystemExit(f"{name}: {done.stderr}")
+        left = {path.name for path in Path(folder).iterdir()} - {report.name}
+        if left:
+            raise SystemExit(f"{name}: left in its folder: {left}")
+        return dict(json.loads(report.read_text()))
+
+
+def samples_per_s(name: str, data: Path, *options: str) -> float:
+    """What a script says of itself, over its last half."""
+    command = [sys.executable, str(SICK / f"{name}.py"), "--data", str(data), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(re.findall(r"([\d.]+) samples/s", done.stdout)[-1])
+
+
+def make_data(folder: Path) -> Path:
+    """What the scripts train on, made once."""
+    data = folder / "data"
+    subprocess.run([sys.executable, str(SICK / "make_data.py"), str(data)], check=True)
+    return data
+
+
+@contextmanager
+def busy(is_so: bool) -> Iterator[None]:
+    """Another process wants a core meanwhile."""
+    if not is_so:
+        yield
+        return
+    other = multiprocessing.Process(target=_spin, daemon=True)
+    other.start()
+    try:
+        yield
+    finally:
+        other.terminate()
+        other.join()
+
+
+def _spin() -> None:
+    while True:
+        sum(range(100_000))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--busy", action="store_true", help="beside a process that spins")
+    parser.add_argument("--only", nargs="+", choices=list(EXPECTED), default=list(EXPECTED))
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--data", type=Path, help="made earlier by tests/sick/make_data.py")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, busy(args.busy):
+        data = args.data or make_data(Path(folder))
+        rows = [row(name, data, args.runs) for name in args.only]
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
+    if not all(one["right"] >= (0.9 if args.busy else 1.0) * args.runs for one in rows):
+        raise SystemExit("not all verdicts were right")
+
+
+def row(name: str, data: Path, runs: int) -> dict[str, Any]:
+    """One script: how often the verdict was right, and what its cure brought."""
+    reports = [diagnose(name, data) for _ in range(runs)]
+    causes = Counter(report["diagnosis"]["cause"] for report in reports)
+    right = sum(causes[cause] for cause in EXPECTED[name])
+    gains = [r["diagnosis"]["gain"]["factor"] for r in reports if r["diagnosis"]["gain"]]
+    found: dict[str, Any] = {"name": name, "right": right, "causes": dict(causes)}
+    found["predicted"] = median(gains) if gains else None
+    if name != "healthy":
+        ratios = [
+            samples_per_s(name, data, "--cure") / samples_per_s(name, data) for _ in range(PAIRS)
+        ]
+        found["measured"] = median(ratios)
+    says = ", ".join(f"{cause} {num}" for cause, num in causes.most_common())
+    gain = "" if not gains else f"predicted {median(gains):.2f} ({min(gains):.2f}-{max(gains):.2f})"
+    cured = f", cured {found['measured']:.2f} times as fast" if "measured" in found else ""
+    print(f"{name:20} {right:2}/{runs}  {says:32} {gain}{cured}", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    main()
