@@ -1,4 +1,4 @@
-"""The engine for any ``tokenizer.json``: Hugging Face's ``tokenizers``."""
+"""The backend for any ``tokenizer.json``: Hugging Face's ``tokenizers``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from shardkit.arrays import Tokens
 from shardkit.errors import FormatError, UsageError
-from shardkit.tokens.engine import INSTALL, is_refusal, narrow
+from shardkit.tokens.backend import INSTALL, is_refusal, narrow
 from shardkit.tokens.spec import TokenizerSpec
 
 
@@ -44,7 +44,7 @@ def parse_tokenizer(data: bytes) -> Any:
     return made
 
 
-class LibraryEngine:
+class LibraryBackend:
     """Encodes by ``tokenizers``."""
 
     def __init__(self, data: bytes, spec: TokenizerSpec) -> None:

@@ -12,7 +12,7 @@ from shardkit.tokens.spec import TokenizerSpec
 INSTALL = "pip install 'shardkit[tokens]'"
 
 
-class Engine(Protocol):
+class Backend(Protocol):
     """Encodes on one thread, for one thread at a time. Made in each process: never pickled."""
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
