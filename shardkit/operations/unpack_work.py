@@ -25,10 +25,10 @@ from threading import Thread
 from typing import Any
 
 from shardkit.errors import DestinationError
+from shardkit.system.durable_files import fsync_path, sync_filesystem
 from shardkit.system.locks import Lock
 from shardkit.system.paths import file_size, show_path
 from shardkit.system.records import read_record, write_record
-from shardkit.system.writing import fsync_path, sync_filesystem
 
 WORK_NAME = ".unpacking"
 LAST_MARKER = ".unpacking.json"

@@ -24,9 +24,9 @@ from shardkit.packing.destination import TOKENIZER_RECORD, Destination
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import draw, take
 from shardkit.packing.tokenize import LARGE_BYTES, TEXT, slices
+from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
 from shardkit.system.records import read_record, write_record
-from shardkit.system.writing import atomic_write
 from shardkit.tokens.load import from_stored, load_tokenizer
 from shardkit.tokens.prove import choose_backend
 from shardkit.tokens.spec import TokenizerSpec

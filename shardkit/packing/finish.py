@@ -17,7 +17,7 @@ from shardkit.packing.destination import Destination
 from shardkit.packing.options import PackOptions
 from shardkit.packing.tokenize import TEXT
 from shardkit.samples.encoding import TOKENS
-from shardkit.system.writing import atomic_write
+from shardkit.system.durable_files import atomic_write
 
 
 @dataclass(frozen=True)
