@@ -21,7 +21,7 @@ from shardkit.storage.folder import Folder
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.tars.cached_index import index_tars, is_tar_source
-from shardkit.tars.index import read_names
+from shardkit.tars.write_index import read_names
 
 
 @dataclass(frozen=True)

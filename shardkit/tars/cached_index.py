@@ -26,8 +26,8 @@ from shardkit.index.manifest import INDEX_NAME, VERSION, WORK_NAME
 from shardkit.system.durable_files import fsync_path
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
-from shardkit.tars.index import Tar, tar_as_found, write_tar_index
 from shardkit.tars.members import compressed_message
+from shardkit.tars.write_index import Tar, tar_as_found, write_tar_index
 
 SCAN_VERSION = 2
 """Goes up when the same tars would be scanned to another index."""

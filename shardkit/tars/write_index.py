@@ -1,4 +1,4 @@
-"""The index of tars made by others: scanned into a journal, assembled as after a pack."""
+"""Writing the index of tars made by others: scanned into a journal, assembled as after a pack."""
 
 from __future__ import annotations
 
