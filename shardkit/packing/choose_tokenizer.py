@@ -45,7 +45,7 @@ TRAINED_NAME = "trained.json"
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenTokenizer:
     """What makes the tokens of a pack.
 
     Attributes:
@@ -82,7 +82,7 @@ def refuse_without_text(corpus: Input, source: Path) -> None:
 
 def prepare_tokenizer(
     destination: Destination, corpus: Corpus, options: PackOptions, loaded: Tokenizer | None
-) -> Chosen | None:
+) -> ChosenTokenizer | None:
     """Load or train it, choose its backend, and keep both; or what an earlier call has kept.
 
     Raises:
@@ -107,18 +107,18 @@ def prepare_tokenizer(
     notes.append(note)
     if not spec.is_lossless:
         notes.append("the tokenizer does not keep all of a text: unpack cannot restore it")
-    chosen = Chosen(spec.to_json(), tokenizer.backend, notes)
+    chosen = ChosenTokenizer(spec.to_json(), tokenizer.backend, notes)
     write_record(destination.work / TOKENIZER_RECORD, asdict(chosen))
     return chosen
 
 
-def _recorded(destination: Destination) -> Chosen | None:
+def _recorded(destination: Destination) -> ChosenTokenizer | None:
     """What an earlier call kept, if all of it is there."""
     try:
         record = read_record(destination.work / TOKENIZER_RECORD)
         if record is None:
             return None
-        found = Chosen(**record)
+        found = ChosenTokenizer(**record)
         spec = TokenizerSpec.from_json(found.spec)
         is_whole = spec.matches((destination.stage / str(spec.file)).read_bytes())
     except (FileNotFoundError, TypeError):  # TypeError: the record of another release
@@ -127,7 +127,7 @@ def _recorded(destination: Destination) -> Chosen | None:
 
 
 def reopen(stage: Path, chosen: dict[str, Any]) -> Tokenizer:
-    """The tokenizer of a :class:`Chosen`, as JSON, made once a process and not proved again."""
+    """That tokenizer, of its JSON; made once a process, and not proved again."""
     return _reopen(stage, json.dumps(chosen))
 
 

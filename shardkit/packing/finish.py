@@ -12,7 +12,7 @@ from shardkit.index.assembling import assemble_split
 from shardkit.index.journal import Receipt
 from shardkit.index.manifest import REJECTED_NAME, DatasetInfo
 from shardkit.index.provenance import Provenance
-from shardkit.packing.choose_tokenizer import Chosen
+from shardkit.packing.choose_tokenizer import ChosenTokenizer
 from shardkit.packing.destination import Destination
 from shardkit.packing.options import PackOptions
 from shardkit.packing.tokenize import TEXT
@@ -42,7 +42,7 @@ def assemble(
     receipts: list[Receipt],
     options: PackOptions,
     origin: Origin,
-    chosen: Chosen | None,
+    chosen: ChosenTokenizer | None,
 ) -> DatasetInfo:
     """Write the index of every split and what comes with the dataset into the stage, all but
     shardkit.json, whose contents it returns.

@@ -74,7 +74,7 @@ class Setup:
         skip_bad: whether bad inputs become rejects.
         images: what to make of pictures, as :class:`ImageChoice` has it in JSON.
         tokens: what makes tokens of text, as
-            :class:`shardkit.packing.choose_tokenizer.Chosen` has it.
+            :class:`shardkit.packing.choose_tokenizer.ChosenTokenizer` has it.
     """
 
     source: str

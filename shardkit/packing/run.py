@@ -18,7 +18,7 @@ from shardkit.errors import CorpusError
 from shardkit.images.encode import require_encoder
 from shardkit.index.journal import Receipt
 from shardkit.index.manifest import DatasetInfo
-from shardkit.packing.choose_tokenizer import Chosen, load_chosen, prepare_tokenizer
+from shardkit.packing.choose_tokenizer import ChosenTokenizer, load_chosen, prepare_tokenizer
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
 from shardkit.packing.finish import Origin, assemble, notes_on, own_origin, with_options
@@ -104,7 +104,7 @@ class _Pack:
     destination: Destination
     options: PackOptions
     recipe: dict[str, Any]
-    chosen: Chosen | None
+    chosen: ChosenTokenizer | None
     origin: Origin | None
 
     def run(self, started: float) -> PackResult:
