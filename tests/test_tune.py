@@ -560,6 +560,7 @@ def test_what_a_batch_takes() -> None:
     assert found.batch_bytes == 2 * 64 + 8 * 4 + 3 + 64
 
 
+@pytest.mark.alone
 def test_a_loop_that_waits() -> None:
     got = run_loop(Loader(Numbers(0.03), 4, workers=0), 0.01, 0.5)
     assert got.wait + got.starting == pytest.approx(0.75, abs=0.1)
