@@ -36,6 +36,7 @@ _HOME = {
     "stage": "shardkit.operations.stage",
     "tune": "shardkit.measure.tune.tuning",
     "Tuning": "shardkit.measure.tune.tuning",
+    "watch": "shardkit.watching.by_hand",
     "ShardkitError": "shardkit.errors",
 }
 
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from shardkit.reading.dataset import Dataset as Dataset
     from shardkit.reading.mix import mix as mix
     from shardkit.sequences.dataset import TokenDataset as TokenDataset
+    from shardkit.watching.by_hand import watch as watch
 
 
 def __getattr__(name: str) -> Any:

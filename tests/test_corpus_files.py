@@ -21,11 +21,11 @@ from tables import parquet
 
 from shardkit.corpus import CORPORA, files, open_corpus
 from shardkit.corpus.base import Corpus, Run
-from shardkit.corpus.files import read_files, walk
+from shardkit.corpus.files import input_stamp, read_files, walk
 from shardkit.corpus.names import encode, extension, stems
 from shardkit.errors import StorageError
 from shardkit.samples.sample import SampleBatch
-from shardkit.system.stamps import UPPER, stamp_of
+from shardkit.system.stamps import UPPER
 
 JPG = b"\xff\xd8\xff\xe0\x00\x10JFIF\x00 pretend picture "
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR pretend picture "
@@ -109,12 +109,12 @@ def test_sizes_and_stamps(tmp_path: Path) -> None:
     os.utime(tmp_path / "a.txt", ns=(5, 1_234_567_890_123_456_789))
     (folder,) = walk(tmp_path)
     assert folder.sizes == [3, 0]
-    assert folder.stamps == [stamp_of(tmp_path / "a.txt"), stamp_of(tmp_path / "b.txt")]
+    assert folder.stamps == [input_stamp(tmp_path / "a.txt"), input_stamp(tmp_path / "b.txt")]
     os.utime(tmp_path / "a.txt", ns=(5, 1_234_567_890_123_456_790))
-    now = stamp_of(tmp_path / "a.txt")
+    now = input_stamp(tmp_path / "a.txt")
     assert now >> UPPER != folder.stamps[0] >> UPPER
     (tmp_path / "a.txt").rename(tmp_path / "b.txt")
-    assert stamp_of(tmp_path / "b.txt") >> UPPER == now >> UPPER
+    assert input_stamp(tmp_path / "b.txt") >> UPPER == now >> UPPER
 
 
 def test_other_extensions_are_counted(tmp_path: Path) -> None:

@@ -21,11 +21,11 @@ from test_corpus_files import read_all, tree
 
 import shardkit
 from shardkit.corpus import from_spec, jsonl, lines, open_corpus
+from shardkit.corpus.files import input_stamp
 from shardkit.corpus.jsonl import JsonlCorpus
 from shardkit.corpus.lines import BLANK, line_pieces, read_pieces
 from shardkit.errors import CorpusError, DataError, StorageError
 from shardkit.samples.sample import SampleBatch, unpack_paths
-from shardkit.system.stamps import stamp_of
 
 LINES = b'{"text": "one"}\n{"text": "two", "n": 2}\n\n  \n["three"]\n4'
 
@@ -310,7 +310,7 @@ def test_decompressing_needs_little_memory(tmp_path: Path, ending: str) -> None:
     data = b"[" + b"1," * 20_000_000 + b"1]\n"
     packed = gzip.compress(data, 1) if ending == ".gz" else zst(data)
     (tmp_path / f"a{ending}").write_bytes(packed)
-    stamp = stamp_of(tmp_path / f"a{ending}")
+    stamp = input_stamp(tmp_path / f"a{ending}")
     del data
     tracemalloc.start()
     try:

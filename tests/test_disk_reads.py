@@ -50,7 +50,7 @@ def test_the_mount_of_a_path(path: str, kind: str, at: str) -> None:
 
 def test_nonsense_among_mounts_is_passed_over() -> None:
     assert parse_mounts("\n- \nx y z - ext4\n1 2 3:4 / /a rw - ext4 d rw") == [
-        Mount("/a", "ext4", "3:4")
+        Mount("/a", "ext4", "3:4", "d")
     ]
     assert mount_of("/a", []) is None
 

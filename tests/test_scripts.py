@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -135,7 +136,6 @@ def test_demo_leaves_a_strangers_folder_alone(tmp_path: Path) -> None:
 def bench(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Bench]:
     """Runs a benchmark as a person does, but in this process, which has imported torch already.
     What it sets in the environment, such as how libraries use threads, ends with the test."""
-    before = dict(os.environ)
 
     def run(name: str, *args: object) -> Any:
         path = SCRIPTS / "benchmarks" / name
@@ -144,10 +144,8 @@ def bench(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) ->
         runpy.run_path(str(path), run_name="__main__")
         return capfd.readouterr()
 
-    yield run
-    for name in os.environ.keys() - before.keys():
-        del os.environ[name]
-    os.environ.update(before)
+    with mock.patch.dict(os.environ):
+        yield run
 
 
 @pytest.mark.skipif(not shutil.which("tar"), reason="the bench compares with tar")

@@ -12,6 +12,7 @@ import click
 from shardkit import __version__
 from shardkit.cli.bench import bench
 from shardkit.cli.convert import convert
+from shardkit.cli.doctor import doctor
 from shardkit.cli.info import info
 from shardkit.cli.output import Interrupted
 from shardkit.cli.pack import pack
@@ -35,7 +36,7 @@ def group() -> None:
     """
 
 
-for command in (pack, convert, unpack, verify, info, show, bench, stage, tune):
+for command in (pack, convert, unpack, verify, info, show, bench, stage, tune, doctor):
     group.add_command(command)
 
 

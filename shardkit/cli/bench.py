@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkit.cli.bench_table import echo_report
 from shardkit.cli.output import interrupted, refuse_no_file
 from shardkit.errors import UsageError
+from shardkit.measure.table import table
 from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
+
+if TYPE_CHECKING:
+    from shardkit.measure.report.data import Limit, Report, Row
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
@@ -85,7 +88,7 @@ def bench(
     """
     from shardkit.measure.bench.benchmark import bench as measure
     from shardkit.measure.report.data import load
-    from shardkit.measure.report.page import page
+    from shardkit.measure.report.page import write
 
     for path in (json_file, html_file):
         if path and path != "-":
@@ -102,12 +105,61 @@ def bench(
         click.echo(text)
     else:
         echo_report(report)
-        _write(json_file, text + "\n")
+    if json_file and json_file != "-":
+        with os_errors(f"writing {show_path(json_file)}"):
+            atomic_write(Path(json_file), [text.encode(), b"\n"])
     if html_file:
-        _write(html_file, page([report, *others]))
+        write(html_file, report, *others)
 
 
-def _write(path: str | None, text: str) -> None:
-    if path:
-        with os_errors(f"writing {show_path(path)}"):
-            atomic_write(Path(path), [text.encode()])
+# --- the table on a terminal --------------------------------------------------------------
+
+
+def echo_report(report: Report) -> None:
+    """A table with one line a target and number of workers, and what it says."""
+    from shardkit.measure.report.words import cache_states, in_words
+
+    options = report.options
+    click.echo(
+        f"{report.checked}: {options.read}, cache {cache_states(report.rows)}, batches of"
+        f" {options.batch_size}, {options.rounds} rounds"
+    )
+    lines = [*map(_cells, report.rows), *map(_limit_cells, report.limits)]
+    if len({row.cache for row in report.rows}) == 1:
+        lines = [{**line, "cache": ""} for line in lines]
+    heads = [head for head in lines[0] if any(line.get(head) for line in lines)]
+    cells = [[line.get(head, "") for head in heads] for line in lines]
+    for text in table([heads, *cells], left=(0, len(heads) - 1)):
+        click.echo(f"  {text}")
+    for text in in_words(report.rows, report.notes):
+        click.echo(text)
+
+
+def _cells(row: Row) -> dict[str, str]:
+    from shardkit.measure.report.words import percent, times
+
+    rate, read, against = row.samples_per_s, row.device_bytes, "reference"
+    if row.ratio:
+        median, low, high = map(times, astuple(row.ratio))
+        against = f"{median} ({low}-{high}) {row.verdict}"
+    is_cold = row.cache != "warm" and read
+    return {
+        "": row.label,
+        "workers": str(row.workers),
+        "cache": row.cache,
+        "samples/s": f"{rate.median:,.0f}",
+        "95 % interval": f"{rate.low:,.0f}-{rate.high:,.0f}",
+        "MB/s": f"{row.bytes_per_s.median / 1e6:,.0f}",
+        "from disk": f"{(read or 0) / row.dataset_bytes:.2f}" if is_cold else "",
+        "of limit": "" if row.of_limit is None else percent(row.of_limit),
+        "against the first": against,
+    }
+
+
+def _limit_cells(limit: Limit) -> dict[str, str]:
+    return {
+        "": f"limit: {limit.name}",
+        "cache": limit.cache,
+        "samples/s": f"{limit.samples_per_s:,.0f}",
+        "MB/s": f"{limit.bytes_per_s / 1e6:,.0f}",
+    }

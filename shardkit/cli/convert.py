@@ -8,26 +8,19 @@ import click
 
 from shardkit.cli.output import echo_json, echo_pack, interrupted
 from shardkit.cli.pack import CONTAINERS
-from shardkit.cli.pictures import image_options, reject_options
+from shardkit.cli.pictures import image_options, reject_options, workers_option, writing_options
 
 
 @click.command()
 @click.argument("dataset", type=click.Path())
 @click.argument("dest", type=click.Path(), required=False)
 @click.option("--to", required=True, type=click.Choice(CONTAINERS), help="Container format.")
-@click.option(
-    "--workers", type=int, help="Processes that pack; 0 packs in this one.  [default: one a core]"
-)
+@workers_option
 @image_options
 @reject_options
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
 @click.option("--eos", type=int, metavar="ID", help="Of files of ids: the one that ends documents.")
-@click.option("--dali-index", is_flag=True, help="Write DALI's own index beside each tar.")
-@click.option(
-    "--overwrite",
-    is_flag=True,
-    help="Start afresh; a dataset at DEST goes when the new one is whole.",
-)
+@writing_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
 def convert(dataset: str, dest: str | None, as_json: bool, **options: Any) -> None:
     """Write DATASET in another container format into DEST; or its pictures smaller, too.

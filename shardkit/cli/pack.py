@@ -10,8 +10,14 @@ import click
 
 from shardkit.cli.estimates import echo_estimates
 from shardkit.cli.output import echo_json, echo_pack, interrupted
-from shardkit.cli.pictures import chosen, image_options, reject_options
-from shardkit.cli.tokens import token_options
+from shardkit.cli.pictures import (
+    chosen,
+    image_options,
+    reject_options,
+    together,
+    workers_option,
+    writing_options,
+)
 from shardkit.errors import SampleError
 from shardkit.formats import FOR_TOKENS, FORMATS
 from shardkit.system.paths import show_path
@@ -24,6 +30,43 @@ CONTAINERS = [name for made in FORMATS.values() for name in (made.name, *made.al
 ESTIMATE_S = 5.0
 """About how long is measured before a pack that writes pictures anew."""
 
+token_options = together(
+    click.option(
+        "--tokenizer",
+        metavar="PATH_OR_NAME",
+        help="Store text as ids: of a tokenizer.json, a transformers folder, or a tiktoken encoding"
+        " by name.",
+    ),
+    click.option(
+        "--train-tokenizer",
+        type=int,
+        metavar="ENTRIES",
+        help="The same, by a byte-level BPE of so many entries trained on SOURCE.",
+    ),
+    click.option(
+        "--eos",
+        metavar="TOKEN",
+        default="auto",
+        show_default=True,
+        help="Token that ends each document; auto: the tokenizer's own; none.",
+    ),
+    click.option(
+        "--bos",
+        metavar="TOKEN",
+        default="none",
+        show_default=True,
+        help="Token that begins each document.",
+    ),
+    click.option(
+        "--invalid-utf8",
+        type=click.Choice(["reject", "replace"]),
+        default="reject",
+        show_default=True,
+        help="What to do with text that is not UTF-8: a bad input, or U+FFFD in its place.",
+    ),
+)
+"""What makes tokens of text."""
+
 
 @click.command()
 @click.argument("source", type=click.Path())
@@ -34,9 +77,7 @@ ESTIMATE_S = 5.0
 @click.option("--corpus", type=click.Choice(KINDS), help="Kind of input.  [default: detected]")
 @click.option("--labels", type=click.Path(), help="csv or json of path -> label.")
 @click.option("--text-field", metavar="NAME", help="Field of .jsonl lines, or column, to pack.")
-@click.option(
-    "--workers", type=int, help="Processes that pack; 0 packs in this one.  [default: one a core]"
-)
+@workers_option
 @click.option(
     "--shard-size",
     metavar="SIZE",
@@ -68,13 +109,8 @@ ESTIMATE_S = 5.0
     help="Write nothing: measure what choices for pictures cost and gain, on a few hundred.",
 )
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
-@click.option("--dali-index", is_flag=True, help="Write DALI's own index beside each tar.")
 @click.option("--limit", type=int, help="Pack the first LIMIT samples of each split.")
-@click.option(
-    "--overwrite",
-    is_flag=True,
-    help="Start afresh; a dataset at DEST goes when the new one is whole.",
-)
+@writing_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
 def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **options: Any) -> None:
     """Pack the small files in SOURCE into shards in DEST.

@@ -1,4 +1,4 @@
-"""What ``pack`` and ``convert`` share: the options for pictures, and for bad inputs."""
+"""What ``pack`` and ``convert`` share: the options for pictures, bad inputs, and the writing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,19 @@ from shardkit.images.choice import FORMATS, ImageChoice
 
 Command = Callable[..., Any]
 
-_IMAGE_OPTIONS = (
+
+def together(*options: Command) -> Command:
+    """A decorator that adds options to a command, in their order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+image_options = together(
     click.option(
         "--resize",
         type=int,
@@ -44,7 +56,9 @@ _IMAGE_OPTIONS = (
     ),
 )
 
-_REJECT_OPTIONS = (
+"""Those of :class:`shardkit.images.choice.ImageChoice`."""
+
+reject_options = together(
     click.option(
         "--on-error",
         type=click.Choice(["fail", "skip"]),
@@ -60,25 +74,22 @@ _REJECT_OPTIONS = (
         help="Share over which skip fails.",
     ),
 )
+"""What becomes of bad inputs."""
+
+workers_option = click.option(
+    "--workers", type=int, help="Processes that pack; 0 packs in this one.  [default: one a core]"
+)
+
+writing_options = together(
+    click.option("--dali-index", is_flag=True, help="Write DALI's own index beside each tar."),
+    click.option(
+        "--overwrite",
+        is_flag=True,
+        help="Start afresh; a dataset at DEST goes when the new one is whole.",
+    ),
+)
 
 
 def chosen(options: dict[str, Any]) -> bool:
     """Whether anything is to be done to pictures. Raises UsageError if it makes no sense."""
     return bool(ImageChoice(**{f.name: options[f.name] for f in fields(ImageChoice)}))
-
-
-def image_options(command: Command) -> Command:
-    """The options of :class:`shardkit.images.choice.ImageChoice`."""
-    return with_options(_IMAGE_OPTIONS, command)
-
-
-def reject_options(command: Command) -> Command:
-    """What becomes of bad inputs."""
-    return with_options(_REJECT_OPTIONS, command)
-
-
-def with_options(options: tuple[Command, ...], command: Command) -> Command:
-    """A command with options before it, in their order."""
-    for option in reversed(options):
-        command = option(command)
-    return command

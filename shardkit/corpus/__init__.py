@@ -1,6 +1,6 @@
 """What can be packed: one file a kind of input, and the table of them all.
 
-Adding one is a file that satisfies :class:`shardkit.corpus.base.Input` and a line in
+Adding one is a class derived from :class:`shardkit.corpus.base.Input` and a line in
 :mod:`shardkit.corpus.kinds`.
 """
 

@@ -7,7 +7,6 @@ import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 from shardkit.corpus.base import Run
 from shardkit.corpus.files import Reason
@@ -28,11 +27,10 @@ class ArrayCorpus(FolderCorpus):
     A tensor's path is its key with ``.npy``, since that is what can be restored from it.
     """
 
-    kind: ClassVar[str] = "arrays"
-    has_text = False
-    noun: ClassVar[str] = "arrays"
-    extensions: ClassVar[frozenset[str]] = ARRAY_EXTENSIONS
-    can_be_paired: ClassVar[bool] = True
+    kind = "arrays"
+    noun = "arrays"
+    extensions = ARRAY_EXTENSIONS
+    can_be_paired = True
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         for run in super().runs(scratch):

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from shardkit.corpus.folders import Root
 from shardkit.corpus.names import join
@@ -36,8 +36,8 @@ def is_saved(folder: Path) -> bool:
 class SavedCorpus(TableCorpus):
     """Field ``txt`` is one column, as bytes."""
 
-    kind: ClassVar[str] = "hf"
-    noun: ClassVar[str] = "saved datasets"
+    kind = "hf"
+    noun = "saved datasets"
 
     def files(self, ignored: dict[str, int]) -> Iterator[tuple[Root, str]]:
         if not is_saved(self.source):

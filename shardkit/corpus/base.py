@@ -1,7 +1,7 @@
 """The seam between what can be packed and the packer.
 
 A corpus lists its entries cheaply, in one fixed order, as *runs*, and later, perhaps in another
-process, turns a run into samples. Adding a kind of input is one file that satisfies
+process, turns a run into samples. Adding a kind of input is one class derived from
 :class:`Input` and one line in :mod:`shardkit.corpus.kinds`.
 """
 
@@ -76,9 +76,9 @@ class Corpus(Protocol):
     """
 
     kind: ClassVar[str]
-    has_pictures: ClassVar[bool]
-    has_text: bool
-    keeps_shards: ClassVar[bool]
+    has_pictures: ClassVar[bool] = False
+    has_text: bool = False
+    keeps_shards: ClassVar[bool] = False
     classes: list[str] | None
     ignored: dict[str, int]
 
@@ -125,9 +125,9 @@ class Input(Corpus, Protocol):
     """
 
     noun: ClassVar[str]
-    extensions: ClassVar[frozenset[str]]
-    can_be_paired: ClassVar[bool]
-    is_one_file: ClassVar[bool]
-    options: ClassVar[frozenset[str]]
+    extensions: ClassVar[frozenset[str]] = frozenset()
+    can_be_paired: ClassVar[bool] = False
+    is_one_file: ClassVar[bool] = False
+    options: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, source: Path) -> None: ...

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
-from shardkit.corpus.base import Run
+from shardkit.corpus.base import Corpus, Run
 from shardkit.index.manifest import DatasetInfo
 from shardkit.samples.sample import SampleBatch
 from shardkit.shards.locate import locate
@@ -14,13 +14,13 @@ from shardkit.shards.stored import ShardReader
 from shardkit.storage.folder import Folder
 
 
-class DatasetCorpus:
+class DatasetCorpus(Corpus):
     """Yields the samples of a dataset unchanged: keys, paths and canonical values."""
 
-    kind: ClassVar[str] = "dataset"
-    has_pictures: ClassVar[bool] = True
+    kind = "dataset"
+    has_pictures = True
     has_text = True
-    keeps_shards: ClassVar[bool] = True
+    keeps_shards = True
 
     def __init__(self, folder: Path, info: DatasetInfo) -> None:
         self.info = info

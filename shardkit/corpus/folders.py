@@ -6,16 +6,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
-from shardkit.corpus.base import Run
-from shardkit.corpus.files import (
-    FolderListing,
-    Reason,
-    list_folder,
-    read_files,
-    walk,
-)
+from shardkit.corpus.base import Input, Run
+from shardkit.corpus.files import FolderListing, Reason, list_folder, read_files, walk
 from shardkit.corpus.names import encode, join, stems
 from shardkit.errors import CorpusError
 from shardkit.samples.sample import SPLIT_NAMES, SampleBatch, Value
@@ -46,12 +40,12 @@ def split_roots(top: FolderListing) -> list[Root]:
 
 
 def find_roots(
-    source: Path, extensions: frozenset[str] | None, ignored: dict[str, int] | None = None
+    source: Path, extensions: frozenset[str] | None, ignored: dict[str, int]
 ) -> list[Root]:
     """:func:`split_roots` of a folder on disk; files beside splits are counted in ``ignored``."""
     beside: dict[str, int] = {}
     roots = split_roots(list_names(source, "", extensions, beside))
-    if ignored is not None and roots[0].base:
+    if roots[0].base:
         ignored.update(beside)
     return roots
 
@@ -79,13 +73,6 @@ def run_of(folder: FolderListing, root: Root, label: int | None = None) -> Run:
         sizes=folder.sizes,
         stamps=folder.stamps,
     )
-
-
-def lost_run(folder: FolderListing, root: Root) -> Run:
-    """The run of a folder's ``lost`` names, each of which becomes a reject when read."""
-    nothing = [0] * len(folder.lost)
-    keys = encode(folder.lost, root.key_base(folder.base))
-    return Run(root.split, folder.base, None, encode(folder.lost), keys, nothing, nothing)
 
 
 def batch_of(
@@ -165,18 +152,9 @@ def count_endings(counts: dict[str, int]) -> str:
     return f"{total:,} file{'s' * (total != 1)} ({', '.join(shown)})"
 
 
-class FolderCorpus:
-    """A folder, nested at will, each file of which is a sample of one field."""
-
-    kind: ClassVar[str]
-    has_pictures: ClassVar[bool] = False
-    has_text: bool
-    keeps_shards: ClassVar[bool] = False
-    noun: ClassVar[str]
-    extensions: ClassVar[frozenset[str]]
-    can_be_paired: ClassVar[bool] = False
-    is_one_file: ClassVar[bool] = False
-    options: ClassVar[frozenset[str]] = frozenset()
+class FolderCorpus(Input):
+    """A folder, nested at will. Without ``extensions`` all files count; each is a sample of one
+    field, unless a kind has other :meth:`folder_runs`."""
 
     def __init__(self, source: Path) -> None:
         self.source = source
@@ -191,20 +169,34 @@ class FolderCorpus:
         return {"kind": self.kind}
 
     def splits(self) -> list[str]:
-        return [root.split for root in find_roots(self.source, self.extensions)]
+        return [root.split for root in self.roots({})]
+
+    def roots(self, ignored: dict[str, int]) -> list[Root]:
+        """Files beside the folders of splits are counted in ``ignored``."""
+        return find_roots(self.source, self.extensions or None, ignored)
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.ignored.clear()
         found = False
-        for root in find_roots(self.source, self.extensions, self.ignored):
-            for folder in walk(self.source, root.base, self.extensions, self.ignored):
-                if folder.names:
+        for root in self.roots(self.ignored):
+            for folder in walk(self.source, root.base, self.extensions or None, self.ignored):
+                for run in self.folder_runs(folder, root):
                     found = True
-                    yield run_of(folder, root)
+                    yield run
                 if folder.lost:
-                    yield lost_run(folder, root)
+                    yield self.lost_run(folder, root)
         if not found:
             raise nothing_found(self.noun, self.source, self.ignored)
+
+    def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
+        """The runs of one folder's own files; none if no file there is a sample."""
+        return iter([run_of(folder, root)] if folder.names else [])
+
+    def lost_run(self, folder: FolderListing, root: Root) -> Run:
+        """The run of a folder's ``lost`` names, each of which becomes a reject when read."""
+        nothing = [0] * len(folder.lost)
+        keys = encode(folder.lost, root.key_base(folder.base))
+        return Run(root.split, folder.base, None, encode(folder.lost), keys, nothing, nothing)
 
     def contents(self, run: Run) -> list[Value | Reason]:
         return read_files(self.source / run.base, run.locators, run.sizes)

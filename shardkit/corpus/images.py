@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from shardkit.corpus.base import Run
-from shardkit.corpus.files import FolderListing, Reason, read_files, walk
-from shardkit.corpus.folders import (
-    Root,
-    batch_of,
-    list_names,
-    lost_run,
-    nothing_found,
-    run_of,
-    split_roots,
-)
+from shardkit.corpus.files import FolderListing, Reason, walk
+from shardkit.corpus.folders import FolderCorpus, Root, batch_of, list_names, run_of, split_roots
 from shardkit.corpus.labels import Labels, read_labels
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
@@ -24,7 +16,7 @@ from shardkit.samples.sample import SampleBatch, Value
 from shardkit.system.paths import show_path
 
 
-class ImageCorpus:
+class ImageCorpus(FolderCorpus):
     """Each image file is a sample; what it holds, not its extension, names its field.
 
     First-level folders are classes, numbered as Python's ``sorted()`` orders their names, empty
@@ -32,19 +24,15 @@ class ImageCorpus:
     ``labels`` (a .csv or .json file) takes their place, in any layout.
     """
 
-    kind: ClassVar[str] = "images"
-    has_pictures: ClassVar[bool] = True
-    has_text = False
-    keeps_shards: ClassVar[bool] = False
-    noun: ClassVar[str] = "images"
-    extensions: ClassVar[frozenset[str]] = IMAGE_EXTENSIONS
-    can_be_paired: ClassVar[bool] = True
-    is_one_file: ClassVar[bool] = False
-    options: ClassVar[frozenset[str]] = frozenset({"labels"})
+    kind = "images"
+    has_pictures = True
+    noun = "images"
+    extensions = IMAGE_EXTENSIONS
+    can_be_paired = True
+    options = frozenset({"labels"})
 
     def __init__(self, source: Path, labels: Path | None = None) -> None:
-        self.source = source
-        self.ignored: dict[str, int] = {}
+        super().__init__(source)
         self._beside: dict[str, int] = {}
         top = list_names(source, "", IMAGE_EXTENSIONS, self._beside)
         self._roots = split_roots(top)
@@ -67,34 +55,26 @@ class ImageCorpus:
         spec = {"kind": self.kind, "classes": self.classes}
         return spec if self._labels is None else {**spec, "labels": True}
 
-    def splits(self) -> list[str]:
-        return [root.split for root in self._roots]
+    def roots(self, ignored: dict[str, int]) -> list[Root]:
+        if self._roots and self._roots[0].base:  # files beside splits lie in no root
+            ignored.update(self._beside)
+        return self._roots
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         if not self._roots:
             raise CorpusError("a corpus rebuilt from its spec can read runs, not list them")
-        self.ignored.clear()
-        if self._roots[0].base:  # files beside splits lie in no root
-            self.ignored.update(self._beside)
         if self._labels is not None:
             self._labels.check(self._names())
-        found = False
-        for root in self._roots:
-            for folder in walk(self.source, root.base, IMAGE_EXTENSIONS, self.ignored):
-                if folder.names:
-                    found = True
-                    yield from self._folder_runs(folder, root)
-                if folder.lost:
-                    yield lost_run(folder, root)
-        if not found:
-            raise nothing_found(self.noun, self.source, self.ignored)
+        yield from super().runs(scratch)
 
     def _names(self) -> Iterator[tuple[str, list[str]]]:
         for root in self._roots:
             for folder in walk(self.source, root.base, IMAGE_EXTENSIONS, measure=False):
                 yield folder.base, folder.names
 
-    def _folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
+    def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
+        if not folder.names:
+            return iter(())
         if self._labels is not None:
             return by_label(run_of(folder, root), folder, self._labels)
         class_name = root.key_base(folder.base).partition("/")[0]
@@ -107,7 +87,7 @@ class ImageCorpus:
         return iter((run_of(folder, root, self._index[class_name]),))
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
-        values = read_files(self.source / run.base, run.locators, run.sizes)
+        values = self.contents(run)
         return batch_of(run, values, name_fields(values))
 
 

@@ -11,9 +11,9 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
-from shardkit.corpus.base import Run
+from shardkit.corpus.base import Input, Run
 from shardkit.corpus.files import FolderListing, input_stamp, walk
 from shardkit.corpus.folders import Root, find_roots, nothing_found
 from shardkit.corpus.json_scan import scan_json, unescape
@@ -48,23 +48,20 @@ def is_jsonl(name: str) -> bool:
     return plain_name(name).lower().endswith(tuple(JSONL_EXTENSIONS))
 
 
-class JsonlCorpus:
+class JsonlCorpus(Input):
     """Lines of JSON of one file, or of a folder of such files; a locator is ``offset:size``.
 
     A run's base is the file; where the source itself is the file, ``""``. Keys and paths carry a
     compressed file's name without ``.gz`` or ``.zst``, and offsets in its decompressed bytes.
     """
 
-    kind: ClassVar[str] = "jsonl"
-    has_pictures: ClassVar[bool] = False
-    keeps_shards: ClassVar[bool] = False
-    noun: ClassVar[str] = "lines of JSON"
-    extensions: ClassVar[frozenset[str]] = frozenset(
+    kind = "jsonl"
+    noun = "lines of JSON"
+    extensions = frozenset(
         ending + packed for ending in JSONL_EXTENSIONS for packed in ("", *COMPRESSED_EXTENSIONS)
     )
-    can_be_paired: ClassVar[bool] = False
-    is_one_file: ClassVar[bool] = True
-    options: ClassVar[frozenset[str]] = frozenset({"text_field"})
+    is_one_file = True
+    options = frozenset({"text_field"})
 
     def __init__(self, source: Path, text_field: str | None = None) -> None:
         self.source = source
@@ -81,7 +78,7 @@ class JsonlCorpus:
         return {"kind": self.kind, "text_field": self.text_field}
 
     def splits(self) -> list[str]:
-        return [root.split for root in self._roots()]
+        return [root.split for root in self._roots({})]
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.ignored.clear()
@@ -113,7 +110,7 @@ class JsonlCorpus:
         batch.paths = [self._packed_path(key, os.fsencode(name)) for key in batch.keys]
         return batch
 
-    def _roots(self, ignored: dict[str, int] | None = None) -> list[Root]:
+    def _roots(self, ignored: dict[str, int]) -> list[Root]:
         if not self.source.is_dir():
             return [Root("train", "")]
         return find_roots(self.source, WANTED, ignored)

@@ -6,12 +6,11 @@ import os
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar, Self
 
 from shardkit.corpus.arrays import ARRAY_EXTENSIONS
 from shardkit.corpus.base import Run
-from shardkit.corpus.files import FolderListing, Reason, read_files, walk
-from shardkit.corpus.folders import Root, find_roots, lost_run, nothing_found
+from shardkit.corpus.files import FolderListing, Reason, read_files
+from shardkit.corpus.folders import FolderCorpus, Root
 from shardkit.corpus.images import not_image
 from shardkit.corpus.names import DOCUMENTS, encode, extension, join, stem
 from shardkit.errors import CorpusError
@@ -27,7 +26,7 @@ Row = dict[str, tuple[bytes, Value]]
 """A sample's fields: name -> (file name, contents)."""
 
 
-class PairedCorpus:
+class PairedCorpus(FolderCorpus):
     """Files of one folder whose names are equal up to the first dot are one sample.
 
     The rest of a name, in lower case, names its field; a picture's is named by what it holds
@@ -38,46 +37,19 @@ class PairedCorpus:
     A locator is ``name/size/name/size...``: only a slash occurs in no file name.
     """
 
-    kind: ClassVar[str] = "paired"
-    has_pictures: ClassVar[bool] = True
+    kind = "paired"
+    has_pictures = True
     has_text = True
-    keeps_shards: ClassVar[bool] = False
-    noun: ClassVar[str] = "paired files"
-    extensions: ClassVar[frozenset[str]] = frozenset()
-    can_be_paired: ClassVar[bool] = False
-    is_one_file: ClassVar[bool] = False
-    options: ClassVar[frozenset[str]] = frozenset()
+    noun = "paired files"
 
-    def __init__(self, source: Path) -> None:
-        self.source = source
-        self.classes: list[str] | None = None
-        self.ignored: dict[str, int] = {}
+    def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
+        run = paired_run(folder, root, self.ignored)
+        return iter([run] if run.keys else [])
 
-    @classmethod
-    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
-        return cls(source)
-
-    def spec(self) -> dict[str, Any]:
-        return {"kind": self.kind}
-
-    def splits(self) -> list[str]:
-        return [root.split for root in find_roots(self.source, None)]
-
-    def runs(self, scratch: Path) -> Iterator[Run]:
-        self.ignored.clear()
-        found = False
-        for root in find_roots(self.source, None, self.ignored):
-            for folder in walk(self.source, root.base, ignored=self.ignored):
-                run = paired_run(folder, root, self.ignored)
-                if run.keys:
-                    found = True
-                    yield run
-                if folder.lost:
-                    lost = lost_run(folder, root)
-                    lost.locators = [name + b"/0" for name in lost.locators]
-                    yield lost
-        if not found:
-            raise nothing_found(self.noun, self.source, self.ignored)
+    def lost_run(self, folder: FolderListing, root: Root) -> Run:
+        lost = super().lost_run(folder, root)
+        lost.locators = [name + b"/0" for name in lost.locators]
+        return lost
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         files = [locator.split(b"/") for locator in run.locators]

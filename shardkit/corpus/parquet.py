@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from shardkit.corpus.files import walk
 from shardkit.corpus.folders import Root, find_roots
@@ -31,10 +31,10 @@ _SPLIT_FILE = re.compile(rf"({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True
 class ParquetCorpus(TableCorpus):
     """Sizes are those of the column's row groups, as the footers have them, shared out evenly."""
 
-    kind: ClassVar[str] = "parquet"
-    noun: ClassVar[str] = "tables"
-    extensions: ClassVar[frozenset[str]] = PARQUET_EXTENSIONS
-    is_one_file: ClassVar[bool] = True
+    kind = "parquet"
+    noun = "tables"
+    extensions = PARQUET_EXTENSIONS
+    is_one_file = True
 
     def files(self, ignored: dict[str, int]) -> Iterator[tuple[Root, str]]:
         if not self.source.is_dir():

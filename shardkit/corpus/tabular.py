@@ -12,9 +12,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
-from shardkit.corpus.base import Run
+from shardkit.corpus.base import Input, Run
 from shardkit.corpus.files import HUGE_BYTES, Reason, input_stamp
 from shardkit.corpus.folders import Root, nothing_found
 from shardkit.errors import CorpusError, FormatError, SampleError
@@ -79,22 +79,15 @@ class Table(Protocol):
         """The column from row ``starts[part]`` on: Arrow arrays of bytes, end to end."""
 
 
-class TableCorpus:
+class TableCorpus(Input):
     """Rows of files of tables; a locator is the row's number in its file.
 
     A run's base is the file; where the source itself is the file, ``""``. Keys and paths carry the
     row's number, as those of lines carry an offset. Reading goes on where the last call ended.
     """
 
-    kind: ClassVar[str]
-    has_pictures: ClassVar[bool] = False
     has_text = True
-    keeps_shards: ClassVar[bool] = False
-    noun: ClassVar[str]
-    extensions: ClassVar[frozenset[str]] = frozenset()
-    can_be_paired: ClassVar[bool] = False
-    is_one_file: ClassVar[bool] = False
-    options: ClassVar[frozenset[str]] = frozenset({"text_field"})
+    options = frozenset({"text_field"})
 
     def __init__(self, source: Path, text_field: str | None = None) -> None:
         self.source = source

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
 from shardkit.corpus.base import Run
 from shardkit.corpus.folders import FolderCorpus, batch_of
@@ -22,10 +21,10 @@ TEXT_EXTENSIONS = frozenset("." + ending for ending in _ENDINGS.split())
 class TextCorpus(FolderCorpus):
     """Field ``txt`` holds a file's bytes as they are, whatever their encoding."""
 
-    kind: ClassVar[str] = "text"
+    kind = "text"
     has_text = True
-    noun: ClassVar[str] = "text"
-    extensions: ClassVar[frozenset[str]] = TEXT_EXTENSIONS
+    noun = "text"
+    extensions = TEXT_EXTENSIONS
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         return batch_of(run, self.contents(run), "txt")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from shardkit.arrays import Integers, Tokens
-from shardkit.corpus.base import Run
+from shardkit.corpus.base import Corpus, Run
 from shardkit.corpus.files import input_stamp
 from shardkit.corpus.token_files import TokenFile, open_token_file, scan
 from shardkit.errors import FormatError
@@ -25,17 +25,14 @@ PIECE_TOKENS = 1 << 20
 RUN_DOCUMENTS = 65_536
 
 
-class TokenFileCorpus:
+class TokenFileCorpus(Corpus):
     """Field ``tokens``: a ``.npy`` of a document's ids, in the dtype that was chosen.
 
     A locator is ``start:stop``, in tokens; the key is the document's number. ``documents`` is
     needed for listing alone.
     """
 
-    kind: ClassVar[str] = "tokens"
-    has_pictures: ClassVar[bool] = False
-    has_text = False
-    keeps_shards: ClassVar[bool] = False
+    kind = "tokens"
 
     def __init__(self, source: Path, dtype: str, documents: TokenFile | None = None) -> None:
         self.source = source

@@ -1,6 +1,6 @@
 """The container formats, in one explicit table.
 
-Adding one is a file that satisfies :class:`~shardkit.formats.base.Format`, a line here, and a
+Adding one is a class derived from :class:`~shardkit.formats.base.Format`, a line here, and a
 section of ``formats.md``; the conformance suite finds it. Importing this imports no container
 library: each is imported by the ``write`` that needs it.
 """

@@ -43,7 +43,8 @@ class Listed:
 
 
 class Format(Protocol):
-    """One container format. Stateless; safe to use from any thread or process.
+    """One container format, which derives from this. Stateless; safe to use from any thread or
+    process.
 
     Attributes:
         name: what ``--to`` and ``shardkit.json`` call it. aliases: what ``--to`` also takes.
@@ -54,17 +55,20 @@ class Format(Protocol):
             differs is noticed while packing.
         compresses_from: bytes of the smallest array of fixed shape that ``compression`` is for;
             None if it is for none.
+        is_fork_safe: whether a dataset that :attr:`library` opened in one process may be read by
+            children forked from it.
         has_dali_reader: whether DALI reads the shards by itself, given an index of its own.
     """
 
     name: ClassVar[str]
-    aliases: ClassVar[tuple[str, ...]]
+    aliases: ClassVar[tuple[str, ...]] = ()
     suffix: ClassVar[str]
     library: ClassVar[str]
     layout: ClassVar[Layout]
-    has_typed_arrays: ClassVar[bool]
-    compresses_from: ClassVar[int | None]
-    has_dali_reader: ClassVar[bool]
+    has_typed_arrays: ClassVar[bool] = False
+    compresses_from: ClassVar[int | None] = None
+    is_fork_safe: ClassVar[bool] = True
+    has_dali_reader: ClassVar[bool] = False
 
     def open_with(self, path: str) -> str:
         """The line of Python that opens one file of a shard with :attr:`library`."""
@@ -75,9 +79,11 @@ class Format(Protocol):
         Raises:
             FormatError: the file is damaged.
         """
+        return None
 
     def file_of(self, stem: str, field: str) -> str:
         """Name of the file that holds ``field`` of the shard ``stem`` (``train-00000``)."""
+        return f"{stem}.{self.suffix}"
 
     def write(
         self,

@@ -14,17 +14,16 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from shardkit.errors import FormatError, StorageError
-from shardkit.formats.base import Extents, Layout, Listed
+from shardkit.formats.base import Extents, Format
 from shardkit.formats.columns import Column, FieldColumns, lay_out_all, moved
 from shardkit.formats.writev import write_all
 from shardkit.samples.encoding import Encoding
 from shardkit.samples.sample import KEY, Value
-from shardkit.storage.base import Storage
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
@@ -38,26 +37,20 @@ READABLE_SINCE = ("earliest", "v108")
 """Objects as HDF5 1.8 reads them; HDF5 2.0 would otherwise write newer ones."""
 
 
-class Hdf5Format:
+class Hdf5Format(Format):
     """One HDF5 file a shard; see :class:`shardkit.formats.base.Format`."""
 
-    name: ClassVar[str] = "hdf5"
-    aliases: ClassVar[tuple[str, ...]] = ("h5",)
-    suffix: ClassVar[str] = "h5"
-    library: ClassVar[str] = "h5py"
-    layout: ClassVar[Layout] = "by field"
-    has_typed_arrays: ClassVar[bool] = True
-    compresses_from: ClassVar[int | None] = MIN_CHUNK_BYTES
-    has_dali_reader: ClassVar[bool] = False
+    name = "hdf5"
+    aliases = ("h5",)
+    suffix = "h5"
+    library = "h5py"
+    layout = "by field"
+    has_typed_arrays = True
+    compresses_from = MIN_CHUNK_BYTES
+    is_fork_safe = False
 
     def open_with(self, path: str) -> str:
         return f"h5py.File({path!r})"
-
-    def listed(self, storage: Storage, name: str) -> Listed | None:
-        return None
-
-    def file_of(self, stem: str, field: str) -> str:
-        return f"{stem}.{self.suffix}"
 
     def write(
         self,

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.errors import FormatError, StorageError
-from shardkit.formats.base import Extents, Layout, Listed
+from shardkit.formats.base import Extents, Format, Listed
 from shardkit.formats.columns import all_fields, sizes_of
 from shardkit.formats.lmdb_pages import MAX_PAGE_BYTES, PAGE_HEADER, read_leaves
 from shardkit.samples.encoding import BYTES
@@ -45,26 +45,20 @@ VALUE_COST = 256
 """What a value costs besides its bytes, in Python objects and in its node."""
 
 
-class LmdbFormat:
+class LmdbFormat(Format):
     """One LMDB file a shard; see :class:`shardkit.formats.base.Format`."""
 
-    name: ClassVar[str] = "lmdb"
-    aliases: ClassVar[tuple[str, ...]] = ()
-    suffix: ClassVar[str] = "lmdb"
-    library: ClassVar[str] = "lmdb"
-    layout: ClassVar[Layout] = "anywhere"
-    has_typed_arrays: ClassVar[bool] = False
-    compresses_from: ClassVar[int | None] = None
-    has_dali_reader: ClassVar[bool] = False
+    name = "lmdb"
+    suffix = "lmdb"
+    library = "lmdb"
+    layout = "anywhere"
+    is_fork_safe = False
 
     def open_with(self, path: str) -> str:
         return f"lmdb.open({path!r}, subdir=False, readonly=True, lock=False)"
 
     def listed(self, storage: Storage, name: str) -> Listed | None:
         return read_leaves(storage, name)
-
-    def file_of(self, stem: str, field: str) -> str:
-        return f"{stem}.{self.suffix}"
 
     def write(
         self,

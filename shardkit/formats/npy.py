@@ -8,35 +8,27 @@ from __future__ import annotations
 
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar
 
-from shardkit.formats.base import Extents, Layout, Listed
+from shardkit.formats.base import Extents, Format
 from shardkit.formats.columns import Column, lay_out_all, moved
 from shardkit.formats.writev import write_all
 from shardkit.samples.encoding import npy_header
 from shardkit.samples.sample import KEY, Value
-from shardkit.storage.base import Storage
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
 
-class NpyFormat:
+class NpyFormat(Format):
     """One ``.npy`` file a column; see :class:`shardkit.formats.base.Format`."""
 
-    name: ClassVar[str] = "npy"
-    aliases: ClassVar[tuple[str, ...]] = ()
-    suffix: ClassVar[str] = "npy"
-    library: ClassVar[str] = "numpy"
-    layout: ClassVar[Layout] = "by field"
-    has_typed_arrays: ClassVar[bool] = True
-    compresses_from: ClassVar[int | None] = None
-    has_dali_reader: ClassVar[bool] = False
+    name = "npy"
+    suffix = "npy"
+    library = "numpy"
+    layout = "by field"
+    has_typed_arrays = True
 
     def open_with(self, path: str) -> str:
         return f"numpy.load({path!r}, mmap_mode='r')"
-
-    def listed(self, storage: Storage, name: str) -> Listed | None:
-        return None
 
     def file_of(self, stem: str, field: str) -> str:
         return f"{stem}.{field}.{self.suffix}"

@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
 from shardkit.arrays import Bytes, Integers
-from shardkit.formats.base import Extents, Layout, Listed
+from shardkit.formats.base import Extents, Format
 from shardkit.formats.columns import sizes_of
 from shardkit.formats.member_names import key_of_member, member_key, member_keys
 from shardkit.formats.writev import Buffer, write_all
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import Value
-from shardkit.storage.base import Storage
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
@@ -41,26 +39,18 @@ TRAILER = bytes(2 * ROW)
 """The end of a tar. GNU tar pads on to 10,240 bytes for tapes; no reader needs it."""
 
 
-class WebDatasetFormat:
+class WebDatasetFormat(Format):
     """One tar a shard; see :class:`shardkit.formats.base.Format`."""
 
-    name: ClassVar[str] = "webdataset"
-    aliases: ClassVar[tuple[str, ...]] = ("wds", "tar")
-    suffix: ClassVar[str] = "tar"
-    library: ClassVar[str] = "webdataset"
-    layout: ClassVar[Layout] = "by sample"
-    has_typed_arrays: ClassVar[bool] = False
-    compresses_from: ClassVar[int | None] = None
-    has_dali_reader: ClassVar[bool] = True
+    name = "webdataset"
+    aliases = ("wds", "tar")
+    suffix = "tar"
+    library = "webdataset"
+    layout = "by sample"
+    has_dali_reader = True
 
     def open_with(self, path: str) -> str:
         return f"webdataset.WebDataset({path!r}, shardshuffle=False)"
-
-    def listed(self, storage: Storage, name: str) -> Listed | None:
-        return None
-
-    def file_of(self, stem: str, field: str) -> str:
-        return f"{stem}.{self.suffix}"
 
     def write(
         self,

@@ -9,7 +9,8 @@ more.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
@@ -209,20 +210,13 @@ def decoder(name: str) -> JpegDecoder:
 @cache
 def best() -> JpegDecoder:
     """The first that is installed. Raises UsageError where none is."""
-    for name in DECODERS:
-        try:
-            return decoder(name)
-        except UsageError:
-            pass
+    for found in installed():
+        return found
     raise UsageError(f"no picture decoder is installed: {_INSTALL['pillow']}")
 
 
-def installed() -> list[JpegDecoder]:
-    """All that are installed, in the order of preference."""
-    found = []
+def installed() -> Iterator[JpegDecoder]:
+    """All that are installed, in the order of preference; each is imported when it is its turn."""
     for name in DECODERS:
-        try:
-            found.append(decoder(name))
-        except UsageError:
-            pass
-    return found
+        with suppress(UsageError):
+            yield decoder(name)

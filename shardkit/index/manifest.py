@@ -106,6 +106,18 @@ class DatasetInfo:
     provenance: Provenance
     splits: dict[str, SplitInfo] = field(default_factory=dict)
 
+    @property
+    def file_bytes(self) -> dict[str, int]:
+        """Name -> size, in bytes, of all files but shardkit.json and rejected.jsonl."""
+        found: dict[str, int] = {}
+        if self.provenance.tokenizer_file is not None:
+            found[self.provenance.tokenizer_file] = self.provenance.tokenizer_bytes
+        for split in self.splits.values():
+            found |= {name: num_bytes for name, (num_bytes, _) in split.files.items()}
+            for shard in split.shards:
+                found |= shard.file_bytes
+        return found
+
 
 # --- shardkit.json ------------------------------------------------------------------------
 
@@ -239,9 +251,7 @@ def strays(info: DatasetInfo, names: Iterable[str]) -> list[str]:
 
     ``train-*.tar`` would take a stray shard for one of the dataset's.
     """
-    listed: set[str] = set()
-    for split in info.splits.values():
-        listed.update(split.files, *(shard.file_bytes for shard in split.shards))
+    listed = info.file_bytes
     ours = {f"{name}.{kind}" for name in SPLIT_NAMES for kind in INDEX_KINDS}
     return sorted(n for n in names if n not in listed and (n in ours or SHARD_FILE.fullmatch(n)))
 

@@ -13,11 +13,11 @@ from shardkit.batches.maker import BatchMaker
 from shardkit.batches.request import Made, Request
 from shardkit.loading.background import in_background
 from shardkit.loading.cuda_prefetch import CudaPrefetcher, has_cuda
-from shardkit.loading.headroom import of_environment
 from shardkit.loading.observer import observed
 from shardkit.loading.processes import Processes
 from shardkit.loading.settings import Settings
 from shardkit.loading.tensors import move_tensors, pinned
+from shardkit.loading.watched import of_environment
 from shardkit.loading.workers import make_batches
 
 

@@ -22,7 +22,7 @@ from shardkit.batches.maker import BatchMaker
 from shardkit.errors import UsageError
 from shardkit.loading.settings import Settings
 from shardkit.system.durable_files import atomic_write
-from shardkit.system.paths import show_path
+from shardkit.system.paths import show_path, user_cache
 from shardkit.system.resources import Allowance
 
 VERSION = 1
@@ -37,13 +37,11 @@ _MOST_WORKERS, _MOST_PREFETCH = 1024, 64
 
 
 def cache_file() -> Path:
-    """As the XDG base directory specification has it. Raises OSError where there is no home."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(cache):
-        cache = os.path.expanduser("~/.cache")
-    if not os.path.isabs(cache):  # a container's user of no name
+    """In the user's cache folder. Raises OSError where there is no home."""
+    cache = user_cache()
+    if cache is None:
         raise FileNotFoundError(errno.ENOENT, "no home folder: set XDG_CACHE_HOME")
-    return Path(cache) / "shardkit" / "tune.json"
+    return cache / "tune.json"
 
 
 # --- what a result is for -----------------------------------------------------------------

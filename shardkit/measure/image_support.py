@@ -71,13 +71,20 @@ def advice(
         lines.append(f"the compiled kernel, which is the fastest: {kernel_why_not}")
     if not any(title.startswith("simplejpeg ") for title in backends):
         lines.append("pip install simplejpeg: decodes JPEGs 1.2 times as fast as Pillow")
+    if about_pillow := pillow_advice(found, processor):
+        lines.append(about_pillow)
+    return lines
+
+
+def pillow_advice(found: tuple[str, str] | None, processor: str) -> str:
+    """Of the two that own the PIL folder, which to install; empty where it is there."""
     is_x86 = processor.lower() in ("x86_64", "amd64")
     if found is None:
         extra = "simd" if is_x86 else "pillow"
-        lines.append(f"pip install 'shardkit[{extra}]': without it no picture is resized")
-    elif is_x86 and not is_simd(found):
-        lines.append(
+        return f"pip install 'shardkit[{extra}]': without it no picture is resized"
+    if is_x86 and not is_simd(found):
+        return (
             "pip uninstall pillow, then CC='cc -mavx2' pip install --no-cache-dir pillow-simd:"
             " resizes 4 times as fast"
         )
-    return lines
+    return ""

@@ -9,13 +9,14 @@ from typing import Any
 import xxhash
 
 from shardkit.corpus.dataset import DatasetCorpus
-from shardkit.corpus.token_files import is_token_file
+from shardkit.corpus.token_files import is_token_file, open_token_file
+from shardkit.corpus.tokens import TokenFileCorpus, largest_id
 from shardkit.errors import UsageError
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.assembling import check_unique_keys
 from shardkit.index.manifest import SplitInfo, read_rejected
+from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex
-from shardkit.packing.convert_tokens import convert_token_file
 from shardkit.packing.finish import Origin
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import choose_dest, refuse_choice
@@ -24,9 +25,9 @@ from shardkit.packing.run import run_pack
 from shardkit.shards.locate import Located, locate
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
-from shardkit.system.stamps import stamp_of
+from shardkit.system.stamps import size_and_stamp
 from shardkit.tokens.load import open_tokenizer
-from shardkit.tokens.spec import TokenizerSpec
+from shardkit.tokens.spec import MAX_VOCABULARY, TokenizerSpec, smallest_dtype
 
 OPTIONS = (
     "workers",
@@ -78,7 +79,7 @@ def convert(
     source = Path(dataset)
     made = PackOptions(to=to, **options)
     if is_token_file(source):
-        return convert_token_file(source, choose_dest(source, dest, to), made, eos, started)
+        return _convert_token_file(source, choose_dest(source, dest, to), made, eos, started)
     if eos is not None:
         raise UsageError(f"eos is for files of token ids; {show_path(source)} is none")
     located = locate(source)
@@ -110,7 +111,7 @@ def _tar_stamps(located: Located) -> dict[str, list[int]]:
         for name in (name for shard in split.shards for name in shard.file_bytes):
             tar = located.tars.get(name, located.folder / name)
             with os_errors(f"looking at {show_path(tar)}"):
-                stamps[tar.name] = [tar.stat().st_size, stamp_of(tar)]
+                stamps[tar.name] = [*size_and_stamp(tar)]
     return stamps
 
 
@@ -118,3 +119,28 @@ def _scanned(located: Located) -> list[SplitInfo]:
     """The splits whose index was made by scanning tars of others: values have no checksums, and
     keys may repeat. So it is of tars where they lie, and of a staged copy."""
     return [split for split in located.info.splits.values() if not split.has_checksums]
+
+
+def _convert_token_file(
+    source: Path, dest: Path, options: PackOptions, eos: int | None, started: float
+) -> PackResult:
+    """Pack the documents of a file of ids; ``eos`` as of :func:`open_token_file`.
+
+    The file is read once before, for its largest id: the smallest dtype that holds the vocabulary
+    is that of the result.
+
+    Raises:
+        UsageError: the call or the destination is wrong. DataError: the file is damaged.
+    """
+    refuse_choice(options.images, f"{show_path(source)} holds tokens")
+    if eos is not None and not 0 <= eos < MAX_VOCABULARY:
+        raise UsageError(f"eos is an id from 0 to {MAX_VOCABULARY - 1}, got {eos}")
+    with os_errors(f"reading {show_path(source)}"):
+        file = open_token_file(source, eos)
+        vocab_size = max(largest_id(file), -1 if eos is None else eos) + 1
+        inputs = {path.name: [*size_and_stamp(path)] for path in file.files}
+    dtype = smallest_dtype(vocab_size)
+    spec = TokenizerSpec(vocab_size=vocab_size, dtype=dtype, eos=eos)
+    origin = Origin(Provenance({"kind": file.kind}, tokens=spec.to_json()), inputs=inputs)
+    corpus = TokenFileCorpus(source, dtype, file)
+    return run_pack(source, corpus, dest, options, started, origin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from shardkit.corpus.base import Corpus
@@ -94,10 +95,14 @@ def own_origin(corpus: Corpus, packed: str | None = None) -> Origin:
 def _with_results(before: Origin, receipts: list[Receipt], options: PackOptions) -> Origin:
     """The same, with what this pack did: its limit, its choice for pictures and its rejects."""
     provenance = with_options(before.provenance, options)
-    rejects = (reject for receipt in receipts for reject in receipt.rejects)
-    lines = (json.dumps({"path": path, "reason": why}) + "\n" for path, why in rejects)
-    own = "".join(lines).encode()
+    own = reject_lines(reject for receipt in receipts for reject in receipt.rejects)
     return replace(before, provenance=provenance, rejected=before.rejected + own)
+
+
+def reject_lines(rejects: Iterable[tuple[str, str]]) -> bytes:
+    """What rejected.jsonl has of these (path, reason)."""
+    lines = (json.dumps({"path": path, "reason": why}) + "\n" for path, why in rejects)
+    return "".join(lines).encode()
 
 
 def with_options(before: Provenance, options: PackOptions) -> Provenance:

@@ -58,12 +58,7 @@ class Publication:
 
 def dataset_files(info: DatasetInfo) -> list[str]:
     """Names of all files a dataset may have but shardkit.json itself."""
-    names = [REJECTED_NAME, *filter(None, [info.provenance.tokenizer_file])]
-    for split in info.splits.values():
-        names += split.files
-        for shard in split.shards:
-            names += shard.file_bytes
-    return names
+    return [REJECTED_NAME, *info.file_bytes]
 
 
 def files_to_replace(dest: Path) -> list[str]:

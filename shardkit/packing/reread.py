@@ -6,7 +6,6 @@ samples, keys and names of files are then compared with those in the row index.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from shardkit.corpus.base import Corpus
 from shardkit.index.making import hashes, join_names
 from shardkit.index.manifest import DatasetInfo, read_rejected
 from shardkit.index.rows import RowIndex
+from shardkit.packing.finish import reject_lines
 from shardkit.packing.job import Job, Setup, read_job
 from shardkit.samples.sample import SampleBatch, sample_checksums
 from shardkit.storage.folder import Folder
@@ -46,8 +46,7 @@ def first_difference(
     }
     for job in jobs:
         samples = read_job(corpus, job, setup, progress.add)
-        for path, reason in samples.rejects:
-            rejected += json.dumps({"path": path, "reason": reason}).encode() + b"\n"
+        rejected += reject_lines(samples.rejects)
         if job.split not in splits:
             return f"split {job.split}"
         if other := splits[job.split].other(samples):

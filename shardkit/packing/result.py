@@ -68,9 +68,7 @@ def result_of(
         num_shards=len(shards),
         num_rejects=num_rejects,
         input_bytes=listing.num_bytes,
-        dataset_bytes=sum(sum(shard.file_bytes.values()) for shard in shards)
-        + sum(num_bytes for split in splits for num_bytes, _ in split.files.values())
-        + info.provenance.tokenizer_bytes,
+        dataset_bytes=sum(info.file_bytes.values()),
         resumed_shards=num_resumed,
         seconds=seconds,
         num_tokens=_num_tokens(folder, info),

@@ -169,7 +169,7 @@ def _is_as_asked(info: DatasetInfo, options: PackOptions) -> bool:
     encodings = [e for split in splits for layout in split.layouts for e in layout.values()]
     if options.compression is not None or any(e.codec for e in encodings):
         return False
-    has_dali = any(name.endswith(".idx") for name in _files(info))
+    has_dali = any(name.endswith(".idx") for name in info.file_bytes)
     return info.container == options.to and has_dali == options.dali_index
 
 
@@ -188,7 +188,7 @@ def _most_rejects(options: PackOptions, listing: Listing) -> float:
 
 
 def _refuse_broken(dest: Path, info: DatasetInfo) -> None:
-    for name, num_bytes in _files(info).items():
+    for name, num_bytes in info.file_bytes.items():
         if (found := file_size(dest / name)) != num_bytes:
             state = "is missing" if found < 0 else f"has {found} bytes, not {num_bytes}"
             raise DestinationError(
@@ -204,8 +204,9 @@ def _is_proved(
     num_rows = sum(split.num_rows for split in info.splits.values())
     if num_rows + num_rejects != listing.num_entries:
         return False
-    if isinstance(asked.corpus, DatasetCorpus) and _is_a_copy(info, asked.corpus.info):
-        return not asked.options.images
+    source = None if asked.options.images else asked.corpus
+    if isinstance(source, DatasetCorpus) and _is_a_copy(info, source.info):
+        return True
     try:
         found = os.getxattr(dest / INDEX_NAME, UNTOUCHED)
     except (OSError, AttributeError):
@@ -257,15 +258,3 @@ def _refuse_another(
             f" their contents are others now: {other}; see what differs with `shardkit verify"
             " --against`, or pass --overwrite to replace it"
         )
-
-
-def _files(info: DatasetInfo) -> dict[str, int]:
-    """Name -> bytes of all files of a dataset but shardkit.json and what was rejected."""
-    found: dict[str, int] = {}
-    for split in info.splits.values():
-        found |= {name: num_bytes for name, (num_bytes, _) in split.files.items()}
-        for shard in split.shards:
-            found |= shard.file_bytes
-    if info.provenance.tokenizer_file is not None:
-        found[info.provenance.tokenizer_file] = info.provenance.tokenizer_bytes
-    return found

@@ -150,7 +150,8 @@ class Dataset:
 
     def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Samples as torch's DataLoader asks for them: one read for the whole batch."""
-        numbers = [self._wrap(row) for row in rows]
+        num, hint = len(self), "; find(key) gives that of a key"
+        numbers = [from_front(row, num, hint) for row in rows]
         with _memory_errors(self, rows):
             batch = self._gather(numbers)
             columns = {
@@ -166,17 +167,6 @@ class Dataset:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[row] for row in range(len(self)))
-
-    def _wrap(self, row: int) -> int:
-        try:
-            number = operator.index(row)
-        except TypeError as error:
-            raise UsageError(
-                f"a row is an integer, got {row!r}; find(key) gives that of a key"
-            ) from error
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"row {row} is outside 0..{len(self) - 1}")
-        return number % len(self)
 
     def _gather(self, rows: Sequence[int] | Integers) -> Gather:
         batch = self.reader.gather(self._real(rows))
@@ -319,6 +309,21 @@ def row_numbers(rows: Sequence[int] | Integers) -> Integers:
     if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
         raise UsageError(f"rows must be a list of integers, got {numbers.dtype}{numbers.shape}")
     return numbers.astype(np.int64, copy=False)
+
+
+def from_front(row: int, num_rows: int, hint: str = "") -> int:
+    """A row as a list takes it, below 0 counted from the end, counted from the front.
+
+    Raises:
+        UsageError: it is no integer; ``hint`` is what to do. IndexError: there is no such row.
+    """
+    try:
+        number = operator.index(row)
+    except TypeError as error:
+        raise UsageError(f"a row is an integer, got {row!r}{hint}") from error
+    if not -num_rows <= number < num_rows:
+        raise IndexError(f"row {row} is outside 0..{num_rows - 1}")
+    return number % num_rows
 
 
 def _as_array(rows: Any) -> Array:

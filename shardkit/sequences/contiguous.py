@@ -15,7 +15,7 @@ from shardkit.storage.base import Files, Sliceable
 
 class ContiguousTokens:
     """Tokens by their number, in pieces that are opened on first use: shards of a column format, or
-    a whole file. Threads may share it.
+    a whole file. What a :class:`shardkit.sequences.store.TokenStore` is but for its documents.
 
     Args:
         files: piece number N lies in file number N. ranges: (start, end) of each, in bytes.
@@ -35,7 +35,7 @@ class ContiguousTokens:
     ) -> None:
         self._files = files
         self._ranges = ranges
-        self._dtype = dtype
+        self.dtype = dtype
         self._check = check
         counts = [(end - start) // dtype.itemsize for start, end in ranges]
         self._starts = [0, *accumulate(counts)]
@@ -52,7 +52,7 @@ class ContiguousTokens:
         """As :meth:`shardkit.sequences.store.TokenStore.read`."""
         # Slices that are joined: 15 us for 16 windows of 2,049 tokens, copied to an array one by
         # one they take 20.
-        firsts, step, opened = self._starts, self._dtype.itemsize, self._opened
+        firsts, step, opened = self._starts, self.dtype.itemsize, self._opened
         parts: list[bytes | memoryview] = []
         for start, size in zip(starts, sizes, strict=True):
             number = bisect_right(firsts, start) - 1
@@ -64,14 +64,14 @@ class ContiguousTokens:
         joined = b"".join(parts)
         if len(joined) != sum(sizes) * step:
             return self.read(*_cut(starts, sizes, firsts))
-        return np.frombuffer(joined, self._dtype)
+        return np.frombuffer(joined, self.dtype)
 
     def is_cold(self) -> bool:
         return self._files.is_cold()
 
     def announce(self, starts: Integers, sizes: Integers) -> None:
         """As :meth:`shardkit.sequences.store.TokenStore.announce`."""
-        step, ranges = self._dtype.itemsize, []
+        step, ranges = self.dtype.itemsize, []
         for start, size in zip(*_cut(starts.tolist(), sizes.tolist(), self._starts), strict=True):
             number = bisect_right(self._starts, start) - 1
             first = self._ranges[number][0] + (start - self._starts[number]) * step

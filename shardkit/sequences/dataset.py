@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from shardkit.corpus.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.order.epochs import EpochOrder, Shuffle
-from shardkit.reading.dataset import Batch, Dataset, row_numbers
+from shardkit.reading.dataset import Batch, Dataset, from_front, row_numbers
 from shardkit.samples.encoding import TOKENS
 from shardkit.sequences.base import Sequences
 from shardkit.sequences.fit import Fit
@@ -213,17 +212,9 @@ class TokenDataset:
         return self.__getitems__([row])[0]
 
     def __getitems__(self, rows: Sequence[int]) -> list[Batch]:
-        columns = self.read(np.array([self._wrap(row) for row in rows], np.int64))
+        numbers = [from_front(row, len(self)) for row in rows]
+        columns = self.read(np.array(numbers, np.int64))
         return [{name: values[i] for name, values in columns.items()} for i in range(len(rows))]
-
-    def _wrap(self, row: int) -> int:
-        try:
-            number = operator.index(row)
-        except TypeError as error:
-            raise UsageError(f"a row is an integer, got {row!r}") from error
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"row {row} is outside 0..{len(self) - 1}")
-        return number % len(self)
 
     def keys(self, rows: Iterable[int]) -> list[str]:
         """Each row in words: sequences have no names."""

@@ -141,12 +141,11 @@ class DocumentRows:
         )
 
 
-class ColumnTokens:
+class ColumnTokens(ContiguousTokens):
     """:class:`shardkit.sequences.store.TokenStore` of a column format: the tokens of a shard are
     one range of one file."""
 
     def __init__(self, dataset: Dataset, dtype: np.dtype[Any]) -> None:
-        self.dtype = dtype
         self.fingerprint = dataset.fingerprint
         self._rows = rows = DocumentRows(dataset, dtype, header_bytes=0)
         split = dataset.info.splits[dataset.split]
@@ -154,13 +153,12 @@ class ColumnTokens:
             rows.range_of(number) if TOKENS in split.layouts[shard.layout] else (0, 0)
             for number, shard in enumerate(split.shards)
         ]
-        self._tokens = ContiguousTokens(
+        super().__init__(
             rows.reader.files(TOKENS),
             ranges,
             dtype,
             lambda shard: rows.refuse_gaps(shard, *ranges[shard]),
         )
-        self.num_tokens = self._tokens.num_tokens
 
     @cached_property
     def documents(self) -> Documents:
@@ -168,15 +166,6 @@ class ColumnTokens:
         if found.num_tokens != self.num_tokens:
             raise self._rows.damaged(0)
         return found
-
-    def read(self, starts: Sequence[int], sizes: Sequence[int]) -> Tokens:
-        return self._tokens.read(starts, sizes)
-
-    def is_cold(self) -> bool:
-        return self._tokens.is_cold()
-
-    def announce(self, starts: Integers, sizes: Integers) -> None:
-        self._tokens.announce(starts, sizes)
 
     def where(self, token: int) -> str:
         return self._rows.where(token)

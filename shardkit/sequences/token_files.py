@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from shardkit.arrays import Integers, Tokens
+from shardkit.arrays import Integers
 from shardkit.corpus.token_files import open_token_file
 from shardkit.errors import UsageError
 from shardkit.sequences.contiguous import ContiguousTokens
@@ -17,7 +16,7 @@ from shardkit.storage.folder import Folder
 from shardkit.system.paths import show_path
 
 
-class FileTokens:
+class FileTokens(ContiguousTokens):
     """:class:`shardkit.sequences.store.TokenStore` of one file.
 
     Args:
@@ -32,14 +31,12 @@ class FileTokens:
         self._path = path
         self._file = open_token_file(path, eos)
         self.fingerprint = self._file.fingerprint
-        self.dtype = self._file.dtype
         ids = self._file.files[0]
         folder = Folder(ids.parent)
         size = folder.size(ids.name)
         files = folder.files([ids.name], [size])
         start = size - self._file.data.nbytes
-        self._tokens = ContiguousTokens(files, [(start, size)], self.dtype)
-        self.num_tokens = self._tokens.num_tokens
+        super().__init__(files, [(start, size)], self._file.dtype)
 
     @cached_property
     def documents(self) -> Documents:
@@ -55,15 +52,6 @@ class FileTokens:
         ends = self._file.document_ends
         before = 0 if first == 0 else ends[first - 1]  # type: ignore[index]
         return np.diff(ends[first:last], prepend=before)  # type: ignore[index]
-
-    def read(self, starts: Sequence[int], sizes: Sequence[int]) -> Tokens:
-        return self._tokens.read(starts, sizes)
-
-    def is_cold(self) -> bool:
-        return self._tokens.is_cold()
-
-    def announce(self, starts: Integers, sizes: Integers) -> None:
-        self._tokens.announce(starts, sizes)
 
     def where(self, token: int) -> str:
         name = show_path(self._path)

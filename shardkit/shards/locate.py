@@ -20,8 +20,6 @@ from shardkit.storage.base import Storage
 from shardkit.storage.folder import Folder
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
-from shardkit.tars.cached_index import index_tars, is_tar_source
-from shardkit.tars.write_index import read_names
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,10 @@ def locate(path: Path, *, sealed: bool = False) -> Located:
     with os_errors(f"opening {show_path(path)}"):
         if not (path / INDEX_NAME).exists():
             refuse_orphans(path)
+            # Imported here: most datasets are ours, and to pack one nothing of tars is needed.
+            from shardkit.tars.cached_index import index_tars, is_tar_source
+            from shardkit.tars.write_index import read_names
+
             if is_tar_source(path):
                 folder = index_tars(path)
                 beside = path if path.is_dir() else path.parent

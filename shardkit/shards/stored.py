@@ -7,7 +7,8 @@ maps, or copies, made once a batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from shardkit.index.rows import RowIndex
 from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.storage.base import Files, Ranges, Storage
+
+T = TypeVar("T")
 
 ROWS_AT_ONCE = 1024
 BYTES_AT_ONCE = 32 << 20
@@ -239,15 +242,25 @@ class ShardReader:
         Raises:
             FormatError: a stored value does not fit its encoding; names shard and row.
         """
-        stored = self.stored(batch, name)
         if name in self._plain:
-            return stored  # type: ignore[return-value]
+            return self.stored(batch, name)  # type: ignore[return-value]
+        return self.each(batch, name, Encoding.canonical)
+
+    def each(
+        self, batch: Gather, name: str, make: Callable[[Encoding, Value], T]
+    ) -> list[T | None]:
+        """What is made of each stored value and its encoding; None where the field is absent.
+
+        Raises:
+            FormatError: as ``make`` does; names shard and row.
+        """
+        stored = self.stored(batch, name)
         encodings = self.encodings(batch.shards, name)
         self.refuse_shared(batch, name)
-        out: list[Value | None] = []
+        out: list[T | None] = []
         for i, (value, encoding) in enumerate(zip(stored, encodings, strict=True)):
             try:
-                out.append(None if value is None else encoding.canonical(value))
+                out.append(None if value is None else make(encoding, value))
             except FormatError as error:
                 raise FormatError(
                     f"{self.where(int(batch.rows[i]))}, field {name}: {error}"

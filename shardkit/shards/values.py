@@ -39,7 +39,7 @@ def read_column(reader: ShardReader, batch: Gather, name: str, decode: Decode) -
     if name == "cls":
         return _classes(reader, batch)
     if name == TOKENS:
-        return _each_array(reader, batch, name)
+        return reader.each(batch, name, _array)
     if kind == "npy":
         return _arrays(reader, batch, name)
     values = reader.canonical(batch, name)
@@ -90,7 +90,7 @@ def _arrays(reader: ShardReader, batch: Gather, name: str) -> Column:
     inflated = _inflated(reader, batch, name)
     if inflated is not None:
         return inflated
-    arrays = _each_array(reader, batch, name)
+    arrays = reader.each(batch, name, _array)
     kinds = {None if a is None else (a.dtype, a.shape) for a in arrays}
     if len(kinds) == 1 and None not in kinds:
         return np.stack(arrays)  # type: ignore[arg-type]
@@ -121,22 +121,7 @@ def _inflated(reader: ShardReader, batch: Gather, name: str) -> Array | None:
     return out.view(encoding.dtype).reshape(-1, *encoding.shape)
 
 
-def _each_array(reader: ShardReader, batch: Gather, name: str) -> list[Array | None]:
-    encodings = reader.encodings(batch.shards, name)
-    reader.refuse_shared(batch, name)
-    stored = reader.stored(batch, name)
-    arrays: list[Array | None] = []
-    for i, (value, encoding) in enumerate(zip(stored, encodings, strict=True)):
-        try:
-            arrays.append(None if value is None else _array(value, encoding))
-        except FormatError as error:
-            raise FormatError(
-                f"{reader.where(int(batch.rows[i]))}, field {name}: {error}"
-            ) from error
-    return arrays
-
-
-def _array(value: Value, encoding: Encoding) -> Array:
+def _array(encoding: Encoding, value: Value) -> Array:
     return encoding.as_array(value) if encoding.dtype else parse_npy(encoding.canonical(value))
 
 

@@ -69,11 +69,13 @@ def type_of(path: Path) -> int:
 
 
 class Mount(NamedTuple):
-    """A line of ``/proc/self/mountinfo``: where, of what type, and major:minor."""
+    """A line of ``/proc/self/mountinfo``: where, of what type, major:minor, and of what: the path
+    of a device, a server's export, or any word."""
 
     point: str
     kind: str
     device: str
+    source: str = ""
 
 
 def parse_mounts(text: str) -> list[Mount]:
@@ -84,7 +86,7 @@ def parse_mounts(text: str) -> list[Mount]:
         parts, kinds = fields.split(), rest.split()
         if len(parts) > 4 and kinds:
             point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), parts[4])
-            mounts.append(Mount(point, kinds[0], parts[2]))
+            mounts.append(Mount(point, kinds[0], parts[2], kinds[1] if len(kinds) > 1 else ""))
     return mounts
 
 

@@ -1,4 +1,4 @@
-"""Paths that callers gave: taken, shown in messages, and the size of what is there."""
+"""Paths: given by callers, shown in messages, the size of what is there, the user's cache."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ def as_path(path: object, what: str) -> Path:
     if not os.fspath(path):
         raise UsageError(f"{what} is an empty path")
     return Path(path)
+
+
+def user_cache() -> Path | None:
+    """The user's folder for what can be made anew, as the XDG base directory specification has it;
+    None for a user without a home, as in some containers."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):
+        cache = os.path.expanduser("~/.cache")
+    return Path(cache, "shardkit") if os.path.isabs(cache) else None
 
 
 def show_path(path: str | bytes | os.PathLike[Any]) -> str:

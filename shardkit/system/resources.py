@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from shardkit.system.kernel_files import number, table, text
+
 SHM = Path("dev/shm")
 
 
@@ -74,13 +76,13 @@ def read_allowance(
     root: Path, cores: int, most_files: int | None, shm_bytes: int | None
 ) -> Allowance:
     """What the ``/proc`` and ``/sys`` below ``root`` say; what is missing there sets no limit."""
-    groups = list(_groups(root))
+    groups = list(control_groups(root))
     open_now = _count(root / "proc/self/fd")
     return Allowance(
         cpu=cpu_model(root),
         cores=cores,
         cpu_quota=min(filter(None, map(_quota, groups)), default=None),
-        memory_bytes=_memory(root, groups),
+        memory_bytes=memory_left(root, groups),
         shm_bytes=shm_bytes,
         open_files=None if most_files is None else max(0, most_files - open_now),
     )
@@ -88,7 +90,7 @@ def read_allowance(
 
 def cpu_model(root: Path = Path("/")) -> str:
     """As Linux names it; elsewhere the architecture."""
-    for line in _text(root / "proc/cpuinfo").splitlines():
+    for line in text(root / "proc/cpuinfo").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
@@ -97,13 +99,13 @@ def cpu_model(root: Path = Path("/")) -> str:
 # --- control groups -----------------------------------------------------------------------
 
 
-def _groups(root: Path) -> Iterator[Path]:
+def control_groups(root: Path) -> Iterator[Path]:
     """Folders of all control groups that this process is in, and of those around them.
 
     A container's own file system shows a part of the tree: the mount says which.
     """
     mounts = list(_mounts(root))
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2) if line.count(":") > 1 else ("", "none", "/")
         for options, top, mounted_at in mounts:
             if options.issuperset(controllers.split(",")):
@@ -116,7 +118,7 @@ def _groups(root: Path) -> Iterator[Path]:
 def _mounts(root: Path) -> Iterator[tuple[set[str], str, str]]:
     """Options with the controllers ("" is version 2, as in ``/proc/self/cgroup``), the part of
     the tree that is mounted, and where: see proc_pid_mountinfo(5)."""
-    for line in _text(root / "proc/self/mountinfo").splitlines():
+    for line in text(root / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         fields, (kind, *rest) = before.split(" "), after.split(" ")
         if kind in ("cgroup", "cgroup2") and len(fields) > 4 and rest:
@@ -125,22 +127,27 @@ def _mounts(root: Path) -> Iterator[tuple[set[str], str, str]]:
 
 def _quota(group: Path) -> float | None:
     """The quota of a group of version 2, else of version 1."""
-    most, _, period = _text(group / "cpu.max").partition(" ")
+    most, _, period = text(group / "cpu.max").partition(" ")
     if not most:
-        most, period = _text(group / "cpu.cfs_quota_us"), _text(group / "cpu.cfs_period_us")
-    quota = _number(most)
-    return quota / (_number(period) or 100_000) if quota else None
+        most, period = text(group / "cpu.cfs_quota_us"), text(group / "cpu.cfs_period_us")
+    quota = number(most)
+    return quota / (number(period) or 100_000) if quota else None
 
 
-def _memory(root: Path, groups: list[Path]) -> int:
+def memory_left(root: Path, groups: list[Path]) -> int:
     """Free on the machine, or less if a group may not have it all. A group's file cache is free:
     the kernel gives it up."""
     free = [_left(group) for group in groups]
-    available = _table(root / "proc/meminfo").get("MemAvailable:")
+    available = table(root / "proc/meminfo").get("MemAvailable:")
     if available is not None:
         free.append(1024 * available)
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([number for number in free if number is not None], default=total)
+    return min([size for size in free if size is not None], default=total)
+
+
+def limits_memory(group: Path) -> bool:
+    """Whether a control group limits memory now."""
+    return _left(group) is not None
 
 
 def _left(group: Path) -> int | None:
@@ -148,33 +155,11 @@ def _left(group: Path) -> int | None:
         ("memory.max", "memory.current", "inactive_file"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
-        most = _number(_text(group / limit))
+        most = number(text(group / limit))
         if most:
-            taken = (_number(_text(group / used)) or 0) - _table(group / "memory.stat").get(
-                cache, 0
-            )
+            taken = (number(text(group / used)) or 0) - table(group / "memory.stat").get(cache, 0)
             return max(0, most - max(0, taken))
     return None
-
-
-def _table(path: Path) -> dict[str, int]:
-    """Lines of a word and a number."""
-    words = (line.split() for line in _text(path).splitlines())
-    return {some[0]: _number(some[1]) or 0 for some in words if len(some) > 1}
-
-
-def _number(text: str) -> int | None:
-    """A positive number; None for ``max``, -1 and nothing."""
-    text = text.strip()
-    is_number = text.isascii() and text.isdigit() and len(text) < 20
-    return int(text) or None if is_number else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except (OSError, ValueError):  # a name with a zero in it, from a line of nonsense
-        return ""
 
 
 def _count(folder: Path) -> int:

@@ -34,9 +34,10 @@ def inodes_stay(path: str | os.PathLike[str]) -> bool:
     return not is_remote(Path(path))
 
 
-def stamp_of(path: Path) -> int:
-    """The number of what lies at a path, links followed. Raises OSError."""
-    return stamp(path.stat(), inodes_stay(path))
+def size_and_stamp(path: Path) -> tuple[int, int]:
+    """Bytes and number of what lies at a path, links followed. Raises OSError."""
+    status = path.stat()
+    return status.st_size, stamp(status, inodes_stay(path))
 
 
 def stamp_of_open(fd: int, path: Path) -> int:

@@ -24,7 +24,7 @@ import xxhash
 from shardkit.errors import StorageError, UsageError
 from shardkit.index.manifest import INDEX_NAME, VERSION, WORK_NAME
 from shardkit.system.durable_files import fsync_path
-from shardkit.system.paths import show_path
+from shardkit.system.paths import show_path, user_cache
 from shardkit.system.refusals import os_errors
 from shardkit.tars.members import compressed_message
 from shardkit.tars.write_index import Tar, tar_as_found, write_tar_index
@@ -124,12 +124,8 @@ class _Candidate:
 def _candidates(folder: Path, tars: list[Tar]) -> list[_Candidate]:
     # Beside the tars links are relative: the folder may be moved, or mounted elsewhere.
     candidates = [_Candidate(folder / CACHE_NAME / _digest("", tars), "../..")]
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(cache):
-        cache = os.path.expanduser("~/.cache")
-    if os.path.isabs(cache):
-        index = Path(cache, "shardkit", _digest(str(folder), tars))
-        candidates.append(_Candidate(index, str(folder)))
+    if cache := user_cache():
+        candidates.append(_Candidate(cache / _digest(str(folder), tars), str(folder)))
     return candidates
 
 

@@ -26,7 +26,7 @@ from shardkit.storage.folder import Folder
 from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
-from shardkit.system.stamps import stamp_of
+from shardkit.system.stamps import size_and_stamp
 from shardkit.tars.samples import TarSamples, check_num_fields, read_tar
 from shardkit.tars.scattered import refuse_scattered
 
@@ -48,8 +48,7 @@ class Tar:
 
 
 def tar_as_found(folder: Path, name: str) -> Tar:
-    path = folder / name
-    return Tar(name, path.stat().st_size, stamp_of(path))
+    return Tar(name, *size_and_stamp(folder / name))
 
 
 def tar_splits(names: list[str]) -> list[str]:

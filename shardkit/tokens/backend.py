@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Protocol
 
 from shardkit.arrays import Tokens
-from shardkit.errors import FormatError
+from shardkit.errors import FormatError, UsageError
 from shardkit.tokens.spec import TokenizerSpec
 
 INSTALL = "pip install 'shardkit[tokens]'"
+
+
+def library(name: str) -> Any:
+    """The module of a library of tokenizers. Raises UsageError where it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UsageError(f"this needs the library {name}: {INSTALL}") from error
 
 
 class Backend(Protocol):
@@ -30,6 +40,17 @@ def narrow(ids: Tokens, spec: TokenizerSpec) -> Tokens:
             f"the tokenizer gives id {ids.max()}, its vocabulary ends at {spec.vocab_size - 1}"
         )
     return ids.astype(spec.dtype)
+
+
+@contextmanager
+def refusals(what: str) -> Iterator[None]:
+    """Turn what a library of Rust refuses into a FormatError that says what was refused."""
+    try:
+        yield
+    except BaseException as error:
+        if not is_refusal(error):
+            raise
+        raise FormatError(f"{what}: {str(error)[:120]}") from error
 
 
 def is_refusal(error: BaseException) -> bool:

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Tokens
-from shardkit.errors import FormatError, UsageError
-from shardkit.tokens.backend import INSTALL, is_refusal, narrow
+from shardkit.errors import UsageError
+from shardkit.tokens.backend import is_refusal, library, narrow, refusals
 from shardkit.tokens.bytelevel import is_byte_level
 from shardkit.tokens.definition import added_tokens, parts, vocabulary
-from shardkit.tokens.library import import_tokenizers
 from shardkit.tokens.pattern import differing_characters, pattern_of
 from shardkit.tokens.ranks import Ranked, merges_of, rank_tokens
 from shardkit.tokens.spec import TokenizerSpec
@@ -28,15 +27,6 @@ MAX_ADDED = 32
 
 _FORMS = ("NFC", "NFKC")
 """Normal forms of Unicode: what is done to a text that has the form already is nothing."""
-
-
-def import_tiktoken() -> Any:
-    """The module. Raises UsageError where it is not installed."""
-    try:
-        import tiktoken
-    except ImportError as error:
-        raise UsageError(f"this needs the library tiktoken: {INSTALL}") from error
-    return tiktoken
 
 
 def why_not(raw: dict[str, Any]) -> str | None:
@@ -69,12 +59,8 @@ def plain_added(raw: dict[str, Any]) -> list[str]:
 def ranked(raw: dict[str, Any]) -> Ranked | str:
     """:func:`rank_tokens`, with the library's own merging to ask."""
     vocab, merges = vocabulary(raw), merges_of(raw["model"])
-    try:
-        model = import_tokenizers().models.BPE(vocab, merges)
-    except BaseException as error:
-        if not is_refusal(error):
-            raise
-        raise FormatError(f"tokenizer.json is refused by tokenizers: {str(error)[:120]}") from error
+    with refusals("tokenizer.json is refused by tokenizers"):
+        model = library("tokenizers").models.BPE(vocab, merges)
     return rank_tokens(raw, lambda token: len(model.tokenize(token)))
 
 
@@ -121,13 +107,9 @@ class FastBackend:
 
 def _encoder(pattern: str, ranks: dict[bytes, int]) -> Callable[[str], Tokens]:
     """Text -> ranks. Raises FormatError if the library takes neither pattern nor ranks."""
-    module = import_tiktoken()
-    try:
+    module = library("tiktoken")
+    with refusals("tiktoken refuses this tokenizer"):
         made = module.Encoding("", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-    except BaseException as error:
-        if not is_refusal(error):
-            raise
-        raise FormatError(f"tiktoken refuses this tokenizer: {str(error)[:120]}") from error
     return lambda text: made.encode_to_numpy(text, disallowed_special=())
 
 

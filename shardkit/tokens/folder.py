@@ -9,8 +9,7 @@ from typing import Any
 from shardkit.errors import FormatError, UsageError
 from shardkit.memory.whole_files import read_file
 from shardkit.system.paths import show_path
-from shardkit.tokens.backend import is_refusal
-from shardkit.tokens.library import import_tokenizers
+from shardkit.tokens.backend import is_refusal, library
 from shardkit.tokens.spec import MAX_FILE_BYTES
 
 CONFIGS = ("tokenizer_config.json", "special_tokens_map.json")
@@ -57,16 +56,16 @@ def _text(token: Any) -> str | None:
 
 
 def _from_gpt2_files(folder: Path, eos: str | None) -> bytes:
-    library = import_tokenizers()
+    module = library("tokenizers")
     paths = [str(folder / name) for name in ("vocab.json", "merges.txt")]
     try:
-        made = library.Tokenizer(library.models.BPE.from_file(*paths))
+        made = module.Tokenizer(module.models.BPE.from_file(*paths))
     except BaseException as error:
         if not is_refusal(error):
             raise
         raise FormatError(f"{show_path(folder)}: vocab.json and merges.txt: {error}") from error
-    made.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = library.decoders.ByteLevel()
+    made.pre_tokenizer = module.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = module.decoders.ByteLevel()
     made.add_special_tokens([eos or "<|endoftext|>"])
     text: str = made.to_str()
     return text.encode()

@@ -13,7 +13,8 @@ import numpy as np
 
 from shardkit.arrays import Tokens
 from shardkit.errors import FormatError, UsageError
-from shardkit.tokens.fast import FastBackend, import_tiktoken
+from shardkit.tokens.backend import library
+from shardkit.tokens.fast import FastBackend
 from shardkit.tokens.ranks import Ranked
 from shardkit.tokens.spec import MAX_VOCABULARY, TokenizerSpec
 
@@ -57,7 +58,7 @@ def find_encoding(name: str) -> Any:
         UsageError: it cannot be had: tiktoken downloads its files when first used.
     """
     try:
-        return import_tiktoken().get_encoding(name)
+        return library("tiktoken").get_encoding(name)
     except Exception as error:  # whatever the network raises
         what = f"{type(error).__name__}: {error}".splitlines()[0][:120]
         raise UsageError(
@@ -69,7 +70,7 @@ def find_encoding(name: str) -> Any:
 def encoding_names() -> list[str]:
     """What tiktoken knows; nothing if it is not installed."""
     try:
-        names: list[str] = import_tiktoken().list_encoding_names()
+        names: list[str] = library("tiktoken").list_encoding_names()
     except UsageError:
         return []
     return sorted(names)

@@ -9,8 +9,9 @@ import numpy as np
 from shardkit.errors import FormatError, UsageError
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.tokens.awkward import awkward_texts
+from shardkit.tokens.backend import library
 from shardkit.tokens.definition import added_tokens, parse_definition
-from shardkit.tokens.fast import import_tiktoken, why_not
+from shardkit.tokens.fast import why_not
 from shardkit.tokens.joints import PIECE_CHARS
 from shardkit.tokens.library import LibraryBackend
 from shardkit.tokens.pattern import differing_characters, pattern_of
@@ -50,7 +51,7 @@ def _proved(tokenizer: Tokenizer, texts: Iterable[str]) -> tuple[Tokenizer, list
     Raises:
         UsageError: it does not run, or gives other ids. FormatError: tiktoken refuses it.
     """
-    import_tiktoken()
+    library("tiktoken")
     raw = parse_definition(tokenizer.file)
     if reason := why_not(raw):
         raise UsageError(reason)

@@ -94,13 +94,6 @@ class Tokenizer:
         except KeyError as error:
             raise FormatError(f"id {error} is not in the tokenizer's vocabulary") from error
 
-    def document_bytes(self, ids: Tokens) -> bytes:
-        """The text of a document: BOS and EOS taken off, and decoded."""
-        bos, eos = self.spec.bos, self.spec.eos
-        start = bos is not None and len(ids) > 0 and ids[0] == bos
-        end = eos is not None and len(ids) > start and ids[-1] == eos
-        return self.decode(ids[int(start) : len(ids) - int(end)])
-
     @cached_property
     def _backend(self) -> Backend:
         if self.spec.kind == "tiktoken":

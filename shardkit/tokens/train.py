@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shardkit.errors import UsageError
-from shardkit.tokens.library import import_tokenizers
+from shardkit.tokens.backend import library
 
 END_OF_TEXT = "<|endoftext|>"
 """Its only special token, id 0."""
@@ -36,14 +36,14 @@ def train(texts: Iterable[str], vocab_size: int) -> bytes:
         raise UsageError(
             f"a vocabulary has {MIN_VOCABULARY} to {MAX_TRAINED} entries, got {vocab_size}"
         )
-    library = import_tokenizers()
-    made = library.Tokenizer(library.models.BPE())
-    made.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = library.decoders.ByteLevel()
-    trainer = library.trainers.BpeTrainer(
+    module = library("tokenizers")
+    made = module.Tokenizer(module.models.BPE())
+    made.pre_tokenizer = module.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = module.decoders.ByteLevel()
+    trainer = module.trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=[END_OF_TEXT],
-        initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
+        initial_alphabet=module.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     made.train_from_iterator(texts, trainer)

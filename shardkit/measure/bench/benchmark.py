@@ -17,7 +17,7 @@ from shardkit.measure.bench.evaluate import Measured, make_report
 from shardkit.measure.bench.folder import FolderTarget
 from shardkit.measure.bench.limits import Limits
 from shardkit.measure.bench.loading import Loading
-from shardkit.measure.bench.options import BenchOptions, default_workers
+from shardkit.measure.bench.options import BenchOptions
 from shardkit.measure.bench.same import align, check_same
 from shardkit.measure.bench.scratch import copies, packed_samples
 from shardkit.measure.bench.target import PackedTarget, Target, TokenTarget, is_packed, name_apart
@@ -26,6 +26,7 @@ from shardkit.measure.report.data import Report
 from shardkit.measure.timing import interleave
 from shardkit.order.epochs import Order
 from shardkit.system.paths import as_path, show_path
+from shardkit.system.resources import allowance
 
 PASS_S = 1.0
 """A warm bench reads at most as many different samples as the slowest target gives in so many
@@ -72,7 +73,7 @@ def bench(
         UsageError: the call makes no sense. DataError: the targets do not hold the same samples.
     """
     try:
-        counts = default_workers() if workers is None else tuple(workers)
+        counts = (0, allowance().cpus) if workers is None else tuple(workers)
         made = BenchOptions(workers=counts, **options)
     except TypeError as error:
         raise UsageError(f"bench: {error}") from error

@@ -92,7 +92,6 @@ class FolderTarget(Target):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = self.format
-        self.where: str | None = None
         corpus = open_corpus(path)
         if corpus.kind == "jsonl":
             raise UsageError(

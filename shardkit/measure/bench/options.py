@@ -8,7 +8,6 @@ from typing import Literal
 from shardkit.arguments import integer
 from shardkit.errors import UsageError
 from shardkit.loading.workers import WorkerType
-from shardkit.system.resources import allowance
 
 Read = Literal["raw", "decode", "train", "tokens"]
 
@@ -65,8 +64,3 @@ class BenchOptions:
         integer("seed", self.seed, None)
         if self.limit is not None:
             integer("limit", self.limit, 1)
-
-
-def default_workers() -> tuple[int, ...]:
-    """None, and one a core that this process may use."""
-    return (0, allowance().cpus)

@@ -39,7 +39,7 @@ class Target(Protocol):
     name: str
     format: str
     path: Path
-    where: str | None
+    where: str | None = None
 
     @property
     def label(self) -> str:
@@ -59,6 +59,7 @@ class Target(Protocol):
 
     def keys(self, rows: Integers) -> list[str] | None:
         """The keys of these rows; None where samples have no keys."""
+        return None
 
     def find(self, keys: Sequence[str]) -> Integers:
         """Rows of samples by their keys. Raises DataError for one that is not there."""
@@ -100,7 +101,6 @@ class PackedTarget(Target):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.where: str | None = None
         # A page that is mapped cannot be dropped from the cache: what is kept is a copy, which has
         # not opened its files.
         self._unopened = copy.copy(Dataset(path))
@@ -147,7 +147,6 @@ class TokenTarget(Target):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.where: str | None = None
         self._packed = None if is_token_file(path) else PackedTarget(path)
         self.name = self.format = "token file" if self._packed is None else self._packed.format
         self._unopened = copy.copy(TokenDataset(path, seq_len=SEQ_LEN))
@@ -159,15 +158,12 @@ class TokenTarget(Target):
         source: Any = copy.copy(self._unopened)
         return Chosen(source, rows)
 
-    def keys(self, rows: Integers) -> list[str] | None:
-        return None
+    def find(self, keys: Sequence[str]) -> Integers:
+        raise NotImplementedError("windows of tokens have no keys")
 
     @property
     def sample_bytes(self) -> int:
         return SEQ_LEN * copy.copy(self._unopened)._store.dtype.itemsize
-
-    def find(self, keys: Sequence[str]) -> Integers:
-        raise NotImplementedError("windows of tokens have no keys")
 
     def files(self, rows: Integers) -> list[Path]:
         if self._packed is not None:

@@ -8,7 +8,7 @@ disturbed by a look taken at it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 Phase = Literal["own", "replay", "warm", "cold"]
 """How a step got its batch: as the script makes it; one of its first, again; made again while the
@@ -45,7 +45,8 @@ class LoaderFacts:
         kind: ``DataLoader``, ``shardkit.Loader``, ``shardkit.Stream`` or the type's own name.
         dataset: the name of the dataset's type. batch_size: None where batches are the dataset's.
         num_batches: of an epoch; None where the loader does not know.
-        worker_type: ``process``, ``thread`` or ``none``.
+        worker_type: ``process``, ``thread`` or ``none``. settings, work: of a shardkit.Loader, in
+            words, and :func:`shardkit.loading.tuned.work`.
     """
 
     kind: str
@@ -58,6 +59,8 @@ class LoaderFacts:
     pin_memory: bool
     persistent_workers: bool
     is_iterable: bool
+    settings: str = ""
+    work: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -209,7 +212,8 @@ class RankEvidence:
 
 @dataclass(frozen=True)
 class GpuEvidence:
-    """One GPU, by NVML, means over the run. ``utilisation`` only says that some kernel ran."""
+    """One GPU, by NVML: means over the run, of memory the most. ``utilisation`` only says that some
+    kernel ran. What the GPU does not tell is 0, and a note says so."""
 
     name: str
     utilisation: float

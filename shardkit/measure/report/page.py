@@ -1,7 +1,7 @@
 """The report of a bench as one HTML page: no script, and nothing that is not in the file.
 
-The page is ``page.html``, with the charts drawn in it, so that it needs no library to be looked
-at, and the browser is told to load nothing (Content-Security-Policy).
+The page is ``page.html`` within ``base.html``, with the charts drawn in it, so that it needs no
+library to be looked at, and the browser is told to load nothing (Content-Security-Policy).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from shardkit.measure.report import charts
 from shardkit.measure.report.data import Report, Row, from_json
 from shardkit.measure.report.tables import LEFT, conditions, tables
+from shardkit.measure.report.template import render, showable
 from shardkit.measure.report.words import amount, cache_states, in_words
 from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
@@ -37,27 +38,16 @@ def write(path: str | Path, *reports: Report) -> None:
 
 def page(reports: Sequence[Report]) -> str:
     """The page, as HTML."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
     shown = [from_json(showable(report.to_json())) for report in reports]
     pairs = cold_with_warm([row for report in shown for row in report.rows if is_complete(row)])
     here = {(one.machine.cpu, one.machine.cores, one.machine.memory_bytes) for one in shown}
-    template = Environment(
-        loader=PackageLoader("shardkit.measure.report", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    ).get_template("page.html")
-    return template.render(
+    return render(
+        "report/page.html",
         names=dict.fromkeys(row.label for report in shown for row in report.rows),
         parts=[_part(report) for report in shown],
         cold_and_warm=charts.cold_and_warm(pairs) if pairs else None,
         is_one_machine=len(here) == 1,
         left=LEFT,
-        num=Markup(' class="num"'),
-        width=charts.WIDTH,
     )
 
 
@@ -99,20 +89,6 @@ def _case(row: Row) -> tuple[Any, ...]:
     """What a cold row and a warm one must share to be set side by side."""
     target = (row.path, row.label, row.format)
     return (*target, row.read, row.workers, row.worker_type, row.batch_size)
-
-
-def showable(value: Any) -> Any:
-    """The same plain values with every name in characters that a page can hold, and None for what
-    is no finite number. A file name may hold any bytes, which Python reads as lone surrogates."""
-    if isinstance(value, dict):
-        return {key: showable(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [showable(one) for one in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, str):
-        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in value)
-    return value
 
 
 def is_complete(row: Row) -> bool:

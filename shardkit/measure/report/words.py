@@ -49,6 +49,8 @@ def times(ratio: float) -> str:
 
 
 def percent(share: float) -> str:
+    if not math.isfinite(share):
+        return NOTHING
     return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1f} %"
 
 

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from statistics import fmean
 from typing import IO, Any
 
 from shardkit.arguments import positive
 from shardkit.errors import DataError
-from shardkit.loading.headroom import NUM_KEPT, read
-from shardkit.measure.tune.script import command_of, running
+from shardkit.measure.doctor.evidence import RankEvidence
+from shardkit.measure.doctor.examine import Limits, examine
+from shardkit.measure.doctor.script import command_of
+from shardkit.watching.schedule import Plan
 
-SKIPPED = NUM_KEPT + 8
-"""Steps that are not counted: batches that are still made, and a model that warms up."""
-
-STEPS = 200
-
-PATIENCE_S = 600.0
-"""For the first batch: imports, compilation."""
-
-POLL_S = 0.1
+PLAN = Plan(steps=90, rereads=False, counts=False)
 
 
 @dataclass(frozen=True)
@@ -52,25 +42,33 @@ class Headroom:
 def headroom(
     script: str, seconds: float = 30.0, tell: Callable[[str], None] = lambda words: None
 ) -> Headroom:
-    """Run a training script twice, for some steps each: with its first batches replayed, see
-    :mod:`shardkit.loading.headroom`, and as it is. It is then ended, with all that it started.
+    """Run a training script for some steps: as it is, and with its first batches replayed, in
+    blocks by turns; see :mod:`shardkit.watching.schedule`. It is then ended, with all that it
+    started.
 
     Args:
-        script: a command line; ``train.py ...`` is run by this Python. seconds: to measure, in
-            each run, after the first batch; less if the script makes 200 steps before.
+        script: a command line; ``train.py ...`` is run by this Python. seconds: to measure, after
+            the first steps; less if the script makes 90 steps each way before.
 
     Raises:
-        UsageError: there is no such program. DataError: it ended, or took ten minutes, before it
-            had made some steps with a :class:`shardkit.Loader`.
+        UsageError: there is no such program. DataError: it ended before it had made some steps
+            with a loader.
     """
     positive("seconds", seconds)
-    command = command_of(script)
-    tell(f"{script}, loading free")
-    free = _run(command, "replay", seconds)
-    tell(f"{script}, as it is")
-    usual = _run(command, "watch", seconds)
-    work = usual["work"]
-    return Headroom(_mean_ms(usual), _mean_ms(free), work["batch_size"], usual["settings"], work)
+    command = command_of(script, "headroom")
+    tell(f"{script}, as it is and with loading free")
+    with tempfile.TemporaryFile() as out:
+        found = examine(command, PLAN, Limits(seconds=seconds), out).evidence
+        rank = found.ranks[0] if found.ranks else None
+        if rank is None or rank.rates.replay is None:
+            raise DataError(_too_few(command, rank, found.ended, out))
+    return Headroom(
+        step_ms=1e3 / rank.rates.own.steps_per_s,
+        free_ms=1e3 / rank.rates.replay.steps_per_s,
+        batch_size=rank.loader.batch_size or 1,
+        settings=rank.loader.settings,
+        work=rank.loader.work,
+    )
 
 
 def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
@@ -87,48 +85,18 @@ def _in_words(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def _mean_ms(found: dict[str, Any]) -> float:
-    waits, steps = found["waits"][SKIPPED:], found["steps"][SKIPPED:]
-    return 1e3 * (fmean(waits) + fmean(steps))
-
-
-def _run(command: Sequence[str], kind: str, seconds: float) -> dict[str, Any]:
-    with tempfile.TemporaryFile() as out:
-        with running(command, kind, out) as (process, folder):
-            _wait(process, folder, seconds)
-            ended, found = process.poll(), read(folder)
-        if len(found.get("steps", ())) <= SKIPPED:
-            raise DataError(_too_few(command, found, ended, out))
-        return found
-
-
-def _wait(process: subprocess.Popen[bytes], folder: Path, seconds: float) -> None:
-    """Until it has made enough steps, or has ended."""
-    deadline, is_first = time.monotonic() + PATIENCE_S, True
-    while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(POLL_S)
-        num = len(read(folder).get("steps", ()))
-        if num and is_first:
-            deadline, is_first = time.monotonic() + seconds, False
-        if num >= SKIPPED + STEPS:
-            return
-
-
-def _too_few(
-    command: Sequence[str], found: dict[str, Any], ended: int | None, out: IO[bytes]
-) -> str:
+def _too_few(command: Sequence[str], rank: RankEvidence | None, ended: str, out: IO[bytes]) -> str:
     """Why nothing can be said, and what to do."""
     out.seek(0)
     lines = out.read().decode(errors="replace").strip().splitlines()
     said = f"; it said: {lines[-1].strip()[:200]}" if lines else ""
-    how = "it was still running" if ended is None else f"exit code {ended}"
-    if not found:
+    if rank is None:
         return (
-            f"{shlex.join(command)} made no shardkit.Loader ({how}): --headroom looks at loops over"
-            f" a shardkit.Loader; else time a step, and give --step-ms{said}"
+            f"{shlex.join(command)} made no steps with a shardkit.Loader or torch's DataLoader"
+            f" ({ended}): --headroom looks at loops over these; else time a step, and give"
+            f" --step-ms{said}"
         )
     return (
-        f"{shlex.join(command)} made {len(found['steps'])} steps with batches of shardkit.Loader,"
-        f" more than {SKIPPED} are needed ({how}): let it run longer, by more epochs or"
-        f" --seconds{said}"
+        f"{shlex.join(command)} made {rank.rates.own.num_steps} steps, too few to replay any"
+        f" ({ended}): let it run longer, by more epochs or --seconds{said}"
     )

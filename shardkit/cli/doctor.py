@@ -1,0 +1,163 @@
+"""``shardkit doctor``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardkit.arguments import integer, positive
+from shardkit.cli.output import refuse_no_file
+from shardkit.errors import UsageError
+
+if TYPE_CHECKING:
+    pass
+
+SCRIPT = "shardkit.script"
+
+
+class DoctorCommand(click.Command):
+    """All that follows ``--`` is a command line of its own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Click's, of what comes before."""
+        if "--" in args:
+            place = args.index("--")
+            args, ctx.meta[SCRIPT] = args[:place], args[place + 1 :]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """For the help."""
+        return ["[OPTIONS] -- COMMAND...  or  doctor DATASET"]
+
+
+@click.command(cls=DoctorCommand)
+@click.argument("dataset", required=False, type=click.Path())
+@click.option(
+    "--apply",
+    "applies",
+    is_flag=True,
+    help="Where the change needs no edit, run the script once more with it: what did it bring?",
+)
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Compare with free loading only: read no file again, and drop none from memory.",
+)
+@click.option(
+    "--watch-only",
+    is_flag=True,
+    help="Change nothing: no batch is replayed, none read again. Says less, predicts roughly.",
+)
+@click.option("--steps", type=int, default=60, show_default=True, help="To measure, of each kind.")
+@click.option(
+    "--seconds",
+    type=float,
+    default=300.0,
+    show_default=True,
+    help="At most, after the first steps; then the script is ended.",
+)
+@click.option("--to-end", is_flag=True, help="Let the script run to its own end.")
+@click.option(
+    "--trace",
+    type=click.Path(),
+    metavar="FILE.json.gz",
+    help="Keep a trace of some steps, for Perfetto or TensorBoard.",
+)
+@click.option(
+    "--profile", type=click.Path(), metavar="FILE", help="Keep the sampled profile, for speedscope."
+)
+@click.option(
+    "--json", "json_file", type=click.Path(), metavar="FILE", help="Write all that was seen."
+)
+@click.option(
+    "--html", "html_file", type=click.Path(), metavar="FILE", help="Write the report as a page."
+)
+@click.option(
+    "--reference", type=float, help="Samples or tokens a second that you want, or were promised."
+)
+@click.option("--peak-tflops", type=float, help="Of the device, where it is not in the table.")
+@click.option("--ranks", type=int, help="With DATASET: processes that will train on this machine.")
+def doctor(dataset: str | None, **options: Any) -> None:
+    """Say why a training script waits, and what to change first.
+
+    Runs the script as it is, with no edit, and watches it: every loop over torch's DataLoader or a
+    shardkit.Loader in every process that it starts, torchrun's too. For some of the steps it hands
+    batches over again, reads them again, or drops their files from memory, to see how fast the
+    loop would be without waiting: do not keep what such a run trained. Once enough was seen the
+    script is ended, and the report goes to stderr; the exit code is the script's own, or 0.
+
+    With DATASET instead of a command it looks at the machine and the dataset before a training:
+    shared memory, limits, disks, file systems, shards.
+    """
+    command = click.get_current_context().meta.get(SCRIPT)
+    if (dataset is None) == (command is None):
+        raise UsageError(
+            "give either a script to run, as in `shardkit doctor -- python train.py`, or a dataset"
+        )
+    if command is None:
+        _preflight(str(dataset), options["ranks"], options["json_file"])
+        return
+    sys.exit(_examine(command, options))
+
+
+def _preflight(dataset: str, ranks: int | None, json_file: str | None) -> None:
+    from shardkit.measure.doctor.preflight import preflight, preflight_lines
+
+    if json_file is not None:
+        refuse_no_file(json_file)
+    checks = preflight(dataset, None if ranks is None else integer("ranks", ranks, least=1))
+    if json_file is not None:
+        Path(json_file).write_text(json.dumps([dataclasses.asdict(one) for one in checks]))
+    for line in preflight_lines(checks):
+        click.echo(line)
+
+
+def _examine(command: list[str], options: dict[str, Any]) -> int:
+    from shardkit.measure.doctor.apply import apply
+    from shardkit.measure.doctor.data import to_json
+    from shardkit.measure.doctor.examine import Keep, Limits, examine
+    from shardkit.measure.doctor.page import write
+    from shardkit.measure.doctor.verdict import diagnose
+    from shardkit.measure.doctor.words import lines
+    from shardkit.watching.schedule import Plan
+
+    steps = integer("steps", options["steps"], least=6)
+    positive("seconds", options["seconds"])
+    files = {name: options[name] for name in ("trace", "profile", "json_file", "html_file")}
+    for file in filter(None, files.values()):
+        refuse_no_file(file)
+    plan = Plan(
+        steps=steps,
+        replays=not options["watch_only"],
+        rereads=not (options["quick"] or options["watch_only"]),
+        traces=options["trace"] is not None or has_gpu(),
+        profiles=True,
+    )
+    limits = Limits(options["to_end"], options["seconds"])
+    keep = Keep(
+        trace=files["trace"] and Path(files["trace"]),
+        profile=files["profile"] and Path(files["profile"]),
+        peak_tflops=options["peak_tflops"],
+        reference=options["reference"],
+    )
+    found = examine(command, plan, limits, keep=keep)
+    diagnosis = diagnose(found.evidence)
+    applied = apply(found.evidence, diagnosis, plan, limits) if options["applies"] else None
+    for line in lines(found.evidence, diagnosis, applied):
+        click.echo(line, err=True)
+    if files["json_file"]:
+        said = to_json(found.evidence, diagnosis, applied)
+        Path(files["json_file"]).write_text(json.dumps(said, indent=1))
+    if files["html_file"]:
+        write(files["html_file"], found.evidence, diagnosis, applied, found.stacks)
+    return found.exit_code
+
+
+def has_gpu() -> bool:
+    """Whether NVIDIA's driver is there."""
+    return Path("/proc/driver/nvidia/version").exists()

@@ -1,0 +1,97 @@
+"""Our loaders, where a script is watched: the same records as of torch's DataLoader."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shardkit.batches.maker import BatchMaker
+from shardkit.batches.request import Made
+from shardkit.loading import tuned
+from shardkit.loading.observer import Observer, Times
+from shardkit.loading.settings import Settings
+from shardkit.order.batches import BatchPlan
+
+if TYPE_CHECKING:
+    from shardkit.watching.loop import Loop, Watch
+
+ENVIRONMENT = "SHARDKIT_WATCH"
+
+
+class Watched(Observer):
+    """Hands batches over by way of a watched loop, which may replay some. A replayed batch has its
+    own position in the epoch, which is no longer than usual."""
+
+    def __init__(self, watch: Watch, loop: Loop) -> None:
+        self._watch = watch
+        self._loop = loop
+
+    def instead(
+        self, made: Generator[Made, None, None], plan: BatchPlan
+    ) -> Generator[Made, None, None]:
+        """The batches as they are, or replayed."""
+        began = self._loop.begin()
+        with closing(made):
+            for number in range(len(plan)):
+                try:
+                    one = self._loop.next(lambda: next(made), not number, False, began)
+                except StopIteration:
+                    return
+                yield replace(one, end=plan.end(number))
+
+    def note(self, times: Times) -> None:
+        """What making the batch took, wherever it was made."""
+        self._watch.records.write(
+            "fetch",
+            t=times.begun,
+            parent=None,
+            size=None,
+            sending=0.0,
+            opened=0,
+            paths=[],
+            reading=times.read - times.begun,
+            transform=times.transformed - times.read,
+            collating=times.collated - times.transformed,
+        )
+
+    def end(self) -> None:
+        """The iteration is over."""
+        self._loop.end()
+
+
+def of_environment(maker: BatchMaker, settings: Settings, device: object) -> Watched | None:
+    """None unless the environment asks for it."""
+    if ENVIRONMENT not in os.environ:
+        return None
+    from shardkit.watching.attach import attach
+
+    watch = attach()
+    if watch is None:
+        return None
+    facts = _facts(maker, settings)
+    ranks, options = maker.ranks, maker.options
+    batches = [ranks.rank, ranks.world_size, options.last, options.with_keys, str(device)]
+    key = json.dumps([facts, batches])
+    depth = settings.workers * settings.prefetch
+    return Watched(watch, watch.loop(key, facts, depth, can_reread=False))
+
+
+def _facts(maker: BatchMaker, settings: Settings) -> dict[str, Any]:
+    return {
+        "type": "shardkit.Loader",
+        "dataset": type(maker.source.given).__name__,
+        "batch_size": maker.options.batch_size,
+        "num_batches": len(maker.plan(0)),
+        "num_workers": settings.workers,
+        "worker_type": settings.worker_type if settings.workers else "none",
+        "prefetch_factor": settings.prefetch if settings.workers else None,
+        "pin_memory": False,
+        "persistent_workers": False,
+        "is_iterable": False,
+        "settings": str(settings),
+        "work": tuned.work(maker),
+    }

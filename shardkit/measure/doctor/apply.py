@@ -1,0 +1,81 @@
+"""A change that needs no edit, made for one more run of the script, and what it really brought."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from shardkit.errors import DataError
+from shardkit.measure.doctor.diagnosis import Applicable, Applied, Diagnosis
+from shardkit.measure.doctor.evidence import Evidence, RankEvidence
+from shardkit.measure.doctor.examine import Limits, examine
+from shardkit.system.resources import allowance
+from shardkit.watching.schedule import Plan
+
+CHUNK_BYTES = 1 << 20
+
+
+def apply(evidence: Evidence, diagnosis: Diagnosis, plan: Plan, limits: Limits) -> Applied | None:
+    """Run the script once more with the change of a diagnosis; None where it needs an edit.
+
+    Raises:
+        DataError: with the change it did not get as far.
+    """
+    change = diagnosis.apply
+    if change is None or not evidence.ranks:
+        return None
+    before = evidence.ranks[0]
+    if change.warm and before.files is not None:
+        read_into_memory(Path(before.files.folder))
+    after = examine(evidence.command, changed(plan, change, before), limits).evidence
+    if not after.ranks:
+        raise DataError(f"with the change the script made no steps: it ended with {after.ended}")
+    rates = [_rate(one.ranks) for one in (evidence, after)]
+    size = before.samples_per_step
+    what = "steps/s" if size is None else "samples/s"
+    predicted = diagnosis.gain.factor if diagnosis.gain else None
+    return Applied(what, rates[0] * (size or 1), rates[1] * (size or 1), predicted)
+
+
+def changed(plan: Plan, change: Applicable, rank: RankEvidence) -> Plan:
+    """The plan of that run: as long, with nothing replayed or read again."""
+    return replace(
+        plan,
+        rounds=1,
+        replays=False,
+        rereads=False,
+        counts=False,
+        traces=False,
+        dataset=rank.loader.dataset,
+        loader=dict(change.loader),
+        torch_threads=change.torch_threads,
+        cv2_threads=change.cv2_threads,
+    )
+
+
+def _rate(ranks: Sequence[RankEvidence]) -> float:
+    """Steps a second of the run: its slowest rank's, since they keep step."""
+    return min(one.rates.own.steps_per_s for one in ranks)
+
+
+def read_into_memory(folder: Path) -> None:
+    """Read all files of a folder, as far as they fit in half of the memory that is free."""
+    left = allowance().memory_bytes // 2
+    for place, _, names in os.walk(folder):
+        for name in names:
+            left -= _read(os.path.join(place, name))
+            if left < 0:
+                return
+
+
+def _read(path: str) -> int:
+    size = 0
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                size += len(chunk)
+    except OSError:  # what cannot be read is the script's to complain of
+        return size
+    return size

@@ -1,0 +1,365 @@
+"""From what watched processes wrote down to the evidence of each rank. Pure but for reading files.
+
+A figure is the mean over steps that count, of blocks of one kind; over blocks it is the median,
+which a machine that was busy for one of them does not move.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, get_args
+
+from shardkit.measure.doctor.evidence import (
+    CodeLine,
+    Epochs,
+    FilesRead,
+    LoaderFacts,
+    Phase,
+    RankEvidence,
+    Rate,
+    Rates,
+    StepTimes,
+    WorkerTimes,
+)
+from shardkit.system.file_systems import mount_at
+from shardkit.watching.loop import is_users
+from shardkit.watching.schedule import OWN, TRACE
+
+RARE = ("checkpoint", "logging")
+"""Parts that may take some steps only: their mean is over all steps, whatever else is done there,
+and is added to the others' means."""
+
+LEAST_STEPS = 5
+"""Fewer steps of a kind give no rate."""
+
+FIRST_STEPS = 3
+"""Of a loop, which never count: imports, allocations."""
+
+MOST_POINTS = 4000
+"""Of a timeline."""
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Process:
+    """What one process wrote, by kind of event."""
+
+    pid: int
+    events: dict[str, list[Event]]
+
+    def of(self, kind: str) -> list[Event]:
+        return self.events.get(kind, [])
+
+
+def processes(records: dict[int, list[Event]]) -> list[Process]:
+    """Sort events by kind."""
+    found = []
+    for pid, events in records.items():
+        by_kind: dict[str, list[Event]] = defaultdict(list)
+        for event in events:
+            by_kind[event["is"]].append(event)
+        found.append(Process(pid, dict(by_kind)))
+    return found
+
+
+def ranks(found: Sequence[Process], host: str) -> tuple[RankEvidence, ...]:
+    """The processes that train, by rank. A process with no steps is none of them."""
+    trainers = [one for one in found if len(main_steps(one)) > FIRST_STEPS]
+    return tuple(
+        sorted((_rank(one, _fetches(one, found), host) for one in trainers), key=lambda r: r.rank)
+    )
+
+
+def main_loop(process: Process) -> int:
+    """The number of the loop that trains; else that of the one with most steps."""
+    for event in process.of("session"):
+        return int(event["loop"])
+    counts = Counter(event["loop"] for event in process.of("step"))
+    return counts.most_common(1)[0][0] if counts else 0
+
+
+def main_steps(process: Process) -> list[Event]:
+    """Steps of that loop."""
+    loop = main_loop(process)
+    return [event for event in process.of("step") if event["loop"] == loop]
+
+
+def is_over(process: Process) -> bool:
+    """Whether its session is."""
+    return bool(process.of("session over"))
+
+
+def _fetches(trainer: Process, found: Sequence[Process]) -> list[Event]:
+    """Batches that were made for a process; the first of each worker warms it up."""
+    kept: list[Event] = []
+    for process in found:
+        parent = process.pid if process is trainer else None
+        made = process.of("fetch")
+        kept += [e for e in made[1:] if (e["parent"] or parent) == trainer.pid]
+    return kept
+
+
+def _rank(process: Process, fetches: list[Event], host: str) -> RankEvidence:
+    loop = main_loop(process)
+    facts = next(event for event in process.of("loop") if event["loop"] == loop)
+    _mark_starts(main_steps(process), facts)
+    steps = [s for s in main_steps(process)[FIRST_STEPS:] if s["phase"] != TRACE]
+    counted = [s for s in steps if s["counts"]] or [s for s in steps if s["phase"] == OWN]
+    own = [s for s in counted if s["phase"] == OWN] or counted
+    flagging = [*process.of("counted"), *process.of("session over")]
+    flags = {flag for event in flagging for flag in event["flags"]}
+    times = _step_times(own, steps, facts["world"] > 1)
+    epochs = _epochs(process, loop, facts, times)
+    counts = process.of("counted")[:1]
+    return RankEvidence(
+        rank=facts["rank"],
+        world_size=facts["world"],
+        host=host,
+        pid=process.pid,
+        device="cuda" if "cuda" in flags else "cpu",
+        loader=_loader(facts),
+        step=times,
+        worker=_worker(fetches, own, facts["num_workers"]),
+        rates=_rates(counted, times, epochs, len(steps)),
+        epochs=epochs,
+        files=_files(fetches),
+        lines=_lines(steps),
+        num_ops=counts[0]["ops"] if counts else None,
+        flops=counts[0]["flops"] if counts else None,
+        dtype=(counts[0]["dtype"] or None) if counts else None,
+        flags=frozenset(flags),
+        samples_per_step=_samples(facts, fetches),
+        cpu_share=_mean(s["cpu"] for s in own) / max(times.total, 1e-9),
+        timeline=_timeline(main_steps(process)),
+    )
+
+
+def _loader(facts: Event) -> LoaderFacts:
+    names = ("dataset", "batch_size", "num_batches", "num_workers", "worker_type")
+    more = ("prefetch_factor", "pin_memory", "persistent_workers", "is_iterable")
+    ours = ("settings", "work")
+    found = {name: facts[name] for name in (*names, *more, *ours) if name in facts}
+    return LoaderFacts(kind=facts["type"], **found)
+
+
+# --- steps --------------------------------------------------------------------------------
+
+
+def _step_times(own: list[Event], every: list[Event], has_others: bool) -> StepTimes:
+    """Means of a step's parts. Where there are other ranks, backward's waiting is for them."""
+    parts = {kind: _mean(s["parts"].get(kind, 0.0) for s in own) for kind in _PARTS}
+    parts |= {kind: _mean(s["parts"].get(kind, 0.0) for s in every) for kind in RARE}
+    waiting = _mean(s["parts"].get("backward blocked", 0.0) for s in own) if has_others else 0.0
+    parts["backward"] -= waiting
+    parts["collective"] += waiting
+    # What a step did rarely must not be counted here, where few steps may hold too many of them.
+    others = [s["busy"][0] - sum(s["parts"].get(k, 0.0) for k in (*_PARTS, *RARE)) for s in own]
+    return StepTimes(
+        wait=_mean(s["wait"][0] for s in own if not s["starts"]),
+        other=max(0.0, _mean(others)),
+        blocked=_mean(_blocked(s) for s in own),
+        **parts,
+    )
+
+
+_PARTS = ("copy", "backward", "optimizer", "collective", "sync")
+
+
+def _blocked(step: Event) -> float:
+    """Seconds that the loop's thread waited for something in the script's own code."""
+    wall, cpu, starved = step["busy"]
+    known = ("backward blocked", "collective", "logging", "checkpoint", "sync", "copy", "optimizer")
+    return float(
+        max(0.0, wall - cpu - starved - sum(step["parts"].get(kind, 0.0) for kind in known))
+    )
+
+
+def _rates(counted: list[Event], times: StepTimes, epochs: Epochs, num_steps: int) -> Rates:
+    own = _rate(counted, OWN, times, _gap(epochs, times))
+    if own is None:
+        raise ValueError(f"no step of {num_steps} counts")
+    return Rates(own, *(_rate(counted, kind, times, 0.0) for kind in ("replay", "warm", "cold")))
+
+
+def _rate(counted: list[Event], kind: str, times: StepTimes, gap: float) -> Rate | None:
+    """Steps a second of one kind; ``gap`` is what a step has of the start of its epoch."""
+    blocks: dict[int, list[float]] = defaultdict(list)
+    for step in counted:
+        if step["phase"] == kind and not step["starts"]:
+            rare = sum(step["parts"].get(name, 0.0) for name in RARE)
+            wait = 0.0 if kind == "replay" else step["wait"][0]
+            blocks[step["block"]].append(wait + step["busy"][0] - rare)
+    num = sum(map(len, blocks.values()))
+    if not num or (kind != OWN and num < LEAST_STEPS):
+        return None
+    usual = gap + times.logging + times.checkpoint
+    rates = [1 / max(fmean(block) + usual, 1e-9) for block in blocks.values()]
+    return Rate(median(rates), min(rates), max(rates), num)
+
+
+# --- epochs -------------------------------------------------------------------------------
+
+
+def _mark_starts(steps: list[Event], facts: Event) -> None:
+    """Mark the steps that an epoch starts with: until every worker has made all the batches that it
+    makes ahead, batches come late. Short epochs have no others: then only the first is marked."""
+    ramp = 1 + facts["num_workers"] * (facts["prefetch_factor"] or 0)
+    epochs: dict[int, list[Event]] = defaultdict(list)
+    for step in steps:
+        epochs[step["epoch"]].append(step)
+    longest = max((len(epoch) for epoch in epochs.values()), default=0)
+    num = ramp if longest > 2 * ramp else 1
+    for epoch in epochs.values():
+        for place, step in enumerate(epoch):
+            step["starts"] = epoch[0]["first"] is not None and place < num
+
+
+def _gap(epochs: Epochs, times: StepTimes) -> float:
+    """Seconds a step that beginning its epoch costs."""
+    return times.total * epochs.share / max(1 - epochs.share, 1e-9)
+
+
+def _epochs(process: Process, loop: int, facts: Event, times: StepTimes) -> Epochs:
+    """What the starts of epochs cost; the first epoch of all has imports in it."""
+    steps = main_steps(process)
+    starts: dict[int, list[Event]] = defaultdict(list)
+    for step in steps:
+        if step["starts"] and step["phase"] != "replay":
+            starts[step["epoch"]].append(step)
+    whole = [start for start in starts.values() if start[0]["first"] is not None]
+    ends = [e for e in process.of("epoch end") if e["loop"] == loop]
+    length = facts["num_batches"] or (len(steps) / len(ends) if ends else None)
+    if not whole or length is None:
+        return Epochs(num=len(whole))
+    lost = median(_lost(start, times.wait) for start in whole[1:] or whole)
+    first = median(start[0]["first"] for start in whole[1:] or whole)
+    return Epochs(first, lost / (lost + length * max(times.total, 1e-9)), len(whole))
+
+
+def _lost(start: list[Event], usual: float) -> float:
+    """Seconds that the loop waited longer than usual while an epoch started."""
+    waits = float(sum(step["wait"][0] for step in start[1:]))
+    return max(0.0, float(start[0]["first"]) + waits - usual * len(start))
+
+
+def _timeline(steps: list[Event]) -> tuple[tuple[float, Phase, float, float], ...]:
+    start = steps[0]["t"] - steps[0]["wait"][0]
+    return tuple(
+        (
+            s["t"] - s["wait"][0] - start,
+            _phase(s["phase"]),
+            s["wait"][0],
+            s["wait"][0] + s["busy"][0],
+        )
+        for s in steps[:MOST_POINTS]
+        if s["phase"] != TRACE
+    )
+
+
+def _phase(name: str) -> Phase:
+    return next((known for known in get_args(Phase) if known == name), "own")
+
+
+def _lines(steps: list[Event]) -> tuple[CodeLine, ...]:
+    """Lines of timed calls, by seconds a step."""
+    found: dict[tuple[str, str, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for step in steps:
+        for kind, file, line, seconds, calls in step["lines"]:
+            found[kind, file, line][0] += seconds
+            found[kind, file, line][1] += calls
+    num = max(len(steps), 1)
+    lines = [
+        CodeLine(file, line, kind, kind, seconds / num, calls / num)
+        for (kind, file, line), (seconds, calls) in found.items()
+    ]
+    return tuple(sorted(lines, key=lambda one: -one.seconds)[:20])
+
+
+# --- batches ------------------------------------------------------------------------------
+
+
+def _worker(fetches: list[Event], own: list[Event], num_workers: int) -> WorkerTimes:
+    """Means of what making a batch took. Waiting, of files read or of a network, is reading,
+    wherever it happens: decoders read as they decode."""
+    if not fetches:
+        return WorkerTimes()
+    totals: dict[str, float] = defaultdict(float)
+    for fetch in fetches:
+        for name, seconds in _of_fetch(fetch):
+            totals[name] += seconds
+    found = {name: value / len(fetches) for name, value in totals.items()}
+    if num_workers:
+        arriving = _mean(s["wait"][1] for s in own)
+        found["sending"] += arriving
+    return WorkerTimes(**found)
+
+
+def _of_fetch(fetch: Event) -> Iterator[tuple[str, float]]:
+    for region, name in _REGIONS.items():
+        wall, cpu, starved, _ = fetch.get(region, (0.0, 0.0, 0.0, 0.0))
+        yield name, cpu
+        yield ("collating" if name == "collating" else "reading"), max(0.0, wall - cpu - starved)
+        yield "starved", starved
+        yield "cpu", cpu
+    for name in _SAID:
+        yield name, fetch.get(name, 0.0)
+        yield "cpu", fetch.get(name, 0.0) if name != "reading" else 0.0
+    yield "sending", fetch["sending"]
+    yield "cpu", fetch["sending"]
+
+
+_SAID = ("reading", "transform", "collating")
+"""What our own loaders say of themselves, without a clock of each thread."""
+
+_REGIONS = {
+    "dataset": "transform",
+    "decode": "decoding",
+    "tokenize": "tokenizing",
+    "collate": "collating",
+}
+
+
+def _files(fetches: list[Event]) -> FilesRead | None:
+    """What the dataset opened; libraries that it imports on its way are not counted."""
+    paths = [path for fetch in fetches for path in fetch["paths"] if _is_data(path)]
+    if not paths:
+        return None
+    sizes = [size for path in paths[:500] if (size := _size(path)) is not None]
+    folder = os.path.commonpath([os.path.dirname(path) for path in paths])
+    endings = Counter(Path(path).suffix.lower() for path in paths)
+    return FilesRead(
+        folder=folder,
+        endings=dict(endings.most_common(5)),
+        per_batch=_mean(fetch["opened"] for fetch in fetches),
+        mean_bytes=_mean(sizes),
+        file_system=mount.kind if (mount := mount_at(Path(folder))) else "",
+    )
+
+
+def _is_data(path: str) -> bool:
+    return is_users(path) and not path.startswith(("/proc/", "/dev/", "/sys/"))
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return None
+
+
+def _samples(facts: Event, fetches: list[Event]) -> int | None:
+    if facts["batch_size"]:
+        return int(facts["batch_size"])
+    sizes = [fetch["size"] for fetch in fetches if fetch["size"]]
+    return round(fmean(sizes)) if sizes else None
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return fmean(found) if found else 0.0

@@ -1,0 +1,266 @@
+"""Running a script under watch, until enough was seen of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from shardkit.measure.doctor import collect
+from shardkit.measure.doctor.evidence import (
+    Evidence,
+    RankEvidence,
+    SystemEvidence,
+    TraceFacts,
+    Utilisation,
+)
+from shardkit.measure.doctor.monitor import Monitor
+from shardkit.measure.doctor.profile import Profile, Profiler
+from shardkit.measure.doctor.script import PATIENCE_TO_END_S, Script, command_of, running
+from shardkit.measure.doctor.speedscope import Stack, hot_lines, is_user_file, read_speedscope
+from shardkit.measure.doctor.trace import facts, own_sources, read_trace
+from shardkit.measure.doctor.utilisation import utilisation
+from shardkit.watching.records import read_records
+from shardkit.watching.schedule import Plan
+
+POLL_S = 0.1
+
+
+PROFILE_S = 4.0
+"""A profile is taken after all else, so that it slows nothing that is measured."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a script is ended.
+
+    Attributes:
+        to_end: never. seconds: at the latest, after its first steps.
+    """
+
+    to_end: bool = False
+    seconds: float = 300.0
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What is kept of a run, besides the evidence.
+
+    Attributes:
+        trace: where rank 0's trace goes. profile: where the profile goes; it is taken without
+            that, too. peak_tflops: of the device, in teraFLOPs a second. reference: samples a
+            second that the user wants.
+    """
+
+    trace: Path | None = None
+    profile: Path | None = None
+    peak_tflops: float | None = None
+    reference: float | None = None
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What came of it.
+
+    Attributes:
+        exit_code: the script's own, 128 + a signal's number as shells have it; 0 where it was
+            ended because enough was seen.
+    """
+
+    evidence: Evidence
+    exit_code: int
+    stacks: tuple[Stack, ...] = ()
+
+
+def examine(
+    words: str | Sequence[str],
+    plan: Plan,
+    limits: Limits,
+    out: IO[bytes] | None = None,
+    keep: Keep | None = None,
+) -> Examined:
+    """Run a script under watch.
+
+    Args:
+        words: its command line. out: where what it says goes; by default, to the terminal. keep:
+            by default no profile is taken.
+
+    Raises:
+        UsageError: it cannot be run.
+    """
+    command = command_of(words)
+    started = time.perf_counter()
+    with running(command, plan, out) as script, _forwarding(script, out) as told:
+        monitor = Monitor(script.processes)
+        with monitor:
+            stopped, profile = _wait(script, limits, told, keep)
+            code = script.process.poll()
+        seconds = time.perf_counter() - started
+        found = collect.processes(read_records(script.folder))
+        seen = _ranks(found, profile)
+        trace, why = _trace(script.folder, seen, keep)
+        stacks = read_speedscope(profile.path) if profile and profile.path else ()
+    notes = (*monitor.notes, *([profile.why] if profile and profile.why else []), *why)
+    evidence = Evidence(
+        command=tuple(command),
+        folder=os.getcwd(),
+        seconds=seconds,
+        ended=_ended(code, stopped),
+        python=_first(found, "process", "python"),
+        torch=_first(found, "loop", "torch"),
+        ranks=seen,
+        system=monitor.result(),
+        trace=trace,
+        utilisation=_utilisation(seen, monitor.result(), keep or Keep()),
+        notes=notes,
+    )
+    return Examined(evidence, _exit_code(code, told), tuple(stacks))
+
+
+def _ranks(found: Sequence[collect.Process], profile: Profile | None) -> tuple[RankEvidence, ...]:
+    """What was seen of each, with the costly lines of a profile in rank 0's."""
+    seen = collect.ranks(found, platform.node())
+    if not seen or profile is None or profile.path is None:
+        return seen
+    lines = hot_lines(read_speedscope(profile.path), is_user_file)
+    return (replace(seen[0], lines=(*seen[0].lines, *lines)), *seen[1:])
+
+
+def _trace(
+    folder: Path, seen: Sequence[RankEvidence], keep: Keep | None
+) -> tuple[TraceFacts | None, tuple[str, ...]]:
+    """What rank 0's trace says; and why there is none, if one was asked for."""
+    path = folder / f"{seen[0].pid}.trace.json.gz" if seen else None
+    if path is None or not path.exists():
+        asked = keep is not None and keep.trace is not None
+        why = "no trace was taken: the script ended before, or has a profiler of its own"
+        return None, (why,) if asked else ()
+    if keep is not None and keep.trace is not None:
+        shutil.copyfile(path, keep.trace)
+    events = read_trace(path)
+    return facts(events, own_sources(events, [os.getcwd()])), ()
+
+
+def _utilisation(seen: Sequence[RankEvidence], system: SystemEvidence, keep: Keep) -> Utilisation:
+    if not seen:
+        return Utilisation()
+    rank = seen[0]
+    rate = rank.rates.own.steps_per_s
+    return utilisation(
+        flops_per_step=rank.flops,
+        steps_per_s=rate,
+        device_name=system.gpus[0].name if rank.device == "cuda" and system.gpus else "cpu",
+        dtype=rank.dtype,
+        peak_tflops=keep.peak_tflops,
+        samples_per_s=rank.samples_per_step and rank.samples_per_step * rate * rank.world_size,
+        reference=keep.reference,
+        own_rate=rate,
+        replay_rate=rank.rates.replay.steps_per_s if rank.rates.replay else None,
+    )
+
+
+def _exit_code(code: int | None, told: list[int]) -> int:
+    if code is None:
+        return 128 + told[0] if told else 0
+    return code if code >= 0 else 128 - code
+
+
+def _first(found: Sequence[collect.Process], kind: str, name: str) -> str:
+    return next((str(event[name]) for one in found for event in one.of(kind)), "")
+
+
+def _ended(code: int | None, stopped: bool) -> str:
+    if stopped or code is None:
+        return "stopped by the doctor, which had seen enough"
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+
+def _wait(
+    script: Script, limits: Limits, told: list[int], keep: Keep | None
+) -> tuple[bool, Profile | None]:
+    """Until it has ended, or enough was seen; whether it was, and the profile if one was taken.
+
+    Args:
+        told: signals that were sent to it.
+    """
+    waiting = Waiting(limits)
+    profile = None
+    while script.process.poll() is None:
+        time.sleep(POLL_S)
+        if told:
+            if waiting.has_had_time_to_end():
+                return False, profile
+            continue
+        over = waiting.is_over(script.folder)
+        if over and keep is not None and profile is None:
+            profile = _profile(script, keep)
+        if over and not limits.to_end:
+            return True, profile
+    return False, profile
+
+
+def _profile(script: Script, keep: Keep) -> Profile:
+    with Profiler(script.process.pid, keep.profile or script.folder / "profile.json") as profiler:
+        until = time.monotonic() + PROFILE_S
+        while time.monotonic() < until and script.process.poll() is None:
+            time.sleep(POLL_S)
+        return profiler.stop()
+
+
+class Waiting:
+    """How long a script has run since things happened to it."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._begun: float | None = None
+        self._told: float | None = None
+
+    def has_had_time_to_end(self) -> bool:
+        """Asked again and again since it was told to end."""
+        self._told = self._told or time.monotonic()
+        return time.monotonic() - self._told > PATIENCE_TO_END_S
+
+    def is_over(self, folder: Path) -> bool:
+        """Whether all ranks that began a session have ended it, or time is up."""
+        begun, over = (len(list(folder.glob(f"*.{kind}"))) for kind in ("begun", "over"))
+        if not begun:
+            return False
+        self._begun = self._begun or time.monotonic()
+        is_late = time.monotonic() - self._begun > self._limits.seconds
+        return begun == over or (is_late and not self._limits.to_end)
+
+
+@contextmanager
+def _forwarding(script: Script, out: IO[bytes] | None) -> Iterator[list[int]]:
+    """Where a script runs as by hand, signals are its own: they end it, and what was seen up to
+    then is told. Yields those that came."""
+    told: list[int] = []
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+        if number != signal.SIGINT or not _is_terminals():
+            script.process.send_signal(number)
+
+    numbers = () if out is not None else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    old = {number: signal.signal(number, forward) for number in numbers}
+    try:
+        yield told
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _is_terminals() -> bool:
+    """Whether Ctrl-C reaches the script by itself: it is in the terminal's foreground group."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False

@@ -1,0 +1,297 @@
+"""Why batches come too late: which one of the causes that lie in loading, and what to change.
+
+They are not told apart by how much of the loop each costs, as only one of them sets the pace, but
+in turn: what a cheap change would mend (epochs' beginnings, workers, cores) first, and else the
+largest part of the work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from shardkit.measure.doctor import advice, predict
+from shardkit.measure.doctor.case import Candidate, Case, candidate, rates
+from shardkit.measure.doctor.diagnosis import Applicable, Gain
+from shardkit.measure.doctor.predict import made_in, ms
+from shardkit.measure.doctor.thresholds import (
+    FLOOR,
+    MOST,
+    MOST_CORES,
+    OTHERS,
+    READING,
+    STARVED,
+    THROTTLED,
+)
+
+
+def loading(case: Case) -> Candidate | None:
+    """The cause that lies in loading; None where free loading would bring too little."""
+    if predict.free_loading(case.loop).factor < max(FLOOR, 1 + case.loop.noise):
+        return None
+    rules = (epoch_starts, storage, too_few_workers, too_few_cores, largest_part)
+    return next(found for rule in rules if (found := rule(case)))
+
+
+def saves_most(case: Case, gain: Gain) -> bool:
+    """Whether a change saves most of the time that the loop waits within an epoch."""
+    saved = case.loop.step * (1 - 1 / gain.factor)
+    return saved > 0 and saved >= MOST * (case.loop.steady - case.loop.free)
+
+
+def epoch_starts(case: Case) -> Candidate | None:
+    """More is lost where epochs begin than within them."""
+    loop, loader, epochs = case.loop, case.rank.loader, case.rank.epochs
+    if loader.num_workers == 0 or loop.gap <= loop.steady - loop.free:
+        return None
+    sentence = (
+        f"Each epoch begins with {ms(epochs.first_batch_s)} in which the loop waits for the first"
+        f" batch: {epochs.share:.0%} of its time."
+    )
+    apply = advice.applicable(case.rank, persistent_workers=True)
+    longer = "longer epochs: let one pass over the data several times"
+    if loader.persistent_workers or apply is None:
+        how = f"epochs' beginnings take {ms(loop.gap)} a step, and half if epochs are twice as long"
+        gain = predict.gain(loop, max(loop.step - loop.gap / 2, loop.free), how)
+        return candidate("epoch starts", because(case), sentence, f"Make {longer}.", gain)
+    return candidate(
+        "epoch starts",
+        because(case),
+        sentence,
+        "Keep the workers alive between epochs: persistent_workers=True.",
+        predict.persistent(loop, epochs.first_batch_s),
+        apply=apply,
+        then=(longer,),
+    )
+
+
+def storage(case: Case) -> Candidate | None:
+    """Most of the work is reading, or the files being in memory saves most."""
+    reading, made = case.loop.work.reading, made_in(case.loop.work)
+    if (made > 0 and reading >= READING * made) or measured_in_memory(case) is not None:
+        return slow_files(case)
+    return None
+
+
+def slow_files(case: Case) -> Candidate:
+    measured = measured_in_memory(case)
+    change, is_warm = storage_change(case, measured is not None)
+    gain = predict.without(case.loop, "reading")
+    workers = predict.enough_workers(case.loop)
+    is_more = workers > case.loop.workers
+    return candidate(
+        "storage",
+        because(case),
+        f"Batches come too late, and reading files takes {part_share(case, 'reading'):.0%} of"
+        f" making one with {count(case.loop.workers)}.",
+        change,
+        measured or gain,
+        removal=gain if gain.factor > (measured or gain).factor else None,
+        apply=Applicable(warm=True) if is_warm else None,
+        then=(f"more readers side by side: num_workers={workers}",) if is_more else (),
+    )
+
+
+def measured_in_memory(case: Case) -> Gain | None:
+    """What files in memory brought; None where that was not measured, or was not most of it."""
+    if case.rank.rates.warm is None:
+        return None
+    gain = predict.in_memory(case.loop, case.rank.rates.warm)
+    return gain if saves_most(case, gain) else None
+
+
+def storage_change(case: Case, helps_in_memory: bool) -> tuple[str, bool]:
+    """What to do, and whether reading the files into memory does it for one run."""
+    rank = case.rank
+    change = advice.fast_storage(rank) if advice.is_ours(rank) else advice.pack_files(rank)
+    unknown = rank.rates.warm is None
+    if (helps_in_memory or unknown) and advice.fits_memory(case.evidence, rank):
+        return f"Read the files into memory once, before training, or pack them: {change}.", True
+    return f"Pack the files, so that reading is one long read: {change}.", False
+
+
+def too_few_workers(case: Case) -> Candidate | None:
+    """Cores are idle, and more workers would do."""
+    loop, loader = case.loop, case.rank.loader
+    workers = predict.enough_workers(loop)
+    gain = predict.with_workers(loop, workers)
+    if workers <= loop.workers or loop.formula <= 0 or not saves_most(case, gain):
+        return None
+    system = case.evidence.system
+    arguments = advice.worker_arguments(case.rank, workers)
+    sentence = (
+        f"{count(loop.workers)} cannot make batches as fast as the loop takes them, while"
+        f" {max(0.0, system.cores - system.cores_busy):.1f} of {system.cores} cores are idle."
+    )
+    is_safe = not loader.is_iterable
+    return candidate(
+        "too few workers",
+        because(case),
+        sentence,
+        workers_change(case, arguments, workers),
+        gain,
+        apply=advice.applicable(case.rank, **arguments) if is_safe else None,
+        then=advice.little_shm(case.evidence),
+    )
+
+
+def workers_change(case: Case, arguments: dict[str, int | bool | None], workers: int) -> str:
+    if advice.is_ours(case.rank):
+        return f"Use more workers: {advice.tune(case.rank)}; workers={workers} should do."
+    text = f"Use more workers: DataLoader(..., {advice.loader_arguments(arguments)})."
+    if case.rank.loader.is_iterable:
+        text += " Each must yield its own part: see torch.utils.data.get_worker_info()."
+    return text
+
+
+def too_few_cores(case: Case) -> Candidate | None:
+    """The loader would do, had it the cores that a quota or other processes take from it."""
+    reason = cores_taken(case)
+    gain = predict.with_cores(case.loop, wanted_cores(case))
+    if reason is None or not saves_most(case, gain):
+        return None
+    return candidate(
+        "too few cores",
+        because(case),
+        f"The workers would make batches fast enough, but {reason}.",
+        f"Give the script {math.ceil(wanted_cores(case))} cores of its own: raise the quota (docker"
+        " --cpus, the pod's cpu limit, --cpus-per-task), or stop what else runs.",
+        gain,
+    )
+
+
+def cores_taken(case: Case) -> str | None:
+    """Who takes them, to go on in a sentence; None if nobody does."""
+    system = case.evidence.system
+    others = max(0.0, system.cores_busy - system.script_cores)
+    if (system.throttled or 0.0) >= THROTTLED:
+        return f"the CPU quota stops the script for {system.throttled:.0%} of the time"
+    total = case.rank.worker.total
+    starved = case.rank.worker.starved / total if total > 0 else 0.0
+    if others >= OTHERS * system.cores and starved >= STARVED:
+        return (
+            f"other processes use {others:.1f} of {system.cores} cores, and the workers are ready"
+            f" to run and have none for {starved:.0%} of the time"
+        )
+    return None
+
+
+def wanted_cores(case: Case) -> float:
+    """So many that processor time is not what sets the pace."""
+    loop, system = case.loop, case.evidence.system
+    busy = loop.work.cpu + loop.trainer_cpu
+    needed = busy / max(loop.free, loop.step / predict.LARGEST) / predict.WORKER_SPARE
+    return max(1.0, min(needed, MOST_CORES * system.cores))
+
+
+def largest_part(case: Case) -> Candidate:
+    """The part of the work that takes the longest, or that nobody was seen at it."""
+    work = case.loop.work
+    parts: dict[Callable[[Case], Candidate], float] = {
+        decoding: work.decoding,
+        tokenizing: work.tokenizing,
+        transform: work.transform,
+        collating: work.collating + work.sending,
+        slow_files: work.reading,
+    }
+    if not any(parts.values()):
+        return unseen(case)
+    return max(parts, key=lambda part: parts[part])(case)
+
+
+def decoding(case: Case) -> Candidate:
+    sentence = work_sentence(case, "decoding pictures", "decoding")
+    removal, files = predict.without(case.loop, "decoding"), case.rank.files
+    if advice.is_ours(case.rank):
+        gain = predict.resized(case.loop)
+        change = f"Store smaller pictures: {advice.smaller_pictures(case.rank)}."
+        return candidate("decoding", because(case), sentence, change, gain, removal=removal)
+    return candidate(
+        "decoding",
+        because(case),
+        sentence,
+        f"Decode and crop by shardkit's kernel: {advice.pack_pictures(case.rank)}.",
+        predict.by_kernel(case.loop, files.mean_bytes if files else 0.0),
+        removal=removal,
+        then=(advice.smaller_pictures(case.rank),),
+    )
+
+
+def tokenizing(case: Case) -> Candidate:
+    sentence = work_sentence(case, "tokenizing text", "tokenizing")
+    change = f"Tokenize once, before training: {advice.pack_tokens(case.rank)}."
+    gain = predict.without(case.loop, "tokenizing", "reading")
+    return candidate("tokenizing", because(case), sentence, change, gain)
+
+
+def transform(case: Case) -> Candidate:
+    place = advice.at(case.rank, "profile-worker")
+    return candidate(
+        "transform",
+        because(case),
+        work_sentence(case, "the Python code of the transform", "transform"),
+        f"Make the transform cheaper{place}: do what is the same in each epoch once, and pack the"
+        " result, or do it for a whole batch with NumPy or torch, or on the GPU.",
+        predict.without(case.loop, "transform"),
+    )
+
+
+def collating(case: Case) -> Candidate:
+    place = advice.at(case.rank, "profile-worker")
+    work = case.loop.work
+    sentence = work_sentence(
+        case, "making batches of samples and sending them to the loop", "collating", "sending"
+    )
+    change = f"Send less{place}: few tensors a sample and no Python objects, bytes (uint8) that are"
+    change += " normalised on the device, no padding to the longest of all samples."
+    then: tuple[str, ...] = ()
+    if work.sending > work.collating and not advice.is_ours(case.rank):
+        then = ("shardkit.Loader's workers are threads, which send nothing",)
+    gain = predict.without(case.loop, "collating", "sending")
+    return candidate("collating", because(case), sentence, change, gain, then=then)
+
+
+def unseen(case: Case) -> Candidate:
+    """The loop waits, and nobody was seen making its batches."""
+    gain = predict.free_loading(case.loop)
+    sentence = (
+        f"The loop waits for its batches, without which it would be {gain.factor:.1f} times as"
+        f" fast, but where {case.rank.loader.kind} makes them was not seen."
+    )
+    change = "Read through torch's DataLoader or shardkit.Loader, and let the doctor look again."
+    return candidate("not enough evidence", because(case), sentence, change, gain)
+
+
+def because(case: Case) -> tuple[str, ...]:
+    """What was measured of loading."""
+    work, system = case.loop.work, case.evidence.system
+    parts = {name: getattr(work, name) for name in predict.PARTS}
+    named = ", ".join(f"{name} {ms(parts[name])}" for name in parts if parts[name] > 0)
+    found = [rates(case), f"The loop waits for {case.share('wait'):.0%} of a step."]
+    if named:
+        found.append(
+            f"A batch takes {ms(made_in(work))} to make: {named}; {ms(work.cpu)} of it on a core."
+        )
+    found.append(
+        f"{system.cores_busy:.1f} of {system.cores} cores are busy, {system.script_cores:.1f} with"
+        " this script."
+    )
+    return tuple(found)
+
+
+def work_sentence(case: Case, what: str, *parts: str) -> str:
+    return (
+        f"Batches come too late, and {what} takes {part_share(case, *parts):.0%} of making one"
+        f" with {count(case.loop.workers)}."
+    )
+
+
+def part_share(case: Case, *parts: str) -> float:
+    made = made_in(case.loop.work)
+    return sum(getattr(case.loop.work, part) for part in parts) / made if made > 0 else 0.0
+
+
+def count(workers: int) -> str:
+    if workers == 0:
+        return "The loop's own process"
+    return "1 worker" if workers == 1 else f"{workers} workers"

@@ -1,0 +1,363 @@
+"""How fast the loop would run after a change: formulas of what was seen. Pure.
+
+A step takes T as it is, and G if loading costs nothing. Workers make a batch in L seconds of their
+own, c of them on a core, and the loop's process uses t seconds of a core a step. With w workers a
+step then takes the longest of
+
+    G,  L / w,  (c + t) / cores
+
+and with none G + L, one after the other. That is the bound of a pipeline of stations by its slowest
+one (Denning and Buzen, "The Operational Analysis of Queueing Network Models", ACM Computing Surveys
+1978), and DS-Analyzer's min(G, P, F) with the stages of P and F named (Mohan et al., "Analyzing and
+Mitigating Data Stalls in DNN Training", VLDB 2021). Epochs that take long to begin add their share.
+
+The formula is fitted to the one case that was measured: what loading really takes is so many times
+what the formula says, for it waits for memory, queues and the interpreter too. This factor stays
+the same after a change, and widens the interval the farther it lies from 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+from shardkit.measure.doctor.diagnosis import Gain
+from shardkit.measure.doctor.evidence import (
+    Evidence,
+    RankEvidence,
+    Rate,
+    StepTimes,
+    SystemEvidence,
+    WorkerTimes,
+)
+
+LEAST_ERROR = 0.10
+"""Half of a prediction's interval is at least that much: two runs of one script on a shared machine
+differ by some percent, and the formula knows nothing of queues."""
+
+LARGEST_ERROR = 0.5
+"""An interval wider than that says nothing."""
+
+MISFIT = 0.25
+"""Of the distance (as a logarithm) between what was measured and what the formula says of it, so
+much is added to the interval."""
+
+LEAST_EPOCHS = 2
+"""Only from then on beginnings count: the first one's belongs to the start of the script."""
+
+TOLD = 0.02
+"""A fit that is nearer to 1 is not worth a word."""
+
+LARGEST = 100.0
+"""No larger factor is predicted: what a step takes beside a stall of 99 % was not measured."""
+
+STALLS = 1.25
+"""A loop that waits for more than that, in times of what it would take without loading, waits for
+batches on average, whatever the formula says; below that, it may be that some come late."""
+
+BY_KERNEL = (1 / 2.5, 1 / 2.2, 1 / 2.0)
+"""What is left of decoding and cropping where shardkit's kernel does it: at least, likely, at most.
+It makes 2,388 crops a second where Pillow in torch's DataLoader makes 1,089 (2.2 times as many),
+and 2,600 where it makes 1,100 (2.4), as docs/benchmarks.md has it."""
+
+USUAL_BYTES = 107_000
+"""Of the pictures that these figures are of."""
+
+LARGER = 0.15
+"""Of larger pictures the kernel decodes less, at 1/2, 1/4 or 1/8: its advantage grows with their
+bytes to that power. Beside pillow-simd, which is 1.3 times as fast as Pillow, it was 1.6 for 58 kB,
+1.9 for 235 kB, 2.6 for 944 kB (22 November 2026, one core of an AMD EPYC)."""
+
+RESIZED = (0.25, 884 / 2429, 0.6)
+"""What is left of decoding by the kernel if pictures are packed with ``--resize 256``, as
+docs/pictures.md has it: at least, likely, at most."""
+
+WORKER_SPARE = 0.8
+"""Workers are enough if a batch comes after so much of a step: batches differ, and a queue of two
+a worker hides only some of that."""
+
+NEARLY = 1.03
+"""Fewer workers are as good if the step takes at most so many times as long."""
+
+STILL_COPIED = (0.1, 0.25, 0.5)
+"""What is left of a checkpoint's time if it is written in the background: state must be copied
+first, and writing takes some of a core. At least, likely, at most."""
+
+PINNED = (0.25, 0.4, 0.7)
+"""What is left of a copy's time from pinned memory, which the host still waits for: pageable memory
+is copied to a pinned buffer first, at 6 to 10 GB/s on links that give 25 to 50."""
+
+LAUNCHES_SAVED = (0.7, 0.5, 0.2)
+"""Share of a step of tiny operations that goes if they are fused or captured: at most, likely, at
+least. It depends on what can be fused, which was not tried."""
+
+PARTS = tuple(field.name for field in fields(WorkerTimes) if field.name not in ("starved", "cpu"))
+"""Of a worker's time: what it spends on making a batch. While it is starved it makes nothing."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What the formulas need of one rank; times are seconds a step.
+
+    Attributes:
+        step: as it is, T. free: if loading costs nothing, G; never more. gap: of T, beginning
+            epochs. work: making one batch. workers: 0 if the loop's own thread does it.
+        cores: that this rank's processes may use: not others' nor other ranks'.
+        trainer_cpu: of cores, by the loop's process, beside making batches.
+        noise: half of the interval of the rates, as a share.
+    """
+
+    step: float
+    free: float
+    gap: float
+    work: WorkerTimes
+    workers: int
+    cores: float
+    trainer_cpu: float
+    noise: float
+
+    @property
+    def steady(self) -> float:
+        """A step within an epoch."""
+        return max(self.step - self.gap, self.free)
+
+    @property
+    def formula(self) -> float:
+        """What loading takes of the step as it is, by the formula."""
+        return modelled(self, self.work, self.workers)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether loading sets the pace, so that what was measured is how long it takes."""
+        if self.workers == 0:
+            return True
+        return self.formula >= self.free or self.steady > self.free * STALLS
+
+    @property
+    def fit(self) -> float:
+        """How many times as long loading takes as the formula says; 1 where that cannot be seen."""
+        if self.formula <= 0 or not self.is_limited:
+            return 1.0
+        return (self.steady - (self.free if self.workers == 0 else 0.0)) / self.formula
+
+    @property
+    def stall(self) -> float:
+        """What the loop waits for now and then, though batches come fast enough on average."""
+        return 0.0 if self.is_limited else self.steady - self.free
+
+
+def loop_of(evidence: Evidence, rank: RankEvidence) -> Loop | None:
+    """One rank's loop; None if no step was timed."""
+    own = rank.rates.own.steps_per_s
+    step = 1 / own if own > 0 else rank.step.total
+    if step <= 0:
+        return None
+    gap = step * min(rank.epochs.share, 1.0) if rank.epochs.num >= LEAST_EPOCHS else 0.0
+    in_process = rank.loader.num_workers == 0 or rank.loader.worker_type != "process"
+    cpu = rank.cpu_share * step - (rank.worker.cpu if in_process else 0.0)
+    return Loop(
+        step=step,
+        free=free_step(rank, step - gap),
+        gap=gap,
+        work=rank.worker,
+        workers=rank.loader.num_workers,
+        cores=own_cores(evidence.system) / on_same_host(evidence, rank),
+        trainer_cpu=max(0.0, cpu),
+        noise=noise(rank.rates.own, rank.rates.replay),
+    )
+
+
+def free_step(rank: RankEvidence, step: float) -> float:
+    """A step if loading costs nothing: as replayed, or else what is not waiting, of ``step``, one
+    within an epoch."""
+    if rank.rates.replay and rank.rates.replay.steps_per_s > 0:
+        return min(step, 1 / rank.rates.replay.steps_per_s)
+    return step * (1 - share(rank.step, "wait"))
+
+
+def share(step: StepTimes, part: str) -> float:
+    """Of a step, by the name of the part; 0 if no step was timed."""
+    return float(getattr(step, part)) / step.total if step.total > 0 else 0.0
+
+
+def own_cores(system: SystemEvidence) -> float:
+    """Cores that the script has: other processes keep what they use."""
+    others = max(0.0, system.cores_busy - system.script_cores)
+    return max(1.0, system.cores - others, min(system.script_cores, system.cores))
+
+
+def on_same_host(evidence: Evidence, rank: RankEvidence) -> int:
+    return max(1, sum(other.host == rank.host for other in evidence.ranks))
+
+
+def noise(*rates: Rate | None) -> float:
+    """How far the ratio of some rates may be off, as a share.
+
+    Each is a median of blocks, which wanders by about half as much as the blocks do.
+    """
+    spreads = [(r.high - r.low) / 2 / r.steps_per_s / 2 for r in rates if r and r.steps_per_s > 0]
+    return min(math.hypot(*spreads), 0.5)
+
+
+def made_in(work: WorkerTimes) -> float:
+    """Seconds of making a batch, without waiting for a core."""
+    return work.total - work.starved
+
+
+def modelled(loop: Loop, work: WorkerTimes, workers: int) -> float:
+    """What loading takes of a step, by the formula: beside the step, or before it if there are no
+    workers."""
+    if workers == 0:
+        return made_in(work)
+    return max(made_in(work) / workers, (work.cpu + loop.trainer_cpu) / loop.cores)
+
+
+def load_after(loop: Loop, work: WorkerTimes, workers: int) -> float:
+    """What loading takes of a step after a change of these: beside it, or before it if there are
+    no workers."""
+    if loop.formula > 0:
+        return modelled(loop, work, workers) * loop.fit
+    # Nobody was seen making batches: how long one takes follows from how long the loop waits.
+    waited = loop.steady - (0.0 if loop.workers else loop.free) if loop.is_limited else 0.0
+    return waited * max(loop.workers, 1) / max(workers, 1)
+
+
+def step_after(loop: Loop, work: WorkerTimes, workers: int, free: float | None = None) -> float:
+    """Seconds of a step, epochs' beginnings included, after a change of any of these."""
+    free = loop.free if free is None else free
+    load, formula = load_after(loop, work, workers), loop.formula
+    stall = loop.stall * (modelled(loop, work, workers) / formula if formula > 0 else 1.0)
+    return (free + load if workers == 0 else max(free, load)) + stall + loop.gap
+
+
+def lighter(work: WorkerTimes, left: Mapping[str, float]) -> WorkerTimes:
+    """The work if of some parts only these shares are left.
+
+    Time on a core goes with them. Reading is taken to be waiting, as far as there is other work
+    that the time on a core can have gone to.
+    """
+    gone = {part: getattr(work, part) * (1 - rest) for part, rest in left.items()}
+    computing = made_in(work) - work.reading
+    density = min(1.0, work.cpu / computing) if computing > 0 else 0.0
+    after = replace(work, **{part: getattr(work, part) - gone[part] for part in gone})
+    cpu = work.cpu - density * sum(gone[part] for part in gone if part != "reading")
+    threads = max(1.0, work.cpu / made_in(work)) if made_in(work) > 0 else 1.0
+    return replace(after, cpu=max(0.0, min(cpu, made_in(after) * threads)))
+
+
+def gain(loop: Loop, after: float, how: str, least: float = 0.0, most: float = 0.0) -> Gain:
+    """A step of ``after`` seconds in place of the loop's, between ``least`` and ``most``."""
+    misfit = MISFIT * abs(math.log(loop.fit)) if loop.fit > 0 else LARGEST_ERROR
+    error = min(max(LEAST_ERROR, loop.noise) + misfit, LARGEST_ERROR)
+    factors = [min(max(1.0, loop.step / max(s, 1e-12)), LARGEST) for s in (after, least, most)]
+    high = max(factors[:2]) if least else factors[0]
+    low = min(factors[0], factors[2]) if most else factors[0]
+    what = f"{ms(loop.step)} a step now, {ms(loop.step / factors[0])} then: {how}"
+    return Gain(factors[0], low / (1 + error), high * (1 + error), what)
+
+
+def free_loading(loop: Loop) -> Gain:
+    """All that any change of loading can bring: T / G."""
+    return gain(loop, loop.free, f"if loading cost nothing, the rest would take {ms(loop.free)}")
+
+
+def without(loop: Loop, *parts: str) -> Gain:
+    """If some parts of making a batch cost nothing: of :data:`PARTS`."""
+    work = lighter(loop.work, dict.fromkeys(parts, 0.0))
+    return gain(loop, step_after(loop, work, loop.workers), formula(loop, work, loop.workers))
+
+
+def with_range(loop: Loop, left: Sequence[Mapping[str, float]]) -> Gain:
+    """If of some parts only these shares were left: at least, likely, at most."""
+    works = [lighter(loop.work, each) for each in left]
+    least, likely, most = [step_after(loop, work, loop.workers) for work in works]
+    return gain(loop, likely, formula(loop, works[1], loop.workers), least=least, most=most)
+
+
+def by_kernel(loop: Loop, mean_bytes: float) -> Gain:
+    """If shardkit's kernel made the crops of pictures of that size, in place of decoding and as
+    much of the transform as is usual beside it: a transform that takes longer than decoding does
+    more than crop."""
+    advantage = max(1.0, mean_bytes / USUAL_BYTES) ** LARGER
+    work = loop.work
+    usual = min(1.0, work.decoding / work.transform) if work.transform > 0 else 0.0
+    shares = [left / advantage for left in BY_KERNEL]
+    return with_range(
+        loop, [{"decoding": left, "transform": 1 - (1 - left) * usual} for left in shares]
+    )
+
+
+def resized(loop: Loop) -> Gain:
+    """If pictures that the kernel decodes were packed smaller."""
+    return with_range(loop, [{"decoding": left} for left in RESIZED])
+
+
+def with_workers(loop: Loop, workers: int) -> Gain:
+    """With so many workers, at least one."""
+    after = step_after(loop, loop.work, max(1, workers))
+    return gain(loop, after, formula(loop, loop.work, max(1, workers)))
+
+
+def enough_workers(loop: Loop) -> int:
+    """The fewest that make batches with time to spare, or else that are nearly as good as the most
+    that make sense: two for each core, as some of their time is waiting."""
+    most = max(loop.workers, math.ceil(2 * loop.cores), 1)
+    best = step_after(loop, loop.work, most)
+    good = [w for w in range(1, most + 1) if step_after(loop, loop.work, w) <= best * NEARLY]
+    spare = [w for w in good if load_after(loop, loop.work, w) <= loop.free * WORKER_SPARE]
+    return min(spare or good)
+
+
+def with_cores(loop: Loop, cores: float) -> Gain:
+    """With so many cores to itself."""
+    wider = replace(loop, cores=max(loop.cores, cores))
+    load = modelled(wider, loop.work, loop.workers) * min(loop.fit, 1.0)
+    after = (loop.free + load if loop.workers == 0 else max(loop.free, load)) + loop.gap
+    fits = replace(wider, step=max(after, loop.free))  # without what the lack of cores added
+    return gain(loop, after, formula(fits, loop.work, loop.workers))
+
+
+def persistent(loop: Loop, first_batch_s: float) -> Gain:
+    """If workers stayed alive between epochs: the first batch of one must still be made."""
+    still = min(1.0, made_in(loop.work) / first_batch_s) if first_batch_s > 0 else 1.0
+    after = loop.step - loop.gap * (1 - still)
+    how = f"epochs' beginnings take {ms(loop.gap)} a step now, and {ms(loop.gap * still)} then"
+    return gain(loop, max(after, loop.free), how)
+
+
+def in_memory(loop: Loop, warm: Rate) -> Gain:
+    """If all files were in memory, as measured: min(G, P)."""
+    after = max(loop.free, 1 / warm.steps_per_s) if warm.steps_per_s > 0 else loop.step
+    return gain(loop, after, f"measured with the files in memory, {warm.steps_per_s:.3g} steps/s")
+
+
+def sooner(loop: Loop, seconds: float, how: str, likely: Sequence[float] = (0.0,)) -> Gain:
+    """If the loop's own part of a step took ``seconds`` less, but for these shares of them:
+    at least, likely, at most, or one. Loading may then be what it waits for."""
+    steps = [
+        step_after(loop, loop.work, loop.workers, free=max(0.0, loop.free - seconds * (1 - left)))
+        for left in likely
+    ]
+    return gain(loop, steps[len(steps) // 2], how, least=steps[0], most=steps[-1])
+
+
+def formula(loop: Loop, work: WorkerTimes, workers: int) -> str:
+    """The step's time after a change of loading, in words."""
+    made, free = ms(made_in(work)), ms(loop.free)
+    gap = f", plus {ms(loop.gap)} for beginning epochs" if loop.gap > 0 else ""
+    is_off = abs(loop.fit - 1) >= TOLD
+    fit = f"; measured loading takes {loop.fit:.2f} times its formula" if is_off else ""
+    if workers == 0:
+        return f"{free} without loading, plus {made} to make a batch{gap}{fit}"
+    cpu = ms(work.cpu + loop.trainer_cpu)
+    each = "1 worker" if workers == 1 else f"{workers} workers"
+    return (
+        f"the longest of {free} without loading, {made} to make a batch / {each}, and"
+        f" {cpu} of processor time / {loop.cores:.3g} cores{gap}{fit}"
+    )
+
+
+def ms(seconds: float) -> str:
+    """Milliseconds, in three digits."""
+    return f"{1000 * seconds:.3g} ms"

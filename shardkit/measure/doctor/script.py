@@ -1,0 +1,118 @@
+"""A training script that is run and watched, and leaves nothing behind however that ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from shardkit.errors import UsageError
+from shardkit.measure.doctor import keeper
+from shardkit.watching import attach
+from shardkit.watching.attach import ENVIRONMENT, PLAN_NAME
+from shardkit.watching.schedule import Plan
+
+PATIENCE_TO_END_S = 5.0
+"""For processes that were asked to end; then they are killed."""
+
+STARTUP = Path(attach.__file__).parent / "startup"
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script that runs."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    def processes(self) -> set[int]:
+        """Numbers of its processes, wherever they moved to."""
+        return keeper.marked(_mark(self.folder))
+
+
+def command_of(words: str | Sequence[str], what: str = "doctor") -> list[str]:
+    """A command line, or its words; ``train.py ...`` is run by this Python. ``what`` asks for it.
+
+    Raises:
+        UsageError: it is none, or there is no such file.
+    """
+    try:
+        command = shlex.split(words) if isinstance(words, str) else list(words)
+    except ValueError as error:
+        raise UsageError(f"{what}: {words!r} is no command line: {error}") from error
+    if not command:
+        raise UsageError(f"{what}: give a script to run, as in 'train.py --epochs 1'")
+    if command[0].endswith(".py"):
+        if not Path(command[0]).is_file():
+            raise UsageError(f"{what}: {command[0]}: no such file")
+        command.insert(0, sys.executable)
+    return command
+
+
+@contextmanager
+def running(command: Sequence[str], plan: Plan, out: IO[bytes] | None = None) -> Iterator[Script]:
+    """The script, and the folder that it is watched into; both are gone after the block, with all
+    processes that it started. Should we be killed, a process of its own sees to that.
+
+    Args:
+        out: where all it says goes, and it reads nothing; by default it has the terminal as if it
+            were run by hand, and Ctrl-C reaches it.
+
+    Raises:
+        UsageError: it cannot be started.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="shardkit-"))
+    (folder / PLAN_NAME).write_text(json.dumps(dataclasses.asdict(plan)))
+    mark = _mark(folder).decode(errors="surrogateescape")
+    program = [sys.executable, "-I", keeper.__file__, mark, str(folder)]
+    with subprocess.Popen(
+        [*program, str(PATIENCE_TO_END_S)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as kept:
+        try:
+            process = subprocess.Popen(
+                command,
+                env=_environment(folder, plan),
+                stdin=None if out is None else subprocess.DEVNULL,
+                stdout=out,
+                stderr=None if out is None else subprocess.STDOUT,
+                start_new_session=out is not None,
+            )
+        except OSError as error:
+            raise UsageError(f"cannot run {command[0]}: {error.strerror or error}") from error
+        try:
+            if out is not None:
+                _tell(kept, process.pid)
+            yield Script(process, folder)
+        finally:
+            kept.communicate()
+            process.wait()
+
+
+def _environment(folder: Path, plan: Plan) -> dict[str, str]:
+    found = dict(os.environ)
+    if plan.traces:  # Kineto would tell the user's terminal of it
+        found.setdefault("KINETO_LOG_LEVEL", "99")
+    paths = [str(STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**found, ENVIRONMENT: str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _mark(folder: Path) -> bytes:
+    return os.fsencode(f"{ENVIRONMENT}={folder}")
+
+
+def _tell(kept: subprocess.Popen[bytes], group: int) -> None:
+    if kept.stdin is not None:
+        kept.stdin.write(f"{group}\n".encode())
+        kept.stdin.flush()

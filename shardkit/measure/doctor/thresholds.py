@@ -1,0 +1,90 @@
+"""From what on the doctor says something: every threshold of the verdict, each with its reason."""
+
+LEAST_STEPS = 10
+"""Steps that must have been timed: of fewer, one late batch moves the rate by 10 %."""
+
+FLOOR = 1.08
+"""A cause counts if the loop would be so many times as fast without it. Runs of the same script
+differ by some percent, and a change that brings less is hardly worth making. MLPerf Storage lets an
+accelerator utilisation of 0.9 pass, which is a factor of 1.11; TraceML speaks up from a wait of 5
+to 10 % of the step."""
+
+TIE = 1.05
+"""Of causes whose factors differ by less than that, the one that is cheaper to remove is named."""
+
+WAITS = 0.08
+"""Beside a slow rank, all ranks' loading is blamed only if the usual rank waits for so much of its
+step: replaying batches on all ranks makes the slow one faster, too."""
+
+MOST = 0.6
+"""A cheap change of loading (workers, cores, files in memory) is the one to make if it saves so
+much of what the loop waits within an epoch; otherwise the work itself is too much."""
+
+READING = 0.5
+"""Reading is the cause, whatever workers would bring, if it takes so much of making a batch: more
+readers share the same disk."""
+
+THROTTLED = 0.10
+"""Share of the time that a CPU quota stops the script. Bursts of threads meet a quota for some
+percent of the time on any container."""
+
+MOST_CORES = 4
+"""Times the cores that are there: nobody is advised to get more."""
+
+OTHERS = 0.6
+"""Share of the cores that other processes use. One busy process beside a script, which may have one
+of two cores, does not make its own sickness another."""
+
+STARVED = 0.15
+"""Share of making a batch that workers are ready to run and others have the cores. Half of that is
+usual where there are as many busy workers as cores."""
+
+OWN_PART = 0.05
+"""Parts of the step (copies, saving, logging, synchronising) below that share are not looked at:
+their figures are sums of calls of microseconds."""
+
+STRAGGLER = 0.10
+"""Share of the step by which the others wait longer in collectives than the slow rank. Among equal
+ranks it is the noise of one step, of which the mean over some dozens leaves 1 or 2 %."""
+
+EXPLAINS = 0.5
+"""One part of the step explains a slow rank if it is longer there by so much of what the others
+wait."""
+
+LAUNCH_OPS = 200
+"""Operations a step from which on launching them can matter: 200 take 2 to 4 ms of Python,
+dispatcher and autograd on a CPU of today."""
+
+LAUNCH_S = 20e-6
+"""Seconds an operation, below which most of it is launching. Training tiny networks takes 4 to 8
+microseconds for each, and layers of 256 units 34 (22 November 2026, one core of an AMD EPYC)."""
+
+LAUNCH_SHARE = 0.3
+"""Share of the step that these operations take, so that no loop that sleeps is meant."""
+
+GPU_IDLE = 0.2
+"""Share of the time that the GPU has nothing to do, beyond the loop's waiting for other things."""
+
+SHORT_KERNEL_S = 10e-6
+"""Mean seconds of a kernel, below which launching (3 to 6 microseconds on the host) cannot stay
+ahead of it."""
+
+BLOCKED = 0.3
+"""Share of the step that the script's own code sleeps or waits: worth a sentence."""
+
+OPTIMIZER = 0.08
+"""Share of the step in the optimizer, from which on a fused one is worth a line."""
+
+LOW_MFU = 0.3
+"""Model FLOPs utilisation below this is low: well-tuned training of dense models reaches 0.4 to
+0.6, and convolutional networks 0.2 to 0.4."""
+
+FREE_MEMORY = 0.5
+"""Share of the GPU's memory that is unused, so that twice the batch should fit."""
+
+THERMAL = 0.1
+"""Share of the looks at which heat or a power brake slowed the GPU."""
+
+SHM_FREE = 64 * 1024**2
+"""Bytes of /dev/shm below which more workers may not fit: it is all that a container has by
+default."""

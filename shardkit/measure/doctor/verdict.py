@@ -1,0 +1,137 @@
+"""What is wrong with a training loop: one cause, by rules from what was seen. Pure.
+
+Each rule names a cause that it finds, with the factor of the rate if that were removed. The largest
+counts, if it is large enough; of causes that are nearly as large, the cheapest to remove. All
+thresholds are in ``thresholds.py``, all formulas in ``predict.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardkit.measure.doctor import advice, predict
+from shardkit.measure.doctor.case import Candidate, Case, cases, rates, step_parts, typical
+from shardkit.measure.doctor.diagnosis import Cause, Diagnosis
+from shardkit.measure.doctor.evidence import Evidence
+from shardkit.measure.doctor.loading_cause import loading
+from shardkit.measure.doctor.step_causes import idle_share, step_causes, straggler
+from shardkit.measure.doctor.thresholds import BLOCKED, FLOOR, GPU_IDLE, LEAST_STEPS, TIE, WAITS
+
+CHEAPEST: tuple[Cause, ...] = (
+    "epoch starts",
+    "too few workers",
+    "logging",
+    "synchronising",
+    "copying",
+    "checkpointing",
+    "storage",
+    "decoding",
+    "tokenizing",
+    "transform",
+    "collating",
+    "too few cores",
+    "straggler",
+    "launching",
+    "not enough evidence",
+)
+"""From an argument over a line of code and a pack to other code and other machines."""
+
+NUM_THEN = 4
+"""Changes that are named for afterwards: more of them are not read."""
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """The one verdict on what was seen."""
+    found = cases(evidence)
+    missing = not_enough(evidence, found)
+    if missing is not None:
+        return missing
+    usual = typical(found)
+    large = [each for each in candidates(found, usual) if each.removal >= FLOOR]
+    if not large:
+        return healthy(usual)
+    best = choose(large)
+    rest = [each for each in large if each is not best]
+    then = (*best.diagnosis.then, *(afterwards(each) for each in rest), *general(usual))
+    return replace(best.diagnosis, then=then[:NUM_THEN])
+
+
+def candidates(found: list[Case], usual: Case) -> list[Candidate]:
+    slow = straggler(found)
+    blamed = None if slow and usual.share("wait") < WAITS else loading(usual)
+    return [each for each in (slow, blamed, *step_causes(found)) if each is not None]
+
+
+def choose(large: list[Candidate]) -> Candidate:
+    """The largest, or the cheapest to remove of those that are nearly as large."""
+    most = max(each.removal for each in large)
+    near = [each for each in large if each.removal * TIE >= most]
+    return min(near, key=lambda each: CHEAPEST.index(each.diagnosis.cause))
+
+
+def afterwards(other: Candidate) -> str:
+    return f"then {other.diagnosis.cause}: {other.diagnosis.change}"
+
+
+def general(case: Case) -> tuple[str, ...]:
+    """Worth a line whatever the verdict."""
+    return advice.data_parallel(case.rank)
+
+
+def not_enough(evidence: Evidence, found: list[Case]) -> Diagnosis | None:
+    """The verdict that there is none; None if there is enough to go by."""
+    if not evidence.ranks:
+        return no_verdict(
+            "No process was seen that runs a loop over a torch DataLoader or a shardkit.Loader.",
+            "Iterate over one of these, or over shardkit.watch(batches) for any other.",
+        )
+    steps = max(rank.rates.own.num_steps for rank in evidence.ranks)
+    if not found or steps < LEAST_STEPS:
+        return no_verdict(
+            f"Only {steps} steps were timed, and {LEAST_STEPS} are needed; how the script ended:"
+            f" {evidence.ended or 'not seen'}.",
+            "Let the script run longer: more epochs, or more data.",
+            *evidence.notes,
+        )
+    return None
+
+
+def no_verdict(sentence: str, change: str, *because: str) -> Diagnosis:
+    return Diagnosis("not enough evidence", sentence, because, change)
+
+
+def healthy(case: Case) -> Diagnosis:
+    """Nothing is wrong; on a GPU, the step may still be made faster."""
+    gain = predict.free_loading(case.loop)
+    because = (rates(case), step_parts(case), *idle(case), *blocked(case))
+    hints = advice.computing(case.evidence, case.rank)
+    if not hints or not advice.is_cuda(case.rank):
+        sentence = (
+            "There is nothing to gain from the loader: the loop would be"
+            f" {gain.factor:.2f} times as fast if loading cost nothing."
+        )
+        return Diagnosis("nothing to gain", sentence, because, "Leave it as it is.", then=hints)
+    sentence = (
+        "The loop computes: free loading would make it no more than"
+        f" {gain.factor:.2f} times as fast."
+    )
+    change = hints[0][0].upper() + hints[0][1:] + "."
+    return Diagnosis("computing", sentence, because, change, then=hints[1:])
+
+
+def idle(case: Case) -> tuple[str, ...]:
+    """A GPU without work though nothing was found that keeps it from working."""
+    share = idle_share(case) or 0.0
+    if share < GPU_IDLE:
+        return ()
+    place = advice.at(case.rank, "profile")
+    return (f"The GPU is idle for {share:.0%} of the time, in the script's own code{place}.",)
+
+
+def blocked(case: Case) -> tuple[str, ...]:
+    """A loop that sleeps or waits in its own code."""
+    share = case.share("blocked")
+    if share < BLOCKED:
+        return ()
+    place = advice.at(case.rank, "profile")
+    return (f"The script's own code sleeps or waits for {share:.0%} of a step{place}.",)

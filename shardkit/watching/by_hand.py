@@ -1,0 +1,158 @@
+"""A loop that is watched by hand: ``for batch in shardkit.watch(loader)``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TextIO, TypeVar
+
+from shardkit.watching.attach import attach
+
+T = TypeVar("T")
+
+EVERY_S = 1.0
+"""Between two lines of status."""
+
+SHORT = 0.05
+"""From this share of waiting on the loop is called short of data: less is within the noise of most
+machines."""
+
+
+@dataclass(slots=True)
+class Waits:
+    """What a watched loop did so far.
+
+    Attributes:
+        steps: through with. wait_s: seconds it waited for batches after the first of each
+            iteration. busy_s: it worked on them. first_s: it waited for first batches.
+    """
+
+    steps: int = 0
+    wait_s: float = 0.0
+    busy_s: float = 0.0
+    first_s: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Of the loop's time that it waited, without first batches."""
+        return self.wait_s / max(self.wait_s + self.busy_s, 1e-9)
+
+    def __str__(self) -> str:
+        step_ms = 1e3 * (self.wait_s + self.busy_s) / max(self.steps, 1)
+        return (
+            f"{self.steps:,} steps of {step_ms:,.1f} ms, {self.share:.0%} of it waiting for data"
+            f" ({step_ms * self.share:,.1f} ms); first batches took {self.first_s:.2f} s"
+        )
+
+
+class watch(Generic[T]):  # noqa: N801 - used as a function
+    """Pass a loader's batches on, and say how long the loop waits for them: on one line of a
+    terminal while it runs, and in a summary when it ends. Also tells ``shardkit doctor`` of loaders
+    that it does not know, if the script runs under it.
+
+    Args:
+        loader: whatever is iterated over, again and again if need be. out: where the lines go, by
+            default stderr; only rank 0 writes.
+
+    The attribute ``waits`` has the figures.
+    """
+
+    def __init__(self, loader: Iterable[T], out: TextIO | None = None) -> None:
+        self.loader = loader
+        self.waits = Waits()
+        self._out = sys.stderr if out is None else out
+        self._is_terminal = not self._out.closed and self._out.isatty()
+        self._is_silent = os.environ.get("RANK", "0") != "0"
+        self._told = 0.0
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+    def __iter__(self) -> Iterator[T]:
+        batches = self._batches()
+        waits, is_first = self.waits, True
+        try:
+            while True:
+                asked = time.perf_counter()
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+                handed = time.perf_counter()
+                yield batch
+                del batch
+                done = time.perf_counter()
+                if is_first:
+                    waits.first_s += handed - asked
+                    is_first = False
+                else:
+                    waits.wait_s += handed - asked
+                waits.busy_s += done - handed
+                waits.steps += 1
+                self._tell(done)
+        finally:
+            self._sum_up()
+
+    def _batches(self) -> Iterator[T]:
+        """The loader's; by way of the doctor, where it watches."""
+        watching = attach()
+        if watching is None or _is_known(self.loader):
+            yield from self.loader
+            return
+        facts = {
+            "type": type(self.loader).__name__,
+            "dataset": type(getattr(self.loader, "dataset", self.loader)).__name__,
+            "batch_size": getattr(self.loader, "batch_size", None),
+            "num_batches": None,
+            "num_workers": getattr(self.loader, "num_workers", 0) or 0,
+            "worker_type": "none",
+            "prefetch_factor": None,
+            "pin_memory": False,
+            "persistent_workers": False,
+            "is_iterable": True,
+        }
+        loop = watching.loop(("by hand", id(self.loader)), facts, 0, can_reread=False)
+        began = loop.begin()
+        inner, is_first = iter(self.loader), True
+        try:
+            while True:
+                try:
+                    batch = loop.next(lambda: next(inner), is_first, False, began)
+                except StopIteration:
+                    return
+                is_first = False
+                yield batch
+        finally:
+            loop.end()
+
+    def _tell(self, now: float) -> None:
+        if self._is_silent or not self._is_terminal or now - self._told < EVERY_S:
+            return
+        self._told = now
+        self._write(f"\r\033[K{self.waits}")
+
+    def _sum_up(self) -> None:
+        if self._is_silent or not self.waits.steps:
+            return
+        start = "\r\033[K" if self._is_terminal else ""
+        short = self.waits.share > SHORT
+        more = "; `shardkit doctor -- python ...` says why" if short else ""
+        self._write(f"{start}shardkit: {self.waits}{more}\n")
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # a closed stream must not end a training run
+            self._out.write(text)
+            self._out.flush()
+
+
+def _is_known(loader: object) -> bool:
+    """Whether the doctor watches it anyway."""
+    modules = {one.__module__ for one in type(loader).__mro__}
+    return bool(modules & {"torch.utils.data.dataloader", "shardkit.loading.loader"})

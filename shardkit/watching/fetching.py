@@ -1,0 +1,136 @@
+"""Making one batch, watched where it is made: in a worker, or in the loop's own process."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from shardkit.watching.clock import Clock, Spent
+from shardkit.watching.loop import Watch
+
+MOST_PATHS = 4096
+"""That a process writes down; after that opened files are only counted."""
+
+
+class Account:
+    """What is going on in one fetch: seconds of each region, without those inside it."""
+
+    __slots__ = ("began", "num_opened", "paths", "regions", "stack")
+
+    def __init__(self, began: Spent) -> None:
+        self.began = began
+        self.regions: dict[str, Spent] = {}
+        self.stack: list[tuple[str, Spent]] = []
+        self.num_opened = 0
+        self.paths: list[str] = []
+
+    def enter(self, kind: str, now: Spent) -> None:
+        """A region begins; inside one of its own kind nothing changes."""
+        self._charge(now)
+        self.stack.append((kind, now))
+
+    def leave(self, now: Spent) -> None:
+        """It ends."""
+        self._charge(now)
+        self.stack.pop()
+        if self.stack:
+            self.stack[-1] = (self.stack[-1][0], now)
+
+    def _charge(self, now: Spent) -> None:
+        if self.stack:
+            kind, since = self.stack[-1]
+            self.regions[kind] = self.regions.get(kind, Spent()).plus(now - since)
+            self.stack[-1] = (kind, now)
+
+
+class Fetches(threading.local):
+    """The account of the fetch that a thread is in."""
+
+    account: Account | None = None
+
+
+class Fetching:
+    """Watches fetches, of all threads of a process."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._clock = Clock()
+        self._here = Fetches()
+        self._pid = 0
+        self._paths: set[str] = set()
+        self._idle: tuple[float, float] | None = None
+        """Seconds of the process's threads, and of this one, when the last fetch ended."""
+
+    def fetch(self, make: Callable[[], Any], parent: int | None, size: int | None) -> Any:
+        """Make a batch. ``parent`` is the process of the loop, in a worker."""
+        if self._pid != os.getpid():
+            if not self._pid:  # a process that is forked has its parent's hooks
+                sys.addaudithook(self._hook)
+            self._pid, self._paths, self._idle = os.getpid(), set(), None
+        before = self._clock.now()
+        sending = self._sending() if parent is not None else 0.0
+        account = self._here.account = Account(before)
+        account.enter("dataset", before)
+        try:
+            return make()
+        finally:
+            self._here.account = None
+            now = self._clock.now()
+            while account.stack:
+                account.leave(now)
+            self._idle = time.process_time(), now.cpu
+            self._watch.records.write(
+                "fetch",
+                t=before.wall,
+                parent=parent,
+                size=size,
+                all=list(now - before),
+                sending=sending,
+                opened=account.num_opened,
+                paths=account.paths,
+                **{kind: list(spent) for kind, spent in account.regions.items()},
+            )
+
+    def _sending(self) -> float:
+        """Seconds on a core, since the last fetch ended, of the thread that sends batches away."""
+        if self._idle is None:
+            return 0.0
+        all_threads, this = self._idle
+        return max(0.0, time.process_time() - all_threads - (time.thread_time() - this))
+
+    def region(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, whose time inside of a fetch is that kind's."""
+
+        @functools.wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            account = self._here.account
+            if account is None or account.stack[-1][0] == kind:
+                return function(*args, **kwargs)
+            account.enter(kind, self._clock.now())
+            try:
+                return function(*args, **kwargs)
+            finally:
+                account.leave(self._clock.now())
+
+        return timed
+
+    def _hook(self, event: str, args: tuple[Any, ...]) -> None:
+        """Of ``sys.addaudithook``: files that are opened to be read, whoever opens them."""
+        if event != "open" or self._here.account is None:
+            return
+        path, mode, flags = args
+        is_written = mode is not None and any(letter in mode for letter in "wax+")
+        if is_written or isinstance(path, int) or (flags or 0) & (os.O_WRONLY | os.O_RDWR):
+            return
+        account = self._here.account
+        account.num_opened += 1
+        if len(self._paths) < MOST_PATHS:
+            whole = os.path.abspath(os.fsdecode(path))
+            if whole not in self._paths:
+                self._paths.add(whole)
+                account.paths.append(whole)

@@ -1,0 +1,318 @@
+"""A loop over a loader: what each of its steps waited for, and the session that is run with it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from shardkit.watching.clock import Clock, Spent
+from shardkit.watching.counting import Counter
+from shardkit.watching.records import Records
+from shardkit.watching.reread import Rereading, drop_files
+from shardkit.watching.schedule import COLD, OWN, PROBED, REPLAY, TRACE, WARM, Now, Plan, Schedule
+from shardkit.watching.tracing import Tracer
+
+NUM_KEPT = 8
+"""Batches that are replayed: more than a processor's or a model's cache of shapes would hide."""
+
+TRAINS_AFTER = 30
+"""Steps without a backward pass after which a loop counts as the one to look at, all the same:
+there may be none, as in inference."""
+
+SPAN_S = 2e-4
+"""Two calls of one kind with less than that between them are one stay there: a loop over
+``.item()`` costs what is around it, too."""
+
+MOST_FRAMES = 40
+
+IDLE = Now(OWN, counts=False, block=-1, is_first=False)
+
+
+def is_users(file: str) -> bool:
+    """Whether code is the user's own: no library, nothing frozen, nothing typed in."""
+    return not file.startswith(libraries()) and not file.startswith("<")
+
+
+@functools.cache
+def libraries() -> tuple[str, ...]:
+    """Folders of code that is not the user's own."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    folders = [sysconfig.get_path(name) for name in names]
+    return tuple(path + os.sep for one in folders for path in (one, os.path.realpath(one)))
+
+
+def users_line(frame: FrameType) -> tuple[str, int]:
+    """File and line of the innermost code of the user's own; of the caller where there is none."""
+    one: FrameType | None = frame
+    for _ in range(MOST_FRAMES):
+        if one is None:
+            break
+        if is_users(one.f_code.co_filename):
+            return one.f_code.co_filename, one.f_lineno
+        one = one.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+class Step:
+    """A step that is going on: its parts, in seconds, and the lines that took them."""
+
+    __slots__ = (
+        "began",
+        "first",
+        "handed",
+        "last",
+        "lines",
+        "loop",
+        "now",
+        "parts",
+        "process_cpu",
+        "wait",
+    )
+
+    def __init__(self, loop: Loop, now: Now, wait: Spent, first: float | None) -> None:
+        self.loop, self.now, self.wait, self.first = loop, now, wait, first
+        self.began, self.handed, self.process_cpu = Spent(), 0.0, 0.0
+        self.parts: dict[str, float] = {}
+        self.lines: dict[tuple[str, str, int], list[float]] = {}
+        self.last: tuple[str, float] | None = None
+
+    def begin(self, now: Spent) -> None:
+        """The loop has the batch."""
+        self.began, self.handed = now, now.wall
+        self.process_cpu = time.process_time()
+
+    def add(self, kind: str, start: float, end: float, frame: Any = None) -> None:
+        """A timed call; with the line that made it, if a frame is given."""
+        if frame is None:
+            self.parts[kind] = self.parts.get(kind, 0.0) + end - start
+            return
+        key = (kind, *users_line(frame))
+        seconds = end - start
+        if self.last is not None and self.last[0] == kind and start - self.last[1] < SPAN_S:
+            seconds = end - self.last[1]
+        self.last = (kind, end)
+        self.parts[kind] = self.parts.get(kind, 0.0) + seconds
+        line = self.lines.setdefault(key, [0.0, 0.0])
+        line[0] += seconds
+        line[1] += 1
+
+
+class Watch:
+    """What is known of one process: its loops, and the step that it is in.
+
+    Args:
+        folder: that the records go to.
+    """
+
+    def __init__(self, folder: str, plan: Plan) -> None:
+        self.folder, self.plan = folder, plan
+        self.records = Records(folder)
+        self.clock = Clock()
+        self.loops: dict[Any, Loop] = {}
+        self.step: Step | None = None
+        self.thread = 0
+        self.depth = 0
+        self.flags: set[str] = set()
+        self.is_making = False
+
+    def after_fork(self) -> None:
+        """In a child: what is known is its parent's."""
+        self.records.close()
+        self.loops, self.step, self.depth, self.flags = {}, None, 0, set()
+        self.is_making = False
+
+    def close(self) -> None:
+        """Let go of files."""
+        self.records.close()
+        self.clock = Clock()
+
+    def loop(self, key: Any, facts: dict[str, Any], depth: int, can_reread: bool) -> Loop:
+        """The one of this key; loaders of the same work, as of each epoch, share one."""
+        if key not in self.loops:
+            self.loops[key] = Loop(self, len(self.loops), facts, depth, can_reread)
+        return self.loops[key]
+
+    def timing(self) -> Step | None:
+        """The step that a call in this thread belongs to; None inside another timed call."""
+        if self.step is None or self.depth or threading.get_ident() != self.thread:
+            return None
+        return self.step
+
+    def end_step(self) -> None:
+        """The loop came back, or ended."""
+        step = self.step
+        if step is None:
+            return
+        self.step, self.depth = None, 0
+        step.loop.end_step(step, self.clock.now() - step.began)
+
+
+class Loop:
+    """All iterations over loaders of the same work."""
+
+    def __init__(
+        self, watch: Watch, number: int, facts: dict[str, Any], depth: int, can_reread: bool
+    ) -> None:
+        self._watch, self._number, self._facts = watch, number, facts
+        self._schedule = Schedule(watch.plan, depth, can_reread)
+        self._num_steps = 0
+        self._session: int | None = None
+        """The step that the session began with, once the loop is known to train."""
+        self._kept: list[Any] = []
+        self._epoch = -1
+        self._is_written = False
+        self._tools: list[Counter | Tracer] = []
+        self.rereading = Rereading(self._schedule.block_steps if can_reread else 0)
+
+    # --- epochs ---------------------------------------------------------------------------
+
+    def begin(self) -> float:
+        """An iteration begins: the moment."""
+        self._watch.end_step()
+        self._epoch += 1
+        return time.perf_counter()
+
+    def end(self) -> None:
+        """It is over."""
+        self._watch.end_step()
+        self._watch.records.write("epoch end", loop=self._number, t=time.perf_counter())
+
+    # --- steps ----------------------------------------------------------------------------
+
+    def now(self) -> Now:
+        """How the next step is taken."""
+        if self._session is None:
+            return IDLE
+        return self._schedule.at(self._num_steps - self._session)
+
+    def next(self, make: Callable[[], Any], is_first: bool, is_last: bool, began: float) -> Any:
+        """The next batch: one that is made, or one of the first again.
+
+        Args:
+            make: makes it; raises StopIteration after the last.
+            is_first: whether it is the iteration's first. is_last: whether the iteration has handed
+                over all its batches, so that none may be replayed.
+            began: when the iteration did.
+        """
+        watch = self._watch
+        if watch.is_making:  # a loader inside another, which is the one that the loop runs over
+            return make()
+        watch.end_step()
+        if not self._is_written:
+            self._write_facts()
+        now = self.now()
+        if now.is_first:
+            self._change_over(now)
+        watch.thread = threading.get_ident()
+        before = watch.clock.now()
+        if now.kind == REPLAY and len(self._kept) == NUM_KEPT and not is_last:
+            item = self._kept[self._num_steps % NUM_KEPT]
+        else:
+            item = self._make(make)
+            self._keep(item)
+        after = watch.clock.now()
+        self._use_tools(now)
+        step = Step(self, now, after - before, after.wall - began if is_first else None)
+        step.begin(watch.clock.now())
+        watch.step = step
+        return item
+
+    def _make(self, make: Callable[[], Any]) -> Any:
+        self._watch.is_making = True
+        try:
+            return make()
+        finally:
+            self._watch.is_making = False
+
+    def _keep(self, item: Any) -> None:
+        if self._watch.plan.replays and self._session is None and len(self._kept) < NUM_KEPT:
+            self._kept.append(item)
+
+    def end_step(self, step: Step, busy: Spent) -> None:
+        """Write it down; decide whether this is the loop that trains."""
+        has_tools = bool(self._tools)
+        self._close_tools()
+        self._num_steps += 1
+        wait = step.wait
+        self._watch.records.write(
+            "step",
+            loop=self._number,
+            epoch=self._epoch,
+            t=step.handed,
+            phase=TRACE if has_tools else step.now.kind,
+            counts=step.now.counts,
+            block=step.now.block,
+            first=step.first,
+            wait=[wait.wall, wait.cpu, wait.starved],
+            busy=[busy.wall, busy.cpu, busy.starved],
+            cpu=time.process_time() - step.process_cpu,
+            parts=step.parts,
+            lines=[[*key, *value] for key, value in step.lines.items()],
+        )
+        if self._session is None:
+            self._begin_session(step)
+        elif self._num_steps - self._session == self._schedule.num_steps:
+            self._kept.clear()
+            flags = sorted(self._watch.flags)
+            self._watch.records.write("session over", loop=self._number, flags=flags)
+            self._watch.records.mark("over")
+
+    def _begin_session(self, step: Step) -> None:
+        trains = "backward" in step.parts or self._num_steps >= TRAINS_AFTER
+        others = any(loop._session is not None for loop in self._watch.loops.values())
+        if trains and not others:
+            self._session = self._num_steps
+            self._watch.records.write("session", loop=self._number)
+            self._watch.records.mark("begun")
+
+    # --- what is done besides -------------------------------------------------------------
+
+    def _change_over(self, now: Now) -> None:
+        self.rereading.begin(now.kind in (WARM, COLD))
+        if now.kind == COLD:
+            dropped = drop_files(self._watch.folder)
+            self._watch.records.write("dropped", files=dropped)
+
+    def _use_tools(self, now: Now) -> None:
+        """Counting and tracing, each of some steps that do not count."""
+        if self._session is None:
+            return
+        place = self._num_steps - self._session
+        if place == PROBED and self._watch.plan.counts:
+            self._start(Counter(self._watch.records, self._watch.flags))
+        if now.kind == TRACE and not self._tools:
+            self._start(Tracer(self._watch.folder))
+        for tool in self._tools:
+            tool.step()
+
+    def _start(self, tool: Counter | Tracer) -> None:
+        if tool.start():
+            self._tools.append(tool)
+
+    def _close_tools(self) -> None:
+        place = self._num_steps - (self._session or 0)
+        for tool in list(self._tools):
+            if isinstance(tool, Counter) or place + 1 >= self._schedule.warm_up:
+                tool.stop()
+                self._tools.remove(tool)
+
+    def _write_facts(self) -> None:
+        self._is_written = True
+        self._watch.records.write("loop", loop=self._number, **self._facts, **_of_process())
+
+
+def _of_process() -> dict[str, Any]:
+    """Rank and world size, and what was imported."""
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        rank, world = str(distributed.get_rank()), str(distributed.get_world_size())
+    return {"rank": int(rank), "world": int(world), "torch": getattr(torch, "__version__", "")}

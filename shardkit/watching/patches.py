@@ -1,0 +1,253 @@
+"""What is patched in which module: small wrappers that time a call, and leave all else alone."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from shardkit.watching.fetching import Fetching
+from shardkit.watching.loader import DataLoaderPatch
+from shardkit.watching.loop import Watch
+
+SYNCS = ("item", "tolist", "cpu", "numpy")
+"""Methods of a tensor that wait for the device."""
+
+COLLECTIVES = (
+    *("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "gather"),
+    *("scatter", "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single"),
+    *(
+        "barrier",
+        "all_gather_object",
+        "broadcast_object_list",
+        "gather_object",
+        "monitored_barrier",
+    ),
+)
+
+Patch = Callable[[Any], None]
+
+
+def patches(watch: Watch, fetching: Fetching) -> dict[str, Patch]:
+    """Module -> what is done to it once it is there."""
+    calls = Calls(watch)
+    loaders = DataLoaderPatch(watch)
+    region = fetching.region
+    return {
+        "builtins": lambda module: calls.time(module, "logging", "print"),
+        "os": lambda module: calls.time(module, "logging", "fsync"),
+        "logging": lambda module: calls.time(module.Logger, "logging", "callHandlers"),
+        "torch": lambda module: _torch(watch, calls, module),
+        "torch.autograd": calls.backward,
+        "torch.optim.optimizer": calls.optimizer,
+        "torch.serialization": lambda module: calls.time(module, "checkpoint", "save"),
+        "safetensors.torch": lambda module: calls.time(module, "checkpoint", "save_file"),
+        "torch.distributed.distributed_c10d": lambda module: calls.time(
+            module, "collective", *COLLECTIVES
+        ),
+        "torch.utils.tensorboard.writer": lambda module: calls.time(
+            module.SummaryWriter, "logging", *_adders(module.SummaryWriter), "flush"
+        ),
+        "torch.nn.parallel.data_parallel": lambda module: calls.flag(
+            module.DataParallel, "data_parallel"
+        ),
+        "torch.nn.parallel.distributed": lambda module: calls.flag(
+            module.DistributedDataParallel, "ddp"
+        ),
+        "torch.amp.autocast_mode": lambda module: calls.flag(module.autocast, "amp", "__enter__"),
+        "torch.utils.data.dataloader": loaders.patch,
+        "torch.utils.data._utils.fetch": lambda module: _fetchers(fetching, module),
+        "PIL.Image": lambda module: _regions(region, module, "decode", "open"),
+        "PIL.ImageFile": lambda module: _regions(region, module.ImageFile, "decode", "load"),
+        "simplejpeg": lambda module: _regions(region, module, "decode", "decode_jpeg"),
+        "cv2": lambda module: _cv2(watch, region, module),
+        "torchvision.io.image": lambda module: _regions(
+            region, module, "decode", *_decoders(module)
+        ),
+        "tokenizers": lambda module: _regions(
+            region, module.Tokenizer, "tokenize", "encode", "encode_batch", "encode_batch_fast"
+        ),
+        "transformers.tokenization_utils_base": lambda module: _regions(
+            region, module.PreTrainedTokenizerBase, "tokenize", "__call__", "encode"
+        ),
+        "tiktoken.core": lambda module: _regions(
+            region, module.Encoding, "tokenize", "encode", "encode_ordinary", "encode_batch"
+        ),
+    }
+
+
+class Calls:
+    """Times what a training loop calls, in its own thread."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def time(self, owner: Any, kind: str, *names: str) -> None:
+        """Functions of a module, or methods of a class, whose time is that kind's."""
+        for name in names:
+            function = getattr(owner, name, None)
+            if function is not None:
+                setattr(owner, name, self._timed(kind, function))
+
+    def _timed(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        watch = self._watch
+
+        @functools.wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            step = watch.timing()
+            if step is None:
+                return function(*args, **kwargs)
+            watch.depth += 1
+            start = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                watch.depth = max(0, watch.depth - 1)
+                step.add(kind, start, time.perf_counter(), sys._getframe(1))
+
+        return timed
+
+    def backward(self, module: Any) -> None:
+        """Passes backward, in whose time DDP waits for other ranks."""
+        watch, function = self._watch, module.backward
+
+        @functools.wraps(function)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            step = watch.timing()
+            if step is None:
+                return function(*args, **kwargs)
+            watch.depth += 1
+            before = watch.clock.now()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                watch.depth = max(0, watch.depth - 1)
+                spent = watch.clock.now() - before
+                step.add("backward", before.wall, before.wall + spent.wall)
+                step.add("backward blocked", 0.0, spent.blocked)
+
+        module.backward = backward
+
+    def optimizer(self, module: Any) -> None:
+        """Steps of all optimizers, by torch's own hooks."""
+        watch = self._watch
+        began: list[float] = []
+
+        def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+            began.clear()
+            if watch.timing() is not None:
+                watch.depth += 1
+                began.append(time.perf_counter())
+                if any(group.get("fused") for group in optimizer.param_groups):
+                    watch.flags.add("fused_optimizer")
+
+        def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if began and watch.step is not None:
+                watch.depth = max(0, watch.depth - 1)
+                watch.step.add("optimizer", began.pop(), time.perf_counter())
+
+        module.register_optimizer_step_pre_hook(before)
+        module.register_optimizer_step_post_hook(after)
+
+    def copies(self, owner: Any, *names: str) -> None:
+        """Methods of tensors that may copy to or from a device."""
+        watch = self._watch
+        for name in names:
+            setattr(owner, name, _copying(watch, getattr(owner, name)))
+
+    def flag(self, owner: Any, flag: str, name: str = "__init__") -> None:
+        """Note that something is in use."""
+        watch, function = self._watch, getattr(owner, name)
+
+        @functools.wraps(function)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            watch.flags.add(flag)
+            return function(*args, **kwargs)
+
+        setattr(owner, name, noted)
+
+
+def _copying(watch: Watch, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def copy(self: Any, *args: Any, **kwargs: Any) -> Any:
+        step = watch.timing()
+        if step is None:
+            return function(self, *args, **kwargs)
+        start = time.perf_counter()
+        result = function(self, *args, **kwargs)
+        if getattr(result, "device", None) != self.device:
+            watch.flags.add("cuda")
+            step.add("copy", start, time.perf_counter(), sys._getframe(1))
+        return result
+
+    return copy
+
+
+# --- torch --------------------------------------------------------------------------------
+
+
+def _torch(watch: Watch, calls: Calls, module: Any) -> None:
+    calls.time(module.Tensor, "sync", *SYNCS)
+    calls.time(module.cuda, "sync", "synchronize")
+    calls.copies(module.Tensor, "to", "cuda")
+    calls.flag(module, "compile", "compile")
+    if watch.plan.torch_threads is not None:
+        module.set_num_threads(watch.plan.torch_threads)
+
+
+def _fetchers(fetching: Fetching, module: Any) -> None:
+    """Those of torch's DataLoader, in workers and where there are none."""
+    base = module._BaseDatasetFetcher
+    original = base.__init__
+
+    @functools.wraps(original)
+    def made(self: Any, dataset: Any, auto: Any, collate_fn: Any, drop_last: Any) -> None:
+        original(self, dataset, auto, fetching.region("collate", collate_fn), drop_last)
+
+    base.__init__ = made
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        kind = getattr(module, name)
+        kind.fetch = _fetched(fetching, kind.fetch)
+
+
+def _fetched(fetching: Fetching, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def fetch(self: Any, index: Any) -> Any:
+        parent = multiprocessing.parent_process()
+        is_worker = sys.modules["torch.utils.data"].get_worker_info() is not None
+        pid = parent.pid if parent is not None and is_worker else None
+        size = len(index) if isinstance(index, list | tuple) else None
+        return fetching.fetch(lambda: function(self, index), pid, size)
+
+    return fetch
+
+
+def _adders(writer: Any) -> list[str]:
+    return [name for name in dir(writer) if name.startswith("add_")]
+
+
+# --- decoders -----------------------------------------------------------------------------
+
+
+def _regions(region: Callable[..., Any], owner: Any, kind: str, *names: str) -> None:
+    for name in names:
+        function = getattr(owner, name, None)
+        if function is None:
+            continue
+        try:
+            setattr(owner, name, region(kind, function))
+        except TypeError:  # a type that cannot be changed
+            continue
+
+
+def _decoders(module: Any) -> list[str]:
+    return [name for name in dir(module) if name.startswith(("decode_", "read_image"))]
+
+
+def _cv2(watch: Watch, region: Callable[..., Any], module: Any) -> None:
+    _regions(region, module, "decode", "imread", "imdecode")
+    if watch.plan.cv2_threads is not None:
+        module.setNumThreads(watch.plan.cv2_threads)

@@ -1,0 +1,128 @@
+"""Evidence for tests of the doctor: a healthy loop, of which a test changes what it is about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from shardkit.measure.doctor.evidence import (
+    Epochs,
+    Evidence,
+    FilesRead,
+    GpuEvidence,
+    LoaderFacts,
+    RankEvidence,
+    Rate,
+    Rates,
+    StepTimes,
+    SystemEvidence,
+    TraceFacts,
+    WorkerTimes,
+)
+
+LOADER = LoaderFacts(
+    kind="DataLoader",
+    dataset="ImageFolder",
+    batch_size=64,
+    num_batches=100,
+    num_workers=2,
+    worker_type="process",
+    prefetch_factor=2,
+    pin_memory=False,
+    persistent_workers=False,
+    is_iterable=False,
+)
+
+SYSTEM = SystemEvidence(
+    seconds=60.0,
+    cores=4,
+    cores_busy=2.2,
+    script_cores=2.1,
+    per_core=(0.5, 0.5, 0.6, 0.6),
+    throttled=0.0,
+    pressure={"cpu": 0.02, "memory": 0.0, "io": 0.01},
+    disk_read_bytes_per_s=0.0,
+    disk_reads_per_s=0.0,
+    major_faults_per_s=0.0,
+    memory_available=8 * 10**9,
+    shm_bytes=0,
+    shm_free=4 * 10**9,
+)
+
+PICTURES = FilesRead("/data/imagenet/train", {".jpg": 6400}, 64.0, 107_000.0, "ext4")
+TEXTS = FilesRead("/data/my texts", {".txt": 6400}, 64.0, 4_000.0, "ext4")
+
+GPU = GpuEvidence(
+    name="NVIDIA H200",
+    utilisation=0.95,
+    memory_used=90 * 10**9,
+    memory_total=140 * 10**9,
+    power_w=500.0,
+    power_limit_w=700.0,
+    sm_mhz=1900.0,
+    max_sm_mhz=1980.0,
+    throttle={},
+    pcie_rx_bytes_per_s=1e9,
+    pcie_tx_bytes_per_s=1e8,
+)
+
+GPU_TRACE = TraceFacts(seconds=1.0, steps=10, has_gpu=True, gpu_idle=0.05, kernel_s=50e-6)
+
+
+def rate(step_s: float, num: int = 100, spread: float = 0.02) -> Rate:
+    """Of steps that take so long, with blocks this much above and below."""
+    each = 1 / step_s
+    return Rate(each, each * (1 - spread), each * (1 + spread), num)
+
+
+def rank(
+    step_s: float = 0.050, free_s: float | None = 0.049, number: int = 0, **parts: Any
+) -> RankEvidence:
+    """A rank that takes ``step_s`` a step, and ``free_s`` with its batches replayed; None for a
+    quick look without that. ``wait`` is the difference unless it is given. Names of fields go
+    where they belong: of the step, of the worker, of the loader, or of the rank."""
+    wait = max(0.0, step_s - (free_s or step_s))
+    step = StepTimes(**{"wait": wait, **taken(parts, StepTimes)})
+    rest = step_s - step.total
+    step = replace(step, other=step.other + max(0.0, rest))
+    made = {"cpu": 0.0, **taken(parts, WorkerTimes)}
+    loader = replace(LOADER, **taken(parts, LoaderFacts))
+    replay = None if free_s is None else rate(free_s)
+    fields: dict[str, Any] = {
+        "rates": Rates(rate(step_s), replay),
+        "epochs": Epochs(num=1),
+        "files": PICTURES,
+        "device": "cpu",
+        "world_size": 1,
+        **parts,
+    }
+    return RankEvidence(
+        rank=number,
+        host=fields.pop("host", "node0"),
+        pid=1000 + number,
+        loader=loader,
+        step=step,
+        worker=WorkerTimes(**made),
+        **fields,
+    )
+
+
+def taken(parts: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """Takes the fields of a kind of facts out of ``parts``."""
+    return {name: parts.pop(name) for name in kind.__dataclass_fields__ if name in parts}
+
+
+def evidence(*ranks: RankEvidence, **changes: Any) -> Evidence:
+    """Of these ranks; fields of the machine go there."""
+    system = replace(SYSTEM, **taken(changes, SystemEvidence))
+    return Evidence(
+        command=("python", "train.py"),
+        folder="/home/me",
+        seconds=60.0,
+        ended="exit code 0",
+        python="3.12.3",
+        torch="2.13.0",
+        ranks=ranks,
+        system=system,
+        **changes,
+    )

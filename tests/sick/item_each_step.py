@@ -1,0 +1,64 @@
+"""Trains on digits, and counts by `.item()`, digit by digit, what it gets right at each step."""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+
+
+def count_hits(logits, labels):
+    """How many labels are the model's first choice, and how many are among its first five."""
+    top1, top5 = 0, 0
+    for choices, label in zip(logits.topk(5).indices, labels, strict=True):
+        top1 += choices[0].item() == label.item()
+        top5 += any(choice.item() == label.item() for choice in choices)
+    return top1, top5
+
+
+def count_hits_at_once(logits, labels):
+    hits = logits.topk(5).indices == labels[:, None]
+    return torch.stack((hits[:, 0].sum(), hits.sum())).tolist()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--cure", action="store_true", help="count all digits at once")
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+
+    digits = np.load(args.data / "digits.npz")
+    images = torch.from_numpy(digits["images"]).float()[:, None] / 255
+    dataset = TensorDataset(images, torch.from_numpy(digits["labels"]))
+    sampler = RandomSampler(dataset, replacement=True, num_samples=args.steps * 256)
+    loader = DataLoader(dataset, batch_size=256, sampler=sampler, num_workers=1)
+    count = count_hits_at_once if args.cure else count_hits
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 5, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 144, 10)
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    right = 0
+    for step, (images, labels) in enumerate(loader, start=1):
+        optimizer.zero_grad()
+        logits = model(images)
+        cross_entropy(logits, labels).backward()
+        optimizer.step()
+        top1, _top5 = count(logits.detach(), labels)
+        right += top1
+        if step == args.steps // 2:
+            halfway = time.perf_counter()
+    seconds = time.perf_counter() - halfway
+    print(f"{right / (256 * step):.1%} right")
+    print(f"{256 * (step - args.steps // 2) / seconds:.1f} samples/s")
+
+
+if __name__ == "__main__":
+    main()

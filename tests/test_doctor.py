@@ -1,0 +1,292 @@
+"""``shardkit doctor`` on whole scripts, however these are started and however they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import write
+
+from shardkit.measure.doctor.examine import Examined, Limits, examine
+from shardkit.watching.schedule import Plan
+
+TRAIN = """
+import os, sys, time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __init__(self, folder):
+        self.paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+    def __len__(self):
+        return 4 * {batches}
+    def __getitem__(self, i):
+        with open(self.paths[i % len(self.paths)], "rb") as file:
+            file.read()
+        time.sleep({load_s})
+        return torch.ones(8) * i
+
+def main():
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+    {hook}
+    for epoch in range({epochs}):
+        loader = DataLoader(Numbers({folder!r}), 4, num_workers={workers}{more})
+        for batch in loader:
+            loss = model(batch).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            time.sleep({step_s})
+    print("trained", os.getcwd(), flush=True)
+
+if __name__ == "__main__":
+    main()
+    {after}
+"""
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a training script, in a folder of its own."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for number in range(8):
+        write(data / f"{number}.bin", "x" * 1000)
+
+    def make(name: str = "train.py", **changes: Any) -> Path:
+        chosen = {"batches": 40, "epochs": 1, "workers": 0, "more": "", "hook": "", "after": ""}
+        chosen |= {"load_s": 0.001, "step_s": 0.004, "folder": str(data), **changes}
+        folder = tmp_path / "scripts"
+        folder.mkdir(exist_ok=True)
+        return write(folder / name, TRAIN.format(**chosen))
+
+    return make
+
+
+QUICK = Plan(steps=10, rounds=2, rereads=False)
+
+
+def watch(command: list[Any], tmp_path: Path, plan: Plan = QUICK, to_end: bool = True) -> Examined:
+    with open(tmp_path / "out", "wb") as out:
+        return examine([str(word) for word in command], plan, Limits(to_end=to_end), out)
+
+
+# --- attaching ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["file", "module", "console script", "shell"])
+def test_however_it_is_started(
+    train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    script = train()
+    monkeypatch.chdir(script.parent)
+    python = sys.executable
+    if how == "console script":
+        write(script.parent / "trainer", f"#!{python}\nimport train\ntrain.main()\n").chmod(0o755)
+    command = {
+        "file": [python, script.name],
+        "module": [python, "-m", "train"],
+        "console script": [script.parent / "trainer"],
+        "shell": ["sh", "-c", f"cd . && {python} train.py"],
+    }[how]
+    before = sorted(os.listdir(script.parent))
+    found = watch(command, tmp_path)
+    assert found.exit_code == 0 and found.evidence.ended == "exit code 0"
+    (rank,) = found.evidence.ranks
+    assert rank.loader.dataset == "Numbers" and rank.loader.batch_size == 4
+    assert rank.rates.replay is not None and rank.rates.replay.num_steps == 10
+    assert (tmp_path / "out").read_text() == f"trained {script.parent}\n"
+    left = set(os.listdir(script.parent)) - {"__pycache__"}
+    assert sorted(left) == before
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_are_watched_and_files_found(
+    train: Callable[..., Path], tmp_path: Path, context: str
+) -> None:
+    script = train(workers=2, more=f', multiprocessing_context="{context}"', batches=100)
+    found = watch([sys.executable, script], tmp_path, Plan(steps=10, rounds=2))
+    (rank,) = found.evidence.ranks
+    assert rank.loader.num_workers == 2 and rank.loader.worker_type == "process"
+    assert 0.004 <= rank.worker.reading < 0.02  # four samples that sleep for a millisecond
+    assert rank.files is not None and rank.files.folder == str(tmp_path / "data")
+    assert rank.files.endings == {".bin": 8} and rank.files.mean_bytes == 1000
+    assert 3.9 < rank.files.per_batch < 4.1
+    rates = rank.rates
+    assert rates.warm is not None and rates.cold is not None and rates.replay is not None
+
+
+def test_times_of_a_step(train: Callable[..., Path], tmp_path: Path) -> None:
+    script = train(load_s=0.003, step_s=0.02)
+    found = watch([sys.executable, script], tmp_path)
+    (rank,) = found.evidence.ranks
+    assert 0.012 <= rank.step.wait < 0.03 and 0.02 <= rank.step.other < 0.04
+    assert rank.step.blocked >= 0.018 and rank.step.backward > 0 and rank.step.optimizer > 0
+    assert rank.rates.replay is not None
+    assert rank.rates.replay.steps_per_s > rank.rates.own.steps_per_s
+    assert rank.num_ops is not None and rank.num_ops > 3
+    assert rank.flops == pytest.approx(2 * 4 * 8 + 2 * 4 * 8, rel=0.6)
+    assert len(rank.timeline) == 40
+
+
+def test_an_epoch_is_as_long_as_ever(train: Callable[..., Path], tmp_path: Path) -> None:
+    """Replayed batches count as the epoch's own: schedulers and progress bars agree."""
+    count = "steps.append(1); print(len(steps)) if len(steps) == 60 else None"
+    script = train(batches=20, epochs=3, workers=1, hook="global steps; steps = []")
+    text = script.read_text().replace("optimizer.zero_grad()", f"optimizer.zero_grad(); {count}")
+    script.write_text(text + '\n    print("steps", len(steps))\n')
+    found = watch([sys.executable, script], tmp_path)
+    assert found.exit_code == 0
+    assert (tmp_path / "out").read_text().splitlines()[-1] == "steps 60"
+    assert found.evidence.ranks[0].epochs.num == 3
+
+
+def test_a_sitecustomize_of_the_users_own(
+    train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").mkdir()
+    write(tmp_path / "own" / "sitecustomize.py", "import builtins\nbuiltins.here = 'own'\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "own"))
+    script = train(after="print(here)")
+    found = watch([sys.executable, script], tmp_path)
+    assert len(found.evidence.ranks) == 1
+    assert (tmp_path / "out").read_text().splitlines()[-1] == "own"
+
+
+def test_a_python_that_reads_no_environment(train: Callable[..., Path], tmp_path: Path) -> None:
+    found = watch([sys.executable, "-I", train(batches=3)], tmp_path)
+    assert found.exit_code == 0 and found.evidence.ranks == ()
+
+
+# --- how it ends --------------------------------------------------------------------------
+
+
+def test_its_own_exit_code(train: Callable[..., Path], tmp_path: Path) -> None:
+    found = watch([sys.executable, train(batches=12, after="sys.exit(7)")], tmp_path)
+    assert found.exit_code == 7 and found.evidence.ended == "exit code 7"
+    assert len(found.evidence.ranks) == 1
+
+
+def test_killed_in_the_middle(train: Callable[..., Path], tmp_path: Path) -> None:
+    """As the kernel does when memory is short."""
+    script = train(
+        hook="import threading; threading.Timer(1.5, os.kill, (os.getpid(), 9)).start()",
+        batches=9999,
+    )
+    found = watch([sys.executable, script], tmp_path)
+    assert found.exit_code == 128 + signal.SIGKILL and found.evidence.ended == "signal SIGKILL"
+    (rank,) = found.evidence.ranks
+    assert rank.rates.own.steps_per_s > 0
+
+
+def test_it_is_ended_once_enough_was_seen(train: Callable[..., Path], tmp_path: Path) -> None:
+    started = time.monotonic()
+    found = watch([sys.executable, train(batches=99999, workers=1)], tmp_path, to_end=False)
+    assert time.monotonic() - started < 60
+    assert found.exit_code == 0 and found.evidence.ended.startswith("stopped by the doctor")
+    assert (tmp_path / "out").read_text() == ""
+
+
+COMMAND = [sys.executable, "-m", "shardkit.cli", "doctor"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_still_gives_the_report(
+    train: Callable[..., Path], tmp_path: Path, number: signal.Signals
+) -> None:
+    script = train(hook='open("ready", "w").close()', batches=99999)
+    report = tmp_path / "report.json"
+    command = ["shardkit", "doctor", "--quick", "--steps", "3000", "--json", str(report), "--"]
+    program = "import sys; from shardkit.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *command[1:], sys.executable, str(script)],
+        cwd=script.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (script.parent / "ready").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(1.5)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "verdict:" in err
+    seen = json.loads(report.read_text())
+    assert seen["evidence"]["ranks"][0]["loader"]["dataset"] == "Numbers"
+
+
+# --- the command --------------------------------------------------------------------------
+
+
+def shardkit_doctor(*words: Any, cwd: Path) -> subprocess.CompletedProcess[str]:
+    program = "import sys; from shardkit.cli import main; main()"
+    command = [sys.executable, "-c", program, "doctor", *map(str, words)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+def test_a_report_of_all_kinds(train: Callable[..., Path], tmp_path: Path) -> None:
+    script = train(load_s=0.005, step_s=0.002, batches=400)
+    files = [tmp_path / name for name in ("report.json", "page.html", "trace.json.gz")]
+    done = shardkit_doctor(
+        *("--steps", 12, "--apply", "--json", files[0], "--html", files[1], "--trace", files[2]),
+        *("--", sys.executable, script),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("verdict:")
+    assert "applied: " in done.stderr and "num_workers=" in done.stderr
+    report = json.loads(files[0].read_text())
+    assert report["diagnosis"]["apply"]["loader"]["num_workers"] >= 1
+    assert report["applied"]["after"] > 1.3 * report["applied"]["before"]
+    assert report["evidence"]["trace"]["steps"] >= 3
+    assert "<svg" in files[1].read_text()
+    assert files[2].stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give either a script to run"),
+        (["some/folder", "--", "python"], "give either a script to run"),
+        (["--", "no-such-program"], "cannot run no-such-program: No such file"),
+        (["--"], "doctor: give a script to run"),
+        (["--", "no-such.py"], r"doctor: no-such.py: no such file"),
+        (["--steps", "2", "--", "true"], "steps must be at least 6, got 2"),
+        (["--json", "no/such/folder", "--", "true"], "there is no such folder"),
+        (["no-such-dataset"], "no-such-dataset"),
+    ],
+)
+def test_a_call_that_makes_no_sense(tmp_path: Path, words: list[str], message: str) -> None:
+    done = shardkit_doctor(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_script_without_a_loader(tmp_path: Path) -> None:
+    done = shardkit_doctor("--", sys.executable, "-c", "print('hello')", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout == "hello\n"
+    assert "No process was seen" in done.stderr
+
+
+def test_before_a_training(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "a.txt", "some words")
+    report = tmp_path / "checks.json"
+    done = shardkit_doctor("data", "--ranks", 2, "--json", report, cwd=tmp_path)
+    assert done.returncode in (0, 1), done.stderr
+    names = {one["name"] for one in json.loads(report.read_text())}
+    assert len(names) >= 8
+    assert all(name in done.stdout for name in names)
