@@ -31,8 +31,9 @@ help: ## say what there is
 demo: $(READY) ## pack pictures and text, time reading them, train on them (a minute)
 	$(BIN)/python scripts/demo.py
 
-test: needs-test $(READY) ## run the tests
-	$(BIN)/python -m pytest
+# A worker that has no tests left takes some from the other: a few files take minutes.
+test: needs-test $(READY) ## run the tests, two at once
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-dali: $(DALI_VENV)/.ready ## run the tests that need NVIDIA DALI, on the CPU
 	$(DALI_VENV)/bin/python -m pytest tests/test_with_dali.py

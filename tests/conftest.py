@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import io
 import json
@@ -135,6 +136,30 @@ def corpus(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.fixture(params=CONTAINERS)
 def container(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _taking_turns(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Under pytest-xdist, no other test runs beside one that is marked ``alone``.
+
+    Who waits to be alone holds the gate, so that others do not go in front of it for ever. Locks
+    are given up, not left to be closed: a forked child may hold the files open.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    is_alone = request.node.get_closest_marker("alone") is not None
+    folder = tmp_path_factory.getbasetemp().parent
+    with (folder / "gate").open("w") as gate, (folder / "turns").open("w") as turns:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(turns, fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            fcntl.flock(turns, fcntl.LOCK_UN)
 
 
 # --- what stays behind --------------------------------------------------------------------

@@ -301,6 +301,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "pieces", lambda wanted, workers: max(round(wanted / 2), 6))
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("_short")
 def test_what_is_slower_by_1_3_is_found(images: Path) -> None:
     """A second time at the latest, where eight others want the same two cores."""
@@ -312,6 +313,7 @@ def test_what_is_slower_by_1_3_is_found(images: Path) -> None:
     assert 0.6 < found["ratio"]["median"] < 0.95
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("_short")
 def test_two_copies_do_not_differ(images: Path) -> None:
     """By chance they may, in one run of fifty; not twice alike."""

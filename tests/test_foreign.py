@@ -35,10 +35,10 @@ from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import unpack_paths
 from shardkit.shards.locate import locate
 from shardkit.storage.folder import Folder
-from shardkit.tars import cached_index, index, members
+from shardkit.tars import cached_index, members, write_index
 from shardkit.tars.cached_index import index_tars, is_tar_source
-from shardkit.tars.index import tar_splits
 from shardkit.tars.samples import MAX_FIELDS, TarSamples, read_tar, split_name
+from shardkit.tars.write_index import tar_splits
 
 Files = list[tuple[str, bytes]]
 Sample = dict[str, Any]
@@ -622,7 +622,7 @@ def in_threads(path: Path, count: int = 4) -> list[Path]:
 def test_those_who_come_at_once_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tar(tmp_path / "a.tar", PLAIN)
     scans = []
-    real = index.write_tar_index
+    real = write_index.write_tar_index
 
     def counted(*args: Any) -> None:
         scans.append(args)
@@ -637,7 +637,7 @@ def test_without_locks_all_end_well(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """A file system without locks: all scan, all finish at the same moment, one index remains."""
     make_tar(tmp_path / "a.tar", PLAIN)
     together = threading.Barrier(4)
-    real = index.write_tar_index
+    real = write_index.write_tar_index
 
     def all_at_once(*args: Any) -> None:
         real(*args)
@@ -682,7 +682,7 @@ def test_a_tar_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
         touch(tar)
         return samples
 
-    monkeypatch.setattr(index, "read_tar", growing)
+    monkeypatch.setattr(write_index, "read_tar", growing)
     with pytest.raises(FormatError, match=r"a\.tar changed while it was indexed"):
         index_tars(path)
     assert os.listdir(tmp_path / ".shardkit") == []
@@ -694,7 +694,7 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     def interrupted(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(index, "atomic_write", interrupted)
+    monkeypatch.setattr(write_index, "atomic_write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         index_tars(path)
     assert os.listdir(tmp_path / ".shardkit") == []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.images.sizes import Size, cover, fit, target
+from shardkit.images.sizes import Size, cover, fit, geometry
 
 SIDES = st.integers(1, 30_000)
 SIZES = st.tuples(SIDES, SIDES)
@@ -44,12 +44,12 @@ def test_cover(size: Size, side: int) -> None:
 
 @given(SIZES, LIMITS, LIMITS, st.integers(1, 500))
 def test_crop(size: Size, short: int | None, long: int | None, crop: int) -> None:
-    goal = target(size, short, long, crop)
-    left, top, right, bottom = goal.box
-    assert goal.size == (crop, crop)
+    new = geometry(size, short, long, crop)
+    left, top, right, bottom = new.box
+    assert new.size == (crop, crop)
     assert 0 <= left < right <= size[0] and 0 <= top < bottom <= size[1]
     # The box is the square of the scaled picture, and as central as whole pixels allow.
-    across, down = size[0] / goal.whole[0], size[1] / goal.whole[1]
+    across, down = size[0] / new.whole[0], size[1] / new.whole[1]
     assert right - left == pytest.approx(crop * across)
     assert bottom - top == pytest.approx(crop * down)
     assert abs(left - (size[0] - right)) <= across * 1.001
@@ -71,4 +71,4 @@ def test_crop(size: Size, short: int | None, long: int | None, crop: int) -> Non
 )
 def test_examples(size: Size, short: int | None, long: int | None, expected: Size) -> None:
     assert fit(size, short, long) == expected
-    assert target(size, short, long, None).box == (0, 0, *size)
+    assert geometry(size, short, long, None).box == (0, 0, *size)

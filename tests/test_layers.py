@@ -141,6 +141,20 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert list(TopologicalSorter(graph).static_order())
 
 
+HEADROOM = "Headroom"
+"""The one exception: what observes a loader, and what a run with it found."""
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """A reader who meets a name knows which class it is, whatever room it is in."""
+    homes: dict[str, list[str]] = {}
+    for name, tree in MODULES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and node.name[0] != "_":
+                homes.setdefault(node.name, []).append(name)
+    assert {name for name, own in homes.items() if len(own) > 1} <= {HEADROOM}
+
+
 def texts(tree: ast.AST) -> Iterator[str]:
     """Strings that are data, parts of f-strings too: docstrings are not."""
     said = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}

@@ -20,6 +20,7 @@ from text_data import make_awkward, make_tokenizer
 import shardkit
 from shardkit.errors import ResumeError, SampleError, StorageError
 from shardkit.packing.destination import TOKENIZER_RECORD
+from shardkit.system.records import read_record, write_record
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False, "shard_size": "3kB"}
 STAMP = (1, 1)
@@ -127,7 +128,7 @@ def test_a_resumed_pack_trains_and_proves_no_more(
 ) -> None:
     dest, options = tmp_path / "out", {**OPTIONS, "train_tokenizer": 300}
     started(source, dest, train_tokenizer=300)
-    for name in ("train", "choose_engine"):
+    for name in ("train", "choose_backend"):
         monkeypatch.setattr(f"shardkit.packing.choose_tokenizer.{name}", None)
     result = shardkit.pack(source, dest, **options)
     assert result.resumed_shards > 0 and result.notes[0].startswith("trained a tokenizer")
@@ -154,6 +155,21 @@ def test_a_damaged_tokenizer_starts_afresh(
     assert result.resumed_shards == 0
     shardkit.pack(source, tmp_path / "expected", tokenizer=tokenizer, **OPTIONS)
     assert tree(dest) == tree(tmp_path / "expected")
+
+
+def test_a_tokenizer_that_another_release_recorded_is_chosen_again(
+    source: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    dest = tmp_path / "out"
+    started(source, dest, tokenizer=tokenizer)
+    path = dest / ".packing" / TOKENIZER_RECORD
+    record = read_record(path)
+    assert record is not None
+    record["engine"] = record.pop("backend")  # as 0.1.0 called it
+    write_record(path, record)
+    result = shardkit.pack(source, dest, tokenizer=tokenizer, **OPTIONS)
+    assert result.resumed_shards == 0
+    assert shardkit.verify(dest, against=source).ok
 
 
 def test_convert_resumed_with_another_tokenizer_file(

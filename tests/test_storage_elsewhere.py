@@ -16,7 +16,7 @@ from token_data import documents, pack_tokens
 import shardkit
 from shardkit.arrays import Bytes, Integers
 from shardkit.errors import ChecksumError, IndexFileError, ShardMissingError
-from shardkit.index.manifest import read_info
+from shardkit.index.manifest import INDEX_NAME, stored_info
 from shardkit.shards.locate import Located
 from shardkit.storage.base import Files, Ranges, Sliceable, Storage
 
@@ -88,15 +88,15 @@ class DictRanges:
 
 def taken_away(folder: Path, monkeypatch: pytest.MonkeyPatch) -> InDict:
     """A dataset's bytes, which are then in no file; opening finds them whatever the path."""
-    info = read_info(folder)
     kept = {path.name: path.read_bytes() for path in folder.iterdir()}
     for path in folder.iterdir():
         path.unlink()
     storage: Storage = (made := InDict(kept))
-    monkeypatch.setattr(
-        "shardkit.reading.dataset.locate",
-        lambda path, *, sealed=False: Located(storage, NOWHERE, info),
-    )
+
+    def located(path: Path, *, sealed: bool = False) -> Located:
+        return Located(storage, NOWHERE, stored_info(storage, sealed=sealed))
+
+    monkeypatch.setattr("shardkit.reading.dataset.locate", located)
     return made
 
 
@@ -184,3 +184,9 @@ def test_errors_of_the_storage_are_those_of_reading(
     storage.kept["train.rows"] = b""
     with pytest.raises(IndexFileError, match=r"dict://train\.rows"):
         shardkit.open(NOWHERE)
+    info = storage.kept.pop(INDEX_NAME)
+    with pytest.raises(ShardMissingError, match=r"dict://shardkit\.json is missing"):
+        shardkit.open(NOWHERE)
+    storage.kept[INDEX_NAME] = info + b" "
+    with pytest.raises(IndexFileError, match=r"dict://shardkit\.json: its bytes differ from those"):
+        shardkit.open(NOWHERE, verify=True)

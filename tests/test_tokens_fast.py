@@ -1,4 +1,4 @@
-"""tiktoken's engine gives the ids of ``tokenizers``, or is not taken."""
+"""tiktoken gives the ids of ``tokenizers``, or is not taken."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from shardkit.tokens import pattern as patterns
 from shardkit.tokens import prove
 from shardkit.tokens.bytelevel import byte_of
 from shardkit.tokens.fast import ranked, why_not
-from shardkit.tokens.prove import choose_engine
+from shardkit.tokens.prove import choose_backend
 from shardkit.tokens.tokenizer import CAREFUL, FAST, Tokenizer
 
-ENGINES = (FAST, CAREFUL)
+BACKENDS = (FAST, CAREFUL)
 """By the versions of the two libraries."""
 
 # --- merges as ranks ----------------------------------------------------------------------
@@ -137,11 +137,11 @@ def test_what_cannot_run_fast_says_why_and_is_tokenized_all_the_same(make, reaso
     raw = make()
     assert reason in (why_not(raw) or "")
     slow = made(raw, tmp_path)
-    chosen, line = choose_engine(slow, ["some text"])
+    chosen, line = choose_backend(slow, ["some text"])
     assert chosen is slow
-    assert line.startswith("tokenized by tokenizers, not by tiktoken's faster engine: ")
+    assert line.startswith("tokenized by tokenizers, not by tiktoken, which is faster: ")
     assert reason in line and "\n" not in line
-    with pytest.raises(UsageError, match="does not run on tiktoken's engine"):
+    with pytest.raises(UsageError, match="does not run on tiktoken"):
         Tokenizer(slow.spec, slow.file, "tiktoken").encode(["x"])
 
 
@@ -170,11 +170,11 @@ def test_a_token_that_only_ignored_merges_make_cannot():
 
 
 @pytest.mark.parametrize("make", data.FAST)
-def test_the_fast_engine_is_taken_where_it_is_proved(make, tmp_path):
+def test_the_fast_backend_is_taken_where_it_is_proved(make, tmp_path):
     slow = made(data.MAKES[make](), tmp_path)
-    chosen, line = choose_engine(slow, [data.prose()])
-    assert chosen.engine in ENGINES and chosen.spec == slow.spec
-    assert line.startswith("tokenized on tiktoken's engine: ids proved equal on ")
+    chosen, line = choose_backend(slow, [data.prose()])
+    assert chosen.backend in BACKENDS and chosen.spec == slow.spec
+    assert line.startswith("tokenized by tiktoken: ids proved equal on ")
 
 
 # --- the proof ----------------------------------------------------------------------------
@@ -184,19 +184,19 @@ def test_an_expression_that_means_something_else_in_rust_is_found_out(tmp_path):
     # "$" is the end of any line to Oniguruma, and of the text to Rust.
     raw = data.bpe() | {"pre_tokenizer": data.split(r"\s+$| ?\p{L}+|\s|\p{N}+|[^\s\p{L}\p{N}]+")}
     slow = made(raw, tmp_path)
-    chosen, line = choose_engine(slow, ["x"])
+    chosen, line = choose_backend(slow, ["x"])
     assert chosen is slow
-    assert "faster engine: other ids for '" in line
+    assert "which is faster: other ids for '" in line
 
 
 def test_a_difference_in_the_corpus_is_found_out(tmp_path):
     rest = r" ?\p{L}+|\s+|\p{N}+|[^\s\p{L}\p{N}]+"
     raw = data.bpe() | {"pre_tokenizer": data.split(rf"dataset$|dat(?=aset)|{rest}")}
     slow = made(raw, tmp_path)
-    assert choose_engine(slow, ["nothing of the kind"])[0].engine in ENGINES
-    chosen, line = choose_engine(slow, ["nothing of the kind", "dataset\nof lines"])
+    assert choose_backend(slow, ["nothing of the kind"])[0].backend in BACKENDS
+    chosen, line = choose_backend(slow, ["nothing of the kind", "dataset\nof lines"])
     assert chosen is slow
-    assert line.endswith(r"faster engine: other ids for 'dataset\nof lines'")
+    assert line.endswith(r"which is faster: other ids for 'dataset\nof lines'")
 
 
 def test_the_proof_reads_no_more_than_it_needs(tmp_path, monkeypatch):
@@ -208,19 +208,19 @@ def test_the_proof_reads_no_more_than_it_needs(tmp_path, monkeypatch):
             read.append(i)
             yield "word " * 60
 
-    assert choose_engine(made(data.bpe(), tmp_path), texts())[0].engine in ENGINES
+    assert choose_backend(made(data.bpe(), tmp_path), texts())[0].backend in BACKENDS
     assert len(read) == 4
 
 
 def test_a_huge_text_is_no_difference(tmp_path):
-    chosen, line = choose_engine(made(data.bpe(), tmp_path), ["aB" * 600_000])
-    assert chosen.engine in ENGINES, line
+    chosen, line = choose_backend(made(data.bpe(), tmp_path), ["aB" * 600_000])
+    assert chosen.backend in BACKENDS, line
 
 
 def test_without_tiktoken_the_other_library_does_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tiktoken", None)
     slow = made(data.bpe(), tmp_path)
-    chosen, line = choose_engine(slow, ["x"])
+    chosen, line = choose_backend(slow, ["x"])
     assert chosen is slow
     assert line.endswith("needs the library tiktoken: pip install 'shardkit[tokens]'")
 
@@ -249,8 +249,8 @@ def older_unicode(monkeypatch) -> None:
 def test_texts_with_characters_that_the_libraries_class_apart_go_elsewhere(tmp_path, counted):
     assert "٣" in patterns.differing_characters(patterns.GPT2)
     slow = made(data.bpe(), tmp_path)
-    chosen, line = choose_engine(slow, ["x"])
-    assert chosen.engine == "tiktoken+tokenizers"
+    chosen, line = choose_backend(slow, ["x"])
+    assert chosen.backend == "tiktoken+tokenizers"
     assert line.endswith("; texts with new characters by tokenizers")
     counted.clear()
     texts = ["plain", "café ٤", "a ٣ b"]
@@ -265,7 +265,7 @@ def test_a_class_that_one_library_does_not_know_is_one_line(tmp_path, monkeypatc
 
     monkeypatch.setattr(patterns, "_members_rust", refuse)
     slow = made(data.bpe(), tmp_path)
-    chosen, line = choose_engine(slow, ["x"])
+    chosen, line = choose_backend(slow, ["x"])
     assert chosen is slow
     assert line.endswith(r"not both libraries know \p{L}: Unicode property not found")
 
@@ -279,21 +279,21 @@ def test_characters_in_doubt_are_all_but_large_blocks():
 
 @given(st.text())
 def test_any_text_has_the_same_ids(text):
-    fast, slow = engines("gpt2")
+    fast, slow = backends("gpt2")
     assert np.array_equal(fast.encode([text])[0], slow.encode([text])[0])
 
 
 @given(st.text("aZ é1\u0663'sSt \n\r\t\u00a0\u0301。\0.-日", max_size=60))
 def test_awkward_text_has_the_same_ids(text):
     for make in data.FAST:
-        fast, slow = engines(make)
+        fast, slow = backends(make)
         assert np.array_equal(fast.encode([text])[0], slow.encode([text])[0]), make
 
 
 _made: dict[str, tuple[Tokenizer, Tokenizer]] = {}
 
 
-def engines(make: str) -> tuple[Tokenizer, Tokenizer]:
+def backends(make: str) -> tuple[Tokenizer, Tokenizer]:
     if make not in _made:
         raw = data.MAKES[make]()
         _made[make] = at_once(raw, "tiktoken"), at_once(raw)
@@ -350,7 +350,7 @@ def test_an_expression_that_rust_refuses_is_one_line(tmp_path):
     slow = made(raw, tmp_path)
     with pytest.raises(FormatError, match="tiktoken refuses this tokenizer"):
         Tokenizer(slow.spec, slow.file, "tiktoken").encode(["x"])
-    assert choose_engine(slow, ["x"])[0] is slow
+    assert choose_backend(slow, ["x"])[0] is slow
 
 
 def test_decoding_needs_no_library(tmp_path):

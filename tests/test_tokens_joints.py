@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_tokens_fast import engines
+from test_tokens_fast import backends
 
 from shardkit.tokens import joints
 from shardkit.tokens.joints import CUTS, all_parts, choose_cut, encode_parts, last_place
@@ -53,17 +53,17 @@ def test_a_place_is_found_however_far_from_the_end(size):
 
 
 @given(MIXED)
-def test_cutting_changes_no_ids_of_any_fast_engine(text):
+def test_cutting_changes_no_ids_of_any_fast_backend(text):
     for make in ("gpt2", "llama3", "qwen2"):
-        for engine in engines(make):
-            whole = engine.encode([text])[0]
-            assert np.array_equal(whole, np.concatenate(engine.encode(all_parts(KEEP, text))))
+        for backend in backends(make):
+            whole = backend.encode([text])[0]
+            assert np.array_equal(whole, np.concatenate(backend.encode(all_parts(KEEP, text))))
 
 
 @settings(max_examples=15)
 @given(MIXED, st.integers(1, 20), st.integers(1, 30))
 def test_chunks_do_not_matter(text, size, piece):
-    encode = engines("gpt2")[0].encode
+    encode = backends("gpt2")[0].encode
     chunks = [text[i : i + size] for i in range(0, len(text), size)]
     before = joints.PIECE_CHARS
     joints.PIECE_CHARS = piece

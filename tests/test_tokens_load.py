@@ -27,7 +27,7 @@ from shardkit.errors import (
 from shardkit.tokens.bytelevel import alphabet_bytes
 from shardkit.tokens.load import from_stored, load_tokenizer, open_tokenizer
 from shardkit.tokens.named import dump_ranks
-from shardkit.tokens.prove import choose_engine
+from shardkit.tokens.prove import choose_backend
 from shardkit.tokens.spec import TokenizerSpec, checksum
 from shardkit.tokens.tokenizer import Tokenizer
 
@@ -45,7 +45,7 @@ def gpt2(tmp_path: Path) -> Path:
 def test_a_file_and_its_spec(gpt2):
     tokenizer = load_tokenizer(gpt2)
     assert tokenizer.file == data.bpe_file()
-    assert tokenizer.engine == "tokenizers"
+    assert tokenizer.backend == "tokenizers"
     assert tokenizer.spec == TokenizerSpec(
         kind="tokenizer.json",
         file="tokenizer.json",
@@ -146,7 +146,7 @@ def test_the_two_files_of_gpt2_are_a_tokenizer(tmp_path):
     for text, ids in zip(TEXTS, tokenizer.encode(TEXTS), strict=True):
         assert ids.tolist() == reference(data.bpe()).encode(text).ids
     assert load_tokenizer(tmp_path).file == tokenizer.file
-    assert choose_engine(tokenizer, TEXTS)[0].engine != "tokenizers"
+    assert choose_backend(tokenizer, TEXTS)[0].backend != "tokenizers"
 
 
 def test_files_of_another_class_are_for_transformers(tmp_path, monkeypatch):
@@ -224,7 +224,7 @@ def test_an_encoding_by_name(encoding):
     assert (spec.kind, spec.file, spec.name) == ("tiktoken", "tokenizer.tiktoken", "tiny_base")
     assert (spec.vocab_size, spec.dtype, spec.eos, spec.pattern) == (1511, "<u2", 1499, PATTERN)
     assert spec.special_tokens == {"<|endoftext|>": 1499, "<|fim|>": 1510}
-    assert (tokenizer.engine, spec.is_lossless) == ("tiktoken", True)
+    assert (tokenizer.backend, spec.is_lossless) == ("tiktoken", True)
     text = "a<|endoftext|>b<|fim|>"
     for text in [*TEXTS, "a<|endoftext|>b<|fim|>", ""]:
         (ids,) = tokenizer.encode([text])
@@ -232,7 +232,7 @@ def test_an_encoding_by_name(encoding):
         assert tokenizer.decode(ids) == text.encode()
     assert tokenizer.decode(np.array([1510, 1499])) == b"<|fim|><|endoftext|>"
     assert TokenizerSpec.from_json(spec.to_json()) == spec
-    assert choose_engine(tokenizer, TEXTS) == (
+    assert choose_backend(tokenizer, TEXTS) == (
         tokenizer,
         "tokenized by tiktoken's encoding tiny_base",
     )
@@ -349,8 +349,8 @@ def test_a_hostile_file_is_one_line(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("engine", ["tokenizers", "tiktoken"])
-def test_a_hostile_file_in_a_dataset_is_one_line(name, engine):
+@pytest.mark.parametrize("backend", ["tokenizers", "tiktoken"])
+def test_a_hostile_file_in_a_dataset_is_one_line(name, backend):
     file = HOSTILE[name]
     spec = TokenizerSpec(
         kind="tokenizer.json",
@@ -360,7 +360,7 @@ def test_a_hostile_file_in_a_dataset_is_one_line(name, engine):
         vocab_size=1500,
         dtype="<u2",
     )
-    stored = from_stored(file, spec, engine)
+    stored = from_stored(file, spec, backend)
     with pytest.raises((DataError, UsageError)) as caught:
         stored.encode(["some text"])
     assert "\n" not in str(caught.value)

@@ -22,18 +22,18 @@ from shardkit.tokens.spec import TokenizerSpec
 from shardkit.tokens.tokenizer import Tokenizer
 
 
-def made(raw: dict, folder, engine: str = "tokenizers", eos: str = "none") -> Tokenizer:
+def made(raw: dict, folder, backend: str = "tokenizers", eos: str = "none") -> Tokenizer:
     path = folder / "some.json"
     path.write_bytes(data.dump(raw))
     found = load_tokenizer(path, eos=eos)
-    return Tokenizer(found.spec, found.file, engine)
+    return Tokenizer(found.spec, found.file, backend)
 
 
-def at_once(raw: dict, engine: str = "tokenizers") -> Tokenizer:
+def at_once(raw: dict, backend: str = "tokenizers") -> Tokenizer:
     """Made without looking whether it is lossless."""
     ids = [*raw["model"]["vocab"].values(), *(token["id"] for token in raw["added_tokens"])]
     spec = TokenizerSpec(vocab_size=max(ids) + 1, dtype="<u2")
-    return Tokenizer(spec, data.dump(raw), engine)
+    return Tokenizer(spec, data.dump(raw), backend)
 
 
 @pytest.fixture(params=data.MAKES)
@@ -164,10 +164,10 @@ def test_parts_have_the_ids_of_the_whole(make, tokenizer):
 
 
 @pytest.mark.usefixtures("small_pieces")
-@pytest.mark.parametrize("engine", ["tokenizers", "tiktoken"])
+@pytest.mark.parametrize("backend", ["tokenizers", "tiktoken"])
 @pytest.mark.parametrize("text", ["a" * 35_000, "日本語" * 12_000, " " * 25_000, "é\n" * 20_000])
-def test_a_run_without_a_place_to_cut_loses_nothing(text, engine, tmp_path):
-    tokenizer = made(data.bpe(), tmp_path, engine)
+def test_a_run_without_a_place_to_cut_loses_nothing(text, backend, tmp_path):
+    tokenizer = made(data.bpe(), tmp_path, backend)
     parts = [*tokenizer.encode_pieces(memoryview(text.encode()))]
     assert len(parts) >= len(text) / 10_000
     joined = np.concatenate(parts)

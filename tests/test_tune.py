@@ -32,12 +32,12 @@ from shardkit.measure.tune.step import SPARE, advice, try_step, verdict
 from shardkit.measure.tune.tuning import Tuning, tune, unsure
 from shardkit.measure.tune.workload import (
     Epoch,
-    Feed,
+    LoopTimes,
     batches_per_s,
-    feed,
     footprint,
     least_batches,
     num_ahead,
+    run_loop,
 )
 from shardkit.system.resources import Allowance
 
@@ -225,8 +225,8 @@ def test_what_handing_over_takes_is_no_busy_machine(
     monkeypatch: pytest.MonkeyPatch, step_ms: float, found: str
 ) -> None:
     """A tenth of a millisecond, which is much of a short step only."""
-    fed = Feed(50, wait=0.09, starting=0.0, work_s={})
-    monkeypatch.setattr(step_module, "feed", lambda *given: fed)
+    fed = LoopTimes(50, wait=0.09, starting=0.0, work_s={})
+    monkeypatch.setattr(step_module, "run_loop", lambda *given: fed)
     work = workload.Workload(Numbers(), 4)
     one = Candidate(Settings(1))
     assert try_step(work, one, 1e6, step_ms / 1e3, 1.0).verdict == found
@@ -560,12 +560,13 @@ def test_what_a_batch_takes() -> None:
     assert found.batch_bytes == 2 * 64 + 8 * 4 + 3 + 64
 
 
+@pytest.mark.alone
 def test_a_loop_that_waits() -> None:
-    got = feed(Loader(Numbers(0.03), 4, workers=0), 0.01, 0.5)
+    got = run_loop(Loader(Numbers(0.03), 4, workers=0), 0.01, 0.5)
     assert got.wait + got.starting == pytest.approx(0.75, abs=0.1)
     assert got.starting < 0.15
     assert 8 <= got.steps <= 20
-    got = feed(Loader(Numbers(0.03, num=4), 4, workers=0), 0.01, 0.5)
+    got = run_loop(Loader(Numbers(0.03, num=4), 4, workers=0), 0.01, 0.5)
     assert got.wait == pytest.approx(0, abs=0.02)
     assert got.starting == pytest.approx(0.75, abs=0.1)
 

@@ -34,7 +34,7 @@ EPOCHS = 3
 
 
 @dataclass(frozen=True)
-class Feed:
+class LoaderSetup:
     """How the batches come; none of this may show in them."""
 
     container: str
@@ -65,7 +65,7 @@ class Config:
     with_keys: bool
     boundaries: str
     length: str | int
-    feeds: tuple[Feed, ...]
+    setups: tuple[LoaderSetup, ...]
     stop: int
     is_stream: bool
 
@@ -80,7 +80,7 @@ DIVISORS = {4: (1, 2, 4), 6: (1, 2, 3, 6), 8: (1, 2, 4, 8), 5: (1, 5), 7: (1, 7)
 def contract(case: Case, place: Place) -> Outcome:
     config, outcome = drawn(case.random()), Outcome()
     torch.set_num_threads(1)
-    plain = Feed("npy", 0, "thread", 1, None, 0, None)
+    plain = LoaderSetup("npy", 0, "thread", 1, None, 0, None)
     loader_of = replace(config, is_stream=False)
     expected = [*whole(place.corpora, loader_of, plain)]
     got = stream(place.corpora, config) if config.is_stream else resumed(place.corpora, config)
@@ -92,7 +92,7 @@ def contract(case: Case, place: Place) -> Outcome:
     if len(got) != len(expected):
         outcome.finding(f"{config}: {len(got)} global batches, not {len(expected)}")
     outcome.counts["global batches"] += len(expected)
-    if any(feed.worker_type == "process" for feed in config.feeds):
+    if any(setup.worker_type == "process" for setup in config.setups):
         outcome.counts["configurations with processes"] += 1
     if outcome.findings:
         (place.work / "config.json").write_text(json.dumps(asdict(config), indent=1))
@@ -114,7 +114,7 @@ def drawn(rng: Random) -> Config:
     global_batch = rng.choice([*DIVISORS])
     is_stream = rng.random() < 0.15
     on_error = "skip" if transform == "refuse_some" else rng.choice(["fail", "skip"])
-    feeds = [feed(rng, global_batch, transform) for _ in range(rng.choice([1, 2, 2, 3]))]
+    setups = [loader_setup(rng, global_batch, transform) for _ in range(rng.choice([1, 2, 2, 3]))]
     return Config(
         data=data,
         global_batch=global_batch,
@@ -130,18 +130,18 @@ def drawn(rng: Random) -> Config:
         with_keys=data != "tokens" and rng.random() < 0.7,
         boundaries=rng.choice(["ignore", "mask", "fit"]),
         length=rng.choice(LENGTHS),
-        feeds=tuple(feeds),
+        setups=tuple(setups),
         stop=rng.randrange(0, 14),
         is_stream=is_stream,
     )
 
 
-def feed(rng: Random, global_batch: int, transform: str | None) -> Feed:
+def loader_setup(rng: Random, global_batch: int, transform: str | None) -> LoaderSetup:
     """Processes cost their start: few have them, and then it is one rank."""
     is_process = rng.random() < 0.06 or transform == "draw_globally"
     world_size = 1 if is_process else rng.choice(DIVISORS[global_batch])
     workers = rng.randrange(1, 3) if is_process else rng.choice([0, 0, 1, 2, 3])
-    return Feed(
+    return LoaderSetup(
         container=rng.choice(CONTAINERS),
         workers=workers,
         worker_type="process" if is_process else "thread",
@@ -201,28 +201,28 @@ def options(config: Config) -> dict[str, Any]:
     return made
 
 
-def loaders(corpora: Path, config: Config, feed: Feed) -> list[shardkit.Loader]:
+def loaders(corpora: Path, config: Config, setup: LoaderSetup) -> list[shardkit.Loader]:
     """One a rank."""
     return [
         shardkit.Loader(
-            source(corpora, config, feed.container),
-            config.global_batch // feed.world_size,
+            source(corpora, config, setup.container),
+            config.global_batch // setup.world_size,
             rank=rank,
-            world_size=feed.world_size,
-            workers=feed.workers,
-            worker_type=feed.worker_type,  # type: ignore[arg-type]
-            prefetch=feed.prefetch,
-            readahead=feed.readahead,
-            device=feed.device,
+            world_size=setup.world_size,
+            workers=setup.workers,
+            worker_type=setup.worker_type,  # type: ignore[arg-type]
+            prefetch=setup.prefetch,
+            readahead=setup.readahead,
+            device=setup.device,
             **options(config),
         )
-        for rank in range(feed.world_size)
+        for rank in range(setup.world_size)
     ]
 
 
-def whole(corpora: Path, config: Config, feed: Feed) -> Iterator[Batch]:
+def whole(corpora: Path, config: Config, setup: LoaderSetup) -> Iterator[Batch]:
     """All epochs, from the first batch to the last."""
-    (loader,) = loaders(corpora, config, feed)
+    (loader,) = loaders(corpora, config, setup)
     loader.set_epoch(config.epoch)
     for _ in range(EPOCHS):
         for batch in loader:
@@ -230,12 +230,12 @@ def whole(corpora: Path, config: Config, feed: Feed) -> Iterator[Batch]:
 
 
 def resumed(corpora: Path, config: Config) -> list[Batch]:
-    """The same by each feed in turn, every ``stop`` global batches; states go through JSON."""
+    """The same by each setup in turn, every ``stop`` global batches; states go through JSON."""
     got: list[Batch] = []
     state: str | None = None
-    for number, feed in enumerate(config.feeds):
-        is_last = number == len(config.feeds) - 1
-        ranks = loaders(corpora, config, feed)
+    for number, setup in enumerate(config.setups):
+        is_last = number == len(config.setups) - 1
+        ranks = loaders(corpora, config, setup)
         ran: list[list[Batch]] = []
         states = []
         for loader in ranks:
@@ -266,11 +266,11 @@ def some(loader: shardkit.Loader, end: int, stop: int | None) -> list[Batch]:
 
 def stream(corpora: Path, config: Config) -> list[Batch]:
     """By torch's own loader, with worker processes or without."""
-    feed = config.feeds[0]
+    setup = config.setups[0]
     made = shardkit.Stream(
-        source(corpora, config, feed.container), config.global_batch, **options(config)
+        source(corpora, config, setup.container), config.global_batch, **options(config)
     )
-    workers = feed.workers if feed.worker_type == "process" else 0
+    workers = setup.workers if setup.worker_type == "process" else 0
     loader: Iterable[Batch] = DataLoader(made, batch_size=None, num_workers=workers)
     got = []
     for epoch in range(EPOCHS):

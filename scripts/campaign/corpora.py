@@ -208,7 +208,7 @@ PACKED = ("pictures", "pairs", "arrays", "ragged", "tokens")
 
 def _write_tokenizer(path: Path) -> None:
     """Of 300 entries. It does not cut text by an expression: or each pack would spend a second on
-    proving that the faster engine cuts alike."""
+    proving that the faster backend cuts alike."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     made = Tokenizer(models.BPE())

@@ -20,8 +20,8 @@ from shardkit.batches.source import FullSource
 from shardkit.batches.transform import Draws, Randomised, randomised, refuse_in_threads
 from shardkit.errors import DataError, UsageError
 from shardkit.memory.cache import remember
+from shardkit.order.batch_rows import BatchRows
 from shardkit.order.batches import BatchPlan
-from shardkit.order.epoch_rows import EpochRows
 from shardkit.order.epochs import EpochOrder
 from shardkit.order.ranks import Ranks
 from shardkit.order.state import LoopState
@@ -48,7 +48,7 @@ class BatchMaker:
         default_factory=lambda: (os.getpid(), threading.get_ident()),
         init=False, repr=False, compare=False,
     )  # fmt: skip
-    _known: dict[Any, EpochRows] = field(
+    _known: dict[Any, BatchRows] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -118,11 +118,11 @@ class BatchMaker:
             start,
         )
 
-    def epoch_rows(self, epoch: int, start: int) -> EpochRows:
+    def batch_rows(self, epoch: int, start: int) -> BatchRows:
         """The rows of :meth:`plan`."""
         found = self._known.get((epoch, start))
         if found is None:
-            found = EpochRows(self.order(epoch), self.plan(epoch, start))
+            found = BatchRows(self.order(epoch), self.plan(epoch, start))
             remember(self._known, (epoch, start), found, _KEPT)
         return found
 
@@ -156,7 +156,7 @@ class BatchMaker:
         """
         began = time.perf_counter()
         options, number = self.options, request.batch
-        known = self.epoch_rows(request.epoch, request.start)
+        known = self.batch_rows(request.epoch, request.start)
         self.announce(known, number)
         rows = known.rows(number)
         draws = Draws(options.seed, request.epoch) if self.fetcher.transform else None
@@ -193,7 +193,7 @@ class BatchMaker:
             batch[VALID] = torch.from_numpy(plan.positions(number)[1])
         return batch
 
-    def announce(self, known: EpochRows, batch: int) -> None:
+    def announce(self, known: BatchRows, batch: int) -> None:
         """Tell the source what is read ``readahead`` batches later."""
         advise, readahead = self.source.advise, self.options.readahead
         if advise is None or not readahead:

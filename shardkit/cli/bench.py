@@ -14,9 +14,9 @@ import click
 from shardkit.cli.output import interrupted, refuse_no_file
 from shardkit.errors import UsageError
 from shardkit.measure.table import table
+from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
-from shardkit.system.writing import atomic_write
 
 if TYPE_CHECKING:
     from shardkit.measure.report.data import Limit, Report, Row

@@ -99,7 +99,7 @@ class ExternalSource:
         if number == 0:
             self.maker.ranks.refuse_others()
         start = 0 if epoch else self._state.position
-        known = self.maker.epoch_rows(self.epoch + epoch, start)
+        known = self.maker.batch_rows(self.epoch + epoch, start)
         if number >= known.num_batches:
             raise StopIteration
         self.maker.announce(known, number)

@@ -17,9 +17,9 @@ from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate
 from shardkit.shards.stored import container_of
+from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
-from shardkit.system.writing import atomic_write
 
 
 def write_index(dataset: str | Path, folder: str | Path | None = None) -> list[Path]:

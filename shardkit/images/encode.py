@@ -20,7 +20,7 @@ from shardkit.images import pillow
 from shardkit.images.choice import KIND_OF, QUALITY, ImageChoice
 from shardkit.images.jpeg import read_header
 from shardkit.images.limits import MAX_PIXELS
-from shardkit.images.sizes import Target, target
+from shardkit.images.sizes import Geometry, geometry
 from shardkit.samples.encoding import npy_header
 from shardkit.samples.sample import Value
 
@@ -95,11 +95,11 @@ def rewrite(value: Value, kind: str, choice: ImageChoice) -> tuple[str, Value]:
     """
     with _opened(value, kind) as image:
         wanted = wanted_kind(kind, choice)
-        goal = target(image.size, choice.resize, choice.max_side, choice.crop)
-        if _is_as_wanted(image, kind, wanted, goal, choice):
+        new = geometry(image.size, choice.resize, choice.max_side, choice.crop)
+        if _is_as_wanted(image, kind, wanted, new, choice):
             return kind, value
         turn = read_header(value).orientation if kind == "jpg" else None
-        return wanted, _encode(image, turn, wanted, goal, choice)
+        return wanted, _encode(image, turn, wanted, new, choice)
 
 
 @contextmanager
@@ -127,8 +127,8 @@ def wanted_kind(kind: str, choice: ImageChoice) -> str:
     return KIND_OF[choice.image_format]
 
 
-def _is_as_wanted(image: Image, kind: str, wanted: str, goal: Target, choice: ImageChoice) -> bool:
-    if choice.rewrites_all or goal.size != image.size:
+def _is_as_wanted(image: Image, kind: str, wanted: str, new: Geometry, choice: ImageChoice) -> bool:
+    if choice.rewrites_all or new.size != image.size:
         return False
     if choice.image_format == "keep":
         return True
@@ -139,19 +139,17 @@ def _is_progressive(image: Image) -> bool:
     return bool(image.info.get("progressive"))
 
 
-def _encode(image: Image, turn: int | None, kind: str, goal: Target, choice: ImageChoice) -> bytes:
-    if kind == "jpg" and max(goal.size) > JPEG_SIDE:
-        raise SampleError(
-            f"{goal.size[0]} x {goal.size[1]} pixels: a JPEG has at most {JPEG_SIDE:,}"
-        )
+def _encode(image: Image, turn: int | None, kind: str, new: Geometry, choice: ImageChoice) -> bytes:
+    if kind == "jpg" and max(new.size) > JPEG_SIDE:
+        raise SampleError(f"{new.size[0]} x {new.size[1]} pixels: a JPEG has at most {JPEG_SIDE:,}")
     options: dict[str, Any] = {}
     if kind == "jpg":
-        options = _jpeg_options(image, goal, choice)
+        options = _jpeg_options(image, new, choice)
     elif kind == "webp":
         options = {"quality": choice.quality or QUALITY}
     profile = image.info.get("icc_profile")
     # Turned after scaling: then there are fewer pixels, and TIFFs have turned themselves.
-    pixels = _scaled(image, goal, kind)
+    pixels = _scaled(image, new, kind)
     pixels = pillow.upright(pixels, pillow.orientation(image) if turn is None else turn)
     if kind == "npy":
         array = np.asarray(pixels)
@@ -164,32 +162,32 @@ def _encode(image: Image, turn: int | None, kind: str, goal: Target, choice: Ima
     return out.getvalue()
 
 
-def _jpeg_options(image: Image, goal: Target, choice: ImageChoice) -> dict[str, Any]:
+def _jpeg_options(image: Image, new: Geometry, choice: ImageChoice) -> dict[str, Any]:
     tables = getattr(image, "quantization", None)
-    if tables and choice.quality is None and goal.size == image.size and image.mode != "CMYK":
+    if tables and choice.quality is None and new.size == image.size and image.mode != "CMYK":
         from PIL.JpegImagePlugin import get_sampling
 
         return {"qtables": tables, "subsampling": get_sampling(image)}
     return {"quality": choice.quality or QUALITY}
 
 
-def _scaled(image: Image, goal: Target, kind: str) -> Image:
+def _scaled(image: Image, new: Geometry, kind: str) -> Image:
     """The part that is wanted, at its size, in a mode that the format can hold."""
     keep_alpha = kind in ("png", "webp")
     keep_grey = kind in ("jpg", "png")
-    if goal.whole == image.size:
+    if new.whole == image.size:
         pixels = _plain(image, keep_alpha, keep_grey)
-        return pixels if goal.size == goal.whole else pixels.crop([*map(round, goal.box)])
+        return pixels if new.size == new.whole else pixels.crop([*map(round, new.box)])
     width, height = image.size
     # Only JPEG does anything here: it decodes at 1/2, 1/4 or 1/8 if that is still large enough.
-    drafted = image.draft(None, (goal.whole[0] * DRAFT_GAP, goal.whole[1] * DRAFT_GAP))
+    drafted = image.draft(None, (new.whole[0] * DRAFT_GAP, new.whole[1] * DRAFT_GAP))
     now = (width, height) if drafted is None else drafted[1][2:]
     across, down = now[0] / width, now[1] / height
-    left, top, right, bottom = goal.box
+    left, top, right, bottom = new.box
     box = (left * across, top * down, right * across, bottom * down)
     pixels = _plain(image, keep_alpha, keep_grey)
     lanczos = pillow.image_module().Resampling.LANCZOS
-    return pixels.resize(goal.size, lanczos, box, REDUCING_GAP)
+    return pixels.resize(new.size, lanczos, box, REDUCING_GAP)
 
 
 def _plain(image: Image, keep_alpha: bool, keep_grey: bool) -> Image:

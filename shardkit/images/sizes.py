@@ -8,8 +8,8 @@ Size = tuple[int, int]
 """(width, height) in pixels."""
 
 
-class Target(NamedTuple):
-    """What to make of a picture.
+class Geometry(NamedTuple):
+    """What a picture becomes: its scale and its crop.
 
     Attributes:
         size: of the result. whole: what the whole picture is scaled to, before the crop.
@@ -45,7 +45,7 @@ def _scaled(size: Size, limit: int, side: int) -> Size:
     return width, height
 
 
-def target(size: Size, resize: int | None, max_side: int | None, crop: int | None) -> Target:
+def geometry(size: Size, resize: int | None, max_side: int | None, crop: int | None) -> Geometry:
     """What ``--resize``, ``--max-side`` and ``--crop``, in this order, make of a picture.
 
     A crop is exactly ``crop`` pixels square, from the centre: a smaller picture is enlarged until
@@ -53,9 +53,9 @@ def target(size: Size, resize: int | None, max_side: int | None, crop: int | Non
     """
     whole = fit(size, resize, max_side)
     if crop is None:
-        return Target(whole, whole, (0.0, 0.0, float(size[0]), float(size[1])))
+        return Geometry(whole, whole, (0.0, 0.0, float(size[0]), float(size[1])))
     whole = cover(whole, crop)
     left, top = (whole[0] - crop) // 2, (whole[1] - crop) // 2
     across, down = size[0] / whole[0], size[1] / whole[1]
     right, bottom = min((left + crop) * across, size[0]), min((top + crop) * down, size[1])
-    return Target((crop, crop), whole, (left * across, top * down, right, bottom))
+    return Geometry((crop, crop), whole, (left * across, top * down, right, bottom))

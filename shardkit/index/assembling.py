@@ -17,8 +17,8 @@ from shardkit.index.manifest import DatasetInfo, ShardInfo, SplitInfo
 from shardkit.index.rows import NO_INT, RowIndex, row_columns, row_sums, rows_header
 from shardkit.samples.encoding import Encoding
 from shardkit.storage.folder import Folder
+from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
-from shardkit.system.writing import atomic_write
 
 SORT_ROWS = 2_000_000
 """Rows sorted at a time for the find file: 32 MB."""

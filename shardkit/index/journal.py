@@ -18,8 +18,8 @@ from shardkit.arrays import Hashes, Integers
 from shardkit.errors import FormatError
 from shardkit.index.rows import row_columns
 from shardkit.samples.encoding import Encoding
+from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
-from shardkit.system.writing import atomic_write
 
 _DIGEST_BYTES = 8
 _SUFFIX = ".part"

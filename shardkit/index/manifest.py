@@ -22,6 +22,8 @@ from shardkit.index.provenance import Provenance
 from shardkit.memory.whole_files import read_file
 from shardkit.samples.encoding import Encoding
 from shardkit.samples.sample import SPLIT_NAMES
+from shardkit.storage.base import Storage
+from shardkit.storage.folder import Folder
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
@@ -255,12 +257,28 @@ def strays(info: DatasetInfo, names: Iterable[str]) -> list[str]:
 
 
 def read_info(folder: Path, *, sealed: bool = False) -> DatasetInfo:
-    """Read ``shardkit.json`` of a dataset folder, which may have been edited, if not ``sealed``.
+    """:func:`stored_info` of a folder on this machine.
 
     Raises:
         DatasetMissingError: there is none. IndexFileError: it is damaged.
     """
-    data, where = read_index(folder), show_path(folder / INDEX_NAME)
+    _refuse_without_index(folder)
+    return stored_info(Folder(folder), sealed=sealed)
+
+
+def read_index(folder: Path) -> bytes:
+    """The bytes of ``shardkit.json``; errors as of :func:`read_info`."""
+    _refuse_without_index(folder)
+    return stored_index(Folder(folder))
+
+
+def stored_info(storage: Storage, *, sealed: bool = False) -> DatasetInfo:
+    """What ``shardkit.json`` says, which may have been edited, if not ``sealed``.
+
+    Raises:
+        ShardMissingError: there is none. IndexFileError: it is damaged.
+    """
+    data, where = stored_index(storage), storage.show(INDEX_NAME)
     info = parse_info(data, where)
     if sealed and not is_sealed(data):
         raise IndexFileError(
@@ -269,19 +287,21 @@ def read_info(folder: Path, *, sealed: bool = False) -> DatasetInfo:
     return info
 
 
-def read_index(folder: Path) -> bytes:
-    """The bytes of ``shardkit.json``; errors as of :func:`read_info`."""
+def stored_index(storage: Storage) -> bytes:
+    """The bytes of ``shardkit.json``; errors as of :func:`stored_info`."""
+    size = storage.size(INDEX_NAME)
+    if size > MAX_INDEX_BYTES:
+        where = storage.show(INDEX_NAME)
+        raise IndexFileError(f"{where} is over {MAX_INDEX_BYTES} bytes; refusing to read")
+    return bytes(storage.contents(INDEX_NAME, size, copied=True))
+
+
+def _refuse_without_index(folder: Path) -> None:
     path = folder / INDEX_NAME
     with os_errors(f"reading {show_path(path)}"):
-        size = path.stat().st_size if path.is_file() else None
-        data = path.read_bytes() if size and size <= MAX_INDEX_BYTES else b""
-    if size is None:
-        raise DatasetMissingError(
-            f"{show_path(folder)} is not a shardkit dataset ({_hint(folder)})"
-        )
-    if size > MAX_INDEX_BYTES:
-        raise IndexFileError(f"{show_path(path)} is over {MAX_INDEX_BYTES} bytes; refusing to read")
-    return data
+        if path.is_file():
+            return
+    raise DatasetMissingError(f"{show_path(folder)} is not a shardkit dataset ({_hint(folder)})")
 
 
 def read_rejected(folder: Path) -> bytes:

@@ -21,9 +21,9 @@ import xxhash
 from shardkit.batches.maker import BatchMaker
 from shardkit.errors import UsageError
 from shardkit.loading.settings import Settings
+from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path, user_cache
 from shardkit.system.resources import Allowance
-from shardkit.system.writing import atomic_write
 
 VERSION = 1
 

@@ -15,9 +15,9 @@ from shardkit.images.sheet import Tile, contact_sheet
 from shardkit.operations.look import Look, Looker, ShownField
 from shardkit.order.epochs import Order
 from shardkit.reading.dataset import Dataset
+from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
-from shardkit.system.writing import atomic_write
 
 NUM_SHOWN = 3
 NUM_DRAWN = 24

@@ -21,6 +21,7 @@ from shardkit.packing.destination import Destination
 from shardkit.shards.locate import Located, locate
 from shardkit.system.blocks import BLOCK_BYTES, block_sums
 from shardkit.system.byte_sizes import format_bytes
+from shardkit.system.durable_files import temp_name
 from shardkit.system.file_systems import is_in_memory
 from shardkit.system.full_reads import read_full
 from shardkit.system.page_cache import evict
@@ -28,7 +29,6 @@ from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
 from shardkit.system.resources import allowance
-from shardkit.system.writing import temp_name
 
 _KEPT = "copy.part"
 """Tells the destination that what was copied before an error is worth going on from."""

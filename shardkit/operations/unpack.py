@@ -18,7 +18,14 @@ from shardkit.errors import DataError, DestinationError, UnsafePathError
 from shardkit.formats import TARS
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo
 from shardkit.operations.detokenize import Texts
-from shardkit.operations.unpack_work import LAST_MARKER, PIECES, WORK_NAME, Done, Work, refuse_taken
+from shardkit.operations.unpack_work import (
+    LAST_MARKER,
+    PIECES,
+    WORK_NAME,
+    Done,
+    UnpackWork,
+    refuse_taken,
+)
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import Value, unpack_paths
 from shardkit.shards.locate import locate
@@ -70,7 +77,7 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
     with (
         refusals,
         Progress("unpacking", progress) as bar,
-        Work(target, _identity(place.info)) as work,
+        UnpackWork(target, _identity(place.info)) as work,
     ):
         bar.expect(sum(len(reader.index.table) for reader in readers))
         if not work.done.is_whole:
@@ -105,7 +112,7 @@ def _refuse_dataset(target: Path) -> None:
 
 
 def _write_files(
-    work: Work, readers: list[ShardReader], texts: Texts | None, bar: Progress
+    work: UnpackWork, readers: list[ShardReader], texts: Texts | None, bar: Progress
 ) -> None:
     """Write all files that are not recorded as done, each whole, and record that."""
     with _resumed(work, readers) as writer:
@@ -124,7 +131,7 @@ def _write_files(
         work.checkpoint(replace(writer.done(*at_end), is_whole=True))
 
 
-def _resumed(work: Work, readers: list[ShardReader]) -> _Writer:
+def _resumed(work: UnpackWork, readers: list[ShardReader]) -> _Writer:
     """A writer that goes on from the record; or from the beginning, if what is there is not it."""
     if work.done.num_files and work.has_logs:
         writer = _Writer(work)
@@ -178,7 +185,7 @@ class _Writer:
     by NUL), so that a later call knows, too.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: UnpackWork) -> None:
         self._work = work
         self._fd = work.fd
         self._folders = {b""}

@@ -9,7 +9,7 @@ made to hold, since what is younger may be lost. The end is not waited for, as `
 not.
 
 Law: files are written in the order of rows. What a killed call left beyond its record is files of
-the rows that follow, without a gap; :meth:`Work.restore` removes them, and then counts.
+the rows that follow, without a gap; :meth:`UnpackWork.restore` removes them, and then counts.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from threading import Thread
 from typing import Any
 
 from shardkit.errors import DestinationError
+from shardkit.system.durable_files import fsync_path, sync_filesystem
 from shardkit.system.locks import Lock
 from shardkit.system.paths import file_size, show_path
 from shardkit.system.records import read_record, write_record
-from shardkit.system.writing import fsync_path, sync_filesystem
 
 WORK_NAME = ".unpacking"
 LAST_MARKER = ".unpacking.json"
@@ -64,7 +64,7 @@ class Done:
     is_whole: bool = False
 
 
-class Work:
+class UnpackWork:
     """Holds the lock of a destination, and the work folder in it. A context manager.
 
     Attributes:
@@ -221,7 +221,7 @@ class Work:
         """Remove the work folder and all that is in it."""
         _remove_work(self._work)
 
-    def __enter__(self) -> Work:
+    def __enter__(self) -> UnpackWork:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -24,18 +24,18 @@ from shardkit.packing.destination import TOKENIZER_RECORD, Destination
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import draw, take
 from shardkit.packing.tokenize import LARGE_BYTES, TEXT, slices
+from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
 from shardkit.system.records import read_record, write_record
-from shardkit.system.writing import atomic_write
 from shardkit.tokens.load import from_stored, load_tokenizer
-from shardkit.tokens.prove import choose_engine
+from shardkit.tokens.prove import choose_backend
 from shardkit.tokens.spec import TokenizerSpec
 from shardkit.tokens.tokenizer import Tokenizer
 from shardkit.tokens.train import train
 
 PROOF_BYTES = 2 << 20
 PROOF_INPUT_BYTES = 64 << 20
-"""Text on which the fast engine must agree before it is taken, and what is read for it at most
+"""Text on which the fast backend must agree before it is taken, and what is read for it at most
 where there are pictures beside it."""
 
 TRAINING_BYTES = 100 << 20
@@ -45,16 +45,16 @@ TRAINED_NAME = "trained.json"
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenTokenizer:
     """What makes the tokens of a pack.
 
     Attributes:
-        spec: the tokenizer, as :class:`TokenizerSpec` has it in JSON. engine: what runs it.
+        spec: the tokenizer, as :class:`TokenizerSpec` has it in JSON. backend: what runs it.
         notes: what there is to say of it, a line each.
     """
 
     spec: dict[str, Any]
-    engine: str
+    backend: str
     notes: list[str]
 
 
@@ -82,8 +82,8 @@ def refuse_without_text(corpus: Input, source: Path) -> None:
 
 def prepare_tokenizer(
     destination: Destination, corpus: Corpus, options: PackOptions, loaded: Tokenizer | None
-) -> Chosen | None:
-    """Load or train it, choose its engine, and keep both; or what an earlier call has kept.
+) -> ChosenTokenizer | None:
+    """Load or train it, choose its backend, and keep both; or what an earlier call has kept.
 
     Raises:
         UsageError: the tokenizer, or its end of text, is not there.
@@ -100,34 +100,34 @@ def prepare_tokenizer(
         notes.append(note)
     head = _head(corpus.runs(destination.scratch), PROOF_INPUT_BYTES)
     sample = _texts(head, corpus, destination.scratch, PROOF_BYTES)
-    tokenizer, note = choose_engine(loaded, sample)
+    tokenizer, note = choose_backend(loaded, sample)
     release_freed()  # the proof took 150 MB
     spec = replace(tokenizer.spec, invalid_utf8=options.invalid_utf8)
     atomic_write(destination.stage / str(spec.file), [tokenizer.file])
     notes.append(note)
     if not spec.is_lossless:
         notes.append("the tokenizer does not keep all of a text: unpack cannot restore it")
-    chosen = Chosen(spec.to_json(), tokenizer.engine, notes)
+    chosen = ChosenTokenizer(spec.to_json(), tokenizer.backend, notes)
     write_record(destination.work / TOKENIZER_RECORD, asdict(chosen))
     return chosen
 
 
-def _recorded(destination: Destination) -> Chosen | None:
+def _recorded(destination: Destination) -> ChosenTokenizer | None:
     """What an earlier call kept, if all of it is there."""
     try:
         record = read_record(destination.work / TOKENIZER_RECORD)
         if record is None:
             return None
-        found = Chosen(**record)
+        found = ChosenTokenizer(**record)
         spec = TokenizerSpec.from_json(found.spec)
         is_whole = spec.matches((destination.stage / str(spec.file)).read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, TypeError):  # TypeError: the record of another release
         return None
     return found if is_whole else None
 
 
 def reopen(stage: Path, chosen: dict[str, Any]) -> Tokenizer:
-    """The tokenizer of a :class:`Chosen`, as JSON, made once a process and not proved again."""
+    """That tokenizer, of its JSON; made once a process, and not proved again."""
     return _reopen(stage, json.dumps(chosen))
 
 
@@ -135,7 +135,7 @@ def reopen(stage: Path, chosen: dict[str, Any]) -> Tokenizer:
 def _reopen(stage: Path, chosen: str) -> Tokenizer:
     raw = json.loads(chosen)
     spec = TokenizerSpec.from_json(raw["spec"])
-    return from_stored((stage / str(spec.file)).read_bytes(), spec, raw["engine"])
+    return from_stored((stage / str(spec.file)).read_bytes(), spec, raw["backend"])
 
 
 # --- training -----------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def estimate(
         len(bad),
         made.num_workers,
         [
-            _estimate(choice, Measured(*own), num_samples, workers)
+            _estimate(choice, Cost(*own), num_samples, workers)
             for choice, own in zip(choices, numbers.tolist(), strict=True)
         ],
     )
@@ -158,7 +158,7 @@ def draw_entries(corpus: Corpus, options: PackOptions, scratch: Path) -> tuple[l
     return [run for _, _, run in drawn], num_entries
 
 
-class Measured(NamedTuple):
+class Cost(NamedTuple):
     """What one choice took of one sample, or on average."""
 
     num_bytes: float
@@ -174,9 +174,9 @@ Picture = tuple[str, str, Value, int] | str
 
 def _measure(
     pictures: Iterator[Picture], choices: Sequence[ImageChoice], until: float
-) -> tuple[list[list[Measured]], list[str]]:
+) -> tuple[list[list[Cost]], list[str]]:
     """For each picture what each choice took, and why others are bad."""
-    measured: list[list[Measured]] = []
+    measured: list[list[Cost]] = []
     bad: list[str] = []
     for picture in pictures:
         if isinstance(picture, str):
@@ -213,8 +213,8 @@ def _pictures(corpus: Corpus, drawn: Sequence[Run], scratch: Path) -> Iterator[P
 
 
 def measure(
-    choice: ImageChoice, kind: str, value: Value, other_bytes: int, kept: Measured | None = None
-) -> Measured:
+    choice: ImageChoice, kind: str, value: Value, other_bytes: int, kept: Cost | None = None
+) -> Cost:
     """Do to a picture what was chosen, and decode it. Raises SampleError if it does not decode.
 
     ``kept``: what it took as it is. If nothing is done to it, it is not decoded again: the same
@@ -232,10 +232,10 @@ def measure(
         uncompressed = replace(choice, image_format="raw", quality=None)
         exact = parse_npy(rewrite(value, kind, uncompressed)[1])
         square = float(((pixels.astype(np.float32) - exact) ** 2).mean())
-    return Measured(len(stored) + other_bytes, written - started, ended - written, square)
+    return Cost(len(stored) + other_bytes, written - started, ended - written, square)
 
 
-def _estimate(choice: ImageChoice, mean: Measured, num_samples: int, workers: int) -> Estimate:
+def _estimate(choice: ImageChoice, mean: Cost, num_samples: int, workers: int) -> Estimate:
     return Estimate(
         choice=str(choice),
         sample_bytes=mean.num_bytes,

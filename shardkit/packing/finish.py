@@ -13,12 +13,12 @@ from shardkit.index.assembling import assemble_split
 from shardkit.index.journal import Receipt
 from shardkit.index.manifest import REJECTED_NAME, DatasetInfo
 from shardkit.index.provenance import Provenance
-from shardkit.packing.choose_tokenizer import Chosen
+from shardkit.packing.choose_tokenizer import ChosenTokenizer
 from shardkit.packing.destination import Destination
 from shardkit.packing.options import PackOptions
 from shardkit.packing.tokenize import TEXT
 from shardkit.samples.encoding import TOKENS
-from shardkit.system.writing import atomic_write
+from shardkit.system.durable_files import atomic_write
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def assemble(
     receipts: list[Receipt],
     options: PackOptions,
     origin: Origin,
-    chosen: Chosen | None,
+    chosen: ChosenTokenizer | None,
 ) -> DatasetInfo:
     """Write the index of every split and what comes with the dataset into the stage, all but
     shardkit.json, whose contents it returns.

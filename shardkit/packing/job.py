@@ -31,9 +31,9 @@ from shardkit.packing.publish import SCRATCH_NAME, STAGE_NAME
 from shardkit.packing.tokenize import slices, tokenize
 from shardkit.samples.sample import SampleBatch, sample_checksums
 from shardkit.system.blocks import block_sums
+from shardkit.system.durable_files import fsync_path
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
-from shardkit.system.writing import fsync_path
 
 OnProgress = Callable[[int, int], None]
 """Called with (entries, input bytes) as they are read."""
@@ -74,7 +74,7 @@ class Setup:
         skip_bad: whether bad inputs become rejects.
         images: what to make of pictures, as :class:`ImageChoice` has it in JSON.
         tokens: what makes tokens of text, as
-            :class:`shardkit.packing.choose_tokenizer.Chosen` has it.
+            :class:`shardkit.packing.choose_tokenizer.ChosenTokenizer` has it.
     """
 
     source: str

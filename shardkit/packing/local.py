@@ -104,7 +104,7 @@ class _Worker:
                 stream.close()
 
 
-class Processes:
+class ProcessPool:
     """Several workers, each a process that is given one job at a time, and one in hand.
 
     Law: a worker is sent a job only while it holds fewer than two; each answers in order.
@@ -171,7 +171,7 @@ class Processes:
         for worker in self._workers:
             worker.stop()
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> ProcessPool:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -27,9 +27,9 @@ from shardkit.index.manifest import (
     is_field_name,
     read_info,
 )
+from shardkit.system.durable_files import atomic_write, fsync_path
 from shardkit.system.paths import show_path
 from shardkit.system.records import read_record, write_record
-from shardkit.system.writing import atomic_write, fsync_path
 
 LOCK_NAME = "lock"
 STAGE_NAME = "new"

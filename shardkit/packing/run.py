@@ -18,13 +18,13 @@ from shardkit.errors import CorpusError
 from shardkit.images.encode import require_encoder
 from shardkit.index.journal import Receipt
 from shardkit.index.manifest import DatasetInfo
-from shardkit.packing.choose_tokenizer import Chosen, load_chosen, prepare_tokenizer
+from shardkit.packing.choose_tokenizer import ChosenTokenizer, load_chosen, prepare_tokenizer
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
 from shardkit.packing.finish import Origin, assemble, notes_on, own_origin, with_options
 from shardkit.packing.job import Setup
 from shardkit.packing.listing import Listing
-from shardkit.packing.local import InProcess, Processes
+from shardkit.packing.local import InProcess, ProcessPool
 from shardkit.packing.open_jobs import Jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult, result_of
@@ -104,7 +104,7 @@ class _Pack:
     destination: Destination
     options: PackOptions
     recipe: dict[str, Any]
-    chosen: Chosen | None
+    chosen: ChosenTokenizer | None
     origin: Origin | None
 
     def run(self, started: float) -> PackResult:
@@ -158,7 +158,7 @@ def choose_engine(setup: Setup, corpus: Corpus, num_workers: int, lock_fd: int) 
     """Where the jobs of a pack are done."""
     if not num_workers:
         return InProcess(setup, corpus)
-    return Processes(setup, num_workers, lock_fd)
+    return ProcessPool(setup, num_workers, lock_fd)
 
 
 def _found_up_to_date(dest: Path, corpus: Corpus, found: UpToDate, seconds: float) -> PackResult:

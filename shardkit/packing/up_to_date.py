@@ -39,7 +39,7 @@ from shardkit.index.manifest import (
     read_rejected,
 )
 from shardkit.index.provenance import Provenance
-from shardkit.packing.choose_tokenizer import Chosen
+from shardkit.packing.choose_tokenizer import ChosenTokenizer
 from shardkit.packing.job import Job, Setup
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
@@ -47,7 +47,7 @@ from shardkit.packing.publish import is_marked
 from shardkit.packing.reread import first_difference
 from shardkit.system.paths import file_size, show_path
 from shardkit.system.progress import Progress
-from shardkit.tokens.load import ENGINE_OF
+from shardkit.tokens.load import BACKEND_OF
 
 UNTOUCHED = "user.shardkit.inputs"
 """The extended attribute of ``shardkit.json`` that proves that no input was touched."""
@@ -150,7 +150,7 @@ def _setup(folder: Path, asked: Asked, info: DatasetInfo) -> Setup:
     options, tokens = asked.options, None
     if options.makes_tokens and info.provenance.tokens:
         spec = info.provenance.tokens
-        tokens = asdict(Chosen(spec, ENGINE_OF.get(spec.get("kind"), ""), []))
+        tokens = asdict(ChosenTokenizer(spec, BACKEND_OF.get(spec.get("kind"), ""), []))
     return Setup(
         source=str(asked.source.absolute()),
         dest=str(folder),

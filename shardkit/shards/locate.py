@@ -53,7 +53,7 @@ def locate(path: Path, *, sealed: bool = False) -> Located:
             refuse_orphans(path)
             # Imported here: most datasets are ours, and to pack one nothing of tars is needed.
             from shardkit.tars.cached_index import index_tars, is_tar_source
-            from shardkit.tars.index import read_names
+            from shardkit.tars.write_index import read_names
 
             if is_tar_source(path):
                 folder = index_tars(path)

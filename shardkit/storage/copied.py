@@ -18,7 +18,7 @@ from shardkit.errors import FormatError
 from shardkit.memory import buffers
 from shardkit.storage.mapped import ANNOUNCE_BYTES
 from shardkit.storage.neighbours import worth_announcing
-from shardkit.storage.opened import Limit, Opened
+from shardkit.storage.opened import Opened, OpenLimit
 from shardkit.storage.warmth import Warmth
 from shardkit.system.full_reads import pread, pread_full
 from shardkit.system.opening import OpenFile, open_file
@@ -36,7 +36,7 @@ def _most_open() -> int:
     return MOST_OPEN if limit == resource.RLIM_INFINITY else max(min(limit // 4, MOST_OPEN), 1)
 
 
-_limit = Limit(_most_open)
+_limit = OpenLimit(_most_open)
 
 
 class CopiedFiles:

@@ -16,7 +16,7 @@ from shardkit.memory import buffers
 from shardkit.memory.madvise import will_need
 from shardkit.memory.whole_files import map_whole
 from shardkit.storage.neighbours import worth_announcing
-from shardkit.storage.opened import Limit, Opened
+from shardkit.storage.opened import Opened, OpenLimit
 from shardkit.storage.warmth import Warmth
 
 MOST_MAPS = 32_768
@@ -29,7 +29,7 @@ comes in as 27 page faults, one after another. Below it the page faults cost les
 RANGES_A_FILE = 8
 """Fewer than that of each file, and a copy for each range is as fast as one for each file."""
 
-_limit = Limit(lambda: MOST_MAPS)
+_limit = OpenLimit(lambda: MOST_MAPS)
 
 
 class MappedFiles:

@@ -15,7 +15,7 @@ from shardkit.system.paths import show_path
 T = TypeVar("T")
 
 
-class Limit:
+class OpenLimit:
     """How many files a process keeps open, whosever they are: a mix has many datasets.
 
     Args:
@@ -58,7 +58,7 @@ class Opened(Generic[T]):
         names: Sequence[str],
         sizes: Sequence[int],
         open_file: Callable[[Path, int], T],
-        limit: Limit,
+        limit: OpenLimit,
     ) -> None:
         self.sizes = np.array(sizes, np.int64)
         self.now: dict[int, T] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import xxhash
 
-from shardkit.system.writing import atomic_write, temp_name
+from shardkit.system.durable_files import atomic_write, temp_name
 
 
 def write_record(path: Path, record: dict[str, Any], *, synced: bool = True) -> None:

@@ -23,11 +23,11 @@ import xxhash
 
 from shardkit.errors import StorageError, UsageError
 from shardkit.index.manifest import INDEX_NAME, VERSION, WORK_NAME
+from shardkit.system.durable_files import fsync_path
 from shardkit.system.paths import show_path, user_cache
 from shardkit.system.refusals import os_errors
-from shardkit.system.writing import fsync_path
-from shardkit.tars.index import Tar, tar_as_found, write_tar_index
 from shardkit.tars.members import compressed_message
+from shardkit.tars.write_index import Tar, tar_as_found, write_tar_index
 
 SCAN_VERSION = 2
 """Goes up when the same tars would be scanned to another index."""

@@ -1,1 +1,1 @@
-"""Text to tokens and back: tokenizers, and the engines that run them."""
+"""Text to tokens and back: tokenizers, and the backends that run them."""

@@ -1,4 +1,4 @@
-"""The fast engine: tiktoken, for its own encodings and for byte-level BPEs of a ``tokenizer.json``.
+"""The fast backend: tiktoken, for its own encodings and byte-level BPEs of a ``tokenizer.json``.
 
 On one thread of two, 9.4 MB/s of source code and manual pages against 2 MB/s of ``tokenizers``.
 """
@@ -14,9 +14,9 @@ import numpy as np
 
 from shardkit.arrays import Tokens
 from shardkit.errors import UsageError
+from shardkit.tokens.backend import is_refusal, library, narrow, refusals
 from shardkit.tokens.bytelevel import is_byte_level
 from shardkit.tokens.definition import added_tokens, parts, vocabulary
-from shardkit.tokens.engine import is_refusal, library, narrow, refusals
 from shardkit.tokens.pattern import differing_characters, pattern_of
 from shardkit.tokens.ranks import Ranked, merges_of, rank_tokens
 from shardkit.tokens.spec import TokenizerSpec
@@ -64,7 +64,7 @@ def ranked(raw: dict[str, Any]) -> Ranked | str:
     return rank_tokens(raw, lambda token: len(model.tokenize(token)))
 
 
-class FastEngine:
+class FastBackend:
     """Encodes by tiktoken; texts it is not sure of go elsewhere.
 
     ``elsewhere`` gets those for which ``is_odd``, those on which the library gives up (a run of a
@@ -131,10 +131,10 @@ def odd_texts(raw: dict[str, Any], avoided: str) -> Callable[[str], bool] | None
     return is_odd
 
 
-def fast_engine(
+def fast_backend(
     raw: dict[str, Any], spec: TokenizerSpec, elsewhere: Callable[[str], Tokens], is_careful: bool
-) -> FastEngine:
-    """The engine for a ``tokenizer.json``; careful, it sends texts elsewhere that have a character
+) -> FastBackend:
+    """The backend for a ``tokenizer.json``; careful, it sends texts elsewhere that have a character
     which the two libraries do not class alike.
 
     Raises:
@@ -143,6 +143,6 @@ def fast_engine(
     pattern = pattern_of(raw)
     tokens = why_not(raw) or ranked(raw)
     if pattern is None or isinstance(tokens, str):
-        raise UsageError(f"this tokenizer does not run on tiktoken's engine: {tokens}")
+        raise UsageError(f"this tokenizer does not run on tiktoken: {tokens}")
     avoided = differing_characters(pattern) if is_careful else ""
-    return FastEngine(pattern, tokens, spec, elsewhere, odd_texts(raw, avoided))
+    return FastBackend(pattern, tokens, spec, elsewhere, odd_texts(raw, avoided))

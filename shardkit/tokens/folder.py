@@ -9,7 +9,7 @@ from typing import Any
 from shardkit.errors import FormatError, UsageError
 from shardkit.memory.whole_files import read_file
 from shardkit.system.paths import show_path
-from shardkit.tokens.engine import is_refusal, library
+from shardkit.tokens.backend import is_refusal, library
 from shardkit.tokens.spec import MAX_FILE_BYTES
 
 CONFIGS = ("tokenizer_config.json", "special_tokens_map.json")

@@ -1,4 +1,4 @@
-"""The engine for any ``tokenizer.json``: Hugging Face's ``tokenizers``."""
+"""The backend for any ``tokenizer.json``: Hugging Face's ``tokenizers``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from shardkit.arrays import Tokens
 from shardkit.errors import FormatError
-from shardkit.tokens.engine import is_refusal, library, narrow, refusals
+from shardkit.tokens.backend import is_refusal, library, narrow, refusals
 from shardkit.tokens.spec import TokenizerSpec
 
 
@@ -31,7 +31,7 @@ def parse_tokenizer(data: bytes) -> Any:
     return made
 
 
-class LibraryEngine:
+class LibraryBackend:
     """Encodes by ``tokenizers``."""
 
     def __init__(self, data: bytes, spec: TokenizerSpec) -> None:

@@ -29,8 +29,8 @@ EOS_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 """What ends a document where the tokenizer does not say: GPT-2's, Llama 3's, SentencePiece's and
 Gemma's name for it."""
 
-ENGINE_OF: dict[str | None, str] = {"tokenizer.json": "tokenizers", "tiktoken": "tiktoken"}
-"""The engine that runs a kind without any proof."""
+BACKEND_OF: dict[str | None, str] = {"tokenizer.json": "tokenizers", "tiktoken": "tiktoken"}
+"""The backend that runs a kind without any proof."""
 
 
 def load_tokenizer(source: str | Path, *, eos: str = "auto", bos: str = "none") -> Tokenizer:
@@ -95,7 +95,7 @@ def _made(added: Iterable[str], data: bytes, *, kind: Kind, **entries: Any) -> T
         dtype=smallest_dtype(entries["vocab_size"]),
         **entries,
     )
-    made = Tokenizer(spec, data, ENGINE_OF[kind])
+    made = Tokenizer(spec, data, BACKEND_OF[kind])
     made.spec = replace(spec, is_lossless=is_lossless(made, awkward_texts(added)))
     return made
 
@@ -142,11 +142,11 @@ def open_tokenizer(folder: Path, spec: TokenizerSpec) -> Tokenizer:
     if spec.file is None:
         raise UsageError(f"{show_path(folder)} has no tokenizer: its ids were made by others")
     data = read_file(folder / spec.file, spec.num_bytes)
-    return from_stored(data, spec, ENGINE_OF[spec.kind])
+    return from_stored(data, spec, BACKEND_OF[spec.kind])
 
 
-def from_stored(data: bytes, spec: TokenizerSpec, engine: str) -> Tokenizer:
-    """A tokenizer of its stored file; ``engine`` as :func:`shardkit.tokens.prove.choose_engine`
+def from_stored(data: bytes, spec: TokenizerSpec, backend: str) -> Tokenizer:
+    """A tokenizer of its stored file; ``backend`` as :func:`shardkit.tokens.prove.choose_backend`
     chose it.
 
     Raises:
@@ -156,4 +156,4 @@ def from_stored(data: bytes, spec: TokenizerSpec, engine: str) -> Tokenizer:
         raise ChecksumError(
             f"{spec.file} is not the one the dataset was packed with: restore it or pack again"
         )
-    return Tokenizer(spec, data, engine)
+    return Tokenizer(spec, data, backend)

@@ -13,8 +13,8 @@ import numpy as np
 
 from shardkit.arrays import Tokens
 from shardkit.errors import FormatError, UsageError
-from shardkit.tokens.engine import library
-from shardkit.tokens.fast import FastEngine
+from shardkit.tokens.backend import library
+from shardkit.tokens.fast import FastBackend
 from shardkit.tokens.ranks import Ranked
 from shardkit.tokens.spec import MAX_VOCABULARY, TokenizerSpec
 
@@ -76,19 +76,19 @@ def encoding_names() -> list[str]:
     return sorted(names)
 
 
-def named_engine(data: bytes, spec: TokenizerSpec) -> FastEngine:
-    """The engine of a stored encoding.
+def named_backend(data: bytes, spec: TokenizerSpec) -> FastBackend:
+    """The backend of a stored encoding.
 
     Raises:
         FormatError: the file is damaged. UsageError: tiktoken is not installed.
     """
     ranks = sorted((rank, token) for token, rank in parse_ranks(data).items())
     ranked = Ranked([token for _, token in ranks], [rank for rank, _ in ranks])
-    engine = FastEngine(spec.pattern or "", ranked, spec, lambda text: _halves(engine, text))
-    return engine
+    backend = FastBackend(spec.pattern or "", ranked, spec, lambda text: _halves(backend, text))
+    return backend
 
 
-def _halves(engine: FastEngine, text: str) -> Tokens:
+def _halves(backend: FastBackend, text: str) -> Tokens:
     """The ids of a text on which the library gave up: those of its halves.
 
     Raises:
@@ -97,7 +97,7 @@ def _halves(engine: FastEngine, text: str) -> Tokens:
     if len(text) < 2:
         raise FormatError(f"the tokenizer's pattern leaves out {text!a}, which would be lost")
     middle = len(text) // 2
-    return np.concatenate(engine.encode([text[:middle], text[middle:]]))
+    return np.concatenate(backend.encode([text[:middle], text[middle:]]))
 
 
 def spec_entries(encoding: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any
 
 from shardkit.errors import FormatError
+from shardkit.tokens.backend import is_refusal
 from shardkit.tokens.definition import parts
-from shardkit.tokens.engine import is_refusal
 
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 """What ``ByteLevel`` stands for, as tiktoken writes it: the same pieces as GPT-2's own, but a long

@@ -1,4 +1,4 @@
-"""A tokenizer: its file, what is known of it, and the engine that runs it."""
+"""A tokenizer: its file, what is known of it, and the backend that runs it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from shardkit.arrays import Tokens
 from shardkit.errors import FormatError
 from shardkit.tokens import joints
+from shardkit.tokens.backend import Backend
 from shardkit.tokens.bytelevel import byte_table, is_byte_level
 from shardkit.tokens.definition import parse_definition
-from shardkit.tokens.engine import Engine
-from shardkit.tokens.fast import fast_engine
-from shardkit.tokens.library import LibraryEngine
-from shardkit.tokens.named import named_engine, parse_ranks
+from shardkit.tokens.fast import fast_backend
+from shardkit.tokens.library import LibraryBackend
+from shardkit.tokens.named import named_backend, parse_ranks
 from shardkit.tokens.spec import TokenizerSpec
 
 FAST = "tiktoken"
@@ -31,19 +31,19 @@ STEP_BYTES = 1 << 20
 class Tokenizer:
     """Text to ids and back, on one thread; not for several threads at once.
 
-    Decoding needs no library if ids stand for bytes; encoding needs that of ``engine``, which is
+    Decoding needs no library if ids stand for bytes; encoding needs that of ``backend``, which is
     imported when first used.
 
     Attributes:
         spec: what is stored of it.
         file: the bytes of its file.
-        engine: what encodes: ``tokenizers``, ``tiktoken``, or :data:`CAREFUL`.
+        backend: what encodes: ``tokenizers``, ``tiktoken``, or :data:`CAREFUL`.
     """
 
-    def __init__(self, spec: TokenizerSpec, file: bytes, engine: str) -> None:
+    def __init__(self, spec: TokenizerSpec, file: bytes, backend: str) -> None:
         self.spec = spec
         self.file = file
-        self.engine = engine
+        self.backend = backend
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """The ids of each text: (n,) of ``spec.dtype``, without BOS and EOS.
@@ -57,15 +57,15 @@ class Tokenizer:
             UsageError: the library is not installed.
         """
         if all(len(text) <= joints.PIECE_CHARS for text in texts):
-            return self._engine.encode(texts)
+            return self._backend.encode(texts)
         return [self._encode_any(text) for text in texts]
 
     def _encode_any(self, text: str) -> Tokens:
         if len(text) <= joints.PIECE_CHARS:
-            return self._engine.encode([text])[0]
+            return self._backend.encode([text])[0]
         size = joints.PIECE_CHARS
         chunks = (text[start : start + size] for start in range(0, len(text), size))
-        return np.concatenate([*joints.encode_parts(self._engine.encode, chunks)])
+        return np.concatenate([*joints.encode_parts(self._backend.encode, chunks)])
 
     def encode_pieces(self, data: bytes | memoryview, errors: str = "strict") -> Iterator[Tokens]:
         """The ids of a document of any size, in order; joined, they are those of :meth:`encode`.
@@ -79,7 +79,7 @@ class Tokenizer:
         Raises:
             UnicodeDecodeError: it is not UTF-8. Others as :meth:`encode`.
         """
-        return joints.encode_parts(self._engine.encode, _chunks(data, errors))
+        return joints.encode_parts(self._backend.encode, _chunks(data, errors))
 
     def decode(self, ids: Tokens) -> bytes:
         """The bytes that ids stand for: exact if byte-level, and so not always whole characters.
@@ -95,17 +95,17 @@ class Tokenizer:
             raise FormatError(f"id {error} is not in the tokenizer's vocabulary") from error
 
     @cached_property
-    def _engine(self) -> Engine:
+    def _backend(self) -> Backend:
         if self.spec.kind == "tiktoken":
-            return named_engine(self.file, self.spec)
-        if self.engine in (FAST, CAREFUL):
+            return named_backend(self.file, self.spec)
+        if self.backend in (FAST, CAREFUL):
             raw = parse_definition(self.file)
-            return fast_engine(raw, self.spec, self._by_library, self.engine == CAREFUL)
+            return fast_backend(raw, self.spec, self._by_library, self.backend == CAREFUL)
         return self._library
 
     @cached_property
-    def _library(self) -> LibraryEngine:
-        return LibraryEngine(self.file, self.spec)
+    def _library(self) -> LibraryBackend:
+        return LibraryBackend(self.file, self.spec)
 
     def _by_library(self, text: str) -> Tokens:
         return self._library.encode([text])[0]

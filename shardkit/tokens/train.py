@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shardkit.errors import UsageError
-from shardkit.tokens.engine import library
+from shardkit.tokens.backend import library
 
 END_OF_TEXT = "<|endoftext|>"
 """Its only special token, id 0."""

@@ -24,9 +24,9 @@ from shardkit.measure.doctor.words import (
 )
 from shardkit.measure.report.template import render
 from shardkit.measure.report.words import amount, percent
+from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
-from shardkit.system.writing import atomic_write
 
 MOST_RANKS = 32
 """Ranks that are drawn; the table has all."""

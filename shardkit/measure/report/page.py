@@ -18,9 +18,9 @@ from shardkit.measure.report.data import Report, Row, from_json
 from shardkit.measure.report.tables import LEFT, conditions, tables
 from shardkit.measure.report.template import render, showable
 from shardkit.measure.report.words import amount, cache_states, in_words
+from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
-from shardkit.system.writing import atomic_write
 
 
 def write(path: str | Path, *reports: Report) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from shardkit.images.augment import Transform
 from shardkit.measure.tune.space import Candidate
-from shardkit.measure.tune.workload import Workload, feed, num_ahead
+from shardkit.measure.tune.workload import Workload, num_ahead, run_loop
 
 SPARE = 1.5
 """How many times as fast as a step batches should come, so that a slow one now and then is no
@@ -90,7 +90,7 @@ def try_step(
     load_s = work.batch_size / samples_per_s
     waits = wait_s(load_s, step_s, best.settings.workers)
     least = LEAST_STEPS + num_ahead(best.settings)
-    got = feed(work.loader(best), step_s, max(seconds, least * (step_s + waits)))
+    got = run_loop(work.loader(best), step_s, max(seconds, least * (step_s + waits)))
     share = waits / (step_s + waits)
     found = verdict(share, got.wait - HANDOVER_S / step_s, got.starting)
     is_of_pictures = isinstance(work.options.get("transform"), Transform)

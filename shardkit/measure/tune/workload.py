@@ -173,8 +173,8 @@ def loads_per_s(loader: Loader, seconds: float, is_once: bool = False) -> float:
 
 
 @dataclass(frozen=True)
-class Feed:
-    """A loop that does something with each batch.
+class LoopTimes:
+    """What a loop that does something with each batch waited for.
 
     Attributes:
         steps: that were run. wait: the share of the loop's time spent waiting for batches, but
@@ -188,7 +188,7 @@ class Feed:
     work_s: dict[str, float]
 
 
-def feed(loader: Loader, step_s: float, seconds: float) -> Feed:
+def run_loop(loader: Loader, step_s: float, seconds: float) -> LoopTimes:
     """Run a loop that sleeps ``step_s`` a batch, as a step on a GPU leaves the processor free."""
     steps, starting, stats = 0, 0.0, loader.stats
     began = time.perf_counter()
@@ -205,7 +205,7 @@ def feed(loader: Loader, step_s: float, seconds: float) -> Feed:
                     break
     taken = time.perf_counter() - began
     work_s = {"read": stats.read_s, "transform": stats.transform_s, "collate": stats.collate_s}
-    return Feed(steps, (stats.wait_s - starting) / taken, starting / taken, work_s)
+    return LoopTimes(steps, (stats.wait_s - starting) / taken, starting / taken, work_s)
 
 
 def footprint(batch: Batch) -> Footprint:

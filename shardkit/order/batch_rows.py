@@ -1,4 +1,4 @@
-"""The rest of an epoch, for one rank: which rows are in which of its batches."""
+"""Which rows are in which batch: those of one rank, for the rest of an epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROWS_AT_ONCE = 4096
 _KEPT = 4
 
 
-class EpochRows:
+class BatchRows:
     """Rows of batches, found for many batches at once. Threads may share it: two that miss the
     same rows both find them."""
 

@@ -1,4 +1,4 @@
-"""The index of tars made by others: scanned into a journal, assembled as after a pack."""
+"""Writing the index of tars made by others: scanned into a journal, assembled as after a pack."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from shardkit.index.rows import RowIndex
 from shardkit.memory.whole_files import read_file
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.storage.folder import Folder
+from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
 from shardkit.system.stamps import size_and_stamp
-from shardkit.system.writing import atomic_write
 from shardkit.tars.samples import TarSamples, check_num_fields, read_tar
 from shardkit.tars.scattered import refuse_scattered
 

@@ -1,4 +1,4 @@
-"""Files that have their name only when they are whole and on the disk."""
+"""Durable files: one has its name only when it is whole and on the disk."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def library(name: str) -> Any:
         raise UsageError(f"this needs the library {name}: {INSTALL}") from error
 
 
-class Engine(Protocol):
+class Backend(Protocol):
     """Encodes on one thread, for one thread at a time. Made in each process: never pickled."""
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
