@@ -14,6 +14,7 @@ from typing import Any
 
 from shardkit.watching.clock import Clock, Spent
 from shardkit.watching.counting import Counter
+from shardkit.watching.quiet import wait_until_quiet
 from shardkit.watching.records import Records
 from shardkit.watching.reread import Rereading, drop_files
 from shardkit.watching.schedule import COLD, OWN, PROBED, REPLAY, TRACE, WARM, Now, Plan, Schedule
@@ -166,6 +167,7 @@ class Loop:
         self._session: int | None = None
         """The step that the session began with, once the loop is known to train."""
         self._kept: list[Any] = []
+        self._keeps = watch.plan.replays
         self._epoch = -1
         self._is_written = False
         self._tools: list[Counter | Tracer] = []
@@ -210,6 +212,8 @@ class Loop:
         now = self.now()
         if now.is_first:
             self._change_over(now)
+        if now.kind == REPLAY and (now.is_first or is_first):
+            wait_until_quiet()
         watch.thread = threading.get_ident()
         before = watch.clock.now()
         if now.kind == REPLAY and len(self._kept) == NUM_KEPT and not is_last:
@@ -232,7 +236,7 @@ class Loop:
             self._watch.is_making = False
 
     def _keep(self, item: Any) -> None:
-        if self._watch.plan.replays and self._session is None and len(self._kept) < NUM_KEPT:
+        if self._keeps and len(self._kept) < NUM_KEPT:
             self._kept.append(item)
 
     def end_step(self, step: Step, busy: Spent) -> None:
@@ -260,6 +264,7 @@ class Loop:
             self._begin_session(step)
         elif self._num_steps - self._session == self._schedule.num_steps:
             self._kept.clear()
+            self._keeps = False
             flags = sorted(self._watch.flags)
             self._watch.records.write("session over", loop=self._number, flags=flags)
             self._watch.records.mark("over")

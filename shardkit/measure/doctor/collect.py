@@ -193,8 +193,7 @@ def _rate(counted: list[Event], kind: str, times: StepTimes, gap: float) -> Rate
     for step in counted:
         if step["phase"] == kind and not step["starts"]:
             rare = sum(step["parts"].get(name, 0.0) for name in RARE)
-            wait = 0.0 if kind == "replay" else step["wait"][0]
-            blocks[step["block"]].append(wait + step["busy"][0] - rare)
+            blocks[step["block"]].append(step["wait"][0] + step["busy"][0] - rare)
     num = sum(map(len, blocks.values()))
     if not num or (kind != OWN and num < LEAST_STEPS):
         return None
