@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import pkgutil
 import re
 import shlex
@@ -88,10 +89,34 @@ QUICK = {
 }
 """Options that make those commands short that start processes, or measure."""
 
+FIRST = {"doctor": ["--quick", "--steps", "6"]}
+"""Likewise, of commands whose line ends in another's."""
+
+TRAIN = """
+import time
+from pathlib import Path
+import torch
+from torch.utils.data import DataLoader
+
+class Pictures(torch.utils.data.Dataset):
+    paths = sorted(Path("pictures").rglob("*.jpg"))
+    def __len__(self): return 400
+    def __getitem__(self, i): return len(self.paths[i % len(self.paths)].read_bytes())
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-9)
+for sizes in DataLoader(Pictures(), 4):
+    model(sizes.float()).mean().backward()
+    optimizer.step()
+    time.sleep(0.002)
+"""
+"""``train.py`` of the documents."""
+
 RAN = {
-    "README.md": ["pack", "verify", "info", "python", "python"],
+    "README.md": ["doctor", "pack", "verify", "info", "python", "python"],
     "docs/choosing-a-format.md": ["pack", "convert", "convert"],
     "docs/dali.md": ["pack"],
+    "docs/doctor.md": ["doctor", "doctor", "doctor"],
     "docs/feeding.md": ["pack", *7 * ["python"]],
     "docs/measuring.md": ["pack", *5 * ["bench"], "python", "stage", "tune", "python"],
     "docs/packing.md": ["pack", "info", "info", "show", "verify", "convert", "unpack"],
@@ -109,6 +134,8 @@ def test_commands_and_code_run_in_order(
     for number, path in enumerate(sorted((ROOT / "shardkit").rglob("*.py"))[:60]):
         write(tmp_path / "texts" / f"{number:02d}.txt", path.read_bytes())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # what tune found
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    write(tmp_path / "train.py", TRAIN)
     ran, namespace = [], {"__name__": "document"}
     for block in blocks(TEXTS[document]):
         if needs_dali(block):
@@ -121,7 +148,8 @@ def test_commands_and_code_run_in_order(
         for line in block.text.splitlines() if block.language == "bash" else []:
             words = shlex.split(line, comments=True)
             if words[:1] == ["shardkit"]:
-                done = run(*words[1:], *QUICK.get(words[1], []))
+                command, *rest = words[1:]
+                done = run(command, *FIRST.get(command, []), *rest, *QUICK.get(command, []))
                 assert done.code == 0, f"{line}\n{done.out}{done.err}"
                 ran.append(words[1])
     assert ran == RAN.get(document, [])
