@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import write
 
-from shardkit.measure.doctor.examine import Examined, Limits, examine
+from shardkit.measure.doctor.run.examine import Examined, Limits, examine
 from shardkit.watching.schedule import Plan
 
 TRAIN = """

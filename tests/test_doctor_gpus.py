@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from shardkit.measure.doctor.evidence import GpuEvidence
-from shardkit.measure.doctor.gpus import Gpus
-from shardkit.measure.doctor.monitor import Monitor
+from shardkit.measure.doctor.machine.gpus import Gpus
+from shardkit.measure.doctor.machine.monitor import Monitor
 
 
 class NVMLError(Exception):

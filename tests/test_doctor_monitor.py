@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from conftest import write
 
-from shardkit.measure.doctor.monitor import Extremes, Monitor, Snapshot, evidence
-from shardkit.measure.doctor.tally import Tally, Used
+from shardkit.measure.doctor.machine.monitor import Extremes, Monitor, Snapshot, evidence
+from shardkit.measure.doctor.machine.tally import Tally, Used
 from shardkit.system import counters
 from shardkit.system.counters import CoreTime, DiskReads, Throttling
 from shardkit.system.file_systems import is_in_memory

@@ -11,10 +11,10 @@ from doctor_evidence import evidence, rank, rate
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardkit.measure.doctor import predict
 from shardkit.measure.doctor.diagnosis import Gain
 from shardkit.measure.doctor.evidence import Epochs, Rates, StepTimes, WorkerTimes
-from shardkit.measure.doctor.predict import Loop
+from shardkit.measure.doctor.verdict import predict
+from shardkit.measure.doctor.verdict.predict import Loop
 
 SIMULATED = 0.15
 """How far a prediction may be from the simulated pipeline, as a share."""

@@ -17,12 +17,10 @@ from conftest import make_images, make_jsonl, write
 import shardkit
 from shardkit.errors import DatasetMissingError, UsageError
 from shardkit.formats import FORMATS
-from shardkit.measure.doctor import preflight_machine as machine
-from shardkit.measure.doctor import preflight_reading as reading
-from shardkit.measure.doctor import preflight_storage as storage
-from shardkit.measure.doctor.check import Check
-from shardkit.measure.doctor.dataset import Found, find
-from shardkit.measure.doctor.preflight import preflight, preflight_lines
+from shardkit.measure.doctor.preflight import machine, reading, storage
+from shardkit.measure.doctor.preflight.check import Check
+from shardkit.measure.doctor.preflight.checks import preflight, preflight_lines
+from shardkit.measure.doctor.preflight.dataset import Found, find
 from shardkit.system import block_devices
 from shardkit.system.block_devices import BlockDevice, Readahead
 from shardkit.system.file_systems import Mount
@@ -401,8 +399,8 @@ def test_plain_files(tmp_path: Path) -> None:
 def test_more_files_than_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(9):
         write(tmp_path / f"{number}.txt", "12345")
-    monkeypatch.setattr("shardkit.measure.doctor.dataset.NAMES", 6)
-    monkeypatch.setattr("shardkit.measure.doctor.dataset.SIZED", 2)
+    monkeypatch.setattr("shardkit.measure.doctor.preflight.dataset.NAMES", 6)
+    monkeypatch.setattr("shardkit.measure.doctor.preflight.dataset.SIZED", 2)
     found = find(tmp_path)
     assert (found.num_files, found.num_bytes, found.is_at_least) == (6, 30, True)
     assert len(found.some_files) == 2

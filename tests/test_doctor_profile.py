@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import shardkit
 from shardkit.errors import FormatError, StorageError
-from shardkit.measure.doctor import profile
-from shardkit.measure.doctor.flame import flames
-from shardkit.measure.doctor.profile import Profile, Profiler, command, find_py_spy, outcome
-from shardkit.measure.doctor.speedscope import (
+from shardkit.measure.doctor.report.flame import flames
+from shardkit.measure.doctor.run import profile
+from shardkit.measure.doctor.run.profile import Profile, Profiler, command, find_py_spy, outcome
+from shardkit.measure.doctor.run.speedscope import (
     LEAST_SHARE,
     Frame,
     Stack,

@@ -31,9 +31,6 @@ from hypothesis import strategies as st
 from pages import CHROMIUM, Page, assert_nothing_is_loaded, look
 
 from shardkit.errors import StorageError
-from shardkit.measure.doctor import facts, hardware
-from shardkit.measure.doctor import page as html
-from shardkit.measure.doctor.data import VERSION, printable, to_json
 from shardkit.measure.doctor.diagnosis import Diagnosis
 from shardkit.measure.doctor.evidence import (
     CodeLine,
@@ -49,10 +46,13 @@ from shardkit.measure.doctor.evidence import (
     Utilisation,
     WorkerTimes,
 )
-from shardkit.measure.doctor.flame import MOST_DEPTH, flames
-from shardkit.measure.doctor.speedscope import Frame, Stack
-from shardkit.measure.doctor.timeline import MOST_BARS, Bar, in_bars, timeline
-from shardkit.measure.doctor.words import MOST_RANKS, WIDTH, lines
+from shardkit.measure.doctor.report import facts, hardware
+from shardkit.measure.doctor.report import page as html
+from shardkit.measure.doctor.report.data import VERSION, printable, to_json
+from shardkit.measure.doctor.report.flame import MOST_DEPTH, flames
+from shardkit.measure.doctor.report.timeline import MOST_BARS, Bar, in_bars, timeline
+from shardkit.measure.doctor.report.words import MOST_RANKS, WIDTH, lines
+from shardkit.measure.doctor.run.speedscope import Frame, Stack
 
 EVIL = "<script>alert(1)</script>"
 

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile
 
 from shardkit.errors import DataError, FormatError, StorageError, UsageError
-from shardkit.measure.doctor.call_lines import call_lines
-from shardkit.measure.doctor.gpu_trace import is_collective, uses_tensor_cores
-from shardkit.measure.doctor.host_trace import host_facts
-from shardkit.measure.doctor.intervals import length, overlap, union
-from shardkit.measure.doctor.trace import facts, own_sources, read_trace
+from shardkit.measure.doctor.trace.call_lines import call_lines
+from shardkit.measure.doctor.trace.facts import facts, own_sources, read_trace
+from shardkit.measure.doctor.trace.gpu import is_collective, uses_tensor_cores
+from shardkit.measure.doctor.trace.host import host_facts
+from shardkit.measure.doctor.trace.intervals import length, overlap, union
 
 # --- traces by hand, after the format's documentation ---------------------------------------
 

@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from shardkit.errors import UsageError
 from shardkit.measure.doctor.evidence import Utilisation
-from shardkit.measure.doctor.peaks import GPUS, peak_of
-from shardkit.measure.doctor.utilisation import utilisation
+from shardkit.measure.doctor.trace.peaks import GPUS, peak_of
+from shardkit.measure.doctor.trace.utilisation import utilisation
 
 H100 = "NVIDIA H100 80GB HBM3"
 

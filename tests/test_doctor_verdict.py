@@ -14,7 +14,6 @@ from doctor_evidence import GPU, GPU_TRACE, TEXTS, evidence, rank, rate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.measure.doctor import predict, thresholds
 from shardkit.measure.doctor.diagnosis import Applicable, Cause, Diagnosis
 from shardkit.measure.doctor.evidence import (
     CodeLine,
@@ -24,7 +23,8 @@ from shardkit.measure.doctor.evidence import (
     Rates,
     TraceFacts,
 )
-from shardkit.measure.doctor.verdict import CHEAPEST, NUM_THEN, diagnose
+from shardkit.measure.doctor.verdict import predict, thresholds
+from shardkit.measure.doctor.verdict.diagnose import CHEAPEST, NUM_THEN, diagnose
 
 BUSY = {"cores": 2, "cores_busy": 2.0, "script_cores": 1.95}
 """A machine whose cores the script itself fills."""

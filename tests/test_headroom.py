@@ -15,8 +15,8 @@ import pytest
 from conftest import write
 
 from shardkit.errors import DataError, UsageError
-from shardkit.measure.doctor import keeper
-from shardkit.measure.doctor import script as script_module
+from shardkit.measure.doctor.run import keeper
+from shardkit.measure.doctor.run import script as script_module
 from shardkit.measure.tune import headroom as headroom_module
 from shardkit.measure.tune.headroom import headroom
 from shardkit.watching.schedule import Plan
@@ -152,7 +152,7 @@ def test_nothing_of_it_is_left_running(tmp_path: Path, monkeypatch: pytest.Monke
 
 TUNE = """
 import sys
-from shardkit.measure.doctor import script
+from shardkit.measure.doctor.run import script
 from shardkit.measure.tune.headroom import headroom
 script.PATIENCE_TO_END_S = 0.3
 headroom(sys.argv[1])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shardkit import Loader
-from shardkit.measure.doctor import collect
+from shardkit.measure.doctor.run import collect
 from shardkit.watching import attach
 from shardkit.watching import loop as loop_module
 from shardkit.watching.loop import NUM_KEPT, Watch

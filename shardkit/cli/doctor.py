@@ -106,7 +106,7 @@ def doctor(dataset: str | None, **options: Any) -> None:
 
 
 def _preflight(dataset: str, ranks: int | None, json_file: str | None) -> None:
-    from shardkit.measure.doctor.preflight import preflight, preflight_lines
+    from shardkit.measure.doctor.preflight.checks import preflight, preflight_lines
 
     if json_file is not None:
         refuse_no_file(json_file)
@@ -118,12 +118,12 @@ def _preflight(dataset: str, ranks: int | None, json_file: str | None) -> None:
 
 
 def _examine(command: list[str], options: dict[str, Any]) -> int:
-    from shardkit.measure.doctor.apply import apply
-    from shardkit.measure.doctor.data import to_json
-    from shardkit.measure.doctor.examine import Keep, Limits, examine
-    from shardkit.measure.doctor.page import write
-    from shardkit.measure.doctor.verdict import diagnose
-    from shardkit.measure.doctor.words import lines
+    from shardkit.measure.doctor.report.data import to_json
+    from shardkit.measure.doctor.report.page import write
+    from shardkit.measure.doctor.report.words import lines
+    from shardkit.measure.doctor.run.apply import apply
+    from shardkit.measure.doctor.run.examine import Keep, Limits, examine
+    from shardkit.measure.doctor.verdict.diagnose import diagnose
     from shardkit.watching.schedule import Plan
 
     steps = integer("steps", options["steps"], least=6)

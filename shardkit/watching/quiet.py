@@ -42,5 +42,3 @@ def _of(pid: int) -> float:
             return int(file.read().split()[0]) / 1e9
     except (OSError, IndexError, ValueError):
         return 0.0
-
-

@@ -11,8 +11,8 @@ from typing import IO, Any
 from shardkit.arguments import positive
 from shardkit.errors import DataError
 from shardkit.measure.doctor.evidence import RankEvidence
-from shardkit.measure.doctor.examine import Limits, examine
-from shardkit.measure.doctor.script import command_of
+from shardkit.measure.doctor.run.examine import Limits, examine
+from shardkit.measure.doctor.run.script import command_of
 from shardkit.watching.schedule import Plan
 
 PLAN = Plan(steps=90, rereads=False, counts=False)

@@ -8,8 +8,8 @@ from importlib import metadata
 from shardkit.formats import FORMATS, TARS, Format
 from shardkit.images import pillow
 from shardkit.images.augment import kernel_or_why_not
-from shardkit.measure.doctor.check import Check
-from shardkit.measure.doctor.dataset import Found
+from shardkit.measure.doctor.preflight.check import Check
+from shardkit.measure.doctor.preflight.dataset import Found
 from shardkit.measure.image_support import pillow_advice
 from shardkit.system.paths import show_path
 

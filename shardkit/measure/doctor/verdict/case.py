@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardkit.measure.doctor.diagnosis import Applicable, Cause, Diagnosis, Gain
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
-from shardkit.measure.doctor.predict import Loop, loop_of, ms, share
+from shardkit.measure.doctor.verdict.predict import Loop, loop_of, ms, share
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What the host did in a trace: torch's operators, and the calls that wait for the device. Pure.
 
 Both are found in one pass over the spans of each thread, in which the calls are nested
-(:mod:`~shardkit.measure.doctor.trace_calls`).
+(:mod:`~shardkit.measure.doctor.trace.calls`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from shardkit.measure.doctor.intervals import Interval, union
-from shardkit.measure.doctor.trace_calls import (
+from shardkit.measure.doctor.trace.calls import (
     Open,
     called_by,
     frame_of,
@@ -24,7 +23,8 @@ from shardkit.measure.doctor.trace_calls import (
     operators_name,
     threads,
 )
-from shardkit.measure.doctor.trace_file import ON_GPU, RUNTIME, Event
+from shardkit.measure.doctor.trace.file import ON_GPU, RUNTIME, Event
+from shardkit.measure.doctor.trace.intervals import Interval, union
 
 _WAITS = re.compile(
     r"(cuda|hip)(Stream|Device|Event)Synchronize(_ptsz)?|cu(Stream|Ctx|Event)Synchronize(_ptsz)?"

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from shardkit.measure.doctor import advice, predict
-from shardkit.measure.doctor.case import Candidate, Case, candidate, rates
 from shardkit.measure.doctor.diagnosis import Applicable, Gain
-from shardkit.measure.doctor.predict import made_in, ms
-from shardkit.measure.doctor.thresholds import (
+from shardkit.measure.doctor.verdict import advice, predict
+from shardkit.measure.doctor.verdict.case import Candidate, Case, candidate, rates
+from shardkit.measure.doctor.verdict.predict import made_in, ms
+from shardkit.measure.doctor.verdict.thresholds import (
     FLOOR,
+    IN_TIME,
     MOST,
     MOST_CORES,
     OTHERS,
@@ -168,12 +169,18 @@ def cores_taken(case: Case) -> str | None:
         return f"the CPU quota stops the script for {system.throttled:.0%} of the time"
     total = case.rank.worker.total
     starved = case.rank.worker.starved / total if total > 0 else 0.0
-    if others >= OTHERS * system.cores and starved >= STARVED:
+    if starved >= STARVED and (others >= OTHERS * system.cores or comes_in_time(case)):
         return (
             f"other processes use {others:.1f} of {system.cores} cores, and the workers are ready"
             f" to run and have none for {starved:.0%} of the time"
         )
     return None
+
+
+def comes_in_time(case: Case) -> bool:
+    """Whether workers make batches fast enough by far, so that something keeps them from it."""
+    loop = case.loop
+    return loop.workers > 0 and 0 < loop.formula <= IN_TIME * loop.free
 
 
 def wanted_cores(case: Case) -> float:

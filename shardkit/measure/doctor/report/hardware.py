@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shardkit.measure.doctor import facts
 from shardkit.measure.doctor.evidence import GpuEvidence, SystemEvidence, TraceFacts, Utilisation
+from shardkit.measure.doctor.report import facts
 from shardkit.measure.report.words import amount, percent
 from shardkit.system.byte_sizes import format_bytes
 

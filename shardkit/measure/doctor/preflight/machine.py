@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardkit.loading.settings import DEFAULT_PREFETCH
-from shardkit.measure.doctor.check import Check
-from shardkit.measure.doctor.dataset import Found
+from shardkit.measure.doctor.preflight.check import Check
+from shardkit.measure.doctor.preflight.dataset import Found
 from shardkit.measure.tune.space import MEMORY_SHARE, PROCESS_BYTES, SHM_SHARE, SPARE_FILES
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.kernel_files import table

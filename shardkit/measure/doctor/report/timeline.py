@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardkit.measure.doctor.evidence import Phase, RankEvidence
-from shardkit.measure.doctor.facts import milliseconds
+from shardkit.measure.doctor.report.facts import milliseconds
 from shardkit.measure.report.words import percent
 
 WIDE, TALL = 1000, 100

@@ -10,11 +10,9 @@ from pathlib import Path
 
 from shardkit.arguments import integer
 from shardkit.loading.auto import local_ranks
-from shardkit.measure.doctor import preflight_machine as machine
-from shardkit.measure.doctor import preflight_reading as reading
-from shardkit.measure.doctor import preflight_storage as storage
-from shardkit.measure.doctor.check import Check
-from shardkit.measure.doctor.dataset import Found, find
+from shardkit.measure.doctor.preflight import machine, reading, storage
+from shardkit.measure.doctor.preflight.check import Check
+from shardkit.measure.doctor.preflight.dataset import Found, find
 from shardkit.measure.table import table
 from shardkit.system.block_devices import device_at, readahead_at
 from shardkit.system.file_systems import is_remote, mount_at

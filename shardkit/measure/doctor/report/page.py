@@ -8,20 +8,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from shardkit.measure.doctor import charts, facts, hardware
-from shardkit.measure.doctor.data import printable, to_json, without_timelines
 from shardkit.measure.doctor.diagnosis import Applied, Diagnosis
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
-from shardkit.measure.doctor.flame import ROW, flames
-from shardkit.measure.doctor.speedscope import Stack
-from shardkit.measure.doctor.timeline import TALL, WIDE, Timeline, timeline
-from shardkit.measure.doctor.words import (
+from shardkit.measure.doctor.report import charts, facts, hardware
+from shardkit.measure.doctor.report.data import printable, to_json, without_timelines
+from shardkit.measure.doctor.report.flame import ROW, flames
+from shardkit.measure.doctor.report.timeline import TALL, WIDE, Timeline, timeline
+from shardkit.measure.doctor.report.words import (
     RANK_HEADS,
     applied_in_words,
     gain_in_words,
     rank_cells,
     shown_ranks,
 )
+from shardkit.measure.doctor.run.speedscope import Stack
 from shardkit.measure.report.template import render
 from shardkit.measure.report.words import amount, percent
 from shardkit.system.durable_files import atomic_write
@@ -67,7 +67,7 @@ def page(
     rank, ranks = facts.chosen_rank(seen, said), shown_ranks(seen, said, MOST_RANKS)
     drawn = timeline(shown_ranks(evidence, diagnosis, MOST_RANKS))
     return render(
-        "doctor/doctor.html",
+        "doctor/report/doctor.html",
         said=said,
         command=shlex.join(seen.command),
         gain=None if said.gain is None else gain_in_words(said.gain),

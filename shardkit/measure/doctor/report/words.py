@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
-from shardkit.measure.doctor import facts, hardware
-from shardkit.measure.doctor.data import printable, without_timelines
 from shardkit.measure.doctor.diagnosis import Applied, Diagnosis, Gain
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
+from shardkit.measure.doctor.report import facts, hardware
+from shardkit.measure.doctor.report.data import printable, without_timelines
 from shardkit.measure.report.words import amount, percent, times
 from shardkit.measure.table import table
 

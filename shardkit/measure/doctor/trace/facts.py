@@ -1,9 +1,9 @@
 """What a trace of torch.profiler says of the steps in it: ``facts(read_trace(path))``.
 
-The parts are apart: the file's format (:mod:`~shardkit.measure.doctor.trace_file`), the time of
-the GPUs (:mod:`~shardkit.measure.doctor.gpu_trace`) and of the host
-(:mod:`~shardkit.measure.doctor.host_trace`), and lines of code
-(:mod:`~shardkit.measure.doctor.call_lines`).
+The parts are apart: the file's format (:mod:`~shardkit.measure.doctor.trace.file`), the time of
+the GPUs (:mod:`~shardkit.measure.doctor.trace.gpu`) and of the host
+(:mod:`~shardkit.measure.doctor.trace.host`), and lines of code
+(:mod:`~shardkit.measure.doctor.trace.call_lines`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from shardkit.measure.doctor.call_lines import call_lines
 from shardkit.measure.doctor.evidence import CodeLine, TraceFacts
-from shardkit.measure.doctor.gpu_trace import gpu_facts
-from shardkit.measure.doctor.host_trace import HostFacts, Place, Wait, host_facts
-from shardkit.measure.doctor.trace_calls import files_of
-from shardkit.measure.doctor.trace_file import Event, read_trace
+from shardkit.measure.doctor.trace.call_lines import call_lines
+from shardkit.measure.doctor.trace.calls import files_of
+from shardkit.measure.doctor.trace.file import Event, read_trace
+from shardkit.measure.doctor.trace.gpu import gpu_facts
+from shardkit.measure.doctor.trace.host import HostFacts, Place, Wait, host_facts
 
 __all__ = ["facts", "own_sources", "read_trace"]
 

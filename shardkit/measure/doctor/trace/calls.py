@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from shardkit.measure.doctor.trace_file import ON_HOST, RUNTIME, Event
+from shardkit.measure.doctor.trace.file import ON_HOST, RUNTIME, Event
 
 _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _BUILTIN = re.compile(r"<(?:built-in )?(?:method|function) '?(\w+)")

@@ -9,13 +9,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardkit.measure.doctor import advice, predict
-from shardkit.measure.doctor.case import Candidate, Case, cases, rates, step_parts, typical
 from shardkit.measure.doctor.diagnosis import Cause, Diagnosis
 from shardkit.measure.doctor.evidence import Evidence
-from shardkit.measure.doctor.loading_cause import loading
-from shardkit.measure.doctor.step_causes import idle_share, step_causes, straggler
-from shardkit.measure.doctor.thresholds import BLOCKED, FLOOR, GPU_IDLE, LEAST_STEPS, TIE, WAITS
+from shardkit.measure.doctor.verdict import advice, predict
+from shardkit.measure.doctor.verdict.case import Candidate, Case, cases, rates, step_parts, typical
+from shardkit.measure.doctor.verdict.loading_causes import comes_in_time, loading
+from shardkit.measure.doctor.verdict.step_causes import idle_share, step_causes, straggler
+from shardkit.measure.doctor.verdict.thresholds import (
+    BLOCKED,
+    FLOOR,
+    GPU_IDLE,
+    LEAST_STEPS,
+    TIE,
+    WAITS,
+)
 
 CHEAPEST: tuple[Cause, ...] = (
     "epoch starts",
@@ -59,7 +66,11 @@ def diagnose(evidence: Evidence) -> Diagnosis:
 def candidates(found: list[Case], usual: Case) -> list[Candidate]:
     slow = straggler(found)
     blamed = None if slow and usual.share("wait") < WAITS else loading(usual)
-    return [each for each in (slow, blamed, *step_causes(found)) if each is not None]
+    own = step_causes(found)
+    is_start = blamed is not None and blamed.diagnosis.cause == "epoch starts"
+    if comes_in_time(usual) and not is_start and any(each.removal >= FLOOR for each in own):
+        blamed = None
+    return [each for each in (slow, blamed, *own) if each is not None]
 
 
 def choose(large: list[Candidate]) -> Candidate:

@@ -10,7 +10,7 @@ from pathlib import Path
 from shardkit.errors import DataError
 from shardkit.measure.doctor.diagnosis import Applicable, Applied, Diagnosis
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
-from shardkit.measure.doctor.examine import Limits, examine
+from shardkit.measure.doctor.run.examine import Limits, examine
 from shardkit.system.resources import allowance
 from shardkit.watching.schedule import Plan
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 
 from shardkit.measure.doctor.evidence import GpuEvidence, SystemEvidence
-from shardkit.measure.doctor.gpus import Gpus
-from shardkit.measure.doctor.tally import Tally, Used
+from shardkit.measure.doctor.machine.gpus import Gpus
+from shardkit.measure.doctor.machine.tally import Tally, Used
 from shardkit.system import counters
 from shardkit.system.processes import ticks_since_boot, usage_of
 from shardkit.system.resources import SHM, allowance, control_groups, limits_memory, memory_left

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardkit.arguments import positive
 from shardkit.measure.doctor.evidence import Utilisation
-from shardkit.measure.doctor.peaks import peak_of
+from shardkit.measure.doctor.trace.peaks import peak_of
 
 
 def utilisation(

@@ -327,8 +327,9 @@ def persistent(loop: Loop, first_batch_s: float) -> Gain:
 
 
 def in_memory(loop: Loop, warm: Rate) -> Gain:
-    """If all files were in memory, as measured: min(G, P)."""
-    after = max(loop.free, 1 / warm.steps_per_s) if warm.steps_per_s > 0 else loop.step
+    """If all files were in memory, as measured within epochs: min(G, P)."""
+    steady = max(loop.free, 1 / warm.steps_per_s) if warm.steps_per_s > 0 else loop.steady
+    after = steady + loop.gap
     return gain(loop, after, f"measured with the files in memory, {warm.steps_per_s:.3g} steps/s")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from shardkit.measure.doctor import facts
 from shardkit.measure.doctor.evidence import RankEvidence, Rates, StepTimes, WorkerTimes
+from shardkit.measure.doctor.report import facts
 from shardkit.measure.report.shapes import BAR, GAP, HEAD, LEFT, LONGEST, Chart, Scale, Text, middle
 from shardkit.measure.report.words import amount, percent, shortened
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from shardkit.measure.doctor import collect
 from shardkit.measure.doctor.evidence import (
     Evidence,
     RankEvidence,
@@ -22,12 +21,13 @@ from shardkit.measure.doctor.evidence import (
     TraceFacts,
     Utilisation,
 )
-from shardkit.measure.doctor.monitor import Monitor
-from shardkit.measure.doctor.profile import Profile, Profiler
-from shardkit.measure.doctor.script import PATIENCE_TO_END_S, Script, command_of, running
-from shardkit.measure.doctor.speedscope import Stack, hot_lines, is_user_file, read_speedscope
-from shardkit.measure.doctor.trace import facts, own_sources, read_trace
-from shardkit.measure.doctor.utilisation import utilisation
+from shardkit.measure.doctor.machine.monitor import Monitor
+from shardkit.measure.doctor.run import collect
+from shardkit.measure.doctor.run.profile import Profile, Profiler
+from shardkit.measure.doctor.run.script import PATIENCE_TO_END_S, Script, command_of, running
+from shardkit.measure.doctor.run.speedscope import Stack, hot_lines, is_user_file, read_speedscope
+from shardkit.measure.doctor.trace.facts import facts, own_sources, read_trace
+from shardkit.measure.doctor.trace.utilisation import utilisation
 from shardkit.watching.records import read_records
 from shardkit.watching.schedule import Plan
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from shardkit.errors import UsageError
-from shardkit.measure.doctor import keeper
+from shardkit.measure.doctor.run import keeper
 from shardkit.watching import attach
 from shardkit.watching.attach import ENVIRONMENT, PLAN_NAME
 from shardkit.watching.schedule import Plan

@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 from dataclasses import replace
 
-from shardkit.measure.doctor import advice, predict
-from shardkit.measure.doctor.case import Candidate, Case, candidate, step_parts
 from shardkit.measure.doctor.diagnosis import Gain
-from shardkit.measure.doctor.predict import ms
-from shardkit.measure.doctor.thresholds import (
+from shardkit.measure.doctor.verdict import advice, predict
+from shardkit.measure.doctor.verdict.case import Candidate, Case, candidate, step_parts
+from shardkit.measure.doctor.verdict.predict import ms
+from shardkit.measure.doctor.verdict.thresholds import (
     EXPLAINS,
     GPU_IDLE,
     LAUNCH_OPS,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from shardkit.measure.doctor.speedscope import Frame, Stack, is_user_file
+from shardkit.measure.doctor.run.speedscope import Frame, Stack, is_user_file
 from shardkit.measure.report.words import percent
 
 LEAST_SHARE = 0.005

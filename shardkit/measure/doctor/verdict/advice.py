@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from shardkit.measure.doctor.diagnosis import Applicable
 from shardkit.measure.doctor.evidence import CodeLine, Evidence, FilesRead, RankEvidence
-from shardkit.measure.doctor.thresholds import (
+from shardkit.measure.doctor.verdict.thresholds import (
     FREE_MEMORY,
     LOW_MFU,
     OPTIMIZER,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from shardkit.measure.doctor.intervals import Interval, length, overlap, union
-from shardkit.measure.doctor.trace_file import ON_GPU, Event
+from shardkit.measure.doctor.trace.file import ON_GPU, Event
+from shardkit.measure.doctor.trace.intervals import Interval, length, overlap, union
 
 _TENSOR_CORE = (
     # torch-tb-profiler's list (tb_plugin/torch_tb_profiler/profiler/tensor_core.py of

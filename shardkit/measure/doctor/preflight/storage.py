@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 
-from shardkit.measure.doctor.check import Check
-from shardkit.measure.doctor.dataset import Found
+from shardkit.measure.doctor.preflight.check import Check
+from shardkit.measure.doctor.preflight.dataset import Found
 from shardkit.system.block_devices import BlockDevice, Readahead
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.file_systems import IN_MEMORY, Mount

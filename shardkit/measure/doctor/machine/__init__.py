@@ -1,0 +1,1 @@
+"""What the machine did while a script ran: cores, disks, memory, GPUs."""

@@ -1,0 +1,1 @@
+"""A trace of torch.profiler, read; and arithmetic against the peaks of devices."""
