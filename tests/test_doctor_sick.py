@@ -1,4 +1,4 @@
-"""The doctor's verdict on thirteen scripts, each sick in one way; ``check_doctor.py`` counts more."""
+"""The verdict on thirteen scripts, each sick in one way; ``check_doctor.py`` counts more often."""
 
 from __future__ import annotations
 

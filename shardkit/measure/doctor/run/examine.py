@@ -108,7 +108,8 @@ def examine(
         seen = _ranks(found, profile)
         trace, why = _trace(script.folder, seen, keep)
         stacks = read_speedscope(profile.path) if profile and profile.path else ()
-    notes = (*monitor.notes, *([profile.why] if profile and profile.why else []), *why)
+    of_gpus = monitor.notes if any(rank.device == "cuda" for rank in seen) else ()
+    notes = (*of_gpus, *([profile.why] if profile and profile.why else []), *why)
     evidence = Evidence(
         command=tuple(command),
         folder=os.getcwd(),
