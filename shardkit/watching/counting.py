@@ -40,12 +40,30 @@ class Counter:
                 if getattr(func, "_overloadpacket", None) in flop_registry:
                     first = next((one for one in args if hasattr(one, "dtype")), None)
                     counter._dtypes[str(getattr(first, "dtype", ""))] += 1
+                    counter._look_at_layout(first)
                 return func(*args, **(kwargs or {}))
 
         self._modes = [Count(), FlopCounterMode(display=False)]  # type: ignore[no-untyped-call]
         for mode in self._modes:
             mode.__enter__()
         return True
+
+    def _look_at_layout(self, tensor: Any) -> None:
+        import torch
+
+        is_picture = getattr(tensor, "ndim", 0) == 4 and not tensor.is_contiguous()
+        if is_picture and tensor.is_contiguous(memory_format=torch.channels_last):
+            self._flags.add("channels_last")
+
+    def _dtype(self) -> str:
+        """That most of the arithmetic was done in; ``tf32`` where a GPU may take float32 for it."""
+        import torch
+
+        dtype = max(self._dtypes, key=self._dtypes.__getitem__, default="")
+        is_on_gpu = "cuda" in self._flags
+        if dtype == "torch.float32" and is_on_gpu:
+            return "float32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+        return dtype.removeprefix("torch.")
 
     def step(self) -> None:
         """A step begins."""
@@ -54,11 +72,10 @@ class Counter:
         """Write what was counted."""
         for mode in reversed(self._modes):
             mode.__exit__(None, None, None)
-        dtype = max(self._dtypes, key=self._dtypes.__getitem__, default="")
         self._records.write(
             "counted",
             ops=self._num,
             flops=self._modes[1].get_total_flops(),
-            dtype=dtype.removeprefix("torch."),
+            dtype=self._dtype(),
             flags=sorted(self._flags),
         )
