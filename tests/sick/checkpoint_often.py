@@ -35,7 +35,7 @@ def main():
 
     digits = np.load(args.data / "digits.npz")
     pixels = torch.from_numpy(digits["images"]).flatten(1).long()
-    pairs = pixels[:, 0::4] * 256 + pixels[:, 1::4]
+    pairs = pixels[:, 0::6] * 256 + pixels[:, 1::6]
     dataset = TensorDataset(pairs, torch.from_numpy(digits["labels"]))
     sampler = RandomSampler(dataset, replacement=True, num_samples=args.steps * 32)
     loader = DataLoader(dataset, batch_size=32, sampler=sampler)

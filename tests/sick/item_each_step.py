@@ -16,7 +16,7 @@ def count_hits(logits, labels):
     top1, top5 = 0, 0
     for choices, label in zip(logits.topk(5).indices, labels, strict=True):
         top1 += choices[0].item() == label.item()
-        top5 += any(choice.item() == label.item() for choice in choices)
+        top5 += sum(choice.item() == label.item() for choice in choices)
     return top1, top5
 
 
