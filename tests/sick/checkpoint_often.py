@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 
 class Model(nn.Module):
-    """Looks each pair of pixels up in a table of 65,536 rows, one for each pair of values."""
+    """Looks pairs of pixels up in a table of 65,536 rows, one for each pair of values."""
 
     def __init__(self):
         super().__init__()
@@ -27,7 +27,7 @@ class Model(nn.Module):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--cure", action="store_true", help="save every 1000 steps")
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -35,7 +35,7 @@ def main():
 
     digits = np.load(args.data / "digits.npz")
     pixels = torch.from_numpy(digits["images"]).flatten(1).long()
-    pairs = pixels[:, 0::2] * 256 + pixels[:, 1::2]
+    pairs = pixels[:, 0::6] * 256 + pixels[:, 1::6]
     dataset = TensorDataset(pairs, torch.from_numpy(digits["labels"]))
     sampler = RandomSampler(dataset, replacement=True, num_samples=args.steps * 32)
     loader = DataLoader(dataset, batch_size=32, sampler=sampler)

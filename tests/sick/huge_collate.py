@@ -36,7 +36,7 @@ def pad(samples):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="not needed: the recordings are made up")
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--cure", action="store_true", help="cut each recording before padding")
     args = parser.parse_args()
     torch.manual_seed(0)

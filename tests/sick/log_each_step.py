@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--cure", action="store_true", help="log every hundredth step")
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -29,7 +29,7 @@ def main():
     sampler = RandomSampler(dataset, replacement=True, num_samples=args.steps * 256)
     loader = DataLoader(dataset, batch_size=256, sampler=sampler, num_workers=1)
     model = nn.Sequential(
-        nn.Conv2d(1, 16, 5, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 144, 10)
+        nn.Conv2d(1, 8, 5, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 144, 10)
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     folder = tempfile.TemporaryDirectory(dir=args.data)

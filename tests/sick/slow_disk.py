@@ -54,7 +54,7 @@ class Arrays(Dataset):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--cure", action="store_true", help="read the files once, into memory")
     args = parser.parse_args()
     torch.manual_seed(0)

@@ -40,7 +40,7 @@ def train(rank, world_size, rendezvous, args):
     loader = DataLoader(dataset, batch_size=16, sampler=sampler)
     layers = [nn.Conv2d(1, 16, 5, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 144, 10)]
     if rank == 2 and not args.cure:
-        layers.append(Hot(seconds=0.02))
+        layers.append(Hot(seconds=0.03))
     model = DistributedDataParallel(nn.Sequential(*layers))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
@@ -59,7 +59,7 @@ def train(rank, world_size, rendezvous, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--ranks", type=int, default=4, help="without torchrun")
     parser.add_argument("--cure", action="store_true", help="no rank is slow")
     args = parser.parse_args()

@@ -46,7 +46,7 @@ class Reader(nn.Module):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--cure", action="store_true", help="use nn.LSTM")
     args = parser.parse_args()
     torch.manual_seed(0)

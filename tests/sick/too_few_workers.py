@@ -40,13 +40,13 @@ def main():
     workers = 1 if args.cure else 0
     loader = DataLoader(dataset, batch_size=8, sampler=sampler, num_workers=workers)
     model = nn.Sequential(
-        nn.Conv2d(3, 24, 3, padding=1, stride=2),
+        nn.Conv2d(3, 12, 3, padding=1, stride=2),
         nn.ReLU(),
-        nn.Conv2d(24, 48, 3, padding=1),
+        nn.Conv2d(12, 20, 3, padding=1),
         nn.ReLU(),
         nn.AdaptiveAvgPool2d(4),
         nn.Flatten(),
-        nn.Linear(48 * 16, 10),
+        nn.Linear(20 * 16, 10),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
