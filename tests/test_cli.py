@@ -309,7 +309,7 @@ COMMANDS = {
 
 
 def test_commands() -> None:
-    assert list(group.commands) == [*COMMANDS, "bench", "stage", "tune"]
+    assert list(group.commands) == [*COMMANDS, "bench", "stage", "tune", "doctor"]
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, "tune"])

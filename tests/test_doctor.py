@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import write
 
-from shardkit.measure.doctor.run.examine import Examined, Limits, examine
+from shardkit.measure.doctor.run.examine import Examined, RunLimits, examine
 from shardkit.watching.schedule import Plan
 
 TRAIN = """
@@ -78,7 +78,7 @@ QUICK = Plan(steps=10, rounds=2, rereads=False)
 
 def watch(command: list[Any], tmp_path: Path, plan: Plan = QUICK, to_end: bool = True) -> Examined:
     with open(tmp_path / "out", "wb") as out:
-        return examine([str(word) for word in command], plan, Limits(to_end=to_end), out)
+        return examine([str(word) for word in command], plan, RunLimits(to_end=to_end), out)
 
 
 # --- attaching ----------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
     from shardkit.measure.doctor.report.page import write
     from shardkit.measure.doctor.report.words import lines
     from shardkit.measure.doctor.run.apply import apply
-    from shardkit.measure.doctor.run.examine import Keep, Limits, examine
+    from shardkit.measure.doctor.run.examine import Keep, RunLimits, examine
     from shardkit.measure.doctor.verdict.diagnose import diagnose
     from shardkit.watching.schedule import Plan
 
@@ -138,7 +138,7 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         traces=options["trace"] is not None or has_gpu(),
         profiles=True,
     )
-    limits = Limits(options["to_end"], options["seconds"])
+    limits = RunLimits(options["to_end"], options["seconds"])
     keep = Keep(
         trace=files["trace"] and Path(files["trace"]),
         profile=files["profile"] and Path(files["profile"]),

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 @click.option(
     "--headroom",
     metavar="SCRIPT",
-    help="Or for this training script, with a loop over a shardkit.Loader? It is run twice for some"
-    " steps, as it is and with its first batches replayed: the difference is what loading costs.",
+    help="Or for this training script, with a loop over a loader? It is run for some steps, as it is"
+    " and with its first batches replayed, by turns: the difference is what loading costs.",
 )
 @click.option(
     "--cold", is_flag=True, help="Drop the files from memory before each trial: an epoch that does"
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     type=float,
     default=60.0,
     show_default=True,
-    help="To take, about: it is more where a batch or a step takes long, and --headroom's two runs,"
-    " half of that each, come on top.",
+    help="To take, about: it is more where a batch or a step takes long, and --headroom's run, as long"
+    " at most, comes on top.",
 )
 @click.option("--no-save", is_flag=True, help='Do not keep the result for workers="auto".')
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -81,7 +81,7 @@ def tune(dataset: str, as_json: bool, no_save: bool, **options: Any) -> None:
     batch_size, step_ms, room = options["batch_size"], options["step_ms"], None
     with interrupted("nothing was kept"), _cleared():
         if options["headroom"] is not None:
-            room = headroom(options["headroom"], options["seconds"] / 2, tell=_tell)
+            room = headroom(options["headroom"], options["seconds"], tell=_tell)
             step_ms = room.free_ms
             batch_size = room.batch_size if batch_size is None else batch_size
         found = run(

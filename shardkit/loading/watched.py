@@ -17,7 +17,7 @@ from shardkit.loading.settings import Settings
 from shardkit.order.batches import BatchPlan
 
 if TYPE_CHECKING:
-    from shardkit.watching.loop import Loop, Watch
+    from shardkit.watching.loop import Watch, WatchedLoop
 
 ENVIRONMENT = "SHARDKIT_WATCH"
 
@@ -26,7 +26,7 @@ class Watched(Observer):
     """Hands batches over by way of a watched loop, which may replay some. A replayed batch has its
     own position in the epoch, which is no longer than usual."""
 
-    def __init__(self, watch: Watch, loop: Loop) -> None:
+    def __init__(self, watch: Watch, loop: WatchedLoop) -> None:
         self._watch = watch
         self._loop = loop
 

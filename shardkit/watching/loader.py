@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from shardkit.watching.loop import Loop, Watch
+from shardkit.watching.loop import Watch, WatchedLoop
 
 
 class DataLoaderPatch:
@@ -74,14 +74,14 @@ class DataLoaderPatch:
         return next_index
 
 
-_STARTING: list[Loop] = []
+_STARTING: list[WatchedLoop] = []
 """Loops whose iterators are being made, which ask for their first batches meanwhile."""
 
 
 class Iteration:
     """One pass over a DataLoader."""
 
-    def __init__(self, loop: Loop, began: float, length: int | None) -> None:
+    def __init__(self, loop: WatchedLoop, began: float, length: int | None) -> None:
         self.loop = loop
         self._began = began
         self._length = length

@@ -61,7 +61,7 @@ def users_line(frame: FrameType) -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
-class Step:
+class OpenStep:
     """A step that is going on: its parts, in seconds, and the lines that took them."""
 
     __slots__ = (
@@ -77,7 +77,7 @@ class Step:
         "wait",
     )
 
-    def __init__(self, loop: Loop, now: Now, wait: Spent, first: float | None) -> None:
+    def __init__(self, loop: WatchedLoop, now: Now, wait: Spent, first: float | None) -> None:
         self.loop, self.now, self.wait, self.first = loop, now, wait, first
         self.began, self.handed, self.process_cpu = Spent(), 0.0, 0.0
         self.parts: dict[str, float] = {}
@@ -116,8 +116,8 @@ class Watch:
         self.folder, self.plan = folder, plan
         self.records = Records(folder)
         self.clock = Clock()
-        self.loops: dict[Any, Loop] = {}
-        self.step: Step | None = None
+        self.loops: dict[Any, WatchedLoop] = {}
+        self.step: OpenStep | None = None
         self.thread = 0
         self.depth = 0
         self.flags: set[str] = set()
@@ -134,13 +134,13 @@ class Watch:
         self.records.close()
         self.clock = Clock()
 
-    def loop(self, key: Any, facts: dict[str, Any], depth: int, can_reread: bool) -> Loop:
+    def loop(self, key: Any, facts: dict[str, Any], depth: int, can_reread: bool) -> WatchedLoop:
         """The one of this key; loaders of the same work, as of each epoch, share one."""
         if key not in self.loops:
-            self.loops[key] = Loop(self, len(self.loops), facts, depth, can_reread)
+            self.loops[key] = WatchedLoop(self, len(self.loops), facts, depth, can_reread)
         return self.loops[key]
 
-    def timing(self) -> Step | None:
+    def timing(self) -> OpenStep | None:
         """The step that a call in this thread belongs to; None inside another timed call."""
         if self.step is None or self.depth or threading.get_ident() != self.thread:
             return None
@@ -155,7 +155,7 @@ class Watch:
         step.loop.end_step(step, self.clock.now() - step.began)
 
 
-class Loop:
+class WatchedLoop:
     """All iterations over loaders of the same work."""
 
     def __init__(
@@ -223,7 +223,7 @@ class Loop:
             self._keep(item)
         after = watch.clock.now()
         self._use_tools(now)
-        step = Step(self, now, after - before, after.wall - began if is_first else None)
+        step = OpenStep(self, now, after - before, after.wall - began if is_first else None)
         step.begin(watch.clock.now())
         watch.step = step
         return item
@@ -239,7 +239,7 @@ class Loop:
         if self._keeps and len(self._kept) < NUM_KEPT:
             self._kept.append(item)
 
-    def end_step(self, step: Step, busy: Spent) -> None:
+    def end_step(self, step: OpenStep, busy: Spent) -> None:
         """Write it down; decide whether this is the loop that trains."""
         has_tools = bool(self._tools)
         self._close_tools()
@@ -269,7 +269,7 @@ class Loop:
             self._watch.records.write("session over", loop=self._number, flags=flags)
             self._watch.records.mark("over")
 
-    def _begin_session(self, step: Step) -> None:
+    def _begin_session(self, step: OpenStep) -> None:
         trains = "backward" in step.parts or self._num_steps >= TRAINS_AFTER
         others = any(loop._session is not None for loop in self._watch.loops.values())
         if trains and not others:

@@ -60,7 +60,7 @@ def patches(watch: Watch, fetching: Fetching) -> dict[str, Patch]:
         "torch.amp.autocast_mode": lambda module: calls.flag(module.autocast, "amp", "__enter__"),
         "torch.utils.data.dataloader": loaders.patch,
         "torch.utils.data._utils.fetch": lambda module: _fetchers(fetching, module),
-        "PIL.Image": lambda module: _regions(region, module, "decode", "open"),
+        "PIL.Image": lambda module: _pil(region, module),
         "PIL.ImageFile": lambda module: _regions(region, module.ImageFile, "decode", "load"),
         "simplejpeg": lambda module: _regions(region, module, "decode", "decode_jpeg"),
         "cv2": lambda module: _cv2(watch, region, module),
@@ -243,6 +243,12 @@ def _regions(region: Callable[..., Any], owner: Any, kind: str, *names: str) -> 
             setattr(owner, name, region(kind, function))
         except TypeError:  # a type that cannot be changed
             continue
+
+
+def _pil(region: Callable[..., Any], module: Any) -> None:
+    """Opening a file, which decodes it as soon as its pixels are asked for, and making it small."""
+    _regions(region, module, "decode", "open")
+    _regions(region, module.Image, "decode", "convert", "resize", "thumbnail")
 
 
 def _decoders(module: Any) -> list[str]:

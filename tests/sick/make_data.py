@@ -1,4 +1,4 @@
-"""Makes the data that the scripts in this folder train on: `make_data.py FOLDER`, 60 MB.
+"""Makes the data that the scripts in this folder train on: `make_data.py FOLDER`, 34 MB.
 
 The same folder comes out each time, but for the bytes that PIL and `tokenizers` choose.
 """

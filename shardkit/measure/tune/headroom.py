@@ -11,11 +11,12 @@ from typing import IO, Any
 from shardkit.arguments import positive
 from shardkit.errors import DataError
 from shardkit.measure.doctor.evidence import RankEvidence
-from shardkit.measure.doctor.run.examine import Limits, examine
+from shardkit.measure.doctor.run.examine import RunLimits, examine
 from shardkit.measure.doctor.run.script import command_of
 from shardkit.watching.schedule import Plan
 
-PLAN = Plan(steps=90, rereads=False, counts=False)
+PLAN = Plan(steps=90, rounds=15, rereads=False, counts=False)
+"""Short blocks: however early time is up, both kinds of steps were measured."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def headroom(
     command = command_of(script, "headroom")
     tell(f"{script}, as it is and with loading free")
     with tempfile.TemporaryFile() as out:
-        found = examine(command, PLAN, Limits(seconds=seconds), out).evidence
+        found = examine(command, PLAN, RunLimits(seconds=seconds), out).evidence
         rank = found.ranks[0] if found.ranks else None
         if rank is None or rank.rates.replay is None:
             raise DataError(_too_few(command, rank, found.ended, out))

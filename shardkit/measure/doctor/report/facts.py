@@ -36,7 +36,7 @@ STEP = {
 
 MAKING = {
     "reading": "reading",
-    "decoding": "decoding pictures",
+    "decoding": "decoding, resizing pictures",
     "tokenizing": "tokenizing",
     "transform": "the rest of the transform",
     "collating": "collating",

@@ -26,7 +26,7 @@ Step = tuple[float, Phase, float, float]
 
 
 @dataclass(frozen=True)
-class Row:
+class RankRow:
     """A rank: ``paths`` of SVG by colour, and what they show."""
 
     rank: int
@@ -39,7 +39,7 @@ class Timeline:
     """All ranks on one scale: ``seconds`` from its left to its right end, ``top`` seconds a step
     from the bottom to the upper end of each row."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[RankRow, ...]
     seconds: float
     top: float
 
@@ -94,7 +94,7 @@ def _top(totals: Sequence[float]) -> float:
     return ROOM * kept[-1]
 
 
-def _row(rank: RankEvidence, bars: Sequence[Bar], seconds: float, top: float) -> Row:
+def _row(rank: RankEvidence, bars: Sequence[Bar], seconds: float, top: float) -> RankRow:
     paths: dict[str, list[str]] = {}
     for bar in bars:
         x, wide = WIDE * bar.start / seconds, WIDE * (bar.end - bar.start) / seconds
@@ -102,7 +102,7 @@ def _row(rank: RankEvidence, bars: Sequence[Bar], seconds: float, top: float) ->
         wait = min(TALL * min(max(bar.wait, 0) / top, 1), whole)
         paths.setdefault("wait", []).append(_box(x, TALL - wait, wide, wait))
         paths.setdefault(f"phase-{bar.phase}", []).append(_box(x, TALL - whole, wide, whole - wait))
-    return Row(rank.rank, {key: "".join(drawn) for key, drawn in paths.items()}, _about(rank))
+    return RankRow(rank.rank, {key: "".join(drawn) for key, drawn in paths.items()}, _about(rank))
 
 
 def _box(x: float, y: float, wide: float, tall: float) -> str:

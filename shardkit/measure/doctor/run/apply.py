@@ -10,14 +10,16 @@ from pathlib import Path
 from shardkit.errors import DataError
 from shardkit.measure.doctor.diagnosis import Applicable, Applied, Diagnosis
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
-from shardkit.measure.doctor.run.examine import Limits, examine
+from shardkit.measure.doctor.run.examine import RunLimits, examine
 from shardkit.system.resources import allowance
 from shardkit.watching.schedule import Plan
 
 CHUNK_BYTES = 1 << 20
 
 
-def apply(evidence: Evidence, diagnosis: Diagnosis, plan: Plan, limits: Limits) -> Applied | None:
+def apply(
+    evidence: Evidence, diagnosis: Diagnosis, plan: Plan, limits: RunLimits
+) -> Applied | None:
     """Run the script once more with the change of a diagnosis; None where it needs an edit.
 
     Raises:

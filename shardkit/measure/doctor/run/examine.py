@@ -39,7 +39,7 @@ PROFILE_S = 4.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """When a script is ended.
 
     Attributes:
@@ -83,7 +83,7 @@ class Examined:
 def examine(
     words: str | Sequence[str],
     plan: Plan,
-    limits: Limits,
+    limits: RunLimits,
     out: IO[bytes] | None = None,
     keep: Keep | None = None,
 ) -> Examined:
@@ -185,7 +185,7 @@ def _ended(code: int | None, stopped: bool) -> str:
 
 
 def _wait(
-    script: Script, limits: Limits, told: list[int], keep: Keep | None
+    script: Script, limits: RunLimits, told: list[int], keep: Keep | None
 ) -> tuple[bool, Profile | None]:
     """Until it has ended, or enough was seen; whether it was, and the profile if one was taken.
 
@@ -219,7 +219,7 @@ def _profile(script: Script, keep: Keep) -> Profile:
 class Waiting:
     """How long a script has run since things happened to it."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RunLimits) -> None:
         self._limits = limits
         self._begun: float | None = None
         self._told: float | None = None

@@ -18,7 +18,7 @@ from shardkit.measure.doctor.trace.call_lines import call_lines
 from shardkit.measure.doctor.trace.calls import files_of
 from shardkit.measure.doctor.trace.file import Event, read_trace
 from shardkit.measure.doctor.trace.gpu import gpu_facts
-from shardkit.measure.doctor.trace.host import HostFacts, Place, Wait, host_facts
+from shardkit.measure.doctor.trace.host import CallSite, HostFacts, Wait, host_facts
 
 __all__ = ["facts", "own_sources", "read_trace"]
 
@@ -124,7 +124,7 @@ def _code_line(
     )
 
 
-def _line(place: Place, source: str) -> tuple[int, str]:
+def _line(place: CallSite, source: str) -> tuple[int, str]:
     """The line that calls, and what to add if that is not known: the other lines that may have, or
     the function whose first line it is."""
     lines = call_lines(source, place.line, place.function, place.called) if source else []

@@ -55,7 +55,7 @@ _STEP = re.compile(r"ProfilerStep\*?#(\d+)")
 
 
 @dataclass(frozen=True)
-class Place:
+class CallSite:
     """Where the script's own code called what waited; a file of "" if the trace does not say.
 
     Attributes:
@@ -76,7 +76,7 @@ class Place:
 class Wait:
     """One kind of wait: where, and whether it is for a copy to the device."""
 
-    place: Place
+    place: CallSite
     to_device: bool
 
 
@@ -216,5 +216,5 @@ def _wait(event: Event, stack: list[Open], is_own: IsOwn) -> Wait:
     for i in reversed(range(len(spans) - 1)):
         frame = frame_of(spans[i])
         if frame is not None and is_own(frame[0]):
-            return Wait(Place(*frame, *called_by(spans[i + 1 :])), to_device)
-    return Wait(Place("", 0, "", operators_name(spans), False), to_device)
+            return Wait(CallSite(*frame, *called_by(spans[i + 1 :])), to_device)
+    return Wait(CallSite("", 0, "", operators_name(spans), False), to_device)

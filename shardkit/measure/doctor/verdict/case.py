@@ -28,7 +28,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Suspect:
     """A cause that may be the one, and the factor of the rate if it were wholly removed; its
     ``diagnosis.gain`` is of the change that is proposed."""
 
@@ -46,10 +46,10 @@ def candidate(
     removal: Gain | None = None,
     apply: Applicable | None = None,
     then: tuple[str, ...] = (),
-) -> Candidate:
+) -> Suspect:
     """A cause, and its change; ``removal`` where that does not remove the whole of it."""
     found = Diagnosis(cause, sentence, because, change, gain, apply, then=then)
-    return Candidate(found, (removal or gain).factor)
+    return Suspect(found, (removal or gain).factor)
 
 
 def cases(evidence: Evidence) -> list[Case]:

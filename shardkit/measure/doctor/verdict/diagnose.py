@@ -12,7 +12,7 @@ from dataclasses import replace
 from shardkit.measure.doctor.diagnosis import Cause, Diagnosis
 from shardkit.measure.doctor.evidence import Evidence
 from shardkit.measure.doctor.verdict import advice, predict
-from shardkit.measure.doctor.verdict.case import Candidate, Case, cases, rates, step_parts, typical
+from shardkit.measure.doctor.verdict.case import Case, Suspect, cases, rates, step_parts, typical
 from shardkit.measure.doctor.verdict.loading_causes import comes_in_time, loading
 from shardkit.measure.doctor.verdict.step_causes import idle_share, step_causes, straggler
 from shardkit.measure.doctor.verdict.thresholds import (
@@ -63,7 +63,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     return replace(best.diagnosis, then=then[:NUM_THEN])
 
 
-def candidates(found: list[Case], usual: Case) -> list[Candidate]:
+def candidates(found: list[Case], usual: Case) -> list[Suspect]:
     slow = straggler(found)
     blamed = None if slow and usual.share("wait") < WAITS else loading(usual)
     own = step_causes(found)
@@ -73,14 +73,14 @@ def candidates(found: list[Case], usual: Case) -> list[Candidate]:
     return [each for each in (slow, blamed, *own) if each is not None]
 
 
-def choose(large: list[Candidate]) -> Candidate:
+def choose(large: list[Suspect]) -> Suspect:
     """The largest, or the cheapest to remove of those that are nearly as large."""
     most = max(each.removal for each in large)
     near = [each for each in large if each.removal * TIE >= most]
     return min(near, key=lambda each: CHEAPEST.index(each.diagnosis.cause))
 
 
-def afterwards(other: Candidate) -> str:
+def afterwards(other: Suspect) -> str:
     return f"then {other.diagnosis.cause}: {other.diagnosis.change}"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from shardkit.measure.doctor.diagnosis import Applicable, Gain
 from shardkit.measure.doctor.verdict import advice, predict
-from shardkit.measure.doctor.verdict.case import Candidate, Case, candidate, rates
+from shardkit.measure.doctor.verdict.case import Case, Suspect, candidate, rates
 from shardkit.measure.doctor.verdict.predict import made_in, ms
 from shardkit.measure.doctor.verdict.thresholds import (
     FLOOR,
@@ -26,7 +26,7 @@ from shardkit.measure.doctor.verdict.thresholds import (
 )
 
 
-def loading(case: Case) -> Candidate | None:
+def loading(case: Case) -> Suspect | None:
     """The cause that lies in loading; None where free loading would bring too little."""
     if predict.free_loading(case.loop).factor < max(FLOOR, 1 + case.loop.noise):
         return None
@@ -40,7 +40,7 @@ def saves_most(case: Case, gain: Gain) -> bool:
     return saved > 0 and saved >= MOST * (case.loop.steady - case.loop.free)
 
 
-def epoch_starts(case: Case) -> Candidate | None:
+def epoch_starts(case: Case) -> Suspect | None:
     """More is lost where epochs begin than within them."""
     loop, loader, epochs = case.loop, case.rank.loader, case.rank.epochs
     if loader.num_workers == 0 or loop.gap <= loop.steady - loop.free:
@@ -66,7 +66,7 @@ def epoch_starts(case: Case) -> Candidate | None:
     )
 
 
-def storage(case: Case) -> Candidate | None:
+def storage(case: Case) -> Suspect | None:
     """Most of the work is reading, or the files being in memory saves most."""
     reading, made = case.loop.work.reading, made_in(case.loop.work)
     if (made > 0 and reading >= READING * made) or measured_in_memory(case) is not None:
@@ -74,7 +74,7 @@ def storage(case: Case) -> Candidate | None:
     return None
 
 
-def slow_files(case: Case) -> Candidate:
+def slow_files(case: Case) -> Suspect:
     measured = measured_in_memory(case)
     change, is_warm = storage_change(case, measured is not None)
     gain = predict.without(case.loop, "reading")
@@ -111,7 +111,7 @@ def storage_change(case: Case, helps_in_memory: bool) -> tuple[str, bool]:
     return f"Pack the files, so that reading is one long read: {change}.", False
 
 
-def too_few_workers(case: Case) -> Candidate | None:
+def too_few_workers(case: Case) -> Suspect | None:
     """Cores are idle, and more workers would do."""
     loop, loader = case.loop, case.rank.loader
     workers = predict.enough_workers(loop)
@@ -145,7 +145,7 @@ def workers_change(case: Case, arguments: dict[str, int | bool | None], workers:
     return text
 
 
-def too_few_cores(case: Case) -> Candidate | None:
+def too_few_cores(case: Case) -> Suspect | None:
     """The loader would do, had it the cores that a quota or other processes take from it."""
     reason = cores_taken(case)
     gain = predict.with_cores(case.loop, wanted_cores(case))
@@ -191,10 +191,10 @@ def wanted_cores(case: Case) -> float:
     return max(1.0, min(needed, MOST_CORES * system.cores))
 
 
-def largest_part(case: Case) -> Candidate:
+def largest_part(case: Case) -> Suspect:
     """The part of the work that takes the longest, or that nobody was seen at it."""
     work = case.loop.work
-    parts: dict[Callable[[Case], Candidate], float] = {
+    parts: dict[Callable[[Case], Suspect], float] = {
         decoding: work.decoding,
         tokenizing: work.tokenizing,
         transform: work.transform,
@@ -206,7 +206,7 @@ def largest_part(case: Case) -> Candidate:
     return max(parts, key=lambda part: parts[part])(case)
 
 
-def decoding(case: Case) -> Candidate:
+def decoding(case: Case) -> Suspect:
     sentence = work_sentence(case, "decoding pictures", "decoding")
     removal, files = predict.without(case.loop, "decoding"), case.rank.files
     if advice.is_ours(case.rank):
@@ -224,14 +224,14 @@ def decoding(case: Case) -> Candidate:
     )
 
 
-def tokenizing(case: Case) -> Candidate:
+def tokenizing(case: Case) -> Suspect:
     sentence = work_sentence(case, "tokenizing text", "tokenizing")
     change = f"Tokenize once, before training: {advice.pack_tokens(case.rank)}."
     gain = predict.without(case.loop, "tokenizing", "reading")
     return candidate("tokenizing", because(case), sentence, change, gain)
 
 
-def transform(case: Case) -> Candidate:
+def transform(case: Case) -> Suspect:
     place = advice.at(case.rank, "profile-worker")
     return candidate(
         "transform",
@@ -243,7 +243,7 @@ def transform(case: Case) -> Candidate:
     )
 
 
-def collating(case: Case) -> Candidate:
+def collating(case: Case) -> Suspect:
     place = advice.at(case.rank, "profile-worker")
     work = case.loop.work
     sentence = work_sentence(
@@ -258,7 +258,7 @@ def collating(case: Case) -> Candidate:
     return candidate("collating", because(case), sentence, change, gain, then=then)
 
 
-def unseen(case: Case) -> Candidate:
+def unseen(case: Case) -> Suspect:
     """The loop waits, and nobody was seen making its batches."""
     gain = predict.free_loading(case.loop)
     sentence = (

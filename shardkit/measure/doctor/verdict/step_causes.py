@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shardkit.measure.doctor.diagnosis import Gain
 from shardkit.measure.doctor.verdict import advice, predict
-from shardkit.measure.doctor.verdict.case import Candidate, Case, candidate, step_parts
+from shardkit.measure.doctor.verdict.case import Case, Suspect, candidate, step_parts
 from shardkit.measure.doctor.verdict.predict import ms
 from shardkit.measure.doctor.verdict.thresholds import (
     EXPLAINS,
@@ -24,7 +24,7 @@ OWN_PARTS = ("checkpoint", "logging", "sync")
 """Parts of a step that one rank alone may have: all others then wait for it in a collective."""
 
 
-def step_causes(cases: list[Case]) -> list[Candidate]:
+def step_causes(cases: list[Case]) -> list[Suspect]:
     """All that the step's own parts may be slow by; each is looked at where it is the largest."""
     rules = {
         "checkpoint": checkpointing,
@@ -40,7 +40,7 @@ def step_causes(cases: list[Case]) -> list[Candidate]:
     return [*found, *launching(cases)]
 
 
-def checkpointing(case: Case) -> Candidate:
+def checkpointing(case: Case) -> Suspect:
     seconds = case.seconds("checkpoint")
     how = f"saving takes {ms(seconds)} a step on average, most of which goes to the background"
     gain = predict.sooner(case.loop, seconds, how, predict.STILL_COPIED)
@@ -55,7 +55,7 @@ def checkpointing(case: Case) -> Candidate:
     )
 
 
-def logging(case: Case) -> Candidate:
+def logging(case: Case) -> Suspect:
     seconds = case.seconds("logging")
     how = f"printing, logging and flushing take {ms(seconds)} a step"
     return candidate(
@@ -67,7 +67,7 @@ def logging(case: Case) -> Candidate:
     )
 
 
-def synchronising(case: Case) -> Candidate:
+def synchronising(case: Case) -> Suspect:
     """On a GPU, a part of it is waiting for work that must be done anyhow."""
     seconds = case.seconds("sync")
     likely: tuple[float, ...] = (0.0,)
@@ -103,7 +103,7 @@ def sync_place(case: Case) -> str:
     return found
 
 
-def copying(case: Case) -> Candidate:
+def copying(case: Case) -> Suspect:
     """Copies to the device that the step does not hide."""
     seconds, trace, rank = case.seconds("copy"), case.evidence.trace, case.rank
     if trace and trace.has_gpu:
@@ -131,7 +131,7 @@ def copying(case: Case) -> Candidate:
     )
 
 
-def launching(cases: list[Case]) -> list[Candidate]:
+def launching(cases: list[Case]) -> list[Suspect]:
     """Operations so small that starting them takes most of the time."""
     for case in cases:
         seconds = launch_seconds(case)
@@ -157,7 +157,7 @@ def launch_seconds(case: Case) -> float | None:
     return own * case.loop.step
 
 
-def launch_bound(case: Case, seconds: float) -> Candidate:
+def launch_bound(case: Case, seconds: float) -> Suspect:
     ops = case.rank.num_ops or round(case.evidence.trace.ops_per_step if case.evidence.trace else 0)
     each = f"{1e6 * seconds / ops:.0f} µs each" if ops else "short ones"
     mode = ', mode="reduce-overhead"' if advice.is_cuda(case.rank) else ""
@@ -187,7 +187,7 @@ def idle_share(case: Case) -> float | None:
     return min(1.0, max(0.0, idle - other))
 
 
-def straggler(cases: list[Case]) -> Candidate | None:
+def straggler(cases: list[Case]) -> Suspect | None:
     """The rank that waits least in collectives, if the others wait for it there."""
     if len(cases) < 2:
         return None
@@ -201,7 +201,7 @@ def straggler(cases: list[Case]) -> Candidate | None:
     return slow_rank(slow, others, excess, predict.gain(slow.loop, after, how))
 
 
-def slow_rank(slow: Case, others: list[Case], excess: float, gain: Gain) -> Candidate:
+def slow_rank(slow: Case, others: list[Case], excess: float, gain: Gain) -> Suspect:
     rank = slow.rank
     reason, change = why_slow(slow, others, excess)
     sentence = (
