@@ -625,7 +625,7 @@ def test_the_command_for_a_long_step(run: Run, folder: Path, simulate: Simulate)
 
 def test_the_help_says_what_cannot_be_guessed(run: Run) -> None:
     text = " ".join(run("tune", "--help").out.split())
-    assert "LOCAL_WORLD_SIZE" in text and "come on top" in text and "shardkit.Loader?" in text
+    assert "LOCAL_WORLD_SIZE" in text and "comes on top" in text and "shardkit.Loader?" in text
 
 
 def test_the_command_in_json(run: Run, folder: Path) -> None:

@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 @click.option(
     "--headroom",
     metavar="SCRIPT",
-    help="Or for this training script, with a loop over a loader? It is run for some steps, as it is"
-    " and with its first batches replayed, by turns: the difference is what loading costs.",
+    help="Or for this training script, with a loop over a DataLoader or a shardkit.Loader? It is run"
+    " for some steps, as it is and with its first batches replayed, by turns: the difference is what"
+    " loading costs.",
 )
 @click.option(
     "--cold", is_flag=True, help="Drop the files from memory before each trial: an epoch that does"

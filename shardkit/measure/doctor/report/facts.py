@@ -36,7 +36,7 @@ STEP = {
 
 MAKING = {
     "reading": "reading",
-    "decoding": "decoding, resizing pictures",
+    "decoding": "decoding pictures",
     "tokenizing": "tokenizing",
     "transform": "the rest of the transform",
     "collating": "collating",
