@@ -246,7 +246,7 @@ def test_a_report_of_all_kinds(train: Callable[..., Path], tmp_path: Path) -> No
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
-    assert done.stderr.startswith("verdict:")
+    assert done.stderr.startswith("\nverdict:")
     assert "applied: " in done.stderr and "num_workers=" in done.stderr
     report = json.loads(files[0].read_text())
     assert report["diagnosis"]["apply"]["loader"]["num_workers"] >= 1

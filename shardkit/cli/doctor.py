@@ -148,6 +148,7 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
     found = examine(command, plan, limits, keep=keep)
     diagnosis = diagnose(found.evidence)
     applied = apply(found.evidence, diagnosis, plan, limits) if options["applies"] else None
+    click.echo(err=True)  # a progress bar may have left its line open
     for line in lines(found.evidence, diagnosis, applied):
         click.echo(line, err=True)
     if files["json_file"]:

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 @click.option(
     "--headroom",
     metavar="SCRIPT",
-    help="Or for this training script, with a loop over a DataLoader or a shardkit.Loader? It is run"
-    " for some steps, as it is and with its first batches replayed, by turns: the difference is what"
-    " loading costs.",
+    help="Or for this training script, with a loop over a DataLoader or a shardkit.Loader? It is"
+    " run for some steps, as it is and with its first batches replayed, by turns: the difference is"
+    " what loading costs.",
 )
 @click.option(
     "--cold", is_flag=True, help="Drop the files from memory before each trial: an epoch that does"
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     type=float,
     default=60.0,
     show_default=True,
-    help="To take, about: it is more where a batch or a step takes long, and --headroom's run, as long"
-    " at most, comes on top.",
+    help="To take, about: it is more where a batch or a step takes long, and --headroom's run, as"
+    " long at most, comes on top.",
 )
 @click.option("--no-save", is_flag=True, help='Do not keep the result for workers="auto".')
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
