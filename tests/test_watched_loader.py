@@ -15,8 +15,9 @@ from shardkit import Loader
 from shardkit.measure.doctor.run import collect
 from shardkit.watching import attach
 from shardkit.watching import loop as loop_module
-from shardkit.watching.loop import NUM_KEPT, Watch
+from shardkit.watching.loop import Watch
 from shardkit.watching.records import read_records
+from shardkit.watching.replaying import MOST_BATCHES as NUM_KEPT
 from shardkit.watching.schedule import OWN, REPLAY, WARM_UP, Plan, Schedule
 
 NUM_BATCHES = 60

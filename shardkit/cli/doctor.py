@@ -126,7 +126,10 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
     from shardkit.measure.doctor.verdict.diagnose import diagnose
     from shardkit.watching.schedule import Plan
 
-    steps = integer("steps", options["steps"], least=6)
+    steps = integer("steps", options["steps"], least=12)
+    for name in ("reference", "peak_tflops"):
+        if options[name] is not None:
+            positive(name, options[name])
     positive("seconds", options["seconds"])
     files = {name: options[name] for name in ("trace", "profile", "json_file", "html_file")}
     for file in filter(None, files.values()):
@@ -135,6 +138,7 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         steps=steps,
         replays=not options["watch_only"],
         rereads=not (options["quick"] or options["watch_only"]),
+        counts=not options["watch_only"],
         traces=options["trace"] is not None or has_gpu(),
         profiles=True,
     )
@@ -148,6 +152,8 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
     found = examine(command, plan, limits, keep=keep)
     diagnosis = diagnose(found.evidence)
     applied = apply(found.evidence, diagnosis, plan, limits) if options["applies"] else None
+    if options["applies"] and applied is None:
+        click.echo("\nnothing was applied: the change needs an edit, or there is none", err=True)
     click.echo(err=True)  # a progress bar may have left its line open
     for line in lines(found.evidence, diagnosis, applied):
         click.echo(line, err=True)

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from shardkit.batches.collate import Batch
 from shardkit.batches.maker import BatchMaker
 from shardkit.batches.request import Made
 from shardkit.loading import tuned
@@ -29,22 +30,36 @@ class Watched(Observer):
     def __init__(self, watch: Watch, loop: WatchedLoop) -> None:
         self._watch = watch
         self._loop = loop
+        self._newest: Made | None = None
+        """What was made for the step that goes on; None if its batch is a replayed one."""
 
     def instead(
         self, made: Generator[Made, None, None], plan: BatchPlan
     ) -> Generator[Made, None, None]:
         """The batches as they are, or replayed."""
         began = self._loop.begin()
+
+        def make() -> Batch:
+            self._newest = next(made)
+            return self._newest.batch
+
         with closing(made):
             for number in range(len(plan)):
+                self._newest = None
                 try:
-                    one = self._loop.next(lambda: next(made), not number, False, began)
+                    batch = self._loop.next(
+                        make, began, plan, is_first=not number, leaves_one=lambda: True
+                    )
                 except StopIteration:
                     return
-                yield replace(one, end=plan.end(number))
+                end = plan.end(number)
+                newest = self._newest
+                yield Made(batch, end) if newest is None else replace(newest, end=end)
 
     def note(self, times: Times) -> None:
         """What making the batch took, wherever it was made."""
+        if self._newest is None:
+            return
         self._watch.records.write(
             "fetch",
             t=times.begun,

@@ -68,11 +68,18 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
         self._is_terminal = not self._out.closed and self._out.isatty()
         self._is_silent = os.environ.get("RANK", "0") != "0"
         self._told = 0.0
+        caller = sys._getframe(1)
+        self._line = caller.f_code.co_filename, caller.f_lineno
+
+    def __bool__(self) -> bool:
+        return True
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # of a copy that has nothing yet
+            raise AttributeError(name)
         return getattr(self.loader, name)
 
     def __iter__(self) -> Iterator[T]:
@@ -118,13 +125,19 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
             "persistent_workers": False,
             "is_iterable": True,
         }
-        loop = watching.loop(("by hand", id(self.loader)), facts, 0, can_reread=False)
+        loop = watching.loop(("by hand", self._line), facts, 0, can_reread=False)
         began = loop.begin()
         inner, is_first = iter(self.loader), True
         try:
             while True:
                 try:
-                    batch = loop.next(lambda: next(inner), is_first, False, began)
+                    batch = loop.next(
+                        lambda: next(inner),
+                        began,
+                        inner,
+                        is_first=is_first,
+                        leaves_one=lambda: False,  # nobody knows how many there are
+                    )
                 except StopIteration:
                     return
                 is_first = False

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-from shardkit.watching.loop import Watch, WatchedLoop
+from shardkit.watching.loop import Watch, WatchedLoop, users_line
 
 
 class DataLoaderPatch:
@@ -24,17 +27,18 @@ class DataLoaderPatch:
         iterator._next_index = self._next_index(iterator._next_index)
 
     def _init(self, original: Callable[..., None]) -> Callable[..., None]:
-        """With other arguments, where the plan asks for them."""
-        plan = self._watch.plan
+        """With other arguments, where the plan asks for them; and the line that made it."""
+        plan, signature = self._watch.plan, inspect.signature(original)
 
         @functools.wraps(original)
-        def init(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
-            chosen = plan.loader or {}
-            if type(dataset).__name__ == plan.dataset:
-                names = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers")
-                kwargs = {**dict(zip(names, args, strict=False)), **kwargs, **chosen}
-                args = args[len(names) :]
-            original(self, dataset, *args, **kwargs)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            if plan.loader:
+                given = signature.bind(self, *args, **kwargs)
+                if type(given.arguments.get("dataset")).__name__ == plan.dataset:
+                    given.arguments.update(plan.loader)
+                args, kwargs = given.args[1:], given.kwargs
+            original(self, *args, **kwargs)
+            self.__dict__["_watched_line"] = users_line(sys._getframe(1))
 
         return init
 
@@ -50,7 +54,8 @@ class DataLoaderPatch:
                 iterator = original(self)
             finally:
                 _STARTING.pop()
-            iterator._watched = Iteration(loop, began, _length(self))
+            iterator._watched = iteration = Iteration(loop, began)
+            weakref.finalize(iterator, loop.leave, iteration).atexit = False
             return iterator
 
         return begin
@@ -81,35 +86,32 @@ _STARTING: list[WatchedLoop] = []
 class Iteration:
     """One pass over a DataLoader."""
 
-    def __init__(self, loop: WatchedLoop, began: float, length: int | None) -> None:
+    def __init__(self, loop: WatchedLoop, began: float) -> None:
         self.loop = loop
         self._began = began
-        self._length = length
-        self._count = 0
+        self._is_first = True
 
     def next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        """The next batch. Those that were replayed count: an epoch is no longer than usual."""
-        is_last = self._length is not None and self._count >= self._length
+        """The next batch. For one that is replayed the sampler is a batch further, so that an epoch
+        has as many steps as ever."""
 
-        def make() -> Any:
-            if is_last:
-                _close(iterator)
-                raise StopIteration
-            return original(iterator)
+        def leaves_one() -> bool:
+            if iterator._dataset_kind != 0:  # iterable: nobody knows how many there are
+                return False
+            return next(iterator._sampler_iter, None) is not None
 
+        is_first, self._is_first = self._is_first, False
         try:
-            item = self.loop.next(make, not self._count, is_last, self._began)
+            return self.loop.next(
+                lambda: original(iterator),
+                self._began,
+                self,
+                is_first=is_first,
+                leaves_one=leaves_one,
+            )
         except StopIteration:
             self.loop.end()
             raise
-        self._count += 1
-        return item
-
-
-def _close(iterator: Any) -> None:
-    """As an iterator closes itself at its end."""
-    if not iterator._persistent_workers and hasattr(iterator, "_shutdown_workers"):
-        iterator._shutdown_workers()
 
 
 def _length(loader: Any) -> int | None:
@@ -117,7 +119,7 @@ def _length(loader: Any) -> int | None:
         return None
     try:
         return len(loader)
-    except (TypeError, NotImplementedError):
+    except (TypeError, ValueError, AttributeError, NotImplementedError):
         return None
 
 
@@ -131,14 +133,15 @@ def _depth(loader: Any) -> int:
 
 def _key(loader: Any) -> tuple[Any, ...]:
     """Loaders of the same work are one."""
-    kind = type(loader.dataset).__name__
-    return (kind, loader.batch_size, loader.num_workers, _size(loader.dataset))
+    kinds = type(loader.dataset).__name__, type(getattr(loader, "sampler", None)).__name__
+    made_at = getattr(loader, "_watched_line", None)
+    return (*kinds, str(loader.batch_size), loader.num_workers, _size(loader.dataset), made_at)
 
 
 def _size(dataset: Any) -> int | None:
     try:
         return len(dataset)
-    except (TypeError, NotImplementedError):
+    except (TypeError, ValueError, AttributeError, NotImplementedError):
         return None
 
 

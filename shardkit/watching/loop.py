@@ -16,12 +16,10 @@ from shardkit.watching.clock import Clock, Spent
 from shardkit.watching.counting import Counter
 from shardkit.watching.quiet import wait_until_quiet
 from shardkit.watching.records import Records
+from shardkit.watching.replaying import Replay
 from shardkit.watching.reread import Rereading, drop_files
 from shardkit.watching.schedule import COLD, OWN, PROBED, REPLAY, TRACE, WARM, Now, Plan, Schedule
 from shardkit.watching.tracing import Tracer
-
-NUM_KEPT = 8
-"""Batches that are replayed: more than a processor's or a model's cache of shapes would hide."""
 
 TRAINS_AFTER = 30
 """Steps without a backward pass after which a loop counts as the one to look at, all the same:
@@ -72,6 +70,7 @@ class OpenStep:
         "lines",
         "loop",
         "now",
+        "owner",
         "parts",
         "process_cpu",
         "wait",
@@ -80,6 +79,7 @@ class OpenStep:
     def __init__(self, loop: WatchedLoop, now: Now, wait: Spent, first: float | None) -> None:
         self.loop, self.now, self.wait, self.first = loop, now, wait, first
         self.began, self.handed, self.process_cpu = Spent(), 0.0, 0.0
+        self.owner: object = None
         self.parts: dict[str, float] = {}
         self.lines: dict[tuple[str, str, int], list[float]] = {}
         self.last: tuple[str, float] | None = None
@@ -166,8 +166,7 @@ class WatchedLoop:
         self._num_steps = 0
         self._session: int | None = None
         """The step that the session began with, once the loop is known to train."""
-        self._kept: list[Any] = []
-        self._keeps = watch.plan.replays
+        self._replay = Replay(watch.plan.replays)
         self._epoch = -1
         self._is_written = False
         self._tools: list[Counter | Tracer] = []
@@ -180,6 +179,12 @@ class WatchedLoop:
         self._watch.end_step()
         self._epoch += 1
         return time.perf_counter()
+
+    def leave(self, owner: object) -> None:
+        """The iteration is gone, perhaps in the middle of a step."""
+        step = self._watch.step
+        if step is not None and step.owner is owner:
+            self._watch.end_step()
 
     def end(self) -> None:
         """It is over."""
@@ -194,14 +199,22 @@ class WatchedLoop:
             return IDLE
         return self._schedule.at(self._num_steps - self._session)
 
-    def next(self, make: Callable[[], Any], is_first: bool, is_last: bool, began: float) -> Any:
+    def next(
+        self,
+        make: Callable[[], Any],
+        began: float,
+        owner: object,
+        *,
+        is_first: bool,
+        leaves_one: Callable[[], bool],
+    ) -> Any:
         """The next batch: one that is made, or one of the first again.
 
         Args:
             make: makes it; raises StopIteration after the last.
-            is_first: whether it is the iteration's first. is_last: whether the iteration has handed
-                over all its batches, so that none may be replayed.
-            began: when the iteration did.
+            began: when the iteration did. owner: stands for the iteration.
+            is_first: whether it is the iteration's first. leaves_one: makes the iteration one batch
+                shorter, for the one that is replayed; False if it cannot.
         """
         watch = self._watch
         if watch.is_making:  # a loader inside another, which is the one that the loop runs over
@@ -216,14 +229,15 @@ class WatchedLoop:
             wait_until_quiet()
         watch.thread = threading.get_ident()
         before = watch.clock.now()
-        if now.kind == REPLAY and len(self._kept) == NUM_KEPT and not is_last:
-            item = self._kept[self._num_steps % NUM_KEPT]
+        if now.kind == REPLAY and self._replay.is_ready and leaves_one():
+            item = self._replay.batch(self._num_steps)
         else:
             item = self._make(make)
-            self._keep(item)
+            self._replay.keep(item)
         after = watch.clock.now()
         self._use_tools(now)
         step = OpenStep(self, now, after - before, after.wall - began if is_first else None)
+        step.owner = owner
         step.begin(watch.clock.now())
         watch.step = step
         return item
@@ -234,10 +248,6 @@ class WatchedLoop:
             return make()
         finally:
             self._watch.is_making = False
-
-    def _keep(self, item: Any) -> None:
-        if self._keeps and len(self._kept) < NUM_KEPT:
-            self._kept.append(item)
 
     def end_step(self, step: OpenStep, busy: Spent) -> None:
         """Write it down; decide whether this is the loop that trains."""
@@ -260,13 +270,14 @@ class WatchedLoop:
             parts=step.parts,
             lines=[[*key, *value] for key, value in step.lines.items()],
         )
+        if step.now.kind == REPLAY:
+            self._replay.check(self._num_steps - 1)
         if self._session is None:
             self._begin_session(step)
         elif self._num_steps - self._session == self._schedule.num_steps:
-            self._kept.clear()
-            self._keeps = False
-            flags = sorted(self._watch.flags)
-            self._watch.records.write("session over", loop=self._number, flags=flags)
+            flags, why = sorted(self._watch.flags), self._replay.why_not
+            self._replay.drop()
+            self._watch.records.write("session over", loop=self._number, flags=flags, note=why)
             self._watch.records.mark("over")
 
     def _begin_session(self, step: OpenStep) -> None:
@@ -320,4 +331,12 @@ def _of_process() -> dict[str, Any]:
     rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         rank, world = str(distributed.get_rank()), str(distributed.get_world_size())
-    return {"rank": int(rank), "world": int(world), "torch": getattr(torch, "__version__", "")}
+    version = str(getattr(torch, "__version__", ""))
+    return {"rank": _number(rank, 0), "world": _number(world, 1), "torch": version}
+
+
+def _number(text: str, otherwise: int) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return otherwise

@@ -30,7 +30,9 @@ class Records:
         """Append one event."""
         if self._num_bytes > MOST_BYTES:
             return
-        line = json.dumps({"is": kind, **what}, separators=(",", ":")).encode() + b"\n"
+        # What a script's own loader says of itself may be of any type.
+        text = json.dumps({"is": kind, **what}, separators=(",", ":"), default=str)
+        line = text.encode() + b"\n"
         self._num_bytes += len(line)
         try:
             os.write(self._file(), line)

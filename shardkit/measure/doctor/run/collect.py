@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, get_args
@@ -71,9 +71,12 @@ def processes(records: dict[int, list[Event]]) -> list[Process]:
 def ranks(found: Sequence[Process], host: str) -> tuple[RankEvidence, ...]:
     """The processes that train, by rank. A process with no steps is none of them."""
     trainers = [one for one in found if len(main_steps(one)) > FIRST_STEPS]
-    return tuple(
-        sorted((_rank(one, _fetches(one, found), host) for one in trainers), key=lambda r: r.rank)
+    seen = sorted(
+        (_rank(one, _fetches(one, found), host) for one in trainers), key=lambda r: (r.rank, r.pid)
     )
+    if len({rank.rank for rank in seen}) < len(seen):  # processes that do not know of each other
+        seen = [replace(rank, rank=number) for number, rank in enumerate(seen)]
+    return tuple(seen)
 
 
 def main_loop(process: Process) -> int:
@@ -213,7 +216,7 @@ def _mark_starts(steps: list[Event], facts: Event) -> None:
     for step in steps:
         epochs[step["epoch"]].append(step)
     longest = max((len(epoch) for epoch in epochs.values()), default=0)
-    num = ramp if longest > 2 * ramp else 1
+    num = ramp if longest > 2 * ramp else min(1, longest - 1)
     for epoch in epochs.values():
         for place, step in enumerate(epoch):
             step["starts"] = epoch[0]["first"] is not None and place < num

@@ -33,6 +33,13 @@ from shardkit.watching.schedule import Plan
 
 POLL_S = 0.1
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that ask a program to end. A script may take its time; after a second one it has some
+seconds."""
+
+OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)
+"""Those that a terminal sends to all of its foreground, the script included."""
+
 
 PROFILE_S = 4.0
 """A profile is taken after all else, so that it slows nothing that is measured."""
@@ -108,13 +115,24 @@ def examine(
         seen = _ranks(found, profile)
         trace, why = _trace(script.folder, seen, keep)
         stacks = read_speedscope(profile.path) if profile and profile.path else ()
+    of_replays = [e["note"] for one in found for e in one.of("session over") if e.get("note")]
+    if plan.replays and any(rank.loader.is_iterable for rank in seen):
+        of_replays.append(
+            "no batch was replayed: nobody knows how many batches an iterable has, so that an epoch"
+            " would be longer than usual"
+        )
     of_gpus = monitor.notes if any(rank.device == "cuda" for rank in seen) else ()
-    notes = (*of_gpus, *([profile.why] if profile and profile.why else []), *why)
+    notes = (
+        *of_gpus,
+        *dict.fromkeys(of_replays),
+        *([profile.why] if profile and profile.why else []),
+        *why,
+    )
     evidence = Evidence(
         command=tuple(command),
         folder=os.getcwd(),
         seconds=seconds,
-        ended=_ended(code, stopped),
+        ended=_ended(code, stopped, told),
         python=_first(found, "process", "python"),
         torch=_first(found, "loop", "torch"),
         ranks=seen,
@@ -178,7 +196,9 @@ def _first(found: Sequence[collect.Process], kind: str, name: str) -> str:
     return next((str(event[name]) for one in found for event in one.of(kind)), "")
 
 
-def _ended(code: int | None, stopped: bool) -> str:
+def _ended(code: int | None, stopped: bool, told: list[int]) -> str:
+    if code is None and told:
+        return f"killed: it did not end after {signal.Signals(told[0]).name}"
     if stopped or code is None:
         return "stopped by the doctor, which had seen enough"
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
@@ -197,14 +217,14 @@ def _wait(
     while script.process.poll() is None:
         time.sleep(POLL_S)
         if told:
-            if waiting.has_had_time_to_end():
+            if len(told) > 1 and waiting.has_had_time_to_end():
                 return False, profile
             continue
         over = waiting.is_over(script.folder)
         if over and keep is not None and profile is None:
             profile = _profile(script, keep)
         if over and not limits.to_end:
-            return True, profile
+            return script.process.poll() is None, profile
     return False, profile
 
 
@@ -225,7 +245,7 @@ class Waiting:
         self._told: float | None = None
 
     def has_had_time_to_end(self) -> bool:
-        """Asked again and again since it was told to end."""
+        """Asked again and again since it was told to end for the second time."""
         self._told = self._told or time.monotonic()
         return time.monotonic() - self._told > PATIENCE_TO_END_S
 
@@ -246,11 +266,12 @@ def _forwarding(script: Script, out: IO[bytes] | None) -> Iterator[list[int]]:
     told: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
-        told.append(number)
-        if number != signal.SIGINT or not _is_terminals():
+        if number in ENDING:
+            told.append(number)
+        if number not in OF_TERMINALS or not _is_terminals():
             script.process.send_signal(number)
 
-    numbers = () if out is not None else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = () if out is not None else (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
     old = {number: signal.signal(number, forward) for number in numbers}
     try:
         yield told

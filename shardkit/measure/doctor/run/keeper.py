@@ -35,12 +35,36 @@ def main() -> None:
 
 def _end(mark: bytes, number: signal.Signals, patience_s: float) -> None:
     told: set[int] = set()
+    known: set[int] = set()
     deadline = time.monotonic() + patience_s
-    while (left := marked(mark)) and time.monotonic() < deadline:
+    while (left := _family(known, mark)) and time.monotonic() < deadline:
         for process in left - told:
             _send(process, number)
         told |= left
         time.sleep(POLL_S)
+
+
+def _family(known: set[int], mark: bytes) -> set[int]:
+    """The processes that are marked, and all that descend from them, as those that were started
+    with another environment. ``known`` grows: a child whose parent has ended is another's."""
+    parents = _parents()
+    known.update(marked(mark))
+    while more := {child for child, parent in parents.items() if parent in known} - known:
+        known |= more
+    return known & parents.keys()
+
+
+def _parents() -> dict[int, int]:
+    """Process -> its parent, of all that run; a zombie does not."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = path.read_text(errors="replace").rpartition(")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        if state != "Z":
+            found[int(path.parent.name)] = int(parent)
+    return found
 
 
 def marked(mark: bytes) -> set[int]:

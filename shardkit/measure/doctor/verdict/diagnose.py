@@ -21,6 +21,7 @@ from shardkit.measure.doctor.verdict.thresholds import (
     GPU_IDLE,
     LEAST_STEPS,
     TIE,
+    UNEXPLAINED,
     WAITS,
 )
 
@@ -116,6 +117,13 @@ def healthy(case: Case) -> Diagnosis:
     gain = predict.free_loading(case.loop)
     because = (rates(case), step_parts(case), *idle(case), *blocked(case))
     hints = advice.computing(case.evidence, case.rank)
+    if gain.factor >= UNEXPLAINED:
+        sentence = (
+            f"The loop would be {gain.factor:.2f} times as fast if loading cost nothing, but"
+            " nothing that was timed explains what it waits for."
+        )
+        change = "Let the doctor look again, for longer (--steps), on a machine that is less busy."
+        return Diagnosis("not enough evidence", sentence, because, change, gain)
     if not hints or not advice.is_cuda(case.rank):
         sentence = (
             "There is nothing to gain from the loader: the loop would be"

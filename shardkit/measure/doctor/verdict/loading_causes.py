@@ -121,7 +121,7 @@ def too_few_workers(case: Case) -> Suspect | None:
     system = case.evidence.system
     arguments = advice.worker_arguments(case.rank, workers)
     sentence = (
-        f"{count(loop.workers)} cannot make batches as fast as the loop takes them, while"
+        f"{upper(count(loop.workers))} cannot make batches as fast as the loop takes them, while"
         f" {max(0.0, system.cores - system.cores_busy):.1f} of {system.cores} cores are idle."
     )
     is_safe = not loader.is_iterable
@@ -147,7 +147,7 @@ def workers_change(case: Case, arguments: dict[str, int | bool | None], workers:
 
 def too_few_cores(case: Case) -> Suspect | None:
     """The loader would do, had it the cores that a quota or other processes take from it."""
-    reason = cores_taken(case)
+    reason = cores_taken(case) if case.loop.workers else None
     gain = predict.with_cores(case.loop, wanted_cores(case))
     if reason is None or not saves_most(case, gain):
         return None
@@ -300,5 +300,10 @@ def part_share(case: Case, *parts: str) -> float:
 
 def count(workers: int) -> str:
     if workers == 0:
-        return "The loop's own process"
+        return "the loop's own process"
     return "1 worker" if workers == 1 else f"{workers} workers"
+
+
+def upper(text: str) -> str:
+    """As a sentence begins."""
+    return text[0].upper() + text[1:]

@@ -9,6 +9,9 @@ differ by some percent, and a change that brings less is hardly worth making. ML
 accelerator utilisation of 0.9 pass, which is a factor of 1.11; TraceML speaks up from a wait of 5
 to 10 % of the step."""
 
+UNEXPLAINED = 1.3
+"""Where free loading would bring so much and no rule found why, nobody may call the loop healthy."""
+
 TIE = 1.05
 """Of causes whose factors differ by less than that, the one that is cheaper to remove is named."""
 

@@ -1,0 +1,147 @@
+"""Scripts that do unusual things with their loader behave under the doctor as they do without."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import write
+from test_doctor import QUICK, watch
+
+HEAD = """
+import time, torch
+import numpy as np
+from torch.utils.data import DataLoader, Dataset, IterableDataset, BatchSampler, RandomSampler
+
+class Numbers(Dataset):
+    def __init__(self, size=160): self.size = size
+    def __len__(self): return self.size
+    def __getitem__(self, i): return {"x": torch.ones(8) * (i % 4), "labels": i % 4}
+
+model = torch.nn.Linear(8, 4)
+optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+
+def step(batch):
+    loss = torch.nn.functional.cross_entropy(model(batch["x"]), batch["labels"])
+    optimizer.zero_grad(); loss.backward(); optimizer.step(); time.sleep(0.001)
+"""
+
+SCRIPTS = {
+    "an iterator that outlives an epoch": """
+class Forever:
+    def __init__(self, sampler): self.sampler = sampler
+    def __iter__(self):
+        while True: yield from iter(self.sampler)
+
+class Infinite(DataLoader):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        object.__setattr__(self, "batch_sampler", Forever(self.batch_sampler))
+        self.iterator = super().__iter__()
+    def __len__(self): return len(self.batch_sampler.sampler)
+    def __iter__(self):
+        for _ in range(len(self)): yield next(self.iterator)
+
+loader, counts = Infinite(Numbers(), 4, num_workers=1), []
+for epoch in range(4):
+    counts.append(0)
+    for batch in loader: step(batch); counts[-1] += 1
+print(counts)
+""",
+    "an iterable, and a schedule of so many steps": """
+class Stream(IterableDataset):
+    def __len__(self): return 160
+    def __iter__(self): return (Numbers()[i] for i in range(160))
+
+loader = DataLoader(Stream(), 4)
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=4 * 40)
+counts = []
+for epoch in range(4):
+    counts.append(0)
+    for batch in loader: step(batch); schedule.step(); counts[-1] += 1
+print(counts)
+""",
+    "a sampler that says too little": """
+class Short(BatchSampler):
+    def __len__(self): return 3
+
+counts = []
+for epoch in range(4):
+    counts.append(0)
+    sampler = Short(RandomSampler(Numbers()), 4, False)
+    for batch in DataLoader(Numbers(), batch_sampler=sampler): step(batch); counts[-1] += 1
+print(counts)
+""",
+    "a batch that is taken apart": """
+for epoch in range(4):
+    for batch in DataLoader(Numbers(), 4):
+        labels = batch.pop("labels")
+        step({"x": batch.pop("x"), "labels": labels})
+print("done")
+""",
+    "a batch that is changed in place": """
+most = 0
+for epoch in range(4):
+    for batch in DataLoader(Numbers(), 4):
+        batch["x"].mul_(10).add_(1)
+        most = max(most, batch["x"].max().item())
+        step(batch)
+print(most)
+""",
+    "a batch size that is no int": """
+class Sampler(BatchSampler):
+    def __init__(self):
+        super().__init__(RandomSampler(Numbers()), 4, False)
+        self.batch_size = np.int64(4)
+
+for epoch in range(4):
+    for batch in DataLoader(Numbers(), batch_sampler=Sampler()): step(batch)
+print("done")
+""",
+    "an epoch that is left in the counted step": """
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+for epoch in range(3):
+    for i, batch in enumerate(DataLoader(Numbers(), 4)):
+        step(batch)
+        if i == 3: break
+    del batch
+print(len(_get_current_dispatch_mode_stack()))
+""",
+    "two loaders that look alike": """
+train = DataLoader(Numbers(), 4, shuffle=True)
+valid = DataLoader(Numbers(), 4)
+for epoch in range(4):
+    for batch in train: step(batch)
+    with torch.no_grad(): print(sum(int(batch["labels"].sum()) for batch in valid))
+""",
+    "batches of its own kind": """
+class Own:
+    def __init__(self, samples): self.x = torch.stack([one["x"] for one in samples])
+
+for epoch in range(4):
+    for batch in DataLoader(Numbers(), 4, collate_fn=Own): step({"x": batch.x, "labels": torch.zeros(4).long()})
+print("done")
+""",
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_does_what_it_does_without(name: str, tmp_path: Path) -> None:
+    script = write(tmp_path / "train.py", HEAD + SCRIPTS[name])
+    usual = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert usual.returncode == 0, usual.stderr
+    found = watch([sys.executable, script], tmp_path, QUICK)
+    assert (tmp_path / "out").read_text() == usual.stdout
+    assert found.exit_code == 0
+    if "left in the counted" not in name:
+        assert found.evidence.ranks
+
+
+def test_who_gets_no_replays_is_told_why(tmp_path: Path) -> None:
+    for name, word in (("batches of its own kind", "a Own"), ("a batch that is changed", "change")):
+        (body,) = [text for title, text in SCRIPTS.items() if title.startswith(name)]
+        script = write(tmp_path / "train.py", HEAD + body)
+        found = watch([sys.executable, script], tmp_path, QUICK)
+        assert any(word in note for note in found.evidence.notes), found.evidence.notes
