@@ -121,7 +121,8 @@ class Own:
     def __init__(self, samples): self.x = torch.stack([one["x"] for one in samples])
 
 for epoch in range(4):
-    for batch in DataLoader(Numbers(), 4, collate_fn=Own): step({"x": batch.x, "labels": torch.zeros(4).long()})
+    for batch in DataLoader(Numbers(), 4, collate_fn=Own):
+        step({"x": batch.x, "labels": torch.zeros(4).long()})
 print("done")
 """,
 }

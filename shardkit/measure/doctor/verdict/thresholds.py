@@ -10,7 +10,7 @@ accelerator utilisation of 0.9 pass, which is a factor of 1.11; TraceML speaks u
 to 10 % of the step."""
 
 UNEXPLAINED = 1.3
-"""Where free loading would bring so much and no rule found why, nobody may call the loop healthy."""
+"""Where free loading would bring so much and no rule found why, the loop is not called healthy."""
 
 TIE = 1.05
 """Of causes whose factors differ by less than that, the one that is cheaper to remove is named."""
