@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 from shardkit.errors import DataError
 from shardkit.measure.doctor.diagnosis import Applicable, Applied, Diagnosis
@@ -18,7 +19,11 @@ CHUNK_BYTES = 1 << 20
 
 
 def apply(
-    evidence: Evidence, diagnosis: Diagnosis, plan: Plan, limits: RunLimits
+    evidence: Evidence,
+    diagnosis: Diagnosis,
+    plan: Plan,
+    limits: RunLimits,
+    out: IO[bytes] | None = None,
 ) -> Applied | None:
     """Run the script once more with the change of a diagnosis; None where it needs an edit.
 
@@ -31,7 +36,7 @@ def apply(
     before = evidence.ranks[0]
     if change.warm and before.files is not None:
         read_into_memory(Path(before.files.folder))
-    after = examine(evidence.command, changed(plan, change, before), limits).evidence
+    after = examine(evidence.command, changed(plan, change, before), limits, out).evidence
     if not after.ranks:
         raise DataError(f"with the change the script made no steps: it ended with {after.ended}")
     rates = [_rate(one.ranks) for one in (evidence, after)]

@@ -237,11 +237,12 @@ def _epochs(process: Process, loop: int, facts: Event, times: StepTimes) -> Epoc
     whole = [start for start in starts.values() if start[0]["first"] is not None]
     ends = [e for e in process.of("epoch end") if e["loop"] == loop]
     length = facts["num_batches"] or (len(steps) / len(ends) if ends else None)
+    num = sum(step["first"] is not None for step in steps)
     if not whole or length is None:
-        return Epochs(num=len(whole))
+        return Epochs(num=num)
     lost = median(_lost(start, times.wait) for start in whole[1:] or whole)
     first = median(start[0]["first"] for start in whole[1:] or whole)
-    return Epochs(first, lost / (lost + length * max(times.total, 1e-9)), len(whole))
+    return Epochs(first, lost / (lost + length * max(times.total, 1e-9)), num)
 
 
 def _lost(start: list[Event], usual: float) -> float:
