@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 
 def count_hits(logits, labels):
@@ -37,8 +37,9 @@ def main():
     digits = np.load(args.data / "digits.npz")
     images = torch.from_numpy(digits["images"]).float()[:, None] / 255
     dataset = TensorDataset(images, torch.from_numpy(digits["labels"]))
-    sampler = RandomSampler(dataset, replacement=True, num_samples=args.steps * 256)
-    loader = DataLoader(dataset, batch_size=256, sampler=sampler, num_workers=1)
+    order = RandomSampler(dataset, replacement=True, num_samples=args.steps * 256)
+    sampler = BatchSampler(order, 256, drop_last=False)
+    loader = DataLoader(dataset, batch_size=None, sampler=sampler, num_workers=1)
     count = count_hits_at_once if args.cure else count_hits
     model = nn.Sequential(
         nn.Conv2d(1, 8, 5, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 144, 10)

@@ -13,7 +13,7 @@ from shardkit.measure.doctor.diagnosis import Cause, Diagnosis
 from shardkit.measure.doctor.evidence import Evidence
 from shardkit.measure.doctor.verdict import advice, predict
 from shardkit.measure.doctor.verdict.case import Case, Suspect, cases, rates, step_parts, typical
-from shardkit.measure.doctor.verdict.loading_causes import comes_in_time, loading
+from shardkit.measure.doctor.verdict.loading_causes import loading
 from shardkit.measure.doctor.verdict.step_causes import idle_share, step_causes, straggler
 from shardkit.measure.doctor.verdict.thresholds import (
     BLOCKED,
@@ -69,7 +69,7 @@ def candidates(found: list[Case], usual: Case) -> list[Suspect]:
     blamed = None if slow and usual.share("wait") < WAITS else loading(usual)
     own = step_causes(found)
     is_start = blamed is not None and blamed.diagnosis.cause == "epoch starts"
-    if comes_in_time(usual) and not is_start and any(each.removal >= FLOOR for each in own):
+    if usual.loop.comes_in_time and not is_start and any(each.removal >= FLOOR for each in own):
         blamed = None
     return [each for each in (slow, blamed, *own) if each is not None]
 

@@ -16,7 +16,6 @@ from shardkit.measure.doctor.verdict.case import Case, Suspect, candidate, rates
 from shardkit.measure.doctor.verdict.predict import made_in, ms
 from shardkit.measure.doctor.verdict.thresholds import (
     FLOOR,
-    IN_TIME,
     MOST,
     MOST_CORES,
     OTHERS,
@@ -169,18 +168,12 @@ def cores_taken(case: Case) -> str | None:
         return f"the CPU quota stops the script for {system.throttled:.0%} of the time"
     total = case.rank.worker.total
     starved = case.rank.worker.starved / total if total > 0 else 0.0
-    if starved >= STARVED and (others >= OTHERS * system.cores or comes_in_time(case)):
+    if starved >= STARVED and (others >= OTHERS * system.cores or case.loop.comes_in_time):
         return (
             f"other processes use {others:.1f} of {system.cores} cores, and the workers are ready"
             f" to run and have none for {starved:.0%} of the time"
         )
     return None
-
-
-def comes_in_time(case: Case) -> bool:
-    """Whether workers make batches fast enough by far, so that something keeps them from it."""
-    loop = case.loop
-    return loop.workers > 0 and 0 < loop.formula <= IN_TIME * loop.free
 
 
 def wanted_cores(case: Case) -> float:

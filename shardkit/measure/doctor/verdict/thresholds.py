@@ -19,10 +19,6 @@ WAITS = 0.08
 """Beside a slow rank, all ranks' loading is blamed only if the usual rank waits for so much of its
 step: replaying batches on all ranks makes the slow one faster, too."""
 
-IN_TIME = 0.8
-"""Batches that workers make in so much of what the loop takes without loading come in time: what it
-waits for then is cores that others have, and a cause within the step itself goes first."""
-
 MOST = 0.6
 """A cheap change of loading (workers, cores, files in memory) is the one to make if it saves so
 much of what the loop waits within an epoch; otherwise the work itself is too much."""
