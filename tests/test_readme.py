@@ -89,7 +89,7 @@ QUICK = {
 }
 """Options that make those commands short that start processes, or measure."""
 
-FIRST = {"doctor": ["--quick", "--steps", "6"]}
+FIRST = {"doctor": ["--quick", "--steps", "12"]}
 """Likewise, of commands whose line ends in another's."""
 
 TRAIN = """
