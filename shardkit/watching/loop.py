@@ -146,13 +146,13 @@ class Watch:
             return None
         return self.step
 
-    def end_step(self) -> None:
-        """The loop came back, or ended."""
+    def end_step(self, now: Spent | None = None) -> None:
+        """The loop came back, or ended; now, unless it was seen just before."""
         step = self.step
         if step is None:
             return
         self.step, self.depth = None, 0
-        step.loop.end_step(step, self.clock.now() - step.began)
+        step.loop.end_step(step, (now or self.clock.now()) - step.began)
 
 
 class WatchedLoop:
@@ -219,7 +219,10 @@ class WatchedLoop:
         watch = self._watch
         if watch.is_making:  # a loader inside another, which is the one that the loop runs over
             return make()
-        watch.end_step()
+        # One look at the clock ends a step and begins the wait: writing the step down counts as
+        # waiting, in which workers go on. A second look ends the wait and begins the next step.
+        before = watch.clock.now()
+        watch.end_step(before)
         if not self._is_written:
             self._write_facts()
         now = self.now()
@@ -227,18 +230,18 @@ class WatchedLoop:
             self._change_over(now)
         if now.kind == REPLAY and (now.is_first or is_first):
             wait_until_quiet()
+            before = watch.clock.now()
         watch.thread = threading.get_ident()
-        before = watch.clock.now()
         if now.kind == REPLAY and self._replay.is_ready and leaves_one():
             item = self._replay.batch(self._num_steps)
         else:
             item = self._make(make)
             self._replay.keep(item)
-        after = watch.clock.now()
         self._use_tools(now)
+        after = watch.clock.now()
         step = OpenStep(self, now, after - before, after.wall - began if is_first else None)
         step.owner = owner
-        step.begin(watch.clock.now())
+        step.begin(after)
         watch.step = step
         return item
 
