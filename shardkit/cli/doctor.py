@@ -139,7 +139,7 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         replays=not options["watch_only"],
         rereads=not (options["quick"] or options["watch_only"]),
         counts=not options["watch_only"],
-        traces=options["trace"] is not None or has_gpu(),
+        traces=options["trace"] is not None,
         profiles=True,
     )
     limits = RunLimits(options["to_end"], options["seconds"])
@@ -163,8 +163,3 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
     if files["html_file"]:
         write(files["html_file"], found.evidence, diagnosis, applied, found.stacks)
     return found.exit_code
-
-
-def has_gpu() -> bool:
-    """Whether NVIDIA's driver is there."""
-    return Path("/proc/driver/nvidia/version").exists()
