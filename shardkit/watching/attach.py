@@ -24,11 +24,6 @@ PLAN_NAME = "plan.json"
 _watch: Watch | None = None
 
 
-def current() -> Watch | None:
-    """What watches this process; None if nothing does."""
-    return _watch
-
-
 def attach() -> Watch | None:
     """Watch this process, if the environment asks for it; once."""
     global _watch

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from shardkit.watching.clock import Clock, Spent
+from shardkit.watching.clock import Spent
 from shardkit.watching.loop import Watch
 
 MOST_PATHS = 4096
@@ -59,7 +59,6 @@ class Fetching:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._clock = Clock()
         self._here = Fetches()
         self._pid = 0
         self._paths: set[str] = set()
@@ -72,7 +71,7 @@ class Fetching:
             if not self._pid:  # a process that is forked has its parent's hooks
                 sys.addaudithook(self._hook)
             self._pid, self._paths, self._idle = os.getpid(), set(), None
-        before = self._clock.now()
+        before = self._watch.clock.now()
         sending = self._sending() if parent is not None else 0.0
         account = self._here.account = Account(before)
         account.enter("dataset", before)
@@ -80,7 +79,7 @@ class Fetching:
             return make()
         finally:
             self._here.account = None
-            now = self._clock.now()
+            now = self._watch.clock.now()
             while account.stack:
                 account.leave(now)
             self._idle = time.process_time(), now.cpu
@@ -111,11 +110,11 @@ class Fetching:
             account = self._here.account
             if account is None or account.stack[-1][0] == kind:
                 return function(*args, **kwargs)
-            account.enter(kind, self._clock.now())
+            account.enter(kind, self._watch.clock.now())
             try:
                 return function(*args, **kwargs)
             finally:
-                account.leave(self._clock.now())
+                account.leave(self._watch.clock.now())
 
         return timed
 

@@ -117,10 +117,7 @@ class Iteration:
 def _length(loader: Any) -> int | None:
     if loader._dataset_kind != 0:  # iterable: its length is but a guess
         return None
-    try:
-        return len(loader)
-    except (TypeError, ValueError, AttributeError, NotImplementedError):
-        return None
+    return _size(loader)
 
 
 def _can_reread(loader: Any) -> bool:
@@ -138,20 +135,19 @@ def _key(loader: Any) -> tuple[Any, ...]:
     return (*kinds, str(loader.batch_size), loader.num_workers, _size(loader.dataset), made_at)
 
 
-def _size(dataset: Any) -> int | None:
+def _size(sized: Any) -> int | None:
     try:
-        return len(dataset)
+        return len(sized)
     except (TypeError, ValueError, AttributeError, NotImplementedError):
         return None
 
 
 def _facts(loader: Any) -> dict[str, Any]:
     sampler = getattr(loader, "batch_sampler", None)
-    size = loader.batch_size if loader.batch_size is not None else None
     return {
         "type": type(loader).__name__,
         "dataset": type(loader.dataset).__name__,
-        "batch_size": size or getattr(sampler, "batch_size", None),
+        "batch_size": loader.batch_size or getattr(sampler, "batch_size", None),
         "num_batches": _length(loader),
         "num_workers": loader.num_workers,
         "worker_type": "process" if loader.num_workers else "none",

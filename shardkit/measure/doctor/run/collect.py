@@ -111,8 +111,9 @@ def _fetches(trainer: Process, found: Sequence[Process]) -> list[Event]:
 def _rank(process: Process, fetches: list[Event], host: str) -> RankEvidence:
     loop = main_loop(process)
     facts = next(event for event in process.of("loop") if event["loop"] == loop)
-    _mark_starts(main_steps(process), facts)
-    steps = [s for s in main_steps(process)[FIRST_STEPS:] if s["phase"] != TRACE]
+    every = main_steps(process)
+    _mark_starts(every, facts)
+    steps = [s for s in every[FIRST_STEPS:] if s["phase"] != TRACE]
     counted = [s for s in steps if s["counts"]] or [s for s in steps if s["phase"] == OWN]
     own = [s for s in counted if s["phase"] == OWN] or counted
     flagging = [*process.of("counted"), *process.of("session over")]
@@ -139,7 +140,7 @@ def _rank(process: Process, fetches: list[Event], host: str) -> RankEvidence:
         flags=frozenset(flags),
         samples_per_step=_samples(facts, fetches),
         cpu_share=_mean(s["cpu"] for s in own) / max(times.total, 1e-9),
-        timeline=_timeline(main_steps(process)),
+        timeline=_timeline(every),
     )
 
 

@@ -25,7 +25,7 @@ from shardkit.measure.doctor.machine.monitor import Monitor
 from shardkit.measure.doctor.run import collect
 from shardkit.measure.doctor.run.profile import Profile, Profiler
 from shardkit.measure.doctor.run.script import PATIENCE_TO_END_S, Script, command_of, running
-from shardkit.measure.doctor.run.speedscope import Stack, hot_lines, is_user_file, read_speedscope
+from shardkit.measure.doctor.run.speedscope import Stack, hot_lines, read_speedscope
 from shardkit.measure.doctor.trace.facts import facts, own_sources, read_trace
 from shardkit.measure.doctor.trace.utilisation import utilisation
 from shardkit.watching.records import read_records
@@ -112,9 +112,10 @@ def examine(
             code = script.process.poll()
         seconds = time.perf_counter() - started
         found = collect.processes(read_records(script.folder))
-        seen = _ranks(found, profile)
-        trace, why = _trace(script.folder, seen, keep)
         stacks = read_speedscope(profile.path) if profile and profile.path else ()
+        seen = _ranks(found, stacks)
+        trace, why = _trace(script.folder, seen, keep)
+    system = monitor.result()
     of_replays = [e["note"] for one in found for e in one.of("session over") if e.get("note")]
     if plan.replays and any(rank.loader.is_iterable for rank in seen):
         of_replays.append(
@@ -136,20 +137,20 @@ def examine(
         python=_first(found, "process", "python"),
         torch=_first(found, "loop", "torch"),
         ranks=seen,
-        system=monitor.result(),
+        system=system,
         trace=trace,
-        utilisation=_utilisation(seen, monitor.result(), keep or Keep()),
+        utilisation=_utilisation(seen, system, keep or Keep()),
         notes=notes,
     )
-    return Examined(evidence, _exit_code(code, told), tuple(stacks))
+    return Examined(evidence, _exit_code(code, told), stacks)
 
 
-def _ranks(found: Sequence[collect.Process], profile: Profile | None) -> tuple[RankEvidence, ...]:
+def _ranks(found: Sequence[collect.Process], stacks: tuple[Stack, ...]) -> tuple[RankEvidence, ...]:
     """What was seen of each, with the costly lines of a profile in rank 0's."""
     seen = collect.ranks(found, platform.node())
-    if not seen or profile is None or profile.path is None:
+    if not seen:
         return seen
-    lines = hot_lines(read_speedscope(profile.path), is_user_file)
+    lines = hot_lines(stacks)
     return (replace(seen[0], lines=(*seen[0].lines, *lines)), *seen[1:])
 
 
