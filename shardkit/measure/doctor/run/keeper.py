@@ -26,11 +26,23 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # they may be sent to all of a terminal or container
     group = sys.stdin.read().strip()
+    for process in _launchers(marked(mark), Path(folder)):
+        _send(process, signal.SIGKILL)
     for number in (signal.SIGTERM, signal.SIGKILL):
         _end(mark, number, patience_s)
     if group:
         _send(-int(group), signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _launchers(processes: set[int], folder: Path) -> set[int]:
+    """Those that started the ones that train, as torchrun does, and would call their end an error,
+    in many lines; all that they look after is ended next."""
+    trainers = {int(path.stem) for path in folder.glob("[0-9]*.begun")}
+    parents, found = _parents(), set(trainers)
+    while more := {parents[one] for one in found if parents.get(one) in processes} - found:
+        found |= more
+    return found - trainers
 
 
 def _end(mark: bytes, number: signal.Signals, patience_s: float) -> None:
