@@ -75,6 +75,16 @@ def refuse_no_file(path: str) -> None:
         raise UsageError(f"{show_path(path)} cannot be written: there is no such folder")
     if not os.access(place.parent, os.W_OK):
         raise UsageError(f"{show_path(path)} cannot be written: the folder is read-only")
+    is_new = not place.exists()
+    if not is_new and not place.is_file():  # a pipe, which opening would wait at
+        return
+    try:
+        place.open("ab").close()
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"{show_path(path)} cannot be written: {reason}") from error
+    if is_new:
+        place.unlink(missing_ok=True)
 
 
 def echo_json(value: Any) -> None:
