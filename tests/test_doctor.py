@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import write
+from jobs import torchrun
 
 from shardkit.measure.doctor.diagnosis import Applicable, Diagnosis, Gain
 from shardkit.measure.doctor.run.apply import apply
@@ -181,6 +182,15 @@ def test_its_own_exit_code(train: Callable[..., Path], tmp_path: Path) -> None:
     assert len(found.evidence.ranks) == 1
 
 
+def test_its_error_is_told(train: Callable[..., Path], tmp_path: Path) -> None:
+    script = train(batches=12, after='raise KeyError("no such loss")')
+    found = watch([sys.executable, script], tmp_path)
+    line = script.read_text().splitlines().index('    raise KeyError("no such loss")') + 1
+    what = f"(KeyError: 'no such loss' at {script}:{line})"
+    assert found.evidence.ended == f"exit code 1 {what}"
+    assert (tmp_path / "out").read_text().count("KeyError") == 2  # its line, and the message
+
+
 def test_killed_in_the_middle(train: Callable[..., Path], tmp_path: Path) -> None:
     """As the kernel does when memory is short."""
     script = train(
@@ -198,6 +208,14 @@ def test_it_is_ended_once_enough_was_seen(train: Callable[..., Path], tmp_path: 
     found = watch([sys.executable, train(batches=99999, workers=1)], tmp_path, to_end=False)
     assert time.monotonic() - started < 60
     assert found.exit_code == 0 and found.evidence.ended.startswith("stopped by the doctor")
+    assert (tmp_path / "out").read_text() == ""
+
+
+def test_torchrun_says_nothing_of_its_end(train: Callable[..., Path], tmp_path: Path) -> None:
+    """It would call it an error, in thirty lines."""
+    command = torchrun(1, train(batches=99999))
+    found = watch(command, tmp_path, to_end=False)
+    assert found.evidence.ended.startswith("stopped by the doctor") and found.evidence.ranks
     assert (tmp_path / "out").read_text() == ""
 
 
@@ -265,7 +283,13 @@ def test_a_change_is_made_and_measured(train: Callable[..., Path], tmp_path: Pat
     change = Applicable(loader={"num_workers": 2, "persistent_workers": True})
     said = Diagnosis("too few workers", "", (), "", Gain(2.0, 1.8, 2.2, ""), change)
     with open(tmp_path / "again", "wb") as out:
+        searched = replace(change, others=({"num_workers": 1},))
+        several = apply(before, replace(said, apply=searched), QUICK, RunLimits(), out)
         done = apply(before, said, QUICK, RunLimits(), out)
+    assert several is not None
+    names, rates = zip(*several.tried, strict=True)
+    assert names == ("num_workers=2, persistent_workers=True", "num_workers=1")
+    assert several.after == max(rates) and several.factor > 1.3
     assert done is not None and done.what == "samples/s" and done.predicted == 2.0
     assert 1.3 < done.factor < 2.5
     assert apply(before, replace(said, apply=None), QUICK, RunLimits()) is None
@@ -282,7 +306,10 @@ def test_a_change_is_made_and_measured(train: Callable[..., Path], tmp_path: Pat
         (["--steps", "2", "--", "true"], "steps must be at least 12, got 2"),
         (["--reference", "-3", "--", "true"], "reference must be more than 0"),
         (["--json", "no/such/folder", "--", "true"], "there is no such folder"),
+        (["--json", "/proc/report", "--", "true"], "/proc/report cannot be written"),
         (["no-such-dataset"], "no-such-dataset"),
+        (["--quick", "python", "train.py"], "before a command belongs --, as in `shardkit doctor"),
+        (["python", "train.py", "--lr", "3"], "before a command belongs --"),
     ],
 )
 def test_a_call_that_makes_no_sense(tmp_path: Path, words: list[str], message: str) -> None:

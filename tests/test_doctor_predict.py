@@ -7,12 +7,12 @@ import random
 from dataclasses import dataclass, replace
 
 import pytest
-from doctor_evidence import evidence, rank, rate
+from doctor_evidence import PICTURES, evidence, rank, rate
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardkit.measure.doctor.diagnosis import Gain
-from shardkit.measure.doctor.evidence import Epochs, Rates, StepTimes, WorkerTimes
+from shardkit.measure.doctor.evidence import Epochs, KernelTrial, Rates, StepTimes, WorkerTimes
 from shardkit.measure.doctor.verdict import predict
 from shardkit.measure.doctor.verdict.predict import Loop
 
@@ -194,7 +194,8 @@ def of_loading(loop: Loop) -> list[Gain]:
     """Every change of loading alone."""
     return [
         *(predict.without(loop, part) for part in predict.PARTS),
-        predict.by_kernel(loop, 500_000),
+        predict.by_kernel(loop, PICTURES, None, 0.0),
+        predict.by_kernel(loop, PICTURES, KernelTrial(1e-3, 64, 224), 1.0),
         predict.resized(loop),
         *(predict.with_workers(loop, workers) for workers in (1, 2, 8, 64)),
         predict.with_cores(loop, 128),
@@ -303,18 +304,35 @@ def test_workers_that_stay_alive_still_make_the_first_batch() -> None:
     assert gain.factor == pytest.approx(0.1 / (0.1 - 0.05 * 0.9))
 
 
-def test_a_larger_picture_gains_more_by_the_kernel() -> None:
-    loop = loop_of(0.1, 0.01, decoding=0.2, num_workers=2)
-    small, usual, large = (predict.by_kernel(loop, size) for size in (10e3, 107e3, 1e6))
+def test_a_larger_picture_gains_more_by_a_kernel_that_was_not_tried() -> None:
+    loop = loop_of(0.1, 0.01, decoding=0.4, num_workers=4)
+    sizes = (replace(PICTURES, mean_bytes=size) for size in (10e3, 107e3, 1e6))
+    small, usual, large = (predict.by_kernel(loop, files, None, 0.0) for files in sizes)
     assert small.factor == usual.factor == pytest.approx(2.2)
     assert large.factor == pytest.approx(2.2 * (1e6 / 107e3) ** 0.15)
 
 
 def test_the_kernel_replaces_no_transform_of_ones_own() -> None:
     """Of a transform that takes longer than decoding, only as much as a crop takes goes."""
-    loop = loop_of(0.1, 0.01, decoding=0.04, transform=0.16, num_workers=2)
-    left = 1 - (1 - 1 / 2.2) * 0.08 / 0.2
-    assert predict.by_kernel(loop, 0).factor == pytest.approx(1 / left)
+    loop = loop_of(0.1, 0.01, decoding=0.08, transform=0.32, num_workers=4)
+    left = (0.08 / 2.2 + 0.24) / 0.4
+    assert predict.by_kernel(loop, None, None, 0.0).factor == pytest.approx(1 / left)
+
+
+def test_a_kernel_that_was_tried_takes_what_it_took() -> None:
+    """4 workers make a batch of 64 in 0.4 s; the kernel makes its crops in 64 ms."""
+    loop = loop_of(0.1, 0.01, decoding=0.3, collating=0.06, sending=0.04, num_workers=4)
+    gain = predict.by_kernel(loop, PICTURES, KernelTrial(1e-3, 64, 224), 0.0)
+    assert gain.factor == pytest.approx(0.4 / 0.064)
+    assert gain.low < gain.factor / 1.3 and gain.high > gain.factor / 0.9
+
+
+def test_an_epoch_of_the_kernels_begins_with_making_a_batch() -> None:
+    """Nothing is started anew: of half a second that it took, a tenth is left."""
+    parts = {"decoding": 0.2, "num_workers": 4}
+    loop = loop_of(0.1, 0.05, epochs=Epochs(0.5, 0.5, 10), **parts)
+    gain = predict.by_kernel(loop, PICTURES, KernelTrial(0.05 / 64, 64, 224), 0.5)
+    assert gain.factor == pytest.approx(0.1 / (0.05 + 0.05 * 0.1))
 
 
 def test_a_prediction_says_its_formula_with_its_figures() -> None:

@@ -480,6 +480,7 @@ def test_json_has_all_of_it() -> None:
     assert rank["timeline"][0] == [0.0, "own", *sample_timeline()[0][2:]]
     assert made["applied"] == {
         **{"what": "samples/s", "before": 533.0, "after": 1190.0, "predicted": 2.4},
+        "tried": [],
         "factor": 1190.0 / 533.0,
     }
     assert to_json(sample_evidence(), sample_diagnosis())["applied"] is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ class Numbers(Dataset):
     def __len__(self): return self.size
     def __getitem__(self, i): return {"x": torch.ones(8) * (i % 4), "labels": i % 4}
 
+torch.set_num_threads(1)
 model = torch.nn.Linear(8, 4)
 optimizer = torch.optim.SGD(model.parameters(), 1e-6)
 
@@ -116,6 +118,36 @@ for epoch in range(4):
     for batch in train: step(batch)
     with torch.no_grad(): print(sum(int(batch["labels"].sum()) for batch in valid))
 """,
+    "two loaders at once": """
+class Slow(Numbers):
+    def __getitem__(self, i):
+        time.sleep(0.003)
+        return super().__getitem__(i)
+
+count = 0
+for epoch in range(4):
+    for batch, other in zip(DataLoader(Numbers(), 4), DataLoader(Slow(), 4)):
+        step(batch); count += 1
+print(count)
+""",
+    "validation within the epoch": """
+train, valid = DataLoader(Numbers(), 4), DataLoader(Numbers(32), 4)
+for epoch in range(3):
+    for number, batch in enumerate(train):
+        step(batch)
+        if number % 10 == 9: print(sum(int(one["labels"].sum()) for one in valid))
+""",
+    "a profiler of its own": """
+import warnings
+from torch.profiler import profile, schedule
+warnings.simplefilter("ignore")
+seen = []
+def ready(prof): seen.append(prof.step_num)
+with profile(schedule=schedule(wait=3, warmup=2, active=20), on_trace_ready=ready) as prof:
+    for epoch in range(4):
+        for batch in DataLoader(Numbers(), 4): step(batch); prof.step()
+print(seen)
+""",
     "batches of its own kind": """
 class Own:
     def __init__(self, samples): self.x = torch.stack([one["x"] for one in samples])
@@ -133,11 +165,24 @@ def test_a_script_does_what_it_does_without(name: str, tmp_path: Path) -> None:
     script = write(tmp_path / "train.py", HEAD + SCRIPTS[name])
     usual = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert usual.returncode == 0, usual.stderr
-    found = watch([sys.executable, script], tmp_path, QUICK)
+    found = watch([sys.executable, script], tmp_path, replace(QUICK, traces="yes"))
     assert (tmp_path / "out").read_text() == usual.stdout
     assert found.exit_code == 0
     if "left in the counted" not in name:
         assert found.evidence.ranks
+
+
+def test_waiting_for_a_loader_beside_the_own_is_waiting(tmp_path: Path) -> None:
+    script = write(tmp_path / "train.py", HEAD + SCRIPTS["two loaders at once"])
+    (rank,) = watch([sys.executable, script], tmp_path, QUICK).evidence.ranks
+    assert rank.step.wait > 0.012 and rank.rates.replay is not None
+    assert 1 / rank.rates.own.steps_per_s - 1 / rank.rates.replay.steps_per_s > 0.008
+
+
+def test_validation_within_an_epoch_is_a_loop_of_its_own(tmp_path: Path) -> None:
+    script = write(tmp_path / "train.py", HEAD + SCRIPTS["validation within the epoch"])
+    (rank,) = watch([sys.executable, script], tmp_path, QUICK).evidence.ranks
+    assert rank.loader.num_batches == 40
 
 
 def test_who_gets_no_replays_is_told_why(tmp_path: Path) -> None:

@@ -364,7 +364,8 @@ def test_text_is_packed_as_ids_with_its_folder_quoted() -> None:
 
 def test_more_workers_are_applied_as_arguments() -> None:
     found = diagnose(SICK["too few workers"])
-    assert found.apply == Applicable(loader={"num_workers": 2, "persistent_workers": True})
+    several = [{"num_workers": number, "persistent_workers": True} for number in (2, 1, 4)]
+    assert found.apply == Applicable(loader=several[0], others=tuple(several[1:]))
     assert "DataLoader(..., num_workers=2, persistent_workers=True)" in found.change
     assert "The loop's own process" in found.sentence and "1.8 of 4 cores" in found.sentence
 
@@ -391,6 +392,23 @@ def test_files_that_fit_in_memory_are_read_before() -> None:
     assert found.apply == Applicable(warm=True) and "shardkit pack" in found.change
     found = diagnose(evidence(SICK["storage"].ranks[0], memory_available=10**8))
     assert found.apply is None and found.change.startswith("Pack the files")
+
+
+@pytest.mark.parametrize(("workers", "apply"), [(0, True), (8, False)])
+def test_waiting_without_a_file_is_for_something_else(workers: int, apply: bool) -> None:
+    """Those who wait for a network can wait side by side, and no folder is known to pack."""
+    sick = rank(0.1, 0.02, num_workers=workers, reading=0.08 * max(workers, 1), files=None)
+    found = diagnose(evidence(sick))
+    assert found.cause == "storage" and "no file was seen" in found.sentence
+    assert (found.apply is not None) == apply and ("num_workers" in found.change) == apply
+    assert "fetch the samples once" in " ".join([found.change.lower(), *found.then])
+    assert found.gain is not None and found.gain.factor > 2
+
+
+def test_pictures_are_cropped_to_the_size_that_was_seen() -> None:
+    sick = SICK["decoding"]
+    seen = replace(sick, ranks=(replace(sick.ranks[0], picture_side=112),))
+    assert "shardkit.images.train(112), workers" in diagnose(seen).change
 
 
 def test_the_costliest_line_of_the_script_is_named() -> None:

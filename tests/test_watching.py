@@ -37,10 +37,10 @@ from shardkit.watching.schedule import COLD, OWN, REPLAY, TRACE, WARM, WARM_UP, 
     depth=st.integers(0, 20),
     replays=st.booleans(),
     rereads=st.booleans(),
-    traces=st.booleans(),
+    traces=st.sampled_from(["no", "gpu", "yes"]),
 )
 def test_each_kind_has_as_many_steps(
-    steps: int, rounds: int, depth: int, replays: bool, rereads: bool, traces: bool
+    steps: int, rounds: int, depth: int, replays: bool, rereads: bool, traces: Any
 ) -> None:
     plan = Plan(steps=steps, rounds=rounds, replays=replays, rereads=rereads, traces=traces)
     schedule = Schedule(plan, depth, can_reread=True)
@@ -50,7 +50,7 @@ def test_each_kind_has_as_many_steps(
     assert len(set(counts.values())) == 1 and steps <= counts[OWN] < steps + rounds
     assert sum(now.is_first for now in every) == schedule.num_blocks == rounds * len(kinds)
     assert not any(now.counts for now in every[:WARM_UP] + every[schedule.num_steps :])
-    assert any(now.kind == TRACE for now in every) == traces
+    assert any(now.kind == TRACE for now in every) == (traces != "no")
     assert {now.kind for now in every} - {TRACE} == kinds
 
 
@@ -174,7 +174,8 @@ def test_a_module_is_patched_when_it_is_imported(
     write(tmp_path / "some_module.py", "value = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     patched: list[Any] = []
-    finder = Finder({"some_module": patched.append, "json": patched.append, "never": print})
+    patches = {"some_module": patched.append, "json": patched.append, "never": print}
+    finder = Finder(patches, Records(str(tmp_path)))
     monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
     finder.patch_imported()
     assert patched == [json]
@@ -183,6 +184,23 @@ def test_a_module_is_patched_when_it_is_imported(
     assert patched == [json, some_module] and some_module.value == 1
     assert some_module.__spec__.loader.get_source("some_module") == "value = 1\n"
     del sys.modules["some_module"]
+
+
+def test_a_module_that_cannot_be_patched_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "newer_module.py", "value = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    records = Records(str(tmp_path))
+    finder = Finder({"newer_module": lambda module: module.gone}, records)
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    import newer_module  # type: ignore[import-not-found]
+
+    records.close()
+    assert newer_module.value == 1
+    (events,) = read_records(tmp_path).values()
+    assert events[0]["is"] == "unpatched" and "gone" in events[0]["why"]
+    del sys.modules["newer_module"]
 
 
 def test_startup_without_a_plan_changes_nothing(tmp_path: Path) -> None:

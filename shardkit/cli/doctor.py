@@ -28,7 +28,14 @@ class DoctorCommand(click.Command):
         if "--" in args:
             place = args.index("--")
             args, ctx.meta[SCRIPT] = args[:place], args[place + 1 :]
-        return super().parse_args(ctx, args)
+            return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, list(args))
+        except click.UsageError as error:
+            if all(arg.startswith("-") for arg in args):
+                raise
+            hint = "before a command belongs --, as in `shardkit doctor -- python train.py`"
+            raise click.UsageError(f"{error.format_message()} ({hint})", ctx) from error
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """For the help."""
@@ -139,7 +146,7 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         replays=not options["watch_only"],
         rereads=not (options["quick"] or options["watch_only"]),
         counts=not options["watch_only"],
-        traces=options["trace"] is not None,
+        traces="yes" if options["trace"] else "no" if options["watch_only"] else "gpu",
         profiles=True,
     )
     limits = RunLimits(options["to_end"], options["seconds"])

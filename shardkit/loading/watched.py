@@ -60,7 +60,7 @@ class Watched(Observer):
         """What making the batch took, wherever it was made."""
         if self._newest is None:
             return
-        self._watch.records.write(
+        self._watch.records.gather(
             "fetch",
             t=times.begun,
             parent=None,

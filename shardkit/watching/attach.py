@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -9,11 +10,12 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from shardkit.watching.fetching import Fetching
-from shardkit.watching.loop import Watch
+from shardkit.watching.loop import Watch, is_users
+from shardkit.watching.records import Records
 from shardkit.watching.schedule import Plan
 
 ENVIRONMENT = "SHARDKIT_WATCH"
@@ -41,9 +43,10 @@ def attach() -> Watch | None:
     if plan.profiles:
         _let_profilers_in()
     os.register_at_fork(after_in_child=_watch.after_fork)
-    finder = Finder(patches(_watch, Fetching(_watch)))
+    finder = Finder(patches(_watch, Fetching(_watch)), _watch.records)
     sys.meta_path.insert(0, finder)
     finder.patch_imported()
+    sys.excepthook = functools.partial(_note_error, _watch, sys.excepthook)
     _watch.records.write("process", ppid=os.getppid(), python=sys.version.split()[0], argv=_argv())
     return _watch
 
@@ -57,6 +60,30 @@ def _let_profilers_in() -> None:
     ctypes.CDLL(None).prctl(ptracer, anybody, 0, 0, 0)
 
 
+def _note_error(
+    watch: Watch,
+    usual: Callable[..., None],
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+) -> None:
+    """What ends the process, which is then told as usual."""
+    place = trace
+    while place is not None and place.tb_next is not None and is_users(_file(place.tb_next)):
+        place = place.tb_next
+    watch.records.write(
+        "error",
+        what=f"{kind.__name__}: {error}"[:300],
+        file=_file(place) if place else "",
+        line=place.tb_lineno if place else 0,
+    )
+    usual(kind, error, trace)
+
+
+def _file(trace: TracebackType) -> str:
+    return trace.tb_frame.f_code.co_filename
+
+
 def _argv() -> list[str]:
     return list(getattr(sys, "orig_argv", ()))
 
@@ -64,18 +91,27 @@ def _argv() -> list[str]:
 class Finder(MetaPathFinder):
     """Finds no module itself: it has those it knows patched after whoever finds them.
 
+    What cannot be patched stays as it is: a release of a library that nobody knew here must not end
+    a training run.
+
     Args:
-        patches: module name -> what is done to it.
+        patches: module name -> what is done to it. records: where it is said that it failed.
     """
 
-    def __init__(self, patches: dict[str, Callable[[Any], None]]) -> None:
-        self._patches = patches
+    def __init__(self, patches: dict[str, Callable[[Any], None]], records: Records) -> None:
+        self._patches, self._records = patches, records
 
     def patch_imported(self) -> None:
         """Modules that are there already."""
         for name in list(self._patches):
             if name in sys.modules:
-                self._patches.pop(name)(sys.modules[name])
+                self._patch(name, self._patches.pop(name), sys.modules[name])
+
+    def _patch(self, name: str, patch: Callable[[Any], None], module: ModuleType) -> None:
+        try:
+            patch(module)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            self._records.write("unpatched", module=name, why=repr(error))
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -91,7 +127,7 @@ class Finder(MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             load(module)
-            patch(module)
+            self._patch(name, patch, module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -8,33 +8,28 @@ not, and beside other busy processes, too.
 from __future__ import annotations
 
 import os
-import resource
 import threading
 import time
 from contextlib import suppress
 from typing import NamedTuple
 
-_OF_THREAD = getattr(resource, "RUSAGE_THREAD", None)
-"""Linux alone has it."""
-
 
 class Spent(NamedTuple):
-    """Seconds of a thread. ``system``, of ``cpu``, was the kernel's: reading files, page faults."""
+    """Seconds of a thread."""
 
     wall: float = 0.0
     cpu: float = 0.0
     starved: float = 0.0
-    system: float = 0.0
 
     @property
     def blocked(self) -> float:
         return max(0.0, self.wall - self.cpu - self.starved)
 
     def __sub__(self, other: Spent) -> Spent:
-        return Spent(*(a - b for a, b in zip(self, other, strict=True)))
+        return Spent(self[0] - other[0], self[1] - other[1], self[2] - other[2])
 
     def plus(self, other: Spent) -> Spent:
-        return Spent(*(a + b for a, b in zip(self, other, strict=True)))
+        return Spent(self[0] + other[0], self[1] + other[1], self[2] + other[2])
 
 
 class Descriptor:
@@ -60,8 +55,7 @@ class Clock(threading.local):
 
     def now(self) -> Spent:
         """Seconds since some moment: only differences mean something."""
-        system = 0.0 if _OF_THREAD is None else resource.getrusage(_OF_THREAD).ru_stime
-        return Spent(time.perf_counter(), time.thread_time(), self._starved(), system)
+        return Spent(time.perf_counter(), time.thread_time(), self._starved())
 
     def _starved(self) -> float:
         if self._pid != os.getpid():  # a child has its parent's

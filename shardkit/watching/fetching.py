@@ -83,7 +83,9 @@ class Fetching:
             while account.stack:
                 account.leave(now)
             self._idle = time.process_time(), now.cpu
-            self._watch.records.write(
+            # A worker may be ended at any time.
+            write = self._watch.records.write if parent else self._watch.records.gather
+            write(
                 "fetch",
                 t=before.wall,
                 parent=parent,

@@ -16,7 +16,7 @@ from shardkit.watching.clock import Clock, Spent
 from shardkit.watching.counting import Counter
 from shardkit.watching.quiet import wait_until_quiet
 from shardkit.watching.records import Records
-from shardkit.watching.replaying import Replay
+from shardkit.watching.replaying import Replay, shapes
 from shardkit.watching.reread import Rereading, drop_files
 from shardkit.watching.schedule import COLD, OWN, PROBED, REPLAY, TRACE, WARM, Now, Plan, Schedule
 from shardkit.watching.tracing import Tracer
@@ -121,11 +121,13 @@ class Watch:
         self.thread = 0
         self.depth = 0
         self.flags: set[str] = set()
+        self.has_others = False
+        """Whether there are other ranks, which backward may wait for."""
         self.is_making = False
 
     def after_fork(self) -> None:
         """In a child: what is known is its parent's."""
-        self.records.close()
+        self.records.forget()
         self.loops, self.step, self.depth, self.flags = {}, None, 0, set()
         self.is_making = False
 
@@ -169,6 +171,8 @@ class WatchedLoop:
         self._replay = Replay(watch.plan.replays)
         self._epoch = -1
         self._is_written = False
+        self._shapes: list[list[int]] = []
+        """Of the tensors in the first batch."""
         self._tools: list[Counter | Tracer] = []
         self.rereading = Rereading(self._schedule.block_steps if can_reread else 0)
 
@@ -188,7 +192,9 @@ class WatchedLoop:
 
     def end(self) -> None:
         """It is over."""
-        self._watch.end_step()
+        step = self._watch.step
+        if step is not None and step.loop is self:
+            self._watch.end_step()
         self._watch.records.write("epoch end", loop=self._number, t=time.perf_counter())
 
     # --- steps ----------------------------------------------------------------------------
@@ -219,6 +225,8 @@ class WatchedLoop:
         watch = self._watch
         if watch.is_making:  # a loader inside another, which is the one that the loop runs over
             return make()
+        if watch.step is not None and self._is_beside(watch.step, began):
+            return self._make_beside(watch.step, make)
         # One look at the clock ends a step and begins the wait: writing the step down counts as
         # waiting, in which workers go on. A second look ends the wait and begins the next step.
         before = watch.clock.now()
@@ -237,6 +245,8 @@ class WatchedLoop:
         else:
             item = self._make(make)
             self._replay.keep(item)
+            if not self._num_steps:
+                self._shapes = shapes(item)
         self._use_tools(now)
         after = watch.clock.now()
         step = OpenStep(self, now, after - before, after.wall - began if is_first else None)
@@ -244,6 +254,18 @@ class WatchedLoop:
         step.begin(after)
         watch.step = step
         return item
+
+    def _is_beside(self, step: OpenStep, began: float) -> bool:
+        """Whether the step is of a training loop that runs over this loader, too, as with zip(): an
+        iteration that began within the step is a loop of its own, as for validation."""
+        return step.loop is not self and step.loop._session is not None and began < step.handed
+
+    def _make_beside(self, step: OpenStep, make: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        try:
+            return self._make(make)
+        finally:
+            step.add("wait", start, time.perf_counter())
 
     def _make(self, make: Callable[[], Any]) -> Any:
         self._watch.is_making = True
@@ -258,7 +280,7 @@ class WatchedLoop:
         self._close_tools()
         self._num_steps += 1
         wait = step.wait
-        self._watch.records.write(
+        self._watch.records.gather(
             "step",
             loop=self._number,
             epoch=self._epoch,
@@ -288,7 +310,7 @@ class WatchedLoop:
         others = any(loop._session is not None for loop in self._watch.loops.values())
         if trains and not others:
             self._session = self._num_steps
-            self._watch.records.write("session", loop=self._number)
+            self._watch.records.write("session", loop=self._number, shapes=self._shapes)
             self._watch.records.mark("begun")
 
     # --- what is done besides -------------------------------------------------------------
@@ -296,6 +318,7 @@ class WatchedLoop:
     def _change_over(self, now: Now) -> None:
         self.rereading.begin(now.kind in (WARM, COLD))
         if now.kind == COLD:
+            self._watch.records.flush()
             dropped = drop_files(self._watch.folder)
             self._watch.records.write("dropped", files=dropped)
 
@@ -306,8 +329,9 @@ class WatchedLoop:
         place = self._num_steps - self._session
         if place == PROBED and self._watch.plan.counts:
             self._start(Counter(self._watch.records, self._watch.flags))
-        if now.kind == TRACE and not self._tools:
-            self._start(Tracer(self._watch.folder))
+        is_traced = self._watch.plan.traces == "yes" or "cuda" in self._watch.flags
+        if now.kind == TRACE and is_traced and not self._tools:
+            self._start(Tracer(self._watch.folder, self._watch.flags))
         for tool in self._tools:
             tool.step()
 
@@ -324,7 +348,9 @@ class WatchedLoop:
 
     def _write_facts(self) -> None:
         self._is_written = True
-        self._watch.records.write("loop", loop=self._number, **self._facts, **_of_process())
+        process = _of_process()
+        self._watch.has_others = process["world"] > 1
+        self._watch.records.write("loop", loop=self._number, **self._facts, **process)
 
 
 def _of_process() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from shardkit.watching.fetching import Fetching
 from shardkit.watching.loader import DataLoaderPatch
 from shardkit.watching.loop import Watch
+from shardkit.watching.tracing import PROFILER
 
 SYNCS = ("item", "tolist", "cpu", "numpy")
 """Methods of a tensor that wait for the device."""
@@ -58,6 +59,8 @@ def patches(watch: Watch, fetching: Fetching) -> dict[str, Patch]:
             module.DistributedDataParallel, "ddp"
         ),
         "torch.amp.autocast_mode": lambda module: calls.flag(module.autocast, "amp", "__enter__"),
+        "torch.profiler.profiler": lambda module: calls.flag(module._KinetoProfile, PROFILER),
+        "torch.autograd.profiler": lambda module: calls.flag(module.profile, PROFILER),
         "torch.utils.data.dataloader": loaders.patch,
         "torch.utils.data._utils.fetch": lambda module: _fetchers(fetching, module),
         "PIL.Image": lambda module: _pil(region, module),
@@ -120,14 +123,16 @@ class Calls:
             if step is None:
                 return function(*args, **kwargs)
             watch.depth += 1
-            before = watch.clock.now()
+            may_wait = watch.has_others or "cuda" in watch.flags
+            before, start = watch.clock.now() if may_wait else None, time.perf_counter()
             try:
                 return function(*args, **kwargs)
             finally:
                 watch.depth = max(0, watch.depth - 1)
-                spent = watch.clock.now() - before
-                step.add("backward", before.wall, before.wall + spent.wall)
-                step.add("backward blocked", 0.0, spent.blocked)
+                step.add("backward", start, time.perf_counter())
+                if before is not None:
+                    spent = watch.clock.now() - before
+                    step.add("backward blocked", 0.0, spent.blocked)
 
         module.backward = backward
 

@@ -94,6 +94,14 @@ def tensors(batch: Any) -> list[Any]:
     return found
 
 
+def shapes(batch: Any) -> list[list[int]]:
+    """Of all tensors in a batch; none of one that cannot be looked into."""
+    try:
+        return [list(map(int, tensor.shape)) for tensor in tensors(batch)]
+    except UnknownBatchError:
+        return []
+
+
 def copied(batch: Any) -> Any:
     """The batch with tensors of its own, pinned where they were."""
     return rebuilt(batch, _copied)

@@ -11,7 +11,7 @@ asked for in the block before. Dropping files follows on replaying, while no wor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 OWN, WARM, REPLAY, COLD, TRACE = "own", "warm", "replay", "cold", "trace"
 
@@ -32,7 +32,8 @@ class Plan:
     Attributes:
         steps: that count, of each kind. rounds: they are taken in. replays: whether batches are
             replayed. rereads: whether files are read again, warm and cold. counts: whether the
-            operations of one step are counted. traces: whether some steps are traced.
+            operations of one step are counted. traces: whether some steps are traced: ``"gpu"`` if
+            they use one.
         profiles: whether a profiler may look into the processes.
         loader: arguments that every DataLoader of a dataset of the type ``dataset`` is given,
             instead of its own. torch_threads, cv2_threads: that each process is given.
@@ -43,7 +44,7 @@ class Plan:
     replays: bool = True
     rereads: bool = True
     counts: bool = True
-    traces: bool = False
+    traces: Literal["no", "gpu", "yes"] = "no"
     profiles: bool = False
     dataset: str = ""
     loader: dict[str, Any] | None = None
@@ -81,7 +82,7 @@ class Schedule:
         self.kinds = kinds
         self.counted = max(1, -(-plan.steps // plan.rounds))
         self.lead = depth + 1
-        self.warm_up = WARM_UP + (TRACED if plan.traces else 0)
+        self.warm_up = WARM_UP + (TRACED if plan.traces != "no" else 0)
         self.num_blocks = plan.rounds * len(kinds)
 
     @property

@@ -5,23 +5,36 @@ from __future__ import annotations
 import os
 from typing import Any
 
+PROFILER = "profiler"
+"""The flag of a process that has a profiler."""
+
 
 class Tracer:
-    """Writes ``FOLDER/PID.trace.json.gz``, for Perfetto, TensorBoard and the doctor."""
+    """Writes ``FOLDER/PID.trace.json.gz``, for Perfetto, TensorBoard and the doctor.
 
-    def __init__(self, folder: str) -> None:
+    Args:
+        flags: what the process was seen to use: a script that has a profiler of its own gets no
+            other, as there can be but one in a process.
+    """
+
+    def __init__(self, folder: str, flags: set[str]) -> None:
         self._path = os.path.join(folder, f"{os.getpid()}.trace.json.gz")
+        self._flags = flags
         self._profile: Any = None
 
     def start(self) -> bool:
-        """False where a profiler runs already: there can be but one."""
+        """False where it must not."""
         import torch.profiler
 
-        profile = torch.profiler.profile(with_stack=True)
+        if PROFILER in self._flags:
+            return False
         try:
+            profile = torch.profiler.profile(with_stack=True)
             profile.start()
         except RuntimeError:
             return False
+        finally:
+            self._flags.discard(PROFILER)
         self._profile = profile
         return True
 

@@ -25,18 +25,22 @@ Cause = Literal[
     "not enough evidence",
 ]
 
+Arguments = dict[str, int | bool | None]
+"""Of torch's DataLoader."""
+
 
 @dataclass(frozen=True)
 class Applicable:
     """A change that needs no edit of the script: what ``--apply`` sets for one more run.
 
     Attributes:
-        loader: arguments of DataLoader that replace the script's own.
+        loader: arguments of DataLoader that replace the script's own. others: that may be better.
         torch_threads, cv2_threads: that each process is given. warm: whether the files are read
             into memory before.
     """
 
-    loader: dict[str, int | bool | None] = field(default_factory=dict)
+    loader: Arguments = field(default_factory=dict)
+    others: tuple[Arguments, ...] = ()
     torch_threads: int | None = None
     cv2_threads: int | None = None
     warm: bool = False
@@ -77,12 +81,18 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Applied:
-    """What ``--apply`` measured: samples or steps a second in the same unit before and after."""
+    """What ``--apply`` measured: samples or steps a second, ``what``, before and after.
+
+    Attributes:
+        predicted: the factor. tried: where several settings were, each in words, and its rate, the
+            proposed ones first; ``after`` is the best one's.
+    """
 
     what: str
     before: float
     after: float
     predicted: float | None
+    tried: tuple[tuple[str, float], ...] = ()
 
     @property
     def factor(self) -> float:

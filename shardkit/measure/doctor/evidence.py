@@ -155,6 +155,7 @@ class FilesRead:
     Attributes:
         folder: the deepest that holds all those seen. endings: opened, by extension, most first.
         per_batch: opened. mean_bytes: of those seen. file_system: ``ext4``, ``nfs``, ``tmpfs``...
+        some: of their paths, from all over what was seen.
     """
 
     folder: str
@@ -162,6 +163,7 @@ class FilesRead:
     per_batch: float
     mean_bytes: float
     file_system: str
+    some: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,7 @@ class RankEvidence:
         num_ops: of torch, a step; flops: floating-point operations of a step, of matrix products
             and convolutions; both counted in one step. dtype: that most of these were done in.
         memory_bytes: resident, the most seen.
+        picture_side: width and height, the larger, of the pictures in a batch, in pixels.
         flags: what was seen in use, of: amp, compile, fused_optimizer, channels_last,
             data_parallel, ddp, cuda.
     """
@@ -205,6 +208,7 @@ class RankEvidence:
     dtype: str | None = None
     flags: frozenset[str] = frozenset()
     samples_per_step: int | None = None
+    picture_side: int | None = None
     cpu_share: float = 0.0
     memory_bytes: int = 0
     timeline: tuple[tuple[float, Phase, float, float], ...] = ()
@@ -291,6 +295,16 @@ class TraceFacts:
 
 
 @dataclass(frozen=True)
+class KernelTrial:
+    """Some of the script's pictures, decoded and cropped by shardkit's kernel after the run:
+    seconds of a core for each, while all cores do that; of how many; crops of how many pixels."""
+
+    seconds: float
+    num_pictures: int
+    side: int
+
+
+@dataclass(frozen=True)
 class Utilisation:
     """How much of the device's peak the model's arithmetic uses.
 
@@ -329,5 +343,6 @@ class Evidence:
     ranks: tuple[RankEvidence, ...]
     system: SystemEvidence
     trace: TraceFacts | None = None
+    kernel: KernelTrial | None = None
     utilisation: Utilisation = field(default_factory=Utilisation)
     notes: tuple[str, ...] = ()

@@ -65,7 +65,9 @@ def applied_in_words(done: Applied) -> str:
     predicted = "no prediction" if done.predicted is None else f"predicted {times(done.predicted)}"
     change = f"from {amount(done.before)} to {amount(done.after)} {done.what}"
     factor = "" if done.before == 0 else f"{times(done.factor)} times the rate was measured: "
-    return f"{factor}{change} ({predicted})"
+    tried = [f"{amount(rate)} with {settings}" for settings, rate in done.tried]
+    best = f"; tried: {'; '.join(tried)}" if tried else ""
+    return f"{factor}{change} ({predicted}){best}"
 
 
 def _step(rank: RankEvidence, seen: Evidence) -> list[str]:

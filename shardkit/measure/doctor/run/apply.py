@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from shardkit.errors import DataError
-from shardkit.measure.doctor.diagnosis import Applicable, Applied, Diagnosis
+from shardkit.measure.doctor.diagnosis import Applicable, Applied, Arguments, Diagnosis
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
 from shardkit.measure.doctor.run.examine import RunLimits, examine
 from shardkit.system.resources import allowance
@@ -25,7 +25,8 @@ def apply(
     limits: RunLimits,
     out: IO[bytes] | None = None,
 ) -> Applied | None:
-    """Run the script once more with the change of a diagnosis; None where it needs an edit.
+    """Run the script once more with the change of a diagnosis, and where other settings may be
+    better, once with each; None where it needs an edit.
 
     Raises:
         DataError: with the change it did not get as far.
@@ -36,25 +37,41 @@ def apply(
     before = evidence.ranks[0]
     if change.warm and before.files is not None:
         read_into_memory(Path(before.files.folder))
-    after = examine(evidence.command, changed(plan, change, before), limits, out).evidence
-    if not after.ranks:
-        raise DataError(f"with the change the script made no steps: it ended with {after.ended}")
-    rates = [_rate(one.ranks) for one in (evidence, after)]
     size = before.samples_per_step
     what = "steps/s" if size is None else "samples/s"
     predicted = diagnosis.gain.factor if diagnosis.gain else None
-    return Applied(what, rates[0] * (size or 1), rates[1] * (size or 1), predicted)
+    rates = [
+        (size or 1) * _measured(evidence.command, changed(plan, one, before), limits, out)
+        for one in (change, *(replace(change, loader=other) for other in change.others))
+    ]
+    names = [_in_words(loader) for loader in (change.loader, *change.others)]
+    tried = tuple(zip(names, rates, strict=True)) if change.others else ()
+    return Applied(what, (size or 1) * _rate(evidence.ranks), max(rates), predicted, tried)
+
+
+def _in_words(loader: Arguments) -> str:
+    return ", ".join(f"{name}={value}" for name, value in loader.items())
+
+
+def _measured(
+    command: Sequence[str], plan: Plan, limits: RunLimits, out: IO[bytes] | None
+) -> float:
+    """Steps a second of a run."""
+    seen = examine(command, plan, limits, out).evidence
+    if not seen.ranks:
+        raise DataError(f"with the change the script made no steps: it ended with {seen.ended}")
+    return _rate(seen.ranks)
 
 
 def changed(plan: Plan, change: Applicable, rank: RankEvidence) -> Plan:
-    """The plan of that run: as long, with nothing replayed or read again."""
+    """The plan of such a run: as long, with nothing replayed or read again."""
     return replace(
         plan,
         rounds=1,
         replays=False,
         rereads=False,
         counts=False,
-        traces=False,
+        traces="no",
         dataset=rank.loader.dataset,
         loader=dict(change.loader),
         torch_threads=change.torch_threads,

@@ -43,6 +43,9 @@ FIRST_STEPS = 3
 MOST_POINTS = 4000
 """Of a timeline."""
 
+MOST_PATHS = 64
+"""That are named as examples."""
+
 Event = dict[str, Any]
 
 
@@ -139,6 +142,7 @@ def _rank(process: Process, fetches: list[Event], host: str) -> RankEvidence:
         dtype=(counts[0]["dtype"] or None) if counts else None,
         flags=frozenset(flags),
         samples_per_step=_samples(facts, fetches),
+        picture_side=_picture_side(process.of("session")),
         cpu_share=_mean(s["cpu"] for s in own) / max(times.total, 1e-9),
         timeline=_timeline(every),
     )
@@ -163,9 +167,10 @@ def _step_times(own: list[Event], every: list[Event], has_others: bool) -> StepT
     parts["backward"] -= waiting
     parts["collective"] += waiting
     # What a step did rarely must not be counted here, where few steps may hold too many of them.
-    others = [s["busy"][0] - sum(s["parts"].get(k, 0.0) for k in (*_PARTS, *RARE)) for s in own]
+    known = (*_PARTS, *RARE, "wait")
+    others = [s["busy"][0] - sum(s["parts"].get(kind, 0.0) for kind in known) for s in own]
     return StepTimes(
-        wait=_mean(s["wait"][0] for s in own if not s["starts"]),
+        wait=_mean(s["wait"][0] + _beside(s) for s in own if not s["starts"]),
         other=max(0.0, _mean(others)),
         blocked=_mean(_blocked(s) for s in own),
         **parts,
@@ -175,10 +180,15 @@ def _step_times(own: list[Event], every: list[Event], has_others: bool) -> StepT
 _PARTS = ("copy", "backward", "optimizer", "collective", "sync")
 
 
+def _beside(step: Event) -> float:
+    """Seconds that the loop waited for batches of another loader, beside its own."""
+    return float(step["parts"].get("wait", 0.0))
+
+
 def _blocked(step: Event) -> float:
     """Seconds that the loop's thread waited for something in the script's own code."""
     wall, cpu, starved = step["busy"]
-    known = ("backward blocked", "collective", "logging", "checkpoint", "sync", "copy", "optimizer")
+    known = ("backward blocked", "collective", "sync", "copy", "optimizer", "wait", *RARE)
     return float(
         max(0.0, wall - cpu - starved - sum(step["parts"].get(kind, 0.0) for kind in known))
     )
@@ -197,6 +207,7 @@ def _rate(counted: list[Event], kind: str, times: StepTimes, gap: float) -> Rate
     for step in counted:
         if step["phase"] == kind and not step["starts"]:
             rare = sum(step["parts"].get(name, 0.0) for name in RARE)
+            rare += _beside(step) if kind == "replay" else 0.0  # replayed, it would cost nothing
             blocks[step["block"]].append(step["wait"][0] + step["busy"][0] - rare)
     num = sum(map(len, blocks.values()))
     if not num or (kind != OWN and num < LEAST_STEPS):
@@ -306,7 +317,7 @@ def _worker(fetches: list[Event], own: list[Event], num_workers: int) -> WorkerT
 
 def _of_fetch(fetch: Event) -> Iterator[tuple[str, float]]:
     for region, name in _REGIONS.items():
-        wall, cpu, starved, _ = fetch.get(region, (0.0, 0.0, 0.0, 0.0))
+        wall, cpu, starved = fetch.get(region, (0.0, 0.0, 0.0))
         yield name, cpu
         yield ("collating" if name == "collating" else "reading"), max(0.0, wall - cpu - starved)
         yield "starved", starved
@@ -343,6 +354,7 @@ def _files(fetches: list[Event]) -> FilesRead | None:
         per_batch=_mean(fetch["opened"] for fetch in fetches),
         mean_bytes=_mean(sizes),
         file_system=mount.kind if (mount := mount_at(Path(folder))) else "",
+        some=tuple(paths[:: -(-len(paths) // MOST_PATHS)]),
     )
 
 
@@ -362,6 +374,14 @@ def _samples(facts: Event, fetches: list[Event]) -> int | None:
         return int(facts["batch_size"])
     sizes = [fetch["size"] for fetch in fetches if fetch["size"]]
     return round(fmean(sizes)) if sizes else None
+
+
+def _picture_side(sessions: list[Event]) -> int | None:
+    """By the first tensor of a batch that looks like pictures: (B, C, H, W) or (B, H, W, C)."""
+    for shape in (shape for event in sessions for shape in event["shapes"]):
+        if len(shape) == 4 and 3 in (shape[1], shape[3]):
+            return int(max(shape[2:] if shape[1] == 3 else shape[1:3]))
+    return None
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -23,6 +23,7 @@ from shardkit.measure.doctor.evidence import (
 )
 from shardkit.measure.doctor.machine.monitor import Monitor
 from shardkit.measure.doctor.run import collect
+from shardkit.measure.doctor.run.kernel_trial import kernel_trial
 from shardkit.measure.doctor.run.profile import Profile, Profiler
 from shardkit.measure.doctor.run.script import PATIENCE_TO_END_S, Script, command_of, running
 from shardkit.measure.doctor.run.speedscope import Stack, hot_lines, read_speedscope
@@ -123,22 +124,26 @@ def examine(
             " would be longer than usual"
         )
     of_gpus = monitor.notes if any(rank.device == "cuda" for rank in seen) else ()
+    unpatched = [e for one in found for e in one.of("unpatched")]
     notes = (
         *of_gpus,
+        *dict.fromkeys(f"{e['module']} was not watched: {e['why']}" for e in unpatched),
         *dict.fromkeys(of_replays),
         *([profile.why] if profile and profile.why else []),
         *why,
     )
+    decodes = keep is not None and seen and seen[0].worker.decoding > 0
     evidence = Evidence(
         command=tuple(command),
         folder=os.getcwd(),
         seconds=seconds,
-        ended=_ended(code, stopped, told),
+        ended=_ended(code, stopped, told) + _error(found),
         python=_first(found, "process", "python"),
         torch=_first(found, "loop", "torch"),
         ranks=seen,
         system=system,
         trace=trace,
+        kernel=kernel_trial(seen[0]) if decodes else None,
         utilisation=_utilisation(seen, system, keep or Keep()),
         notes=notes,
     )
@@ -203,6 +208,15 @@ def _ended(code: int | None, stopped: bool, told: list[int]) -> str:
     if stopped or code is None:
         return "stopped by the doctor, which had seen enough"
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+
+def _error(found: Sequence[collect.Process]) -> str:
+    """The first error that ended one of the processes, to go on in a sentence."""
+    errors = [event for one in found for event in one.of("error")]
+    if not errors:
+        return ""
+    first = errors[0]
+    return f" ({first['what']} at {first['file']}:{first['line']})"
 
 
 def _wait(

@@ -102,7 +102,7 @@ def running(command: Sequence[str], plan: Plan, out: IO[bytes] | None = None) ->
 
 def _environment(folder: Path, plan: Plan) -> dict[str, str]:
     found = dict(os.environ)
-    if plan.traces:  # Kineto would tell the user's terminal of it
+    if plan.traces != "no":  # Kineto would tell the user's terminal of it
         found.setdefault("KINETO_LOG_LEVEL", "99")
     paths = [str(STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**found, ENVIRONMENT: str(folder), "PYTHONPATH": os.pathsep.join(paths)}

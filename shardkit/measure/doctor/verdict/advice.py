@@ -73,12 +73,21 @@ def pack_files(rank: RankEvidence) -> str:
     )
 
 
+def fetch_samples() -> str:
+    """For those that come from no file."""
+    return (
+        "fetch the samples once, before training, into files, and pack these:"
+        " `shardkit pack FOLDER --to lmdb`"
+    )
+
+
 def pack_pictures(rank: RankEvidence) -> str:
+    size = "" if rank.picture_side else ", with your size of crop for 224"
     return (
         f"`shardkit pack {folder(rank)} --to lmdb`, then"
         f' shardkit.Loader(shardkit.open("{packed(rank, "lmdb")}"), {batch_size(rank)},'
-        ' shuffle="full", transform=shardkit.images.train(224), workers="auto"), with your size of'
-        " crop for 224"
+        f' shuffle="full", transform=shardkit.images.train({rank.picture_side or 224}),'
+        f' workers="auto"){size}'
     )
 
 

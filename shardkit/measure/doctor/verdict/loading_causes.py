@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from shardkit.measure.doctor.diagnosis import Applicable, Gain
 from shardkit.measure.doctor.verdict import advice, predict
@@ -74,6 +75,8 @@ def storage(case: Case) -> Suspect | None:
 
 
 def slow_files(case: Case) -> Suspect:
+    if case.rank.files is None and not advice.is_ours(case.rank):
+        return slow_source(case)
     measured = measured_in_memory(case)
     change, is_warm = storage_change(case, measured is not None)
     gain = predict.without(case.loop, "reading")
@@ -89,6 +92,27 @@ def slow_files(case: Case) -> Suspect:
         removal=gain if gain.factor > (measured or gain).factor else None,
         apply=Applicable(warm=True) if is_warm else None,
         then=(f"more readers side by side: num_workers={workers}",) if is_more else (),
+    )
+
+
+def slow_source(case: Case) -> Suspect:
+    """Samples are waited for, and no file is opened: they come from elsewhere."""
+    workers = predict.enough_workers(case.loop)
+    is_more = workers > case.loop.workers
+    arguments = advice.worker_arguments(case.rank, workers)
+    fetch = advice.fetch_samples()
+    removal = predict.without(case.loop, "reading")
+    return candidate(
+        "storage",
+        because(case),
+        f"Batches come too late, and waiting takes {part_share(case, 'reading'):.0%} of making one"
+        f" with {count(case.loop.workers)}: for a network, a database or a lock, as no file was"
+        " seen to be opened.",
+        workers_change(case, arguments, workers) if is_more else f"{upper(fetch)}.",
+        predict.with_workers(case.loop, workers) if is_more else removal,
+        removal=removal,
+        apply=applicable_workers(case, workers) if is_more else None,
+        then=(fetch,) if is_more else (),
     )
 
 
@@ -112,7 +136,7 @@ def storage_change(case: Case, helps_in_memory: bool) -> tuple[str, bool]:
 
 def too_few_workers(case: Case) -> Suspect | None:
     """Cores are idle, and more workers would do."""
-    loop, loader = case.loop, case.rank.loader
+    loop = case.loop
     workers = predict.enough_workers(loop)
     gain = predict.with_workers(loop, workers)
     if workers <= loop.workers or loop.formula <= 0 or not saves_most(case, gain):
@@ -123,16 +147,29 @@ def too_few_workers(case: Case) -> Suspect | None:
         f"{upper(count(loop.workers))} cannot make batches as fast as the loop takes them, while"
         f" {max(0.0, system.cores - system.cores_busy):.1f} of {system.cores} cores are idle."
     )
-    is_safe = not loader.is_iterable
     return candidate(
         "too few workers",
         because(case),
         sentence,
         workers_change(case, arguments, workers),
         gain,
-        apply=advice.applicable(case.rank, **arguments) if is_safe else None,
+        apply=applicable_workers(case, workers),
         then=advice.little_shm(case.evidence),
     )
+
+
+def applicable_workers(case: Case, workers: int) -> Applicable | None:
+    """So many workers, and others that may be better: the formula knows nothing of queues. None
+    where each would read all."""
+    if case.rank.loader.is_iterable:
+        return None
+    most = max(workers, math.ceil(2 * case.loop.cores))
+    others = {-(-workers // 2), min(2 * workers, most)} - {workers, case.loop.workers}
+    found = advice.applicable(case.rank, **advice.worker_arguments(case.rank, workers))
+    if found is None:
+        return None
+    tries = [advice.worker_arguments(case.rank, other) for other in sorted(others)]
+    return replace(found, others=tuple(tries))
 
 
 def workers_change(case: Case, arguments: dict[str, int | bool | None], workers: int) -> str:
@@ -211,7 +248,7 @@ def decoding(case: Case) -> Suspect:
         because(case),
         sentence,
         f"Decode and crop by shardkit's kernel: {advice.pack_pictures(case.rank)}.",
-        predict.by_kernel(case.loop, files.mean_bytes if files else 0.0),
+        predict.by_kernel(case.loop, files, case.evidence.kernel, case.rank.epochs.first_batch_s),
         removal=removal,
         then=(advice.smaller_pictures(case.rank),),
     )

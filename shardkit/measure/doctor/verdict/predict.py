@@ -25,6 +25,8 @@ from dataclasses import dataclass, fields, replace
 from shardkit.measure.doctor.diagnosis import Gain
 from shardkit.measure.doctor.evidence import (
     Evidence,
+    FilesRead,
+    KernelTrial,
     RankEvidence,
     Rate,
     StepTimes,
@@ -61,9 +63,9 @@ IN_TIME = 0.8
 it waits for then is taking them out of the queue, or cores that others have."""
 
 BY_KERNEL = (1 / 2.5, 1 / 2.2, 1 / 2.0)
-"""What is left of decoding and cropping where shardkit's kernel does it: at least, likely, at most.
-It makes 2,388 crops a second where Pillow in torch's DataLoader makes 1,089 (2.2 times as many),
-and 2,600 where it makes 1,100 (2.4), as docs/benchmarks.md has it."""
+"""What is left of decoding and cropping where shardkit's kernel does it and could not be tried: at
+least, likely, at most. It makes 2,388 crops a second where Pillow in torch's DataLoader makes 1,089
+(2.2 times as many), and 2,600 where it makes 1,100 (2.4), as docs/benchmarks.md has it."""
 
 USUAL_BYTES = 107_000
 """Of the pictures that these figures are of."""
@@ -72,6 +74,14 @@ LARGER = 0.15
 """Of larger pictures the kernel decodes less, at 1/2, 1/4 or 1/8: its advantage grows with their
 bytes to that power. Beside pillow-simd, which is 1.3 times as fast as Pillow, it was 1.6 for 58 kB,
 1.9 for 235 kB, 2.6 for 944 kB (22 November 2026, one core of an AMD EPYC)."""
+
+TRIED = (0.9, 1.0, 1.3)
+"""Times of what the kernel took when it was tried: at least, likely, at most. Beside a training
+loop its caches are shared."""
+
+STILL_READ = (0.0, 0.25, 1.0)
+"""What is left of reading if files are packed: at least, likely, at most. Opening and closing go,
+and a read becomes a page that is there; from a disk, the bytes must still come."""
 
 RESIZED = (0.25, 884 / 2429, 0.6)
 """What is left of decoding by the kernel if pictures are packed with ``--resize 256``, as
@@ -236,12 +246,19 @@ def load_after(loop: Loop, work: WorkerTimes, workers: int) -> float:
     return waited * max(loop.workers, 1) / max(workers, 1)
 
 
-def step_after(loop: Loop, work: WorkerTimes, workers: int, free: float | None = None) -> float:
+def step_after(
+    loop: Loop,
+    work: WorkerTimes,
+    workers: int,
+    free: float | None = None,
+    gap: float | None = None,
+) -> float:
     """Seconds of a step, epochs' beginnings included, after a change of any of these."""
     free = loop.free if free is None else free
+    gap = loop.gap if gap is None else gap
     load, formula = load_after(loop, work, workers), loop.formula
     stall = loop.stall * (modelled(loop, work, workers) / formula if formula > 0 else 1.0)
-    return (free + load if workers == 0 else max(free, load)) + stall + loop.gap
+    return (free + load if workers == 0 else max(free, load)) + stall + gap
 
 
 def lighter(work: WorkerTimes, left: Mapping[str, float]) -> WorkerTimes:
@@ -288,17 +305,56 @@ def with_range(loop: Loop, left: Sequence[Mapping[str, float]]) -> Gain:
     return gain(loop, likely, formula(loop, works[1], loop.workers), least=least, most=most)
 
 
-def by_kernel(loop: Loop, mean_bytes: float) -> Gain:
-    """If shardkit's kernel made the crops of pictures of that size, in place of decoding and as
-    much of the transform as is usual beside it: a transform that takes longer than decoding does
-    more than crop."""
-    advantage = max(1.0, mean_bytes / USUAL_BYTES) ** LARGER
+def by_kernel(
+    loop: Loop, files: FilesRead | None, trial: KernelTrial | None, begins: float
+) -> Gain:
+    """If shardkit's Loader made the crops by its kernel, from packed pictures.
+
+    Of the transform, as much goes as is usual beside decoding: one that takes longer than decoding
+    does more than crop. The kernel writes crops to their places in a batch, and threads hand it
+    over as it is: nothing is collated or sent. There is a thread for each core, and none has to be
+    started anew for an epoch, which so begins with making a batch.
+
+    Args:
+        begins: seconds that an epoch's first batch takes now.
+    """
     work = loop.work
     usual = min(1.0, work.decoding / work.transform) if work.transform > 0 else 0.0
-    shares = [left / advantage for left in BY_KERNEL]
-    return with_range(
-        loop, [{"decoding": left, "transform": 1 - (1 - left) * usual} for left in shares]
-    )
+    works = [
+        lighter(
+            work,
+            {
+                "decoding": left,
+                "transform": 1 - usual,
+                "collating": 0.0,
+                "sending": 0.0,
+                "reading": read,
+            },
+        )
+        for left, read in zip(decoding_left(work, files, trial), STILL_READ, strict=True)
+    ]
+    workers = max(loop.workers, math.ceil(loop.cores))
+    gaps = [loop.gap * still_begins(one, begins) for one in works]
+    least, likely, most = [
+        step_after(loop, one, workers, gap=gap) for one, gap in zip(works, gaps, strict=True)
+    ]
+    how = formula(loop, works[1], workers, gap=gaps[1])
+    return gain(loop, likely, how, least=least, most=most)
+
+
+def still_begins(work: WorkerTimes, first_batch_s: float) -> float:
+    """What is left of an epoch's beginning where nothing is started anew: making a batch."""
+    return min(1.0, made_in(work) / first_batch_s) if first_batch_s > 0 else 1.0
+
+
+def decoding_left(
+    work: WorkerTimes, files: FilesRead | None, trial: KernelTrial | None
+) -> list[float]:
+    """Of decoding, if the kernel does it: at least, likely, at most."""
+    if files is None or trial is None or work.decoding <= 0:
+        larger = max(1.0, files.mean_bytes / USUAL_BYTES) ** LARGER if files else 1.0
+        return [left / larger for left in BY_KERNEL]
+    return [times * trial.seconds * files.per_batch / work.decoding for times in TRIED]
 
 
 def resized(loop: Loop) -> Gain:
@@ -333,7 +389,7 @@ def with_cores(loop: Loop, cores: float) -> Gain:
 
 def persistent(loop: Loop, first_batch_s: float) -> Gain:
     """If workers stayed alive between epochs: the first batch of one must still be made."""
-    still = min(1.0, made_in(loop.work) / first_batch_s) if first_batch_s > 0 else 1.0
+    still = still_begins(loop.work, first_batch_s)
     after = loop.step - loop.gap * (1 - still)
     how = f"epochs' beginnings take {ms(loop.gap)} a step now, and {ms(loop.gap * still)} then"
     return gain(loop, max(after, loop.free), how)
@@ -356,19 +412,20 @@ def sooner(loop: Loop, seconds: float, how: str, likely: Sequence[float] = (0.0,
     return gain(loop, steps[len(steps) // 2], how, least=steps[0], most=steps[-1])
 
 
-def formula(loop: Loop, work: WorkerTimes, workers: int) -> str:
+def formula(loop: Loop, work: WorkerTimes, workers: int, gap: float | None = None) -> str:
     """The step's time after a change of loading, in words."""
     made, free = ms(made_in(work)), ms(loop.free)
-    gap = f", plus {ms(loop.gap)} for beginning epochs" if loop.gap > 0 else ""
+    gap = loop.gap if gap is None else gap
+    begins = f", plus {ms(gap)} for beginning epochs" if gap > 0 else ""
     is_off = abs(loop.fit - 1) >= TOLD
     fit = f"; measured loading takes {loop.fit:.2f} times its formula" if is_off else ""
     if workers == 0:
-        return f"{free} without loading, plus {made} to make a batch{gap}{fit}"
+        return f"{free} without loading, plus {made} to make a batch{begins}{fit}"
     cpu = ms(work.cpu + loop.trainer_cpu)
     each = "1 worker" if workers == 1 else f"{workers} workers"
     return (
         f"the longest of {free} without loading, {made} to make a batch / {each}, and"
-        f" {cpu} of processor time / {loop.cores:.3g} cores{gap}{fit}"
+        f" {cpu} of processor time / {loop.cores:.3g} cores{begins}{fit}"
     )
 
 
