@@ -248,7 +248,7 @@ class WatchedLoop:
             if not self._num_steps:
                 self._shapes = shapes(item)
         self._use_tools(now)
-        after = watch.clock.now()
+        after = watch.clock.after_waiting(before)
         step = OpenStep(self, now, after - before, after.wall - began if is_first else None)
         step.owner = owner
         step.begin(after)
