@@ -95,7 +95,6 @@ def sample_rank(**changes: Any) -> RankEvidence:
         flags=frozenset({"fused_optimizer", "compile"}),
         samples_per_step=64,
         cpu_share=0.4,
-        memory_bytes=900_000_000,
         timeline=sample_timeline(),
     )
     return replace(rank, **changes)

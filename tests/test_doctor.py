@@ -20,6 +20,7 @@ from jobs import torchrun
 from shardkit.measure.doctor.diagnosis import Applicable, Diagnosis, Gain
 from shardkit.measure.doctor.run.apply import apply
 from shardkit.measure.doctor.run.examine import Examined, RunLimits, examine
+from shardkit.measure.doctor.verdict.diagnose import diagnose
 from shardkit.watching.schedule import Plan
 
 TRAIN = """
@@ -182,6 +183,14 @@ def test_its_own_exit_code(train: Callable[..., Path], tmp_path: Path) -> None:
     assert len(found.evidence.ranks) == 1
 
 
+@pytest.mark.parametrize("batches", [1, 3, 4, 5])
+def test_a_script_of_few_steps(train: Callable[..., Path], tmp_path: Path, batches: int) -> None:
+    """The first three do not count, and the operations of the fourth are counted."""
+    found = watch([sys.executable, train(batches=batches)], tmp_path)
+    assert found.exit_code == 0 and len(found.evidence.ranks) == (batches > 4)
+    assert diagnose(found.evidence).cause == "not enough evidence"
+
+
 def test_its_error_is_told(train: Callable[..., Path], tmp_path: Path) -> None:
     script = train(batches=12, after='raise KeyError("no such loss")')
     found = watch([sys.executable, script], tmp_path)
@@ -310,6 +319,8 @@ def test_a_change_is_made_and_measured(train: Callable[..., Path], tmp_path: Pat
         (["no-such-dataset"], "no-such-dataset"),
         (["--quick", "python", "train.py"], "before a command belongs --, as in `shardkit doctor"),
         (["python", "train.py", "--lr", "3"], "before a command belongs --"),
+        (["some/folder", "--html", "page.html"], "--html is for a script, after --"),
+        (["--ranks", "8", "--", "true"], "--ranks is for a dataset"),
     ],
 )
 def test_a_call_that_makes_no_sense(tmp_path: Path, words: list[str], message: str) -> None:

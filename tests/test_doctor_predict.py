@@ -293,9 +293,11 @@ def test_ranks_of_a_machine_share_its_cores_and_others_keep_theirs() -> None:
 
 def test_the_loops_process_computes_beside_making_batches() -> None:
     parts = {"transform": 0.03, "cpu": 0.03, "cpu_share": 0.5}
-    assert loop_of(0.1, 0.05, **parts).trainer_cpu == pytest.approx(0.05)
-    alone = loop_of(0.1, 0.05, **parts, num_workers=0)
-    assert alone.trainer_cpu == pytest.approx(0.02)
+    for worker_type in ("process", "none"):  # a step's time begins when its batch is there
+        beside = loop_of(0.1, 0.05, **parts, worker_type=worker_type)
+        assert beside.trainer_cpu == pytest.approx(0.05)
+    within = loop_of(0.1, 0.05, **parts, worker_type="thread")
+    assert within.trainer_cpu == pytest.approx(0.02)
 
 
 def test_workers_that_stay_alive_still_make_the_first_batch() -> None:

@@ -44,3 +44,15 @@ def test_each_is_diagnosed(name: str, data: Path) -> None:
         assert report["diagnosis"]["apply"]["loader"]["num_workers"] >= 1
     if name == "restart_workers":
         assert report["diagnosis"]["apply"]["loader"] == {"persistent_workers": True}
+
+
+@pytest.mark.alone
+def test_the_slow_one_of_eight_is_named(data: Path) -> None:
+    """As on two machines of four: one report, of all."""
+    for _ in range(TRIES):
+        report = diagnose("straggler", data, "--ranks", "8")
+        said = report["diagnosis"]
+        if (said["cause"], said["rank"]) == ("straggler", 2):
+            break
+    assert (said["cause"], said["rank"]) == ("straggler", 2), said
+    assert [one["rank"] for one in report["evidence"]["ranks"]] == list(range(8))

@@ -399,7 +399,7 @@ def test_waiting_without_a_file_is_for_something_else(workers: int, apply: bool)
     """Those who wait for a network can wait side by side, and no folder is known to pack."""
     sick = rank(0.1, 0.02, num_workers=workers, reading=0.08 * max(workers, 1), files=None)
     found = diagnose(evidence(sick))
-    assert found.cause == "storage" and "no file was seen" in found.sentence
+    assert found.cause == "storage" and "no file for it" in found.sentence
     assert (found.apply is not None) == apply and ("num_workers" in found.change) == apply
     assert "fetch the samples once" in " ".join([found.change.lower(), *found.then])
     assert found.gain is not None and found.gain.factor > 2

@@ -159,8 +159,9 @@ def texts(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
-NAMES_FORMATS = {"readers", "measure.doctor.verdict.advice"}
-"""Whose public classes have a format's name each, and what recommends one by name."""
+NAMES_FORMATS = {"readers", "measure.doctor.verdict.advice", "watching.fetching"}
+"""Whose public classes have a format's name each, what recommends one by name, and what knows the
+files of others."""
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import make_images
 
+import shardkit
 from shardkit import Loader
 from shardkit.measure.doctor.run import collect
 from shardkit.watching import attach
@@ -179,3 +181,20 @@ def test_a_folder_that_is_gone_ends_nothing(tmp_path: Path, watched: Callable[..
     loader = Loader(Numbers(), 4)
     shutil.rmtree(tmp_path)
     assert len(list(loader)) == NUM_BATCHES
+
+
+def test_what_is_known_of_our_own_datasets(tmp_path: Path, watched: Callable[..., Watch]) -> None:
+    """The files that they are in; and our crops are decoding, not somebody's transform."""
+    dataset = tmp_path / "data"
+    shardkit.pack(make_images(tmp_path / "pictures"), dataset, to="lmdb", progress=False)
+    watch = watched()
+    transform = shardkit.images.train(16)
+    for _ in range(3):
+        loader = Loader(shardkit.open(dataset), 4, transform=transform, workers=1)
+        for _batch in loader:
+            time.sleep(0.001)
+    watch.close()
+    (rank,) = collect.ranks([found(tmp_path)], "here")
+    assert rank.files is not None and rank.files.folder == str(dataset)
+    assert rank.files.held_bytes == sum(p.stat().st_size for p in dataset.rglob("*") if p.is_file())
+    assert rank.worker.decoding > 0 and rank.worker.transform == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib.util
 import io
 import json
 import os
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import write
 from hypothesis import given
@@ -22,7 +24,7 @@ import shardkit
 from shardkit.watching import by_hand
 from shardkit.watching.attach import Finder
 from shardkit.watching.clock import Clock, Spent
-from shardkit.watching.fetching import Account
+from shardkit.watching.fetching import Account, held_files
 from shardkit.watching.loop import is_users, users_line
 from shardkit.watching.records import MOST_BYTES, Records, read_records
 from shardkit.watching.reread import Rereading, drop_files
@@ -186,6 +188,22 @@ def test_a_module_is_patched_when_it_is_imported(
     del sys.modules["some_module"]
 
 
+def test_a_module_that_was_asked_for_before_is_patched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As transformers does with ``find_spec("torch")``, and imports it later."""
+    write(tmp_path / "probed_module.py", "value = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    patched: list[Any] = []
+    finder = Finder({"probed_module": patched.append}, Records(str(tmp_path)))
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    assert importlib.util.find_spec("probed_module") is not None and patched == []
+    import probed_module  # type: ignore[import-not-found]
+
+    assert patched == [probed_module]
+    del sys.modules["probed_module"]
+
+
 def test_a_module_that_cannot_be_patched_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +219,16 @@ def test_a_module_that_cannot_be_patched_stays_as_it_is(
     (events,) = read_records(tmp_path).values()
     assert events[0]["is"] == "unpatched" and "gone" in events[0]["why"]
     del sys.modules["newer_module"]
+
+
+def test_containers_of_samples_that_stay_open_are_seen(tmp_path: Path) -> None:
+    np.save(tmp_path / "samples.npy", np.arange(8))
+    write(tmp_path / "own.h5", "written")
+    mapped = np.load(tmp_path / "samples.npy", mmap_mode="r")
+    with open(tmp_path / "own.h5", "a"), open(tmp_path / "read.mdb", "w+"):
+        assert str(tmp_path / "samples.npy") in held_files()
+        assert not {str(tmp_path / "own.h5"), str(tmp_path / "read.mdb")} & {*held_files()}
+    del mapped
 
 
 def test_startup_without_a_plan_changes_nothing(tmp_path: Path) -> None:

@@ -55,15 +55,15 @@ PICTURES, SIDE, COPIES = "big_jpegs", 96, 8
 """The script whose pictures are to be packed; the size it makes them; how often each is packed."""
 
 
-def diagnose(name: str, data: Path, steps: int = STEPS) -> dict[str, Any]:
-    """The doctor's report on a script, as JSON."""
+def diagnose(name: str, data: Path, *options: str) -> dict[str, Any]:
+    """The doctor's report on a script with some options, as JSON."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         program = "from shardkit.cli import main; main()"
-        options = ["--steps", str(steps), "--json", str(report)]
-        command = [sys.executable, str(SICK / f"{name}.py"), "--data", str(data)]
+        ours = ["--steps", str(STEPS), "--json", str(report)]
+        command = [sys.executable, str(SICK / f"{name}.py"), "--data", str(data), *options]
         done = subprocess.run(
-            [sys.executable, "-c", program, "doctor", *options, "--", *command],
+            [sys.executable, "-c", program, "doctor", *ours, "--", *command],
             capture_output=True,
             text=True,
             cwd=folder,
@@ -164,6 +164,9 @@ def row(name: str, data: Path, runs: int, measures: bool) -> dict[str, Any]:
     gain = "" if not gains else f"predicted {median(gains):.2f} ({min(gains):.2f}-{max(gains):.2f})"
     cured = f", cured {found['measured']:.2f} times as fast" if "measured" in found else ""
     print(f"{name:20} {right:2}/{runs}  {says:32} {gain}{cured}", flush=True)
+    for report in reports:
+        if report["diagnosis"]["cause"] not in EXPECTED[name]:
+            print(f"  {report['diagnosis']['sentence']}", flush=True)
     return found
 
 

@@ -8,6 +8,7 @@ SIDE pixels, made by shardkit.Loader from what ``shardkit pack`` made of its pic
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 import runpy
@@ -62,10 +63,8 @@ if __name__ == "__main__":
     sys.argv = sys.argv[3:]
     text = script.read_text()
     if "import lightning" in text:  # what is imported now knows torch's own DataLoader
-        import lightning  # type: ignore[import-not-found]  # noqa: F401
-    if "transformers import Trainer" in text:
-        import transformers.trainer as users  # type: ignore[import-not-found]
-    else:
-        users = torch.utils.data
-    users.DataLoader = Packed
+        importlib.import_module("lightning")
+    is_trainers = "transformers import Trainer" in text
+    makes = importlib.import_module("transformers.trainer") if is_trainers else torch.utils.data
+    setattr(makes, "DataLoader", Packed)  # noqa: B010 - of a module
     runpy.run_path(str(script), run_name="__main__")

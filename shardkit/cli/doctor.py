@@ -12,7 +12,7 @@ import click
 
 from shardkit.arguments import integer, positive
 from shardkit.cli.output import refuse_no_file
-from shardkit.errors import UsageError
+from shardkit.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     pass
@@ -32,7 +32,7 @@ class DoctorCommand(click.Command):
         try:
             return super().parse_args(ctx, list(args))
         except click.UsageError as error:
-            if all(arg.startswith("-") for arg in args):
+            if isinstance(error, click.BadParameter) or all(arg.startswith("-") for arg in args):
                 raise
             hint = "before a command belongs --, as in `shardkit doctor -- python train.py`"
             raise click.UsageError(f"{error.format_message()} ({hint})", ctx) from error
@@ -48,7 +48,7 @@ class DoctorCommand(click.Command):
     "--apply",
     "applies",
     is_flag=True,
-    help="Where the change needs no edit, run the script once more with it: what did it bring?",
+    help="Where the change needs no edit, run the script again with it: what did it bring?",
 )
 @click.option(
     "--quick",
@@ -72,8 +72,8 @@ class DoctorCommand(click.Command):
 @click.option(
     "--trace",
     type=click.Path(),
-    metavar="FILE.json.gz",
-    help="Keep a trace of some steps, for Perfetto or TensorBoard.",
+    metavar="NAME.pt.trace.json.gz",
+    help="Keep a trace of some steps of rank 0, for Perfetto or (by that name) TensorBoard.",
 )
 @click.option(
     "--profile", type=click.Path(), metavar="FILE", help="Keep the sampled profile, for speedscope."
@@ -84,9 +84,7 @@ class DoctorCommand(click.Command):
 @click.option(
     "--html", "html_file", type=click.Path(), metavar="FILE", help="Write the report as a page."
 )
-@click.option(
-    "--reference", type=float, help="Samples or tokens a second that you want, or were promised."
-)
+@click.option("--reference", type=float, help="Samples a second that you want, or were promised.")
 @click.option("--peak-tflops", type=float, help="Of the device, where it is not in the table.")
 @click.option("--ranks", type=int, help="With DATASET: processes that will train on this machine.")
 def doctor(dataset: str | None, **options: Any) -> None:
@@ -106,10 +104,24 @@ def doctor(dataset: str | None, **options: Any) -> None:
         raise UsageError(
             "give either a script to run, as in `shardkit doctor -- python train.py`, or a dataset"
         )
+    _refuse_what_is_not_for(command is not None)
     if command is None:
         _preflight(str(dataset), options["ranks"], options["json_file"])
         return
     sys.exit(_examine(command, options))
+
+
+def _refuse_what_is_not_for(is_script: bool) -> None:
+    """Raises UsageError for options that a script, or a dataset, has no use for."""
+    context = click.get_current_context()
+    of_datasets = {"ranks", "json_file"}
+    for option in context.command.params:
+        name = str(option.name)
+        is_given = context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+        fits = name != "ranks" if is_script else name in of_datasets
+        if isinstance(option, click.Option) and is_given and not fits:
+            other = "a dataset" if is_script else "a script, after --"
+            raise UsageError(f"{option.opts[0]} is for {other}")
 
 
 def _preflight(dataset: str, ranks: int | None, json_file: str | None) -> None:
@@ -128,7 +140,7 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
     from shardkit.measure.doctor.report.data import to_json
     from shardkit.measure.doctor.report.page import write
     from shardkit.measure.doctor.report.words import lines
-    from shardkit.measure.doctor.run.apply import apply
+    from shardkit.measure.doctor.run.apply import SIGNALLED, apply
     from shardkit.measure.doctor.run.examine import Keep, RunLimits, examine
     from shardkit.measure.doctor.verdict.diagnose import diagnose
     from shardkit.watching.schedule import Plan
@@ -158,9 +170,17 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
     )
     found = examine(command, plan, limits, keep=keep)
     diagnosis = diagnose(found.evidence)
-    applied = apply(found.evidence, diagnosis, plan, limits) if options["applies"] else None
-    if options["applies"] and applied is None:
-        click.echo("\nnothing was applied: the change needs an edit, or there is none", err=True)
+    applied = None
+    if options["applies"] and found.exit_code > SIGNALLED:
+        click.echo("\nnothing was applied: the script was interrupted", err=True)
+    elif options["applies"]:
+        try:
+            applied = apply(found.evidence, diagnosis, plan, limits)
+            why = "the change needs an edit, or there is none"
+        except DataError as error:  # what the first run said is still true
+            why = str(error)
+        if applied is None:
+            click.echo(f"\nnothing was applied: {why}", err=True)
     click.echo(err=True)  # a progress bar may have left its line open
     for line in lines(found.evidence, diagnosis, applied):
         click.echo(line, err=True)

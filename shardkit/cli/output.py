@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -75,16 +76,24 @@ def refuse_no_file(path: str) -> None:
         raise UsageError(f"{show_path(path)} cannot be written: there is no such folder")
     if not os.access(place.parent, os.W_OK):
         raise UsageError(f"{show_path(path)} cannot be written: the folder is read-only")
-    is_new = not place.exists()
-    if not is_new and not place.is_file():  # a pipe, which opening would wait at
+    place = place.resolve()  # of a link, where it leads to
+    if place.exists() and not place.is_file():  # a pipe, which opening would wait at
         return
     try:
-        place.open("ab").close()
+        _try_to_write(place)
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"{show_path(path)} cannot be written: {reason}") from error
-    if is_new:
-        place.unlink(missing_ok=True)
+
+
+def _try_to_write(place: Path) -> None:
+    """Leaves a file as it is, and none where there was none."""
+    try:
+        place.open("xb").close()
+    except FileExistsError:
+        place.open("ab").close()
+    else:
+        place.unlink()
 
 
 def echo_json(value: Any) -> None:

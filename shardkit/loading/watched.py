@@ -7,8 +7,10 @@ import os
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardkit import images
 from shardkit.batches.collate import Batch
 from shardkit.batches.maker import BatchMaker
 from shardkit.batches.request import Made
@@ -27,9 +29,13 @@ class Watched(Observer):
     """Hands batches over by way of a watched loop, which may replay some. A replayed batch has its
     own position in the epoch, which is no longer than usual."""
 
-    def __init__(self, watch: Watch, loop: WatchedLoop) -> None:
+    def __init__(self, watch: Watch, loop: WatchedLoop, maker: BatchMaker) -> None:
         self._watch = watch
         self._loop = loop
+        transform = maker.options.transform
+        self._decodes = isinstance(transform, images.Train | images.Eval)
+        self._held = _files(maker)
+        """Files that its samples are in, until they were named."""
         self._newest: Made | None = None
         """What was made for the step that goes on; None if its batch is a replayed one."""
 
@@ -60,6 +66,7 @@ class Watched(Observer):
         """What making the batch took, wherever it was made."""
         if self._newest is None:
             return
+        held, self._held = self._held, []
         self._watch.records.gather(
             "fetch",
             t=times.begun,
@@ -68,8 +75,10 @@ class Watched(Observer):
             sending=0.0,
             opened=0,
             paths=[],
+            held=held,
             reading=times.read - times.begun,
-            transform=times.transformed - times.read,
+            transform=0.0 if self._decodes else times.transformed - times.read,
+            decoding=times.transformed - times.read if self._decodes else 0.0,
             collating=times.collated - times.transformed,
         )
 
@@ -92,7 +101,15 @@ def of_environment(maker: BatchMaker, settings: Settings, device: object) -> Wat
     batches = [ranks.rank, ranks.world_size, options.last, options.with_keys, str(device)]
     key = json.dumps([facts, batches])
     depth = settings.workers * settings.prefetch
-    return Watched(watch, watch.loop(key, facts, depth, can_reread=False))
+    return Watched(watch, watch.loop(key, facts, depth, can_reread=False), maker)
+
+
+def _files(maker: BatchMaker) -> list[str]:
+    """Those of a packed dataset."""
+    folder = getattr(maker.source.given, "path", None)
+    if not isinstance(folder, Path) or not folder.is_dir():
+        return []
+    return sorted(str(path.absolute()) for path in folder.rglob("*") if path.is_file())
 
 
 def _facts(maker: BatchMaker, settings: Settings) -> dict[str, Any]:

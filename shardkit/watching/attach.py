@@ -7,7 +7,9 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
@@ -68,20 +70,18 @@ def _note_error(
     trace: TracebackType | None,
 ) -> None:
     """What ends the process, which is then told as usual."""
-    place = trace
-    while place is not None and place.tb_next is not None and is_users(_file(place.tb_next)):
-        place = place.tb_next
-    watch.records.write(
-        "error",
-        what=f"{kind.__name__}: {error}"[:300],
-        file=_file(place) if place else "",
-        line=place.tb_lineno if place else 0,
-    )
+    with suppress(Exception):  # as of an error that cannot say what it is
+        own = [(file, line) for file, line in _places(trace) if is_users(file)]
+        file, line = own[-1] if own else ("", 0)
+        what = f"{kind.__name__}: {error}".splitlines()[0][:300]
+        watch.records.write("error", what=what, file=file, line=line, t=time.perf_counter())
     usual(kind, error, trace)
 
 
-def _file(trace: TracebackType) -> str:
-    return trace.tb_frame.f_code.co_filename
+def _places(trace: TracebackType | None) -> Iterator[tuple[str, int]]:
+    while trace is not None:
+        yield trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        trace = trace.tb_next
 
 
 def _argv() -> list[str]:
@@ -100,6 +100,7 @@ class Finder(MetaPathFinder):
 
     def __init__(self, patches: dict[str, Callable[[Any], None]], records: Records) -> None:
         self._patches, self._records = patches, records
+        self._looking: set[str] = set()
 
     def patch_imported(self) -> None:
         """Modules that are there already."""
@@ -117,17 +118,22 @@ class Finder(MetaPathFinder):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The spec that others find, with a loader that patches."""
-        patch = self._patches.pop(name, None)
-        if patch is None:
+        if name not in self._patches or name in self._looking:
             return None
-        spec = importlib.util.find_spec(name)
+        self._looking.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._looking.discard(name)
         if spec is None or spec.loader is None:
             return spec
         load = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             load(module)
-            self._patch(name, patch, module)
+            patch = self._patches.pop(name, None)  # it may only have been asked for at first
+            if patch is not None:
+                self._patch(name, patch, module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

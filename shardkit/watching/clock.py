@@ -8,28 +8,33 @@ not, and beside other busy processes, too.
 from __future__ import annotations
 
 import os
+import resource
 import threading
 import time
 from contextlib import suppress
 from typing import NamedTuple
 
+_OF_THREAD = getattr(resource, "RUSAGE_THREAD", None)
+"""Linux alone has it."""
+
 
 class Spent(NamedTuple):
-    """Seconds of a thread."""
+    """Seconds of a thread. ``kernel``, of ``cpu``: opening and reading files, page faults."""
 
     wall: float = 0.0
     cpu: float = 0.0
     starved: float = 0.0
+    kernel: float = 0.0
 
     @property
     def blocked(self) -> float:
         return max(0.0, self.wall - self.cpu - self.starved)
 
     def __sub__(self, other: Spent) -> Spent:
-        return Spent(self[0] - other[0], self[1] - other[1], self[2] - other[2])
+        return Spent(*(a - b for a, b in zip(self, other, strict=True)))
 
     def plus(self, other: Spent) -> Spent:
-        return Spent(self[0] + other[0], self[1] + other[1], self[2] + other[2])
+        return Spent(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class Descriptor:
@@ -56,6 +61,11 @@ class Clock(threading.local):
     def now(self) -> Spent:
         """Seconds since some moment: only differences mean something."""
         return Spent(time.perf_counter(), time.thread_time(), self._starved())
+
+    def now_with_kernel(self) -> Spent:
+        """Likewise, and how much of it was in the kernel."""
+        kernel = 0.0 if _OF_THREAD is None else resource.getrusage(_OF_THREAD).ru_stime
+        return self.now()._replace(kernel=kernel)
 
     def after_waiting(self, before: Spent) -> Spent:
         """Likewise, since a look just before the thread waited: what it then had no core for counts

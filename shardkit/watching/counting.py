@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Counts
+from contextlib import suppress
 from typing import Any
 
 from shardkit.watching.records import Records
@@ -11,14 +12,16 @@ from shardkit.watching.records import Records
 class Counter:
     """Counts from :meth:`start` to :meth:`stop`, in one thread and the backward passes it starts.
 
-    FLOPs are those of torch.utils.flop_counter: matrix products, convolutions and attention. What
-    torch.compile made is not looked into.
+    FLOPs are those of torch.utils.flop_counter: matrix products, convolutions and attention, by its
+    formulas; an operation whose formula fails counts for none. What torch.compile made is not
+    looked into.
     """
 
     def __init__(self, records: Records, flags: set[str]) -> None:
         self._records, self._flags = records, flags
-        self._modes: list[Any] = []
+        self._mode: Any = None
         self._num = 0
+        self._flops = 0
         self._dtypes: Counts[str] = Counts()
 
     def start(self) -> bool:
@@ -26,7 +29,7 @@ class Counter:
         if "compile" in self._flags:
             return False
         from torch.utils._python_dispatch import TorchDispatchMode
-        from torch.utils.flop_counter import FlopCounterMode, flop_registry
+        from torch.utils.flop_counter import flop_registry
 
         counter = self
 
@@ -36,17 +39,27 @@ class Counter:
             def __torch_dispatch__(
                 self, func: Any, types: Any, args: Any = (), kwargs: Any = None
             ) -> Any:
+                named = kwargs or {}
+                out = func(*args, **named)
                 counter._num += 1
-                if getattr(func, "_overloadpacket", None) in flop_registry:
-                    first = next((one for one in args if hasattr(one, "dtype")), None)
-                    counter._dtypes[str(getattr(first, "dtype", ""))] += 1
-                    counter._look_at_layout(first)
-                return func(*args, **(kwargs or {}))
+                formula = flop_registry.get(getattr(func, "_overloadpacket", None))
+                if formula is not None:
+                    with suppress(Exception):  # of shapes that it does not know
+                        counter._note(func, args, formula(*args, **named, out_val=out))
+                return out
 
-        self._modes = [Count(), FlopCounterMode(display=False)]  # type: ignore[no-untyped-call]
-        for mode in self._modes:
-            mode.__enter__()
+        self._mode = Count()  # type: ignore[no-untyped-call]
+        self._mode.__enter__()
         return True
+
+    def _note(self, func: Any, args: Any, flops: int) -> None:
+        """An operation that is arithmetic."""
+        self._flops += flops
+        first = next((one for one in args if hasattr(one, "dtype")), None)
+        dtype = str(getattr(first, "dtype", "")).removeprefix("torch.")
+        is_rounded = dtype == "float32" and "cuda" in self._flags and _is_rounded(str(func))
+        self._dtypes["tf32" if is_rounded else dtype] += flops
+        self._look_at_layout(first)
 
     def _look_at_layout(self, tensor: Any) -> None:
         import torch
@@ -55,27 +68,26 @@ class Counter:
         if is_picture and tensor.is_contiguous(memory_format=torch.channels_last):
             self._flags.add("channels_last")
 
-    def _dtype(self) -> str:
-        """That most of the arithmetic was done in; ``tf32`` where a GPU may take float32 for it."""
-        import torch
-
-        dtype = max(self._dtypes, key=self._dtypes.__getitem__, default="")
-        is_on_gpu = "cuda" in self._flags
-        if dtype == "torch.float32" and is_on_gpu:
-            return "float32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-        return dtype.removeprefix("torch.")
-
     def step(self) -> None:
         """A step begins."""
 
     def stop(self) -> None:
         """Write what was counted."""
-        for mode in reversed(self._modes):
-            mode.__exit__(None, None, None)
+        self._mode.__exit__(None, None, None)
         self._records.write(
             "counted",
             ops=self._num,
-            flops=self._modes[1].get_total_flops(),
-            dtype=self._dtype(),
+            flops=self._flops,
+            dtype=max(self._dtypes, key=self._dtypes.__getitem__, default=""),
             flags=sorted(self._flags),
         )
+
+
+def _is_rounded(operation: str) -> bool:
+    """Whether a GPU may do an operation on float32 in TensorFloat-32: products are not by default,
+    and convolutions are."""
+    import torch
+
+    if "convolution" in operation:
+        return bool(torch.backends.cudnn.allow_tf32)
+    return torch.get_float32_matmul_precision() != "highest"

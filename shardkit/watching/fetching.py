@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from shardkit.watching.clock import Spent
@@ -15,6 +16,12 @@ from shardkit.watching.loop import Watch
 
 MOST_PATHS = 4096
 """That a process writes down; after that opened files are only counted."""
+
+CONTAINERS = (
+    *(".h5", ".hdf5", ".mdb", ".lmdb", ".npy", ".npz", ".arrow", ".parquet", ".tar", ".zip"),
+    *(".beton", ".mds", ".tfrecord", ".tfrecords", ".db", ".sqlite", ".memmap", ".dat"),
+)
+"""Endings of files that hold many samples; models' weights have others."""
 
 
 class Account:
@@ -62,6 +69,7 @@ class Fetching:
         self._here = Fetches()
         self._pid = 0
         self._paths: set[str] = set()
+        self._is_looked_at = False
         self._idle: tuple[float, float] | None = None
         """Seconds of the process's threads, and of this one, when the last fetch ended."""
 
@@ -71,7 +79,8 @@ class Fetching:
             if not self._pid:  # a process that is forked has its parent's hooks
                 sys.addaudithook(self._hook)
             self._pid, self._paths, self._idle = os.getpid(), set(), None
-        before = self._watch.clock.now()
+            self._is_looked_at = False
+        before = self._watch.clock.now_with_kernel()
         sending = self._sending() if parent is not None else 0.0
         account = self._here.account = Account(before)
         account.enter("dataset", before)
@@ -79,10 +88,12 @@ class Fetching:
             return make()
         finally:
             self._here.account = None
-            now = self._watch.clock.now()
+            now = self._watch.clock.now_with_kernel()
             while account.stack:
                 account.leave(now)
-            self._idle = time.process_time(), now.cpu
+            held = [] if self._is_looked_at else held_files()
+            self._is_looked_at = True
+            self._idle = time.process_time(), self._watch.clock.now().cpu
             # A worker may be ended at any time.
             write = self._watch.records.write if parent else self._watch.records.gather
             write(
@@ -94,6 +105,7 @@ class Fetching:
                 sending=sending,
                 opened=account.num_opened,
                 paths=account.paths,
+                held=held,
                 **{kind: list(spent) for kind, spent in account.regions.items()},
             )
 
@@ -112,26 +124,63 @@ class Fetching:
             account = self._here.account
             if account is None or account.stack[-1][0] == kind:
                 return function(*args, **kwargs)
-            account.enter(kind, self._watch.clock.now())
+            account.enter(kind, self._watch.clock.now_with_kernel())
             try:
                 return function(*args, **kwargs)
             finally:
-                account.leave(self._watch.clock.now())
+                account.leave(self._watch.clock.now_with_kernel())
 
         return timed
 
+    def note_paths(self, owner: Any, name: str) -> None:
+        """Have a function's first argument noted as a file that is opened: one that is opened by
+        a library in C tells nobody."""
+        function = getattr(owner, name, None)
+        if function is None:
+            return
+
+        @functools.wraps(function)
+        def noted(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(path, str | bytes | os.PathLike):
+                self._note(path)
+            return function(path, *args, **kwargs)
+
+        setattr(owner, name, noted)
+
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
-        """Of ``sys.addaudithook``: files that are opened to be read, whoever opens them."""
-        if event != "open" or self._here.account is None:
+        """Of ``sys.addaudithook``: files that Python opens to be read, whoever asks it to."""
+        if event != "open":
             return
         path, mode, flags = args
         is_written = mode is not None and any(letter in mode for letter in "wax+")
         if is_written or isinstance(path, int) or (flags or 0) & (os.O_WRONLY | os.O_RDWR):
             return
+        self._note(path)
+
+    def _note(self, path: Any) -> None:
         account = self._here.account
+        if account is None:
+            return
         account.num_opened += 1
         if len(self._paths) < MOST_PATHS:
             whole = os.path.abspath(os.fsdecode(path))
             if whole not in self._paths:
                 self._paths.add(whole)
                 account.paths.append(whole)
+
+
+def held_files() -> list[str]:
+    """Containers of samples that this process has open to read, or mapped: a library in C opens
+    them, once, and tells nobody."""
+    found = set()
+    with suppress(OSError):  # not Linux
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError, ValueError, IndexError):  # closed meanwhile
+                with open(f"/proc/self/fdinfo/{name}") as info:
+                    flags = int(info.read().partition("flags:")[2].split()[0], 8)
+                if flags & os.O_ACCMODE == os.O_RDONLY:
+                    found.add(os.readlink(f"/proc/self/fd/{name}"))
+        with open("/proc/self/maps", "rb") as maps:
+            lines = [line.split(None, 5) for line in maps.read().splitlines()]
+        found |= {os.fsdecode(line[5]) for line in lines if len(line) == 6}
+    return sorted(path for path in found if path.endswith(CONTAINERS) and os.path.isfile(path))

@@ -142,10 +142,16 @@ def _size(sized: Any) -> int | None:
         return None
 
 
+def _place(loader: Any) -> str:
+    """The line that made it."""
+    file, line = getattr(loader, "_watched_line", ("", 0))
+    return f"{file}:{line}" if file else ""
+
+
 def _facts(loader: Any) -> dict[str, Any]:
     sampler = getattr(loader, "batch_sampler", None)
     return {
-        "type": type(loader).__name__,
+        "type": "DataLoader",
         "dataset": type(loader.dataset).__name__,
         "batch_size": loader.batch_size or getattr(sampler, "batch_size", None),
         "num_batches": _length(loader),
@@ -155,4 +161,5 @@ def _facts(loader: Any) -> dict[str, Any]:
         "pin_memory": bool(loader.pin_memory),
         "persistent_workers": bool(loader.persistent_workers),
         "is_iterable": loader._dataset_kind != 0,
+        "made_at": _place(loader),
     }

@@ -261,10 +261,12 @@ class WatchedLoop:
         return step.loop is not self and step.loop._session is not None and began < step.handed
 
     def _make_beside(self, step: OpenStep, make: Callable[[], Any]) -> Any:
+        self._watch.depth += 1
         start = time.perf_counter()
         try:
             return self._make(make)
         finally:
+            self._watch.depth = max(0, self._watch.depth - 1)
             step.add("wait", start, time.perf_counter())
 
     def _make(self, make: Callable[[], Any]) -> Any:
@@ -285,7 +287,7 @@ class WatchedLoop:
             loop=self._number,
             epoch=self._epoch,
             t=step.handed,
-            phase=TRACE if has_tools else step.now.kind,
+            phase=TRACE if has_tools else OWN if step.now.kind == TRACE else step.now.kind,
             counts=step.now.counts,
             block=step.now.block,
             first=step.first,
@@ -332,18 +334,28 @@ class WatchedLoop:
         is_traced = self._watch.plan.traces == "yes" or "cuda" in self._watch.flags
         if now.kind == TRACE and is_traced and not self._tools:
             self._start(Tracer(self._watch.folder, self._watch.flags))
-        for tool in self._tools:
-            tool.step()
+        for tool in list(self._tools):
+            self._safely(tool, tool.step)
 
     def _start(self, tool: Counter | Tracer) -> None:
-        if tool.start():
-            self._tools.append(tool)
+        self._tools.append(tool)
+        if not self._safely(tool, tool.start):
+            self._tools.remove(tool)
+
+    def _safely(self, tool: Counter | Tracer, do: Callable[[], object]) -> object:
+        """What a tool returns; None of one that fails, which must not end a training run."""
+        try:
+            return do()
+        except Exception as error:  # noqa: BLE001 - of torch of any release
+            name = type(tool).__name__
+            self._watch.records.write("unpatched", module=f"a step by {name}", why=repr(error))
+            return None
 
     def _close_tools(self) -> None:
         place = self._num_steps - (self._session or 0)
         for tool in list(self._tools):
             if isinstance(tool, Counter) or place + 1 >= self._schedule.warm_up:
-                tool.stop()
+                self._safely(tool, tool.stop)
                 self._tools.remove(tool)
 
     def _write_facts(self) -> None:

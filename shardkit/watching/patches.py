@@ -14,7 +14,7 @@ from shardkit.watching.loader import DataLoaderPatch
 from shardkit.watching.loop import Watch
 from shardkit.watching.tracing import PROFILER
 
-SYNCS = ("item", "tolist", "cpu", "numpy")
+SYNCS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__")
 """Methods of a tensor that wait for the device."""
 
 COLLECTIVES = (
@@ -66,10 +66,8 @@ def patches(watch: Watch, fetching: Fetching) -> dict[str, Patch]:
         "PIL.Image": lambda module: _pil(region, module),
         "PIL.ImageFile": lambda module: _regions(region, module.ImageFile, "decode", "load"),
         "simplejpeg": lambda module: _regions(region, module, "decode", "decode_jpeg"),
-        "cv2": lambda module: _cv2(watch, region, module),
-        "torchvision.io.image": lambda module: _regions(
-            region, module, "decode", *_decoders(module)
-        ),
+        "cv2": lambda module: _cv2(fetching, region, module),
+        "torchvision.io.image": lambda module: _torchvision(fetching, region, module),
         "tokenizers": lambda module: _regions(
             region, module.Tokenizer, "tokenize", "encode", "encode_batch", "encode_batch_fast"
         ),
@@ -201,8 +199,6 @@ def _torch(watch: Watch, calls: Calls, module: Any) -> None:
     calls.time(module.cuda, "sync", "synchronize")
     calls.copies(module.Tensor, "to", "cuda")
     calls.flag(module, "compile", "compile")
-    if watch.plan.torch_threads is not None:
-        module.set_num_threads(watch.plan.torch_threads)
 
 
 def _fetchers(fetching: Fetching, module: Any) -> None:
@@ -256,11 +252,15 @@ def _pil(region: Callable[..., Any], module: Any) -> None:
     _regions(region, module.Image, "decode", "convert", "resize", "thumbnail")
 
 
+def _torchvision(fetching: Fetching, region: Callable[..., Any], module: Any) -> None:
+    fetching.note_paths(module, "read_file")
+    _regions(region, module, "decode", *_decoders(module))
+
+
 def _decoders(module: Any) -> list[str]:
     return [name for name in dir(module) if name.startswith(("decode_", "read_image"))]
 
 
-def _cv2(watch: Watch, region: Callable[..., Any], module: Any) -> None:
+def _cv2(fetching: Fetching, region: Callable[..., Any], module: Any) -> None:
     _regions(region, module, "decode", "imread", "imdecode")
-    if watch.plan.cv2_threads is not None:
-        module.setNumThreads(watch.plan.cv2_threads)
+    fetching.note_paths(module, "imread")

@@ -66,8 +66,10 @@ class Records:
         text = "".join(f"{line}\n" for line in lines).encode()
         self._num_bytes += len(text)
         try:
-            os.write(self._file(), text)
+            is_whole = os.write(self._file(), text) == len(text)
         except OSError:
+            is_whole = False
+        if not is_whole:  # the disk is full: nothing may follow on a torn line
             self._num_bytes = MOST_BYTES + 1
 
     def mark(self, what: str) -> None:

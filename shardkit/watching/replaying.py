@@ -51,6 +51,9 @@ class Replay:
         except UnknownBatchError as error:
             self.drop(f"no batch was replayed: it is {error}")
             return
+        except Exception as error:  # noqa: BLE001 - containers of others, rebuilt
+            self.drop(f"no batch was replayed: it cannot be copied ({error!r})")
+            return
         self._num_bytes += sum(one.numel() * one.element_size() for one in tensors(kept))
         if self._kept and self._num_bytes > MOST_BYTES:
             self._is_full = True
@@ -98,7 +101,7 @@ def shapes(batch: Any) -> list[list[int]]:
     """Of all tensors in a batch; none of one that cannot be looked into."""
     try:
         return [list(map(int, tensor.shape)) for tensor in tensors(batch)]
-    except UnknownBatchError:
+    except Exception:  # noqa: BLE001 - containers of others, rebuilt
         return []
 
 

@@ -36,7 +36,7 @@ class Plan:
             they use one.
         profiles: whether a profiler may look into the processes.
         loader: arguments that every DataLoader of a dataset of the type ``dataset`` is given,
-            instead of its own. torch_threads, cv2_threads: that each process is given.
+            instead of its own.
     """
 
     steps: int = 60
@@ -48,8 +48,6 @@ class Plan:
     profiles: bool = False
     dataset: str = ""
     loader: dict[str, Any] | None = None
-    torch_threads: int | None = None
-    cv2_threads: int | None = None
 
 
 @dataclass(frozen=True)

@@ -45,4 +45,6 @@ class Tracer:
     def stop(self) -> None:
         """Write it."""
         self._profile.stop()
-        self._profile.export_chrome_trace(self._path)
+        begun = self._path.replace(".trace.", ".begun-trace.")
+        self._profile.export_chrome_trace(begun)
+        os.replace(begun, self._path)

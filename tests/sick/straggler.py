@@ -53,6 +53,7 @@ def train(rank, world_size, rendezvous, args):
     seconds = time.perf_counter() - halfway
     if rank == 0:
         print(f"{16 * world_size * (step - args.steps // 2) / seconds:.1f} samples/s")
+    dist.barrier()  # who leaves first would break the others' connections
     dist.destroy_process_group()
 
 

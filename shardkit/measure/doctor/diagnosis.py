@@ -35,14 +35,11 @@ class Applicable:
 
     Attributes:
         loader: arguments of DataLoader that replace the script's own. others: that may be better.
-        torch_threads, cv2_threads: that each process is given. warm: whether the files are read
-            into memory before.
+        warm: whether the files are read into memory before.
     """
 
     loader: Arguments = field(default_factory=dict)
     others: tuple[Arguments, ...] = ()
-    torch_threads: int | None = None
-    cv2_threads: int | None = None
     warm: bool = False
 
 

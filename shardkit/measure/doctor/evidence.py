@@ -42,7 +42,8 @@ class LoaderFacts:
     """The loader that the training loop runs over.
 
     Attributes:
-        kind: ``DataLoader``, ``shardkit.Loader``, ``shardkit.Stream`` or the type's own name.
+        kind: ``DataLoader`` (torch's, or a type derived from it), ``shardkit.Loader``, or the name
+            of another type. made_at: the file and line of the script that made it, if it was seen.
         dataset: the name of the dataset's type. batch_size: None where batches are the dataset's.
         num_batches: of an epoch; None where the loader does not know.
         worker_type: ``process``, ``thread`` or ``none``. settings, work: of a shardkit.Loader, in
@@ -61,6 +62,7 @@ class LoaderFacts:
     is_iterable: bool
     settings: str = ""
     work: dict[str, Any] = field(default_factory=dict)
+    made_at: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,8 @@ class FilesRead:
     Attributes:
         folder: the deepest that holds all those seen. endings: opened, by extension, most first.
         per_batch: opened. mean_bytes: of those seen. file_system: ``ext4``, ``nfs``, ``tmpfs``...
-        some: of their paths, from all over what was seen.
+        some: of their paths, from all over what was seen. held_bytes: of a few files that stay open
+            and hold all samples; None where files are opened for each batch.
     """
 
     folder: str
@@ -164,6 +167,7 @@ class FilesRead:
     mean_bytes: float
     file_system: str
     some: tuple[str, ...] = ()
+    held_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -185,7 +189,6 @@ class RankEvidence:
             wait and its total, in seconds.
         num_ops: of torch, a step; flops: floating-point operations of a step, of matrix products
             and convolutions; both counted in one step. dtype: that most of these were done in.
-        memory_bytes: resident, the most seen.
         picture_side: width and height, the larger, of the pictures in a batch, in pixels.
         flags: what was seen in use, of: amp, compile, fused_optimizer, channels_last,
             data_parallel, ddp, cuda.
@@ -210,7 +213,6 @@ class RankEvidence:
     samples_per_step: int | None = None
     picture_side: int | None = None
     cpu_share: float = 0.0
-    memory_bytes: int = 0
     timeline: tuple[tuple[float, Phase, float, float], ...] = ()
 
 

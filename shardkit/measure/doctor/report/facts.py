@@ -127,6 +127,10 @@ def files_in_words(rank: RankEvidence) -> str | None:
     if files is None:
         return None
     kinds = ", ".join(f"{name(ending) or 'no ending'}" for ending in [*files.endings][:3])
+    if files.held_bytes is not None:
+        size = format_bytes(files.held_bytes)
+        where = f"below {files.folder} ({files.file_system})"
+        return f"{size} that stay open{f' ({kinds})' if kinds else ''}, {where}"
     return (
         f"{amount(files.per_batch)} a batch, {format_bytes(files.mean_bytes)} each"
         f"{f' ({kinds})' if kinds else ''}, below {files.folder} ({files.file_system})"

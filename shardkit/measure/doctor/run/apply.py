@@ -17,6 +17,13 @@ from shardkit.watching.schedule import Plan
 
 CHUNK_BYTES = 1 << 20
 
+SIGNALLED = 128
+"""Larger exit codes are a signal's."""
+
+
+class InterruptedScriptError(DataError):
+    """By a signal: whoever sent it wants no further run either."""
+
 
 def apply(
     evidence: Evidence,
@@ -29,7 +36,7 @@ def apply(
     better, once with each; None where it needs an edit.
 
     Raises:
-        DataError: with the change it did not get as far.
+        DataError: with the change it did not get as far, or was interrupted.
     """
     change = diagnosis.apply
     if change is None or not evidence.ranks:
@@ -40,13 +47,26 @@ def apply(
     size = before.samples_per_step
     what = "steps/s" if size is None else "samples/s"
     predicted = diagnosis.gain.factor if diagnosis.gain else None
-    rates = [
-        (size or 1) * _measured(evidence.command, changed(plan, one, before), limits, out)
-        for one in (change, *(replace(change, loader=other) for other in change.others))
-    ]
-    names = [_in_words(loader) for loader in (change.loader, *change.others)]
-    tried = tuple(zip(names, rates, strict=True)) if change.others else ()
-    return Applied(what, (size or 1) * _rate(evidence.ranks), max(rates), predicted, tried)
+    scale = size or 1
+    rate = scale * _measured(evidence.command, changed(plan, change, before), limits, out)
+    tried = [(_in_words(change.loader), rate)]
+    for loader in change.others:
+        other = changed(plan, replace(change, loader=loader), before)
+        try:
+            rate = scale * _measured(evidence.command, other, limits, out)
+        except InterruptedScriptError:
+            break
+        except DataError:  # as of a /dev/shm that is too small for so many
+            rate = 0.0
+        tried.append((_in_words(loader), rate))
+    best = max(rate for _, rate in tried)
+    return Applied(
+        what,
+        scale * _rate(evidence.ranks),
+        best,
+        predicted,
+        tuple(tried) if len(tried) > 1 else (),
+    )
 
 
 def _in_words(loader: Arguments) -> str:
@@ -57,7 +77,10 @@ def _measured(
     command: Sequence[str], plan: Plan, limits: RunLimits, out: IO[bytes] | None
 ) -> float:
     """Steps a second of a run."""
-    seen = examine(command, plan, limits, out).evidence
+    found = examine(command, plan, limits, out)
+    seen = found.evidence
+    if found.exit_code > SIGNALLED:
+        raise InterruptedScriptError(f"with the change it was interrupted: {seen.ended}")
     if not seen.ranks:
         raise DataError(f"with the change the script made no steps: it ended with {seen.ended}")
     return _rate(seen.ranks)
@@ -74,8 +97,6 @@ def changed(plan: Plan, change: Applicable, rank: RankEvidence) -> Plan:
         traces="no",
         dataset=rank.loader.dataset,
         loader=dict(change.loader),
-        torch_threads=change.torch_threads,
-        cv2_threads=change.cv2_threads,
     )
 
 

@@ -37,6 +37,9 @@ and is added to the others' means."""
 LEAST_STEPS = 5
 """Fewer steps of a kind give no rate."""
 
+SHORT_EPOCH = 2
+"""Steps of an epoch, up to which the first counts as any."""
+
 FIRST_STEPS = 3
 """Of a loop, which never count: imports, allocations."""
 
@@ -73,10 +76,9 @@ def processes(records: dict[int, list[Event]]) -> list[Process]:
 
 def ranks(found: Sequence[Process], host: str) -> tuple[RankEvidence, ...]:
     """The processes that train, by rank. A process with no steps is none of them."""
-    trainers = [one for one in found if len(main_steps(one)) > FIRST_STEPS]
-    seen = sorted(
-        (_rank(one, _fetches(one, found), host) for one in trainers), key=lambda r: (r.rank, r.pid)
-    )
+    trainers = [one for one in found if _counted(main_steps(one))]
+    made = [_rank(one, _fetches(one, found), _held(one, found), host) for one in trainers]
+    seen = sorted(made, key=lambda rank: (rank.rank, rank.pid))
     if len({rank.rank for rank in seen}) < len(seen):  # processes that do not know of each other
         seen = [replace(rank, rank=number) for number, rank in enumerate(seen)]
     return tuple(seen)
@@ -111,13 +113,30 @@ def _fetches(trainer: Process, found: Sequence[Process]) -> list[Event]:
     return kept
 
 
-def _rank(process: Process, fetches: list[Event], host: str) -> RankEvidence:
+def _counted(every: list[Event]) -> list[Event]:
+    """The steps that figures are taken from: of a script that ended early, all after the first."""
+    steps = [step for step in every[FIRST_STEPS:] if step["phase"] != TRACE]
+    return [s for s in steps if s["counts"]] or [s for s in steps if s["phase"] == OWN]
+
+
+def _held(trainer: Process, found: Sequence[Process]) -> list[str]:
+    """Containers of samples that are open in the processes that make its batches."""
+    paths = set()
+    for process in found:
+        parent = process.pid if process is trainer else None
+        for event in process.of("fetch"):
+            if (event["parent"] or parent) == trainer.pid:
+                paths.update(event.get("held", ()))
+    return sorted(path for path in paths if _is_data(path))
+
+
+def _rank(process: Process, fetches: list[Event], held: list[str], host: str) -> RankEvidence:
     loop = main_loop(process)
     facts = next(event for event in process.of("loop") if event["loop"] == loop)
     every = main_steps(process)
     _mark_starts(every, facts)
     steps = [s for s in every[FIRST_STEPS:] if s["phase"] != TRACE]
-    counted = [s for s in steps if s["counts"]] or [s for s in steps if s["phase"] == OWN]
+    counted = _counted(every)
     own = [s for s in counted if s["phase"] == OWN] or counted
     flagging = [*process.of("counted"), *process.of("session over")]
     flags = {flag for event in flagging for flag in event["flags"]}
@@ -135,7 +154,7 @@ def _rank(process: Process, fetches: list[Event], host: str) -> RankEvidence:
         worker=_worker(fetches, own, facts["num_workers"]),
         rates=_rates(counted, times, epochs, len(steps)),
         epochs=epochs,
-        files=_files(fetches),
+        files=_files(fetches, held),
         lines=_lines(steps),
         num_ops=counts[0]["ops"] if counts else None,
         flops=counts[0]["flops"] if counts else None,
@@ -151,7 +170,7 @@ def _rank(process: Process, fetches: list[Event], host: str) -> RankEvidence:
 def _loader(facts: Event) -> LoaderFacts:
     names = ("dataset", "batch_size", "num_batches", "num_workers", "worker_type")
     more = ("prefetch_factor", "pin_memory", "persistent_workers", "is_iterable")
-    ours = ("settings", "work")
+    ours = ("settings", "work", "made_at")
     found = {name: facts[name] for name in (*names, *more, *ours) if name in facts}
     return LoaderFacts(kind=facts["type"], **found)
 
@@ -228,7 +247,7 @@ def _mark_starts(steps: list[Event], facts: Event) -> None:
     for step in steps:
         epochs[step["epoch"]].append(step)
     longest = max((len(epoch) for epoch in epochs.values()), default=0)
-    num = ramp if longest > 2 * ramp else min(1, longest - 1)
+    num = ramp if longest > 2 * ramp else int(longest > SHORT_EPOCH)
     for epoch in epochs.values():
         for place, step in enumerate(epoch):
             step["starts"] = epoch[0]["first"] is not None and place < num
@@ -317,8 +336,10 @@ def _worker(fetches: list[Event], own: list[Event], num_workers: int) -> WorkerT
 
 def _of_fetch(fetch: Event) -> Iterator[tuple[str, float]]:
     for region, name in _REGIONS.items():
-        wall, cpu, starved = fetch.get(region, (0.0, 0.0, 0.0))
-        yield name, cpu
+        wall, cpu, starved, kernel = fetch.get(region, (0.0, 0.0, 0.0, 0.0))
+        reads = kernel if name == "transform" else 0.0  # decoders and collating ask for memory
+        yield name, cpu - reads
+        yield "reading", reads
         yield ("collating" if name == "collating" else "reading"), max(0.0, wall - cpu - starved)
         yield "starved", starved
         yield "cpu", cpu
@@ -329,7 +350,7 @@ def _of_fetch(fetch: Event) -> Iterator[tuple[str, float]]:
     yield "cpu", fetch["sending"]
 
 
-_SAID = ("reading", "transform", "collating")
+_SAID = ("reading", "decoding", "transform", "collating")
 """What our own loaders say of themselves, without a clock of each thread."""
 
 _REGIONS = {
@@ -340,9 +361,11 @@ _REGIONS = {
 }
 
 
-def _files(fetches: list[Event]) -> FilesRead | None:
-    """What the dataset opened; libraries that it imports on its way are not counted."""
-    paths = [path for fetch in fetches for path in fetch["paths"] if _is_data(path)]
+def _files(fetches: list[Event], held: list[str]) -> FilesRead | None:
+    """What the dataset opened for its batches, or else has open; libraries that it imports on its
+    way are not counted."""
+    opened = [path for fetch in fetches for path in fetch["paths"] if _is_data(path)]
+    paths = opened or held
     if not paths:
         return None
     sizes = [size for path in paths[:500] if (size := _size(path)) is not None]
@@ -351,10 +374,11 @@ def _files(fetches: list[Event]) -> FilesRead | None:
     return FilesRead(
         folder=folder,
         endings=dict(endings.most_common(5)),
-        per_batch=_mean(fetch["opened"] for fetch in fetches),
+        per_batch=_mean(fetch["opened"] for fetch in fetches) if opened else 0.0,
         mean_bytes=_mean(sizes),
         file_system=mount.kind if (mount := mount_at(Path(folder))) else "",
         some=tuple(paths[:: -(-len(paths) // MOST_PATHS)]),
+        held_bytes=None if opened else sum(sizes),
     )
 
 

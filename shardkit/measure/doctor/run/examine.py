@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from shardkit.errors import ShardkitError
 from shardkit.measure.doctor.evidence import (
     Evidence,
     RankEvidence,
@@ -33,6 +34,9 @@ from shardkit.watching.records import read_records
 from shardkit.watching.schedule import Plan
 
 POLL_S = 0.1
+
+IN_MEMORY = ("tmpfs", "ramfs")
+"""File systems whose files cannot be dropped from memory."""
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that ask a program to end. A script may take its time; after a second one it has some
@@ -123,6 +127,12 @@ def examine(
             "no batch was replayed: nobody knows how many batches an iterable has, so that an epoch"
             " would be longer than usual"
         )
+    in_memory = [rank.files for rank in seen if rank.files and rank.files.file_system in IN_MEMORY]
+    if plan.rereads and in_memory:
+        of_replays.append(
+            f"{in_memory[0].folder} is in memory ({in_memory[0].file_system}), and stays there:"
+            " with no file in memory (F) is as with them"
+        )
     of_gpus = monitor.notes if any(rank.device == "cuda" for rank in seen) else ()
     unpatched = [e for one in found for e in one.of("unpatched")]
     notes = (
@@ -130,6 +140,7 @@ def examine(
         *dict.fromkeys(f"{e['module']} was not watched: {e['why']}" for e in unpatched),
         *dict.fromkeys(of_replays),
         *([profile.why] if profile and profile.why else []),
+        *_no_profile(profile, keep),
         *why,
     )
     decodes = keep is not None and seen and seen[0].worker.decoding > 0
@@ -137,7 +148,7 @@ def examine(
         command=tuple(command),
         folder=os.getcwd(),
         seconds=seconds,
-        ended=_ended(code, stopped, told) + _error(found),
+        ended=_ended(code, stopped, told) + ("" if stopped else _error(found)),
         python=_first(found, "process", "python"),
         torch=_first(found, "loop", "torch"),
         ranks=seen,
@@ -170,8 +181,16 @@ def _trace(
         return None, (why,) if asked else ()
     if keep is not None and keep.trace is not None:
         shutil.copyfile(path, keep.trace)
-    events = read_trace(path)
+    try:
+        events = read_trace(path)
+    except ShardkitError as error:  # the script was ended while it was written
+        return None, (f"the trace was not read: {error}",)
     return facts(events, own_sources(events, [os.getcwd()])), ()
+
+
+def _no_profile(profile: Profile | None, keep: Keep | None) -> tuple[str, ...]:
+    is_missing = keep is not None and profile is None
+    return ("no profile was taken: the script ended before",) if is_missing else ()
 
 
 def _utilisation(seen: Sequence[RankEvidence], system: SystemEvidence, keep: Keep) -> Utilisation:
@@ -211,12 +230,15 @@ def _ended(code: int | None, stopped: bool, told: list[int]) -> str:
 
 
 def _error(found: Sequence[collect.Process]) -> str:
-    """The first error that ended one of the processes, to go on in a sentence."""
-    errors = [event for one in found for event in one.of("error")]
+    """The first error that ended a process, to go on in a sentence; one that trains, if one did:
+    who started them tells of it in words of its own."""
+    trainers = [one for one in found if one.of("loop")]
+    errors = [event for one in trainers or found for event in one.of("error")]
     if not errors:
         return ""
-    first = errors[0]
-    return f" ({first['what']} at {first['file']}:{first['line']})"
+    first = min(errors, key=lambda event: float(event["t"]))
+    place = f" at {first['file']}:{first['line']}" if first["file"] else ""
+    return f" ({first['what']}{place})"
 
 
 def _wait(

@@ -36,13 +36,13 @@ def main() -> None:
 
 
 def _launchers(processes: set[int], folder: Path) -> set[int]:
-    """Those that started the ones that train, as torchrun does, and would call their end an error,
-    in many lines; all that they look after is ended next."""
+    """Pythons that started the ones that train, as torchrun does, and would call their end an
+    error, in many lines; all that they look after is ended next."""
     trainers = {int(path.stem) for path in folder.glob("[0-9]*.begun")}
     parents, found = _parents(), set(trainers)
     while more := {parents[one] for one in found if parents.get(one) in processes} - found:
         found |= more
-    return found - trainers
+    return {one for one in found - trainers if (folder / f"{one}.jsonl").exists()}
 
 
 def _end(mark: bytes, number: signal.Signals, patience_s: float) -> None:

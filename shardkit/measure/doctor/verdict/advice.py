@@ -73,6 +73,14 @@ def pack_files(rank: RankEvidence) -> str:
     )
 
 
+def faster_files(rank: RankEvidence) -> str:
+    """For a few files that hold all samples."""
+    return (
+        f"copy {folder(rank)} to a local disk or to /dev/shm, or read its samples in the order in"
+        " which they lie there"
+    )
+
+
 def fetch_samples() -> str:
     """For those that come from no file."""
     return (
@@ -149,8 +157,15 @@ def fits_memory(evidence: Evidence, rank: RankEvidence) -> bool:
     if rank.files is None or not rank.files.folder:
         return False
     batches = (rank.loader.num_batches or 0) * max(1, rank.world_size)
-    size = batches * rank.files.per_batch * rank.files.mean_bytes
+    size: float = batches * rank.files.per_batch * rank.files.mean_bytes
+    if rank.files.held_bytes is not None:
+        size = rank.files.held_bytes
     return size <= MEMORY_SHARE * evidence.system.memory_available
+
+
+def where_made(rank: RankEvidence) -> str:
+    """`` (train.py:31)``, the line of the loader, to go on in a sentence; empty if not known."""
+    return f" ({rank.loader.made_at})" if rank.loader.made_at else ""
 
 
 def where(rank: RankEvidence, *kinds: str) -> str:
@@ -197,7 +212,7 @@ def data_parallel(rank: RankEvidence) -> tuple[str, ...]:
 
 def cuda_step(rank: RankEvidence) -> list[str]:
     found = []
-    if "amp" not in rank.flags and rank.dtype in (None, "float32", "torch.float32"):
+    if "amp" not in rank.flags and rank.dtype in (None, "float32", "tf32"):
         found.append(
             'compute in bfloat16: `with torch.autocast("cuda", dtype=torch.bfloat16):` around'
             " forward and loss uses the Tensor Cores"

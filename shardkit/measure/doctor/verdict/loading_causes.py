@@ -59,7 +59,8 @@ def epoch_starts(case: Case) -> Suspect | None:
         "epoch starts",
         because(case),
         sentence,
-        "Keep the workers alive between epochs: persistent_workers=True.",
+        "Keep the workers alive between epochs: DataLoader(..., persistent_workers=True)"
+        f"{advice.where_made(case.rank)}.",
         predict.persistent(loop, epochs.first_batch_s),
         apply=apply,
         then=(longer,),
@@ -75,9 +76,10 @@ def storage(case: Case) -> Suspect | None:
 
 
 def slow_files(case: Case) -> Suspect:
-    if case.rank.files is None and not advice.is_ours(case.rank):
-        return slow_source(case)
     measured = measured_in_memory(case)
+    is_from_files = case.rank.files is not None or case.rank.worker.decoding > 0
+    if not is_from_files and measured is None and not advice.is_ours(case.rank):
+        return slow_source(case)
     change, is_warm = storage_change(case, measured is not None)
     gain = predict.without(case.loop, "reading")
     workers = predict.enough_workers(case.loop)
@@ -106,8 +108,8 @@ def slow_source(case: Case) -> Suspect:
         "storage",
         because(case),
         f"Batches come too late, and waiting takes {part_share(case, 'reading'):.0%} of making one"
-        f" with {count(case.loop.workers)}: for a network, a database or a lock, as no file was"
-        " seen to be opened.",
+        f" with {count(case.loop.workers)}: for a network, a database or a lock, as Python opened"
+        " no file for it.",
         workers_change(case, arguments, workers) if is_more else f"{upper(fetch)}.",
         predict.with_workers(case.loop, workers) if is_more else removal,
         removal=removal,
@@ -127,9 +129,15 @@ def measured_in_memory(case: Case) -> Gain | None:
 def storage_change(case: Case, helps_in_memory: bool) -> tuple[str, bool]:
     """What to do, and whether reading the files into memory does it for one run."""
     rank = case.rank
-    change = advice.fast_storage(rank) if advice.is_ours(rank) else advice.pack_files(rank)
     unknown = rank.rates.warm is None
-    if (helps_in_memory or unknown) and advice.fits_memory(case.evidence, rank):
+    is_warm = (helps_in_memory or unknown) and advice.fits_memory(case.evidence, rank)
+    if rank.files is not None and rank.files.held_bytes is not None and not advice.is_ours(rank):
+        change = advice.faster_files(rank)
+        if is_warm:
+            return f"Read the files into memory once, before training, or {change}.", True
+        return f"{upper(change)}.", False
+    change = advice.fast_storage(rank) if advice.is_ours(rank) else advice.pack_files(rank)
+    if is_warm:
         return f"Read the files into memory once, before training, or pack them: {change}.", True
     return f"Pack the files, so that reading is one long read: {change}.", False
 
@@ -164,7 +172,7 @@ def applicable_workers(case: Case, workers: int) -> Applicable | None:
     if case.rank.loader.is_iterable:
         return None
     most = max(workers, math.ceil(2 * case.loop.cores))
-    others = {-(-workers // 2), min(2 * workers, most)} - {workers, case.loop.workers}
+    others = {max(-(-workers // 2), case.loop.workers + 1), min(2 * workers, most)} - {workers}
     found = advice.applicable(case.rank, **advice.worker_arguments(case.rank, workers))
     if found is None:
         return None
@@ -175,7 +183,8 @@ def applicable_workers(case: Case, workers: int) -> Applicable | None:
 def workers_change(case: Case, arguments: dict[str, int | bool | None], workers: int) -> str:
     if advice.is_ours(case.rank):
         return f"Use more workers: {advice.tune(case.rank)}; workers={workers} should do."
-    text = f"Use more workers: DataLoader(..., {advice.loader_arguments(arguments)})."
+    made = advice.loader_arguments(arguments)
+    text = f"Use more workers: DataLoader(..., {made}){advice.where_made(case.rank)}."
     if case.rank.loader.is_iterable:
         text += " Each must yield its own part: see torch.utils.data.get_worker_info()."
     return text

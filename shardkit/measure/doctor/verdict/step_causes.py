@@ -122,7 +122,7 @@ def copying(case: Case) -> Suspect:
         "copying",
         because(case),
         sentence,
-        "Copy from pinned memory: DataLoader(..., pin_memory=True), and"
+        f"Copy from pinned memory: DataLoader(..., pin_memory=True){advice.where_made(rank)}, and"
         " .to(device, non_blocking=True).",
         gain,
         removal=whole,
