@@ -288,7 +288,22 @@ def test_ranks_of_a_machine_share_its_cores_and_others_keep_theirs() -> None:
     ranks = [rank(number=n, world_size=3, host=host) for n, host in enumerate("aab")]
     seen = evidence(*ranks, cores=8, cores_busy=5.0, script_cores=3.0)
     loops = [predict.loop_of(seen, each) for each in ranks]
-    assert [loop.cores for loop in loops if loop] == [3.0, 3.0, 6.0]
+    assert [loop.cores_for(loop.workers) for loop in loops if loop] == [3.0, 3.0, 6.0]
+
+
+def test_who_wants_to_run_gets_a_fair_share() -> None:
+    """On two cores, one of which is busy: the loop alone has the other; with three workers, four
+    of five that want to run are the script's."""
+    loop = replace(loop_of(0.1, 0.05, transform=0.05), cores=2.0, others=1.0)
+    assert [loop.cores_for(workers) for workers in (0, 1, 3)] == pytest.approx([1, 4 / 3, 1.6])
+
+
+def test_what_a_loop_no_longer_does_frees_its_core() -> None:
+    """Of 100 ms the loop computes 90, 60 of it needlessly, and loading is made beside it: on one
+    core all of that counts."""
+    parts = {"transform": 0.01, "cpu": 0.01, "cpu_share": 0.9, "num_workers": 1}
+    loop = replace(loop_of(0.1, 0.1, **parts), cores=1.0, others=0.0)
+    assert predict.sooner(loop, 0.06, "").factor == pytest.approx(0.1 / 0.046, rel=0.02)
 
 
 def test_the_loops_process_computes_beside_making_batches() -> None:
@@ -340,8 +355,8 @@ def test_an_epoch_of_the_kernels_begins_with_making_a_batch() -> None:
 def test_a_prediction_says_its_formula_with_its_figures() -> None:
     loop = loop_of(0.1, 0.02, transform=0.2, cpu=0.2, num_workers=2)
     assert predict.with_workers(loop, 4).how == (
-        "100 ms a step now, 51.3 ms then: the longest of 20 ms without loading, 200 ms to make a"
-        " batch / 4 workers, and 200 ms of processor time / 3.9 cores"
+        "100 ms a step now, 51 ms then: the longest of 20 ms without loading, 200 ms to make a"
+        " batch / 4 workers, and 200 ms of processor time / 3.92 cores"
     )
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from shardkit.watching.clock import quick_look
 from shardkit.watching.fetching import Fetching
 from shardkit.watching.loader import DataLoaderPatch
 from shardkit.watching.loop import Watch
@@ -121,16 +122,16 @@ class Calls:
             if step is None:
                 return function(*args, **kwargs)
             watch.depth += 1
-            may_wait = watch.has_others or "cuda" in watch.flags
-            before, start = watch.clock.now() if may_wait else None, time.perf_counter()
+            # Alone on a CPU it waits for its own threads, which needs no exact clock.
+            look = watch.clock.now if watch.has_others or "cuda" in watch.flags else quick_look
+            before = look()
             try:
                 return function(*args, **kwargs)
             finally:
                 watch.depth = max(0, watch.depth - 1)
-                step.add("backward", start, time.perf_counter())
-                if before is not None:
-                    spent = watch.clock.now() - before
-                    step.add("backward blocked", 0.0, spent.blocked)
+                spent = look() - before
+                step.add("backward", before.wall, before.wall + spent.wall)
+                step.add("backward blocked", 0.0, spent.blocked)
 
         module.backward = backward
 

@@ -143,17 +143,23 @@ def storage_change(case: Case, helps_in_memory: bool) -> tuple[str, bool]:
 
 
 def too_few_workers(case: Case) -> Suspect | None:
-    """Cores are idle, and more workers would do."""
+    """There are cores, and more workers would do. A busy process beside the script does not make
+    its sickness another, though the gain is less then."""
     loop = case.loop
-    workers = predict.enough_workers(loop)
-    gain = predict.with_workers(loop, workers)
-    if workers <= loop.workers or loop.formula <= 0 or not saves_most(case, gain):
+    alone = replace(loop, others=0.0) if loop.others < OTHERS * loop.cores else loop
+    workers = predict.enough_workers(alone)
+    gain, removal = predict.with_workers(loop, workers), predict.with_workers(alone, workers)
+    if workers <= loop.workers or loop.formula <= 0 or not saves_most(case, removal):
         return None
     system = case.evidence.system
     arguments = advice.worker_arguments(case.rank, workers)
+    idle = max(0.0, system.cores - system.cores_busy)
+    rest = f"{idle:.1f} of {system.cores} cores are idle"
+    if idle < loop.others:
+        rest = f"other processes use {loop.others:.1f} of {loop.cores:.3g} cores"
     sentence = (
         f"{upper(count(loop.workers))} cannot make batches as fast as the loop takes them, while"
-        f" {max(0.0, system.cores - system.cores_busy):.1f} of {system.cores} cores are idle."
+        f" {rest}."
     )
     return candidate(
         "too few workers",
@@ -161,6 +167,7 @@ def too_few_workers(case: Case) -> Suspect | None:
         sentence,
         workers_change(case, arguments, workers),
         gain,
+        removal=removal,
         apply=applicable_workers(case, workers),
         then=advice.little_shm(case.evidence),
     )

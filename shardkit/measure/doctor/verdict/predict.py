@@ -120,7 +120,8 @@ class Loop:
     Attributes:
         step: as it is, T. free: if loading costs nothing, G; never more. gap: of T, beginning
             epochs. work: making one batch. workers: 0 if the loop's own thread does it.
-        cores: that this rank's processes may use: not others' nor other ranks'.
+        cores: that this rank's processes may use: not other ranks'. others: of these, that other
+            processes keep busy.
         trainer_cpu: of cores, by the loop's process, beside making batches.
         noise: half of the interval of the rates, as a share.
     """
@@ -133,6 +134,7 @@ class Loop:
     cores: float
     trainer_cpu: float
     noise: float
+    others: float = 0.0
 
     @property
     def steady(self) -> float:
@@ -143,6 +145,12 @@ class Loop:
     def formula(self) -> float:
         """What loading takes of the step as it is, by the formula."""
         return modelled(self, self.work, self.workers)
+
+    def cores_for(self, workers: int) -> float:
+        """Cores that so many workers and the loop's process have: those that are left, or their
+        fair share of all, if more want to run (as Linux's scheduler has it)."""
+        own = workers + 1
+        return max(self.cores - self.others, self.cores * own / (own + self.others))
 
     @property
     def is_limited(self) -> bool:
@@ -188,9 +196,10 @@ def loop_of(evidence: Evidence, rank: RankEvidence) -> Loop | None:
         gap=gap,
         work=rank.worker,
         workers=rank.loader.num_workers,
-        cores=own_cores(evidence.system) / on_same_host(evidence, rank),
+        cores=max(1, evidence.system.cores) / on_same_host(evidence, rank),
         trainer_cpu=max(0.0, cpu),
         noise=noise(rank.rates.own, rank.rates.replay),
+        others=used_by_others(evidence.system) / on_same_host(evidence, rank),
     )
 
 
@@ -207,10 +216,9 @@ def share(step: StepTimes, part: str) -> float:
     return float(getattr(step, part)) / step.total if step.total > 0 else 0.0
 
 
-def own_cores(system: SystemEvidence) -> float:
-    """Cores that the script has: other processes keep what they use."""
-    others = max(0.0, system.cores_busy - system.script_cores)
-    return max(1.0, system.cores - others, min(system.script_cores, system.cores))
+def used_by_others(system: SystemEvidence) -> float:
+    """Cores that processes of others keep busy."""
+    return max(0.0, min(system.cores_busy, system.cores) - system.script_cores)
 
 
 def on_same_host(evidence: Evidence, rank: RankEvidence) -> int:
@@ -231,19 +239,24 @@ def made_in(work: WorkerTimes) -> float:
     return work.total - work.starved
 
 
-def modelled(loop: Loop, work: WorkerTimes, workers: int) -> float:
+def modelled(
+    loop: Loop, work: WorkerTimes, workers: int, trainer_cpu: float | None = None
+) -> float:
     """What loading takes of a step, by the formula: beside the step, or before it if there are no
     workers."""
     if workers == 0:
         return made_in(work)
-    return max(made_in(work) / workers, (work.cpu + loop.trainer_cpu) / loop.cores)
+    trainer_cpu = loop.trainer_cpu if trainer_cpu is None else trainer_cpu
+    return max(made_in(work) / workers, (work.cpu + trainer_cpu) / loop.cores_for(workers))
 
 
-def load_after(loop: Loop, work: WorkerTimes, workers: int) -> float:
+def load_after(
+    loop: Loop, work: WorkerTimes, workers: int, trainer_cpu: float | None = None
+) -> float:
     """What loading takes of a step after a change of these: beside it, or before it if there are
     no workers."""
     if loop.formula > 0:
-        return modelled(loop, work, workers) * loop.fit
+        return modelled(loop, work, workers, trainer_cpu) * loop.fit
     # Nobody was seen making batches: how long one takes follows from how long the loop waits.
     waited = loop.steady - (0.0 if loop.workers else loop.free) if loop.is_limited else 0.0
     return waited * max(loop.workers, 1) / max(workers, 1)
@@ -255,11 +268,12 @@ def step_after(
     workers: int,
     free: float | None = None,
     gap: float | None = None,
+    trainer_cpu: float | None = None,
 ) -> float:
     """Seconds of a step, epochs' beginnings included, after a change of any of these."""
     free = loop.free if free is None else free
     gap = loop.gap if gap is None else gap
-    load, formula = load_after(loop, work, workers), loop.formula
+    load, formula = load_after(loop, work, workers, trainer_cpu), loop.formula
     stall = loop.stall * (modelled(loop, work, workers) / formula if formula > 0 else 1.0)
     return (free + load if workers == 0 else max(free, load)) + stall + gap
 
@@ -385,7 +399,7 @@ def enough_workers(loop: Loop) -> int:
 
 def with_cores(loop: Loop, cores: float) -> Gain:
     """With so many cores to itself."""
-    wider = replace(loop, cores=max(loop.cores, cores))
+    wider = replace(loop, cores=max(loop.cores, cores), others=0.0)
     load = modelled(wider, loop.work, loop.workers) * min(loop.fit, 1.0)
     after = (loop.free + load if loop.workers == 0 else max(loop.free, load)) + loop.gap
     fits = replace(wider, step=max(after, loop.free))  # without what the lack of cores added
@@ -409,10 +423,19 @@ def in_memory(loop: Loop, warm: Rate) -> Gain:
 
 def sooner(loop: Loop, seconds: float, how: str, likely: Sequence[float] = (0.0,)) -> Gain:
     """If the loop's own part of a step took ``seconds`` less, but for these shares of them:
-    at least, likely, at most, or one. Loading may then be what it waits for."""
+    at least, likely, at most, or one. Loading may then be what it waits for. They were on a core
+    as much as the rest of the step is."""
+    density = min(1.0, loop.trainer_cpu / loop.free) if loop.free > 0 else 0.0
+    saved = [min(seconds * (1 - left), loop.free) for left in likely]
     steps = [
-        step_after(loop, loop.work, loop.workers, free=max(0.0, loop.free - seconds * (1 - left)))
-        for left in likely
+        step_after(
+            loop,
+            loop.work,
+            loop.workers,
+            free=loop.free - one,
+            trainer_cpu=max(0.0, loop.trainer_cpu - one * density),
+        )
+        for one in saved
     ]
     return gain(loop, steps[len(steps) // 2], how, least=steps[0], most=steps[-1])
 
@@ -430,7 +453,7 @@ def formula(loop: Loop, work: WorkerTimes, workers: int, gap: float | None = Non
     each = "1 worker" if workers == 1 else f"{workers} workers"
     return (
         f"the longest of {free} without loading, {made} to make a batch / {each}, and"
-        f" {cpu} of processor time / {loop.cores:.3g} cores{begins}{fit}"
+        f" {cpu} of processor time / {loop.cores_for(workers):.3g} cores{begins}{fit}"
     )
 
 
