@@ -235,6 +235,12 @@ def test_the_cheaper_of_two_equal_causes_is_named() -> None:
     assert found.then[0].startswith("then checkpointing: ")
 
 
+@pytest.mark.parametrize(("busy", "cause"), [(2.0, "nothing to gain"), (1.0, "transform")])
+def test_work_done_in_time_is_not_blamed_beside_a_busy_process(busy: float, cause: Cause) -> None:
+    late = rank(0.06, 0.05, num_workers=1, transform=0.02, cpu=0.02)
+    assert diagnose(evidence(late, cores=2, cores_busy=busy, script_cores=1.0)).cause == cause
+
+
 def test_few_steps_are_no_evidence() -> None:
     few = rank(0.1, 0.02, transform=0.2)
     few = replace(few, rates=Rates(rate(0.1, thresholds.LEAST_STEPS - 1)))

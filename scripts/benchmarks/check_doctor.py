@@ -46,6 +46,9 @@ EXPECTED = {
 }
 """What each is sick of."""
 
+BESIDE_OTHERS = {"too few cores"}
+"""What a healthy script may lack beside a busy process."""
+
 PAIRS = 3
 """Times that a script is run as it is and cured."""
 
@@ -150,7 +153,8 @@ def row(name: str, data: Path, runs: int, measures: bool) -> dict[str, Any]:
     """One script: how often the verdict was right, and what its cure brought."""
     reports = [diagnose(name, data) for _ in range(runs)]
     causes = Counter(report["diagnosis"]["cause"] for report in reports)
-    right = sum(causes[cause] for cause in EXPECTED[name])
+    expected = EXPECTED[name] | (BESIDE_OTHERS if name == "healthy" and not measures else set())
+    right = sum(causes[cause] for cause in expected)
     gains = [r["diagnosis"]["gain"]["factor"] for r in reports if r["diagnosis"]["gain"]]
     found: dict[str, Any] = {"name": name, "right": right, "causes": dict(causes)}
     found["predicted"] = median(gains) if gains else None
@@ -165,7 +169,7 @@ def row(name: str, data: Path, runs: int, measures: bool) -> dict[str, Any]:
     cured = f", cured {found['measured']:.2f} times as fast" if "measured" in found else ""
     print(f"{name:20} {right:2}/{runs}  {says:32} {gain}{cured}", flush=True)
     for report in reports:
-        if report["diagnosis"]["cause"] not in EXPECTED[name]:
+        if report["diagnosis"]["cause"] not in expected:
             print(f"  {report['diagnosis']['sentence']}", flush=True)
     return found
 

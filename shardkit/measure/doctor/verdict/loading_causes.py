@@ -16,6 +16,7 @@ from shardkit.measure.doctor.verdict import advice, predict
 from shardkit.measure.doctor.verdict.case import Case, Suspect, candidate, rates
 from shardkit.measure.doctor.verdict.predict import made_in, ms
 from shardkit.measure.doctor.verdict.thresholds import (
+    CROWDED,
     FLOOR,
     MOST,
     MOST_CORES,
@@ -30,8 +31,11 @@ def loading(case: Case) -> Suspect | None:
     """The cause that lies in loading; None where free loading would bring too little."""
     if predict.free_loading(case.loop).factor < max(FLOOR, 1 + case.loop.noise):
         return None
-    rules = (epoch_starts, storage, too_few_workers, too_few_cores, largest_part)
-    return next(found for rule in rules if (found := rule(case)))
+    rules = (epoch_starts, storage, too_few_workers, too_few_cores)
+    found = next((found for rule in rules if (found := rule(case))), None)
+    if found is None and case.loop.comes_in_time and case.loop.others >= CROWDED * case.loop.cores:
+        return None  # it waits now and then because others have the cores, not for its work
+    return found or largest_part(case)
 
 
 def saves_most(case: Case, gain: Gain) -> bool:

@@ -162,9 +162,9 @@ class Loop:
 
     @property
     def comes_in_time(self) -> bool:
-        """Whether workers make batches fast enough by far."""
-        made = made_in(self.work)
-        if self.workers == 0 or made <= 0 or self.formula > self.free:
+        """Whether workers make batches fast enough by far, had they the cores that others use."""
+        made, alone = made_in(self.work), replace(self, others=0.0)
+        if self.workers == 0 or made <= 0 or alone.formula > self.free:
             return False
         return made / self.workers <= IN_TIME * self.free
 

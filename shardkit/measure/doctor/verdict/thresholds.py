@@ -38,6 +38,10 @@ OTHERS = 0.6
 """Share of the cores that other processes use. One busy process beside a script, which may have one
 of two cores, does not make its own sickness another."""
 
+CROWDED = 0.3
+"""Share of the cores that other processes use, from which on batches that come late now and then,
+though they are made in time, are not blamed on the work of making them."""
+
 STARVED = 0.15
 """Share of making a batch that workers are ready to run and others have the cores. Half of that is
 usual where there are as many busy workers as cores."""
