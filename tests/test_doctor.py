@@ -321,12 +321,43 @@ def test_a_change_is_made_and_measured(train: Callable[..., Path], tmp_path: Pat
         (["python", "train.py", "--lr", "3"], "before a command belongs --"),
         (["some/folder", "--html", "page.html"], "--html is for a script, after --"),
         (["--ranks", "8", "--", "true"], "--ranks is for a dataset"),
+        (["train.py"], "train.py is a script, not a dataset: `shardkit doctor -- python train.py`"),
+        (["--quick", "--watch-only", "--", "true"], "give one of the two"),
+        (["--trace", "steps.json", "--", "true"], "a name that ends in .json.gz"),
     ],
 )
 def test_a_call_that_makes_no_sense(tmp_path: Path, words: list[str], message: str) -> None:
     done = shardkit_doctor(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_files_are_written_though_nobody_reads_the_report(
+    train: Callable[..., Path], tmp_path: Path
+) -> None:
+    page, report = tmp_path / "page.html", tmp_path / "report.json"
+    words = ["doctor", "--quick", "--steps", 12, "--html", page, "--json", report, "--"]
+    program = "import sys; from shardkit.cli import main; main()"
+    command = [sys.executable, "-c", program, *map(str, [*words, sys.executable, train()])]
+    read, written = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=written, timeout=120)
+    finally:
+        os.close(written)
+    assert done.returncode == 0
+    assert page.stat().st_size > 1000 and json.loads(report.read_text())["diagnosis"]
+
+
+def test_an_interrupt_is_told_by_the_users_own_line(
+    train: Callable[..., Path], tmp_path: Path
+) -> None:
+    signals = "import signal; signal.setitimer(signal.ITIMER_REAL, 1.0); "
+    signals += "signal.signal(signal.SIGALRM, signal.default_int_handler)"
+    script = train(hook=signals, batches=99999, load_s=0.05, step_s=0.0)
+    found = watch([sys.executable, script], tmp_path, replace(QUICK, steps=3000))
+    assert f"{script}:" in found.evidence.ended, found.evidence.ended
+    assert "watching" not in found.evidence.ended
 
 
 def test_a_script_without_a_loader(tmp_path: Path) -> None:

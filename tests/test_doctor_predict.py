@@ -306,6 +306,14 @@ def test_what_a_loop_no_longer_does_frees_its_core() -> None:
     assert predict.sooner(loop, 0.06, "").factor == pytest.approx(0.1 / 0.046, rel=0.02)
 
 
+def test_a_light_loader_is_slower_from_worker_processes() -> None:
+    """Handing a batch over takes longer than making it in 0.1 ms."""
+    loop = loop_of(0.0002, 0.0001, collating=0.0001, num_workers=0)
+    assert predict.with_workers(loop, 2).factor == 1.0
+    heavy = loop_of(0.02, 0.01, collating=0.01, num_workers=0)
+    assert predict.with_workers(heavy, 2).factor == pytest.approx(0.02 / 0.0108)
+
+
 def test_the_loops_process_computes_beside_making_batches() -> None:
     parts = {"transform": 0.03, "cpu": 0.03, "cpu_share": 0.5}
     for worker_type in ("process", "none"):  # a step's time begins when its batch is there

@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from pages import CHROMIUM, Page, assert_nothing_is_loaded, look
 
 from shardkit.errors import StorageError
-from shardkit.measure.doctor.diagnosis import Diagnosis
+from shardkit.measure.doctor.diagnosis import Diagnosis, Gain
 from shardkit.measure.doctor.evidence import (
     CodeLine,
     Evidence,
@@ -51,7 +51,7 @@ from shardkit.measure.doctor.report import page as html
 from shardkit.measure.doctor.report.data import VERSION, printable, to_json
 from shardkit.measure.doctor.report.flame import MOST_DEPTH, flames
 from shardkit.measure.doctor.report.timeline import MOST_BARS, Bar, in_bars, timeline
-from shardkit.measure.doctor.report.words import MOST_RANKS, WIDTH, lines
+from shardkit.measure.doctor.report.words import MOST_RANKS, WIDTH, gain_in_words, lines
 from shardkit.measure.doctor.run.speedscope import Frame, Stack
 
 EVIL = "<script>alert(1)</script>"
@@ -104,7 +104,7 @@ machine, in 60.0 s
   in use:      compile, fused_optimizer
 
 costly lines of code
-  data.py:30   __getitem__  76 % of the workers' time
+  data.py:30   __getitem__  76 % of the workers' time on a core
   train.py:41  loss.item()  1.00 ms a step, 1.00 calls
 
 then: 4 workers in place of 2, if the machine had more cores
@@ -124,7 +124,7 @@ ON_GPU = """\
   in use:          amp, cuda
 
 costly lines of code
-  data.py:30   __getitem__   76 % of the workers' time
+  data.py:30   __getitem__   76 % of the workers' time on a core
   train.py:44  tensor.cpu()  4.00 ms a step, 2.00 calls
   train.py:41  loss.item()   1.00 ms a step, 1.00 calls
 """
@@ -320,6 +320,27 @@ def test_any_field_may_be_none(name: str) -> None:
     shown = re.sub(r"<pre>.*</pre>", "", html.page(evidence, sample_diagnosis()), flags=re.DOTALL)
     assert "None" not in shown
     json.dumps(to_json(evidence, sample_diagnosis()), allow_nan=False)
+
+
+def test_a_change_that_made_it_slower_is_advised_against() -> None:
+    slower = sample_applied(before=100.0, after=90.0, tried=(("num_workers=2", 90.0),))
+    text = " ".join(lines(sample_evidence(), sample_workers(), slower))
+    assert "0.90 times the rate was measured" in text
+    assert "num_workers=2. Do not make this change: it is slower." in text
+    assert "Do not make" not in " ".join(
+        lines(sample_evidence(), sample_workers(), sample_applied())
+    )
+
+
+def test_a_gain_that_leaves_nothing_of_its_cause_is_a_limit() -> None:
+    gain = Gain(3.0, 2.5, 3.5, "figures")
+    assert gain_in_words(gain) == "3.00 times the rate is predicted (2.50 to 3.50): figures"
+    assert gain_in_words(replace(gain, is_limit=True)).startswith("up to 3.00 times the rate")
+
+
+def test_a_trace_without_a_whole_step_says_so() -> None:
+    seen = TraceFacts(seconds=0.09, steps=0, has_gpu=False)
+    assert hardware.trace_in_words(seen) == "0.0900 s, in which no step was whole"
 
 
 def test_applied_without_a_prediction() -> None:

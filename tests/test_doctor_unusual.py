@@ -11,6 +11,8 @@ import pytest
 from conftest import write
 from test_doctor import QUICK, watch
 
+from shardkit.measure.doctor.verdict.diagnose import diagnose
+
 HEAD = """
 import time, torch
 import numpy as np
@@ -183,6 +185,32 @@ def test_validation_within_an_epoch_is_a_loop_of_its_own(tmp_path: Path) -> None
     script = write(tmp_path / "train.py", HEAD + SCRIPTS["validation within the epoch"])
     (rank,) = watch([sys.executable, script], tmp_path, QUICK).evidence.ranks
     assert rank.loader.num_batches == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "loop"),
+    [
+        ("an iterable", "for batch in DataLoader(Waiting(), 4): step(batch)"),
+        ("a generator", "import shardkit\nfor batch in shardkit.watch(batches()): step(batch)"),
+    ],
+)
+def test_a_batch_that_is_made_is_no_replayed_one(name: str, loop: str, tmp_path: Path) -> None:
+    """Else a loop that waits for its batches would be as fast with loading free."""
+    made = """
+class Waiting(IterableDataset):
+    def __iter__(self):
+        for i in range(800): time.sleep(0.005); yield Numbers()[0]
+
+def batches(): yield from DataLoader(Waiting(), 4)
+
+"""
+    script = write(tmp_path / "train.py", HEAD + made + loop)
+    evidence = watch([sys.executable, script], tmp_path, QUICK).evidence
+    (rank,) = evidence.ranks
+    assert rank.rates.replay is None
+    said = diagnose(evidence)
+    assert said.cause not in ("nothing to gain", "computing")
+    assert said.gain is not None and said.gain.factor > 2
 
 
 def test_who_gets_no_replays_is_told_why(tmp_path: Path) -> None:

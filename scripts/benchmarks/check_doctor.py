@@ -4,8 +4,9 @@
 
 Each script of ``tests/sick`` is diagnosed ``--runs`` times, then run as it is and as advised, by
 turns: what that brought is set beside what the doctor predicted. Most scripts can cure themselves
-(``--cure``); of the one that decodes pictures, these are packed. ``--busy`` keeps one core busy
-with something else meanwhile; then no gains are measured.
+(``--cure``); of the one that decodes pictures, these are packed; and the one that has too few
+workers gets as many as the doctor says, by ``--apply``. ``--busy`` keeps one core busy with
+something else meanwhile; then no gains are measured.
 """
 
 from __future__ import annotations
@@ -54,16 +55,19 @@ PAIRS = 3
 
 STEPS = 24
 
+APPLIED = "too_few_workers"
+"""The script whose cure is a number that depends on the machine."""
+
 PICTURES, SIDE, COPIES = "big_jpegs", 96, 8
 """The script whose pictures are to be packed; the size it makes them; how often each is packed."""
 
 
-def diagnose(name: str, data: Path, *options: str) -> dict[str, Any]:
+def diagnose(name: str, data: Path, *options: str, applies: bool = False) -> dict[str, Any]:
     """The doctor's report on a script with some options, as JSON."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         program = "from shardkit.cli import main; main()"
-        ours = ["--steps", str(STEPS), "--json", str(report)]
+        ours = ["--steps", str(STEPS), "--json", str(report), *(["--apply"] if applies else [])]
         command = [sys.executable, str(SICK / f"{name}.py"), "--data", str(data), *options]
         done = subprocess.run(
             [sys.executable, "-c", program, "doctor", *ours, "--", *command],
@@ -89,6 +93,13 @@ def samples_per_s(name: str, data: Path, is_cured: bool = False) -> float:
         command.append("--cure")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(re.findall(r"([\d.]+) samples/s", done.stdout)[-1])
+
+
+def measured_gain(name: str, data: Path) -> float:
+    """The rate of a script that is cured, as a factor of the sick one's."""
+    if name == APPLIED:
+        return float(diagnose(name, data, applies=True)["applied"]["factor"])
+    return samples_per_s(name, data, is_cured=True) / samples_per_s(name, data)
 
 
 def packed(data: Path) -> Path:
@@ -159,11 +170,7 @@ def row(name: str, data: Path, runs: int, measures: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name, "right": right, "causes": dict(causes)}
     found["predicted"] = median(gains) if gains else None
     if measures and name != "healthy":
-        ratios = [
-            samples_per_s(name, data, is_cured=True) / samples_per_s(name, data)
-            for _ in range(PAIRS)
-        ]
-        found["measured"] = median(ratios)
+        found["measured"] = median(measured_gain(name, data) for _ in range(PAIRS))
     says = ", ".join(f"{cause} {num}" for cause, num in causes.most_common())
     gain = "" if not gains else f"predicted {median(gains):.2f} ({min(gains):.2f}-{max(gains):.2f})"
     cured = f", cured {found['measured']:.2f} times as fast" if "measured" in found else ""

@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from shardkit.arguments import integer, positive
 from shardkit.cli.output import refuse_no_file
 from shardkit.errors import DataError, UsageError
-
-if TYPE_CHECKING:
-    pass
 
 SCRIPT = "shardkit.script"
 
@@ -105,6 +103,10 @@ def doctor(dataset: str | None, **options: Any) -> None:
             "give either a script to run, as in `shardkit doctor -- python train.py`, or a dataset"
         )
     _refuse_what_is_not_for(command is not None)
+    if dataset is not None and dataset.endswith(".py"):
+        raise UsageError(
+            f"{dataset} is a script, not a dataset: `shardkit doctor -- python {dataset}` runs it"
+        )
     if command is None:
         _preflight(str(dataset), options["ranks"], options["json_file"])
         return
@@ -145,6 +147,14 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
     from shardkit.measure.doctor.verdict.diagnose import diagnose
     from shardkit.watching.schedule import Plan
 
+    if options["quick"] and options["watch_only"]:
+        raise UsageError("--quick replays batches, which --watch-only forbids: give one of the two")
+    trace = options["trace"]
+    if trace is not None and not trace.endswith(".json.gz"):
+        raise UsageError(
+            f"--trace {trace}: a trace is compressed; give a name that ends in .json.gz, for"
+            " TensorBoard in .pt.trace.json.gz"
+        )
     steps = integer("steps", options["steps"], least=12)
     for name in ("reference", "peak_tflops"):
         if options[name] is not None:
@@ -181,12 +191,13 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
             why = str(error)
         if applied is None:
             click.echo(f"\nnothing was applied: {why}", err=True)
-    click.echo(err=True)  # a progress bar may have left its line open
-    for line in lines(found.evidence, diagnosis, applied):
-        click.echo(line, err=True)
     if files["json_file"]:
         said = to_json(found.evidence, diagnosis, applied)
         Path(files["json_file"]).write_text(json.dumps(said, indent=1))
     if files["html_file"]:
         write(files["html_file"], found.evidence, diagnosis, applied, found.stacks)
+    with suppress(BrokenPipeError):  # as of `2>&1 | head`
+        click.echo(err=True)  # a progress bar may have left its line open
+        for line in lines(found.evidence, diagnosis, applied):
+            click.echo(line, err=True)
     return found.exit_code

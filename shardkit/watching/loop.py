@@ -9,6 +9,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -41,9 +42,10 @@ def is_users(file: str) -> bool:
 
 @functools.cache
 def libraries() -> tuple[str, ...]:
-    """Folders of code that is not the user's own."""
+    """Folders of code that is not the user's own: what is installed, and this package."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     folders = [sysconfig.get_path(name) for name in names]
+    folders.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return tuple(path + os.sep for one in folders for path in (one, os.path.realpath(one)))
 
 
@@ -236,11 +238,13 @@ class WatchedLoop:
         now = self.now()
         if now.is_first:
             self._change_over(now)
+        if now.kind == REPLAY and not (self._replay.is_ready and leaves_one()):
+            now = replace(now, kind=OWN)  # a batch that is made is no replayed one
         if now.kind == REPLAY and (now.is_first or is_first):
             wait_until_quiet()
             before = watch.clock.now()
         watch.thread = threading.get_ident()
-        if now.kind == REPLAY and self._replay.is_ready and leaves_one():
+        if now.kind == REPLAY:
             item = self._replay.batch(self._num_steps)
         else:
             item = self._make(make)

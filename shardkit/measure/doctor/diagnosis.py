@@ -46,12 +46,14 @@ class Applicable:
 @dataclass(frozen=True)
 class Gain:
     """The factor of the loop's rate that a change should bring, and the interval that it should lie
-    in; ``how`` is the formula, with its figures."""
+    in; ``how`` is the formula, with its figures. ``is_limit``: what the change is about would cost
+    nothing, of which some will be left."""
 
     factor: float
     low: float
     high: float
     how: str
+    is_limit: bool = False
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,8 @@ def trace_in_words(trace: TraceFacts) -> str:
     """What the trace says; of a GPU only where there was one."""
     steps = "1 step" if trace.steps == 1 else f"{trace.steps} steps"
     start = f"{steps} in {amount(trace.seconds)} s, {amount(trace.ops_per_step)} operators a step"
+    if not trace.steps:
+        start = f"{amount(trace.seconds)} s, in which no step was whole"
     if not trace.has_gpu:
         return start
     return (

@@ -57,7 +57,8 @@ def _verdict(said: Diagnosis, done: Applied | None, width: int) -> list[str]:
 def gain_in_words(gain: Gain) -> str:
     """The prediction."""
     low, high = times(gain.low), times(gain.high)
-    return f"{times(gain.factor)} times the rate is predicted ({low} to {high}): {gain.how}"
+    most = "up to " if gain.is_limit else ""
+    return f"{most}{times(gain.factor)} times the rate is predicted ({low} to {high}): {gain.how}"
 
 
 def applied_in_words(done: Applied) -> str:
@@ -67,7 +68,8 @@ def applied_in_words(done: Applied) -> str:
     factor = "" if done.before == 0 else f"{times(done.factor)} times the rate was measured: "
     tried = [f"{amount(rate)} with {settings}" for settings, rate in done.tried]
     best = f"; tried: {'; '.join(tried)}" if tried else ""
-    return f"{factor}{change} ({predicted}){best}"
+    warning = " Do not make this change: it is slower." if done.after < done.before else ""
+    return f"{factor}{change} ({predicted}){best}{'.' * bool(warning)}{warning}"
 
 
 def _step(rank: RankEvidence, seen: Evidence) -> list[str]:

@@ -95,7 +95,9 @@ def pack_pictures(rank: RankEvidence) -> str:
         f"`shardkit pack {folder(rank)} --to lmdb`, then"
         f' shardkit.Loader(shardkit.open("{packed(rank, "lmdb")}"), {batch_size(rank)},'
         f' shuffle="full", transform=shardkit.images.train({rank.picture_side or 224}),'
-        f' workers="auto"){size}'
+        f' workers="auto"){size}. Its batches are dicts: "cls", and "image" as uint8'
+        " (B, H, W, 3), or as floats (B, 3, H, W) with device=DEVICE and"
+        " device_transform=shardkit.normalize()"
     )
 
 

@@ -286,25 +286,25 @@ def transform(case: Case) -> Suspect:
     return candidate(
         "transform",
         because(case),
-        work_sentence(case, "the Python code of the transform", "transform"),
+        work_sentence(case, "the transform, Python and the libraries it calls,", "transform"),
         f"Make the transform cheaper{place}: do what is the same in each epoch once, and pack the"
         " result, or do it for a whole batch with NumPy or torch, or on the GPU.",
-        predict.without(case.loop, "transform"),
+        replace(predict.without(case.loop, "transform"), is_limit=True),
     )
 
 
 def collating(case: Case) -> Suspect:
     place = advice.at(case.rank, "profile-worker")
     work = case.loop.work
-    sentence = work_sentence(
-        case, "making batches of samples and sending them to the loop", "collating", "sending"
-    )
-    change = f"Send less{place}: few tensors a sample and no Python objects, bytes (uint8) that are"
-    change += " normalised on the device, no padding to the longest of all samples."
+    what = "making batches of samples" + " and sending them to the loop" * bool(case.loop.workers)
+    sentence = work_sentence(case, what, "collating", "sending")
+    change = f"{'Send' if case.loop.workers else 'Collate'} less{place}: few tensors a sample and"
+    change += " no Python objects, bytes (uint8) that are normalised on the device,"
+    change += " no padding to the longest of all samples."
     then: tuple[str, ...] = ()
     if work.sending > work.collating and not advice.is_ours(case.rank):
         then = ("shardkit.Loader's workers are threads, which send nothing",)
-    gain = predict.without(case.loop, "collating", "sending")
+    gain = replace(predict.without(case.loop, "collating", "sending"), is_limit=True)
     return candidate("collating", because(case), sentence, change, gain, then=then)
 
 
