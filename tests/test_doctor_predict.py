@@ -187,6 +187,7 @@ def loops(draw: st.DrawFn) -> Loop:
         cores=draw(st.floats(0.5, 64)),
         trainer_cpu=draw(seconds),
         noise=draw(st.floats(0, 0.5)),
+        handover=draw(seconds),
     )
 
 
@@ -304,6 +305,16 @@ def test_what_a_loop_no_longer_does_frees_its_core() -> None:
     parts = {"transform": 0.01, "cpu": 0.01, "cpu_share": 0.9, "num_workers": 1}
     loop = replace(loop_of(0.1, 0.1, **parts), cores=1.0, others=0.0)
     assert predict.sooner(loop, 0.06, "").factor == pytest.approx(0.1 / 0.046, rel=0.02)
+
+
+def test_a_batch_that_is_there_must_still_be_taken() -> None:
+    """A loop that waits for a transform: without that, it still takes its batches from workers."""
+    made = {"transform": 0.2, "cpu": 0.2, "num_workers": 2}
+    loop = replace(loop_of(0.1, 0.01, **made), handover=0.002)
+    assert predict.without(loop, "transform").factor == pytest.approx(0.1 / 0.012)
+    sends = replace(loop_of(0.1, 0.01, sending=0.2, num_workers=2), handover=0.002)
+    assert predict.without(sends, "sending").factor == pytest.approx(0.1 / 0.0108)
+    assert predict.step_after(loop, loop.work, loop.workers) == pytest.approx(0.1)
 
 
 def test_a_light_loader_is_slower_from_worker_processes() -> None:

@@ -192,6 +192,7 @@ class RankEvidence:
         picture_side: width and height, the larger, of the pictures in a batch, in pixels.
         flags: what was seen in use, of: amp, compile, fused_optimizer, channels_last,
             data_parallel, ddp, cuda.
+        handover: seconds on a core by which the loop takes a batch from a worker, a step.
     """
 
     rank: int
@@ -213,6 +214,7 @@ class RankEvidence:
     samples_per_step: int | None = None
     picture_side: int | None = None
     cpu_share: float = 0.0
+    handover: float = 0.0
     timeline: tuple[tuple[float, Phase, float, float], ...] = ()
 
 

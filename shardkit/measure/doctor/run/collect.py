@@ -162,6 +162,7 @@ def _rank(process: Process, fetches: list[Event], held: list[str], host: str) ->
         flags=frozenset(flags),
         samples_per_step=_samples(facts, fetches),
         picture_side=_picture_side(process.of("session")),
+        handover=_handover(own) if facts["num_workers"] else 0.0,
         cpu_share=_mean(s["cpu"] for s in own) / max(times.total, 1e-9),
         timeline=_timeline(every),
     )
@@ -329,9 +330,14 @@ def _worker(fetches: list[Event], own: list[Event], num_workers: int) -> WorkerT
             totals[name] += seconds
     found = {name: value / len(fetches) for name, value in totals.items()}
     if num_workers:
-        arriving = _mean(s["wait"][1] for s in own)
-        found["sending"] += arriving
+        found["sending"] += _handover(own)
     return WorkerTimes(**found)
+
+
+def _handover(own: list[Event]) -> float:
+    """Seconds on a core by which the loop takes a batch from a worker. Where epochs start, it
+    starts workers meanwhile."""
+    return _mean(s["wait"][1] for s in own if not s["starts"])
 
 
 def _of_fetch(fetch: Event) -> Iterator[tuple[str, float]]:

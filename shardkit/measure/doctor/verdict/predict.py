@@ -4,12 +4,13 @@ A step takes T as it is, and G if loading costs nothing. Workers make a batch in
 own, c of them on a core, and the loop's process uses t seconds of a core a step. With w workers a
 step then takes the longest of
 
-    G,  L / w,  (c + t) / cores
+    G + h,  L / w,  (c + t) / cores
 
-and with none G + L, one after the other. That is the bound of a pipeline of stations by its slowest
-one (Denning and Buzen, "The Operational Analysis of Queueing Network Models", ACM Computing Surveys
-1978), and DS-Analyzer's min(G, P, F) with the stages of P and F named (Mohan et al., "Analyzing and
-Mitigating Data Stalls in DNN Training", VLDB 2021). Epochs that take long to begin add their share.
+where the loop needs h to take a batch from a worker, and with none G + L, one after the other. That
+is the bound of a pipeline of stations by its slowest one (Denning and Buzen, "The Operational
+Analysis of Queueing Network Models", ACM Computing Surveys 1978), and DS-Analyzer's min(G, P, F)
+with the stages of P and F named (Mohan et al., "Analyzing and Mitigating Data Stalls in DNN
+Training", VLDB 2021). Epochs that take long to begin add their share.
 
 The formula is fitted to the one case that was measured: what loading really takes is so many times
 what the formula says, for it waits for memory, queues and the interpreter too. This factor stays
@@ -128,6 +129,7 @@ class Loop:
             processes keep busy.
         trainer_cpu: of cores, by the loop's process, beside making batches.
         noise: half of the interval of the rates, as a share.
+        handover: on a core, by the loop's thread, taking a batch from a worker.
     """
 
     step: float
@@ -139,6 +141,7 @@ class Loop:
     trainer_cpu: float
     noise: float
     others: float = 0.0
+    handover: float = 0.0
 
     @property
     def steady(self) -> float:
@@ -180,9 +183,14 @@ class Loop:
         return (self.steady - (self.free if self.workers == 0 else 0.0)) / self.formula
 
     @property
+    def taking(self) -> float:
+        """What a batch takes the loop that is there; no more than it was seen to wait."""
+        return min(self.handover, self.steady - self.free)
+
+    @property
     def stall(self) -> float:
         """What the loop waits for now and then, though batches come fast enough on average."""
-        return 0.0 if self.is_limited else self.steady - self.free
+        return 0.0 if self.is_limited else self.steady - self.free - self.taking
 
 
 def loop_of(evidence: Evidence, rank: RankEvidence) -> Loop | None:
@@ -204,6 +212,7 @@ def loop_of(evidence: Evidence, rank: RankEvidence) -> Loop | None:
         trainer_cpu=max(0.0, cpu),
         noise=noise(rank.rates.own, rank.rates.replay),
         others=used_by_others(evidence.system) / on_same_host(evidence, rank),
+        handover=rank.handover if rank.loader.num_workers else 0.0,
     )
 
 
@@ -273,13 +282,15 @@ def step_after(
     free: float | None = None,
     gap: float | None = None,
     trainer_cpu: float | None = None,
+    taking: float | None = None,
 ) -> float:
     """Seconds of a step, epochs' beginnings included, after a change of any of these."""
     free = loop.free if free is None else free
     gap = loop.gap if gap is None else gap
+    taking = loop.taking if taking is None else taking
     load, formula = load_after(loop, work, workers, trainer_cpu), loop.formula
     stall = loop.stall * (modelled(loop, work, workers) / formula if formula > 0 else 1.0)
-    return (free + load if workers == 0 else max(free, load)) + stall + gap
+    return (free + load if workers == 0 else max(free + taking, load)) + stall + gap
 
 
 def lighter(work: WorkerTimes, left: Mapping[str, float]) -> WorkerTimes:
@@ -316,7 +327,9 @@ def free_loading(loop: Loop) -> Gain:
 def without(loop: Loop, *parts: str) -> Gain:
     """If some parts of making a batch cost nothing: of :data:`PARTS`."""
     work = lighter(loop.work, dict.fromkeys(parts, 0.0))
-    return gain(loop, step_after(loop, work, loop.workers), formula(loop, work, loop.workers))
+    taking = min(loop.taking, HANDOVER_S) if "sending" in parts else loop.taking
+    after = step_after(loop, work, loop.workers, taking=taking)
+    return gain(loop, after, formula(loop, work, loop.workers, taking=taking))
 
 
 def with_range(loop: Loop, left: Sequence[Mapping[str, float]]) -> Gain:
@@ -357,9 +370,10 @@ def by_kernel(
     workers = max(loop.workers, math.ceil(loop.cores))
     gaps = [loop.gap * still_begins(one, begins) for one in works]
     least, likely, most = [
-        step_after(loop, one, workers, gap=gap) for one, gap in zip(works, gaps, strict=True)
+        step_after(loop, one, workers, gap=gap, taking=0.0)
+        for one, gap in zip(works, gaps, strict=True)
     ]
-    how = formula(loop, works[1], workers, gap=gaps[1])
+    how = formula(loop, works[1], workers, gap=gaps[1], taking=0.0)
     return gain(loop, likely, how, least=least, most=most)
 
 
@@ -388,9 +402,9 @@ def resized(loop: Loop) -> Gain:
 def with_workers(loop: Loop, workers: int) -> Gain:
     """With so many workers, at least one. A loop without any has been spared what passes between
     processes."""
-    added = HANDOVER_S if loop.workers == 0 else 0.0
-    after = step_after(loop, loop.work, max(1, workers), free=loop.free + added)
-    return gain(loop, after, formula(loop, loop.work, max(1, workers)))
+    taking = loop.taking if loop.workers else HANDOVER_S
+    after = step_after(loop, loop.work, max(1, workers), taking=taking)
+    return gain(loop, after, formula(loop, loop.work, max(1, workers), taking=taking))
 
 
 def enough_workers(loop: Loop) -> int:
@@ -446,9 +460,16 @@ def sooner(loop: Loop, seconds: float, how: str, likely: Sequence[float] = (0.0,
     return gain(loop, steps[len(steps) // 2], how, least=steps[0], most=steps[-1])
 
 
-def formula(loop: Loop, work: WorkerTimes, workers: int, gap: float | None = None) -> str:
+def formula(
+    loop: Loop,
+    work: WorkerTimes,
+    workers: int,
+    gap: float | None = None,
+    taking: float | None = None,
+) -> str:
     """The step's time after a change of loading, in words."""
     made, free = ms(made_in(work)), ms(loop.free)
+    taking = loop.taking if taking is None else taking
     gap = loop.gap if gap is None else gap
     begins = f", plus {ms(gap)} for beginning epochs" if gap > 0 else ""
     is_off = abs(loop.fit - 1) >= TOLD
@@ -457,8 +478,12 @@ def formula(loop: Loop, work: WorkerTimes, workers: int, gap: float | None = Non
         return f"{free} without loading, plus {made} to make a batch{begins}{fit}"
     cpu = ms(work.cpu + loop.trainer_cpu)
     each = "1 worker" if workers == 1 else f"{workers} workers"
+    if taking > 0:
+        free = f"{ms(loop.free + taking)} with batches that are there ({free} without loading)"
+    else:
+        free += " without loading"
     return (
-        f"the longest of {free} without loading, {made} to make a batch / {each}, and"
+        f"the longest of {free}, {made} to make a batch / {each}, and"
         f" {cpu} of processor time / {loop.cores_for(workers):.3g} cores{begins}{fit}"
     )
 
