@@ -307,6 +307,15 @@ def test_what_a_loop_no_longer_does_frees_its_core() -> None:
     assert predict.sooner(loop, 0.06, "").factor == pytest.approx(0.1 / 0.046, rel=0.02)
 
 
+def test_how_slow_loading_really_is_says_nothing_of_the_step() -> None:
+    """Batches seemed to take 10 ms and really take 15, beside a step of 10: on two cores two
+    workers and the loop need 12.5 ms of processor time each, not one and a half times as much."""
+    loop = loop_of(0.025, 0.01, transform=0.01, cpu=0.01, cpu_share=0.8, num_workers=0)
+    loop = replace(loop, cores=2.0, others=0.0, trainer_cpu=0.01)
+    assert loop.fit == pytest.approx(1.5)
+    assert predict.with_workers(loop, 2).factor == pytest.approx(0.025 / 0.0125)
+
+
 def test_a_batch_that_is_there_must_still_be_taken() -> None:
     """A loop that waits for a transform: without that, it still takes its batches from workers."""
     made = {"transform": 0.2, "cpu": 0.2, "num_workers": 2}

@@ -137,6 +137,15 @@ def test_rates_that_are_noisy_need_a_larger_difference() -> None:
     assert cause_of(replace(sick, rates=noisy), **BUSY) == "nothing to gain"
 
 
+@pytest.mark.parametrize(("wait", "cause"), [(0.0017, "nothing to gain"), (0.004, "collating")])
+def test_taking_batches_that_are_there_is_no_waiting(wait: float, cause: Cause) -> None:
+    """A worker that makes them in time slows the step that it computes beside, too."""
+    seen = rank(0.015, 0.0115, wait=wait, collating=0.005, cpu=0.004, num_workers=1)
+    said = diagnose(evidence(replace(seen, handover=0.0011)))
+    assert said.cause == cause
+    assert cause != "nothing to gain" or "to take them" in said.sentence
+
+
 @pytest.mark.parametrize(("reading", "cause"), [(0.09, "decoding"), (0.105, "storage")])
 def test_half_of_the_work_must_be_reading(reading: float, cause: Cause) -> None:
     sick = rank(0.1, 0.02, reading=reading, decoding=0.2 - reading, cpu=0.2)

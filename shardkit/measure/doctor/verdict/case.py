@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from shardkit.measure.doctor.diagnosis import Applicable, Cause, Diagnosis, Gain
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
 from shardkit.measure.doctor.verdict.predict import Loop, loop_of, ms, share
+from shardkit.measure.doctor.verdict.thresholds import FLOOR
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,13 @@ class Case:
     def seconds(self, part: str) -> float:
         """Of a step within an epoch, as the rate has it: the parts' means may differ a little."""
         return self.loop.steady * self.share(part)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether batches are made in time, and the loop hardly waits but to take them: what it
+        would gain with loading free is that, and what a worker beside it slows it by."""
+        late = self.seconds("wait") - self.loop.taking
+        return self.loop.comes_in_time and late < (FLOOR - 1) * self.loop.step
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def healthy(case: Case) -> Diagnosis:
     gain = predict.free_loading(case.loop)
     because = (rates(case), step_parts(case), *idle(case), *blocked(case))
     hints = advice.computing(case.evidence, case.rank)
-    if gain.factor >= UNEXPLAINED:
+    if gain.factor >= UNEXPLAINED and not case.is_served:
         sentence = (
             f"The loop would be {gain.factor:.2f} times as fast if loading cost nothing, but"
             " nothing that was timed explains what it waits for."
@@ -129,6 +129,11 @@ def healthy(case: Case) -> Diagnosis:
             "There is nothing to gain from the loader: the loop would be"
             f" {gain.factor:.2f} times as fast if loading cost nothing."
         )
+        if gain.factor >= FLOOR and case.is_served:
+            sentence = (
+                "There is nothing to gain from the loader: its batches are made in time, and the"
+                f" loop waits for {case.share('wait'):.0%} of a step, to take them."
+            )
         return Diagnosis("nothing to gain", sentence, because, "Leave it as it is.", then=hints)
     sentence = (
         "The loop computes: free loading would make it no more than"

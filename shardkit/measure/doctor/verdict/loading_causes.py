@@ -31,8 +31,11 @@ def loading(case: Case) -> Suspect | None:
     """The cause that lies in loading; None where free loading would bring too little."""
     if predict.free_loading(case.loop).factor < max(FLOOR, 1 + case.loop.noise):
         return None
-    rules = (epoch_starts, storage, too_few_workers, too_few_cores)
-    found = next((found for rule in rules if (found := rule(case))), None)
+    found = epoch_starts(case)
+    if found is None and case.is_served:
+        return None
+    rules = (storage, too_few_workers, too_few_cores)
+    found = found or next((found for rule in rules if (found := rule(case))), None)
     if found is None and case.loop.comes_in_time and case.loop.others >= CROWDED * case.loop.cores:
         return None  # it waits now and then because others have the cores, not for its work
     return found or largest_part(case)

@@ -268,6 +268,9 @@ def load_after(
 ) -> float:
     """What loading takes of a step after a change of these: beside it, or before it if there are
     no workers."""
+    if loop.formula > 0 and loop.workers == 0 < workers:
+        # What was measured is making batches alone: it says nothing of the step's own time.
+        return modelled(loop, slowed(work, loop.fit), workers, trainer_cpu)
     if loop.formula > 0:
         return modelled(loop, work, workers, trainer_cpu) * loop.fit
     # Nobody was seen making batches: how long one takes follows from how long the loop waits.
@@ -291,6 +294,11 @@ def step_after(
     load, formula = load_after(loop, work, workers, trainer_cpu), loop.formula
     stall = loop.stall * (modelled(loop, work, workers) / formula if formula > 0 else 1.0)
     return (free + load if workers == 0 else max(free + taking, load)) + stall + gap
+
+
+def slowed(work: WorkerTimes, factor: float) -> WorkerTimes:
+    """The work if each part of it took so many times as long."""
+    return WorkerTimes(**{one.name: factor * getattr(work, one.name) for one in fields(work)})
 
 
 def lighter(work: WorkerTimes, left: Mapping[str, float]) -> WorkerTimes:
