@@ -20,9 +20,16 @@ endif
 DALI ?= nvidia-dali-cuda130==2.4.0
 DALI_VENV ?= .venv-dali
 
+# What others train with. None of it may bring pillow where pillow-simd is: here is pillow alone.
+OPEN ?= lightning~=2.6.0 transformers~=5.0 accelerate~=1.0 datasets~=5.0 tfrecord torchdata \
+  'ray[train]~=2.60' tyro spmd_types==0.2.3
+# These two without what they depend on: torchtitan wants older datasets, both what we do not test.
+ALONE ?= megatron-core~=0.16.0 torchtitan~=0.3.0
+OPEN_VENV ?= .venv-open
+
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test test-dali check wheel campaign bench gpu clean needs-test
+.PHONY: help demo test test-dali test-open check wheel campaign bench gpu clean needs-test
 .NOTPARALLEL:
 
 help: ## say what there is
@@ -37,6 +44,10 @@ test: needs-test $(READY) ## run the tests, two at once
 
 test-dali: $(DALI_VENV)/.ready ## run the tests that need NVIDIA DALI, on the CPU
 	$(DALI_VENV)/bin/python -m pytest tests/test_with_dali.py
+
+test-open: $(OPEN_VENV)/.ready ## run the tests with Lightning, transformers, Ray, datasets, megatron-core and the like
+	$(OPEN_VENV)/bin/python -m pytest -n 2 tests/test_with_trainers.py tests/test_with_huggingface.py \
+	  tests/test_with_open.py
 
 check: $(READY) ## lint, formatting, types
 	$(BIN)/ruff check .
@@ -59,7 +70,7 @@ gpu: ## on a machine with a GPU: run the tests that need it and measure on it, i
 	$(if $(wildcard $(READY)),$(BIN)/python,$(PYTHON)) scripts/tools/gpu_proof.py $(GPU)
 
 clean: ## remove everything these targets made, the environments too
-	rm -rf $(VENV) $(DALI_VENV) demo bench-data bench-peers campaign-findings build dist *.egg-info shardkit/images/_kernel*.so
+	rm -rf $(VENV) $(DALI_VENV) $(OPEN_VENV) demo bench-data bench-peers campaign-findings build dist *.egg-info shardkit/images/_kernel*.so
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find shardkit scripts tests -name __pycache__ -prune -exec rm -rf {} +
 
@@ -85,4 +96,15 @@ $(DALI_VENV)/.ready: pyproject.toml
 	$(DALI_VENV)/bin/python -m pip install -qq --disable-pip-version-check '$(DALI)' \
 	  numpy lmdb h5py click tqdm xxhash pillow pytest pytest-randomly hypothesis
 	$(DALI_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+$(OPEN_VENV)/.ready: pyproject.toml
+	@echo "Making the environment in $(OPEN_VENV): some minutes, torch is large."
+	$(PYTHON) -m venv $(OPEN_VENV)
+	$(OPEN_VENV)/bin/python -m pip install -qq --disable-pip-version-check '$(TORCH)'
+	$(OPEN_VENV)/bin/python -m pip install -qq --disable-pip-version-check $(OPEN) \
+	  numpy lmdb h5py webdataset click tqdm xxhash simplejpeg jinja2 pillow pyarrow pandas pyyaml \
+	  safetensors tokenizers tiktoken zstandard pytest pytest-randomly pytest-xdist hypothesis
+	$(OPEN_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps $(ALONE)
+	$(OPEN_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -e .
 	@touch $@

@@ -15,7 +15,7 @@ _HOME = {
     "pack": "shardkit.packing.pack",
     "PackResult": "shardkit.packing.pack",
     "estimate": "shardkit.packing.estimate",
-    "convert": "shardkit.packing.convert",
+    "convert": "shardkit.operations.convert",
     "unpack": "shardkit.operations.unpack",
     "verify": "shardkit.operations.verify",
     "info": "shardkit.operations.info",
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from shardkit.measure.bench.benchmark import bench as bench
     from shardkit.measure.tune.tuning import Tuning as Tuning
     from shardkit.measure.tune.tuning import tune as tune
+    from shardkit.operations.convert import convert as convert
     from shardkit.operations.info import info as info
     from shardkit.operations.show import show as show
     from shardkit.operations.stage import stage as stage
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from shardkit.order.epochs import Order as Order
     from shardkit.order.sampler import BatchSampler as BatchSampler
     from shardkit.order.sampler import Sampler as Sampler
-    from shardkit.packing.convert import convert as convert
     from shardkit.packing.estimate import estimate as estimate
     from shardkit.packing.pack import PackResult as PackResult
     from shardkit.packing.pack import pack as pack

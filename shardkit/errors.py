@@ -7,7 +7,8 @@
     │   ├── DestinationError               the destination is taken, unsafe or another packer's
     │   ├── DatasetMissingError (FileNotFoundError)
     │   ├── CorpusError                    the input is empty, ambiguous or of no known kind
-    │   └── ResumeError                    a started pack was made from other options or files
+    │   ├── ResumeError                    a started pack was made from other options or files
+    │   └── SamplerMissingError (AttributeError)  a Loader has none: skipping is done otherwise
     └── DataError (ValueError)             exit code 1: the data or the machine is wrong
         ├── SampleError                    one sample: names its key, shard and reason
         │   └── BadImageError              a picture does not decode
@@ -52,6 +53,10 @@ class CorpusError(UsageError):
 
 class ResumeError(UsageError):
     """A pack was started here with other options or other input files."""
+
+
+class SamplerMissingError(UsageError, AttributeError):
+    """A loader has no sampler for others to take rows from; it is not there for ``getattr``."""
 
 
 class DataError(ShardkitError, ValueError):

@@ -110,10 +110,39 @@ def make_jsonl(root: Path) -> Path:
     return root
 
 
+def make_sounds(root: Path) -> Path:
+    """Files of any kind, in class folders."""
+    for i in range(9):
+        write(root / f"class{i % 3}" / f"clip.{i}.mp3", b"ID3" + bytes([i]) * (200 * i + 1))
+    return root
+
+
 def make_texts(root: Path) -> Path:
     for i in range(9):
         write(root / f"doc{i}.txt", "" if i == 3 else f"text {i}\n" * i)
     write(root / "sub" / "read.me.md", "# title\r\n")
+    return root
+
+
+def make_parallel(root: Path) -> Path:
+    """Pictures, and masks and boxes of some of them, in folders of their own."""
+    for i in range(9):
+        write(root / "images" / f"{i:03d}.jpg", picture(i))
+        if i % 3:
+            write(root / "masks" / f"{i:03d}.png", picture(i, kind="PNG"))
+        if i % 2:
+            write(root / "boxes" / f"{i:03d}.json", f"[{i}, 2.50]")
+    return root
+
+
+def make_companions(root: Path) -> Path:
+    """Class folders of pictures with masks and texts beside them."""
+    for i in range(8):
+        stem = root / ("cat", "dog")[i % 2] / f"IMG ({i}).0"
+        write(Path(f"{stem}.jpg"), picture(i))
+        write(Path(f"{stem}_mask.png"), picture(i, kind="PNG"))
+        if i % 3:
+            write(Path(f"{stem}.txt"), f"caption {i}")
     return root
 
 
@@ -124,6 +153,9 @@ CORPORA = {
     "ragged": lambda root: make_arrays(root, ragged=True),
     "jsonl": make_jsonl,
     "texts": make_texts,
+    "parallel": make_parallel,
+    "companions": make_companions,
+    "sounds": make_sounds,
 }
 
 
@@ -175,8 +207,17 @@ def settle(what: Callable[[], object], seconds: float = 10) -> bool:
 
 
 def children() -> set[str]:
-    """The processes that this one has started."""
-    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+    """The processes that this one has started, but for torch's managers of shared memory, which
+    stay from the first test that shares tensors by files until the end."""
+    found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return {pid for pid in found if not _name(pid).startswith("torch_shm")}
+
+
+def _name(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def open_files() -> set[str]:

@@ -49,7 +49,7 @@ def save(folder: Path, parts: Sequence[Texts], **others: Any) -> Path:
     """A folder as ``Dataset.save_to_disk`` writes it: one file for each part."""
     names = [f"data-{i:05d}-of-{len(parts):05d}.arrow" for i in range(len(parts))]
     for name, texts in zip(names, parts, strict=True):
-        write(folder / name, arrow_stream(pa.table({"n": [*range(len(texts))], "text": texts}), 7))
+        write(folder / name, arrow_stream(pa.table({"text": texts}), 7))
     write(folder / "state.json", state(names, **others))
     features = {"text": {"dtype": "string", "_type": "Value"}}
     write(folder / "dataset_info.json", json.dumps({"features": features}))

@@ -48,6 +48,7 @@ def test_pack(run: Run, tmp_path: Path) -> None:
         f"packed 36 samples (images) into 9 shards of hdf5: {tmp_path}/pictures-hdf5\n"
         "  SIZE in, SIZE out, TIME\n"
         "  files passed over: 1 .db\n"
+        "  cls is of 3 classes, the folders: class0, class1, class2\n"
         f"  next: shardkit info {tmp_path}/pictures-hdf5\n",
         "",
     )
@@ -62,6 +63,7 @@ def test_pack_with_all_there_is_to_say(run: Run, tmp_path: Path) -> None:
     assert got.out.splitlines()[2:] == [
         "  splits: train 27, val 9",
         f"  1 input rejected: {dest}/rejected.jsonl",
+        "  cls is of 3 classes, the folders: class0, class1, class2",
         f"  next: shardkit info '{dest}'",
     ]
     (line,) = (dest / "rejected.jsonl").read_text().splitlines()
@@ -77,20 +79,48 @@ def test_convert(packed: Run, tmp_path: Path) -> None:
     )
 
 
+def test_converting_to_the_same_format_is_said(packed: Run, tmp_path: Path) -> None:
+    said = (
+        "  pictures-npy was npy already, so this is a copy of it: `shardkit stage` makes one"
+        " faster; for another format, give lmdb or hdf5 or webdataset"
+    )
+    got = packed("convert", "pictures-npy", "copy", "--to", "npy")
+    assert got.code == 0 and got.out.splitlines()[-1] == said
+    assert tree(tmp_path / "copy") == tree(tmp_path / "pictures-npy")
+    for args in (["small", "--to", "npy", "--resize", 8], ["x", "--to", "lmdb"]):
+        assert "already" not in packed("convert", "pictures-npy", *args).out
+    packed("convert", "pictures-npy", "wds", "--to", "wds")
+    assert "already" not in packed("convert", "wds", "y", "--to", "wds", "--dali-index").out
+    assert "already" in packed("convert", "y", "z", "--to", "wds", "--dali-index").out
+    (tmp_path / "theirs").mkdir()
+    shutil.copy(tmp_path / "wds" / "train-00000.tar", tmp_path / "theirs" / "x-7.tar")
+    assert "already" not in packed("convert", "theirs", "ours", "--to", "wds").out
+
+
 def test_info(packed: Run) -> None:
     assert packed("info", "pictures-npy") == Ran(
         0,
         "pictures-npy: npy, packed from images\n"
         "  3 classes: class0, class1, class2\n"
         "  train: 36 samples in 9 shards, SIZE + SIZE index\n"
-        "    cls: int\n"
+        "    cls: class number (3 classes)\n"
         "    jpg: bytes\n"
         "    labels in class order: shuffle fully when training, or pack with --shuffle\n"
         "  open with:\n"
         "    shardkit.open('pictures-npy', split='train')\n"
-        "    numpy.load('pictures-npy/train-00000.cls.npy', mmap_mode='r')\n",
+        "    numpy.load('pictures-npy/train-00000.cls.npy', mmap_mode='r')\n"
+        "  with other tools: shardkit info pictures-npy --open\n",
         "",
     )
+
+
+def test_info_says_what_class_numbers_are_in_any_format(run: Run, tmp_path: Path) -> None:
+    make_images(tmp_path / "p")
+    run("pack", "p", "--to", "wds")
+    (tmp_path / "theirs").mkdir()
+    shutil.copy(tmp_path / "p-webdataset" / "train-00000.tar", tmp_path / "theirs" / "x-7.tar")
+    assert "    cls: class number (3 classes)\n" in run("info", "p-webdataset").out
+    assert "    cls: class number\n" in run("info", "theirs").out
 
 
 def test_info_of_arrays_and_many_classes(run: Run, tmp_path: Path) -> None:
@@ -147,7 +177,7 @@ def test_info_of_tars_made_by_others(packed: Run, tmp_path: Path) -> None:
     lines = packed("info", "theirs").out.splitlines()
     assert lines[0] == "theirs: webdataset, packed from tars"
     tar = f"{tmp_path}/theirs/x-7.tar"
-    assert lines[-1] == f"    webdataset.WebDataset({tar!r}, shardshuffle=False)"
+    assert lines[-2] == f"    webdataset.WebDataset({tar!r}, shardshuffle=False)"
     checked = "4 samples, SIZE; these tars carry no checksums, only sizes were checked"
     assert packed("verify", "theirs").out == f"theirs: whole ({checked})\n"
 
@@ -221,9 +251,13 @@ def test_verify_against_the_wrong_folder(packed: Run, tmp_path: Path) -> None:
     for i in range(30):
         write(tmp_path / "wrong" / "k" / f"{i:02d}.jpg", picture(i))
     *lines, more, verdict = packed("verify", "pictures-npy", "--against", "wrong").out.splitlines()
-    assert lines == [f"BROKEN sample 'k/{i:02d}': is not in the dataset" for i in range(20)]
-    assert more == "and 46 more; --json lists all"
-    assert verdict == "pictures-npy: 66 problems (36 samples, SIZE; 0 compared with wrong)"
+    assert lines[0] == (
+        "BROKEN wrong: has nothing in common with the dataset: none of its 30 samples is there, and"
+        " none of the dataset's 36 is here; give what the dataset was packed from"
+    )
+    assert lines[1:] == [f"BROKEN sample 'k/{i:02d}': is not in the dataset" for i in range(19)]
+    assert more == "and 47 more; --json lists all"
+    assert verdict == "pictures-npy: 67 problems (36 samples, SIZE; 0 compared with wrong)"
 
 
 # --- for machines -------------------------------------------------------------------------
@@ -268,6 +302,7 @@ JSON = {
         "classes",
         "splits",
         "open_with",
+        "recipes",
     ],
 }
 
@@ -342,7 +377,7 @@ def test_options_are_those_of_python(name: str) -> None:
         python |= {key: own[key] for key in OPTIONS}
     # --system is a question of its own: shardkit.measure.image_support.system() in Python.
     shared = {"source", "dataset", "dest", "to", "progress", "as_json"}
-    shared |= {"system", "only_estimate"}
+    shared |= {"system", "only_estimate", "only_open"}
     arguments = ["x", "y"] if name == "unpack" else ["x"]
     required = ["--to", "npy"] if name in ("pack", "convert") else []
     parent = click.Context(group, **group.context_settings)
@@ -364,6 +399,34 @@ def test_as_a_module() -> None:
     assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
 
 
+def completed(*words: str) -> list[str]:
+    """What click offers a shell for the last word."""
+    env = {
+        **ENV,
+        "_SHARDKIT_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(["shardkit", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    command = [sys.executable, "-m", "shardkit"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
+    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+def test_completion() -> None:
+    """As the help says, and the documents."""
+    assert completed("ver") == ["verify"]
+    assert {"--to", "--tokenizer"} <= {*completed("pack", "x", "--")}
+    assert completed("convert", "x", "--to", "p") == ["parquet"]
+    env = {**ENV, "_SHARDKIT_COMPLETE": "zsh_source"}
+    command = [sys.executable, "-m", "shardkit"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
+    assert done.stdout.startswith("#compdef shardkit\n")
+
+
+def test_the_help_says_how_to_complete(run: Run) -> None:
+    assert '\n    eval "$(_SHARDKIT_COMPLETE=bash_source shardkit)"\n' in run("--help").out
+
+
 # --- errors -------------------------------------------------------------------------------
 
 FORMATS = "'lmdb', 'hdf5', 'h5', 'webdataset', 'wds', 'tar', 'npy'"
@@ -382,11 +445,11 @@ ERRORS = {
     ),
     ("pack", "pictures", "--to", "npy", "--workers", "-1"): (
         2,
-        "workers must be at least 0, got -1",
+        "--workers must be at least 0, got -1",
     ),
     ("pack", "pictures", "--to", "npy", "--compression", "3"): (
         2,
-        "compression is for arrays in hdf5; npy has none",
+        "--compression is for arrays in hdf5; npy has none",
     ),
     ("pack", "pictures", "--to", "npy", "--shard-size", "big"): (
         2,
@@ -491,7 +554,7 @@ def test_a_missing_option_names_the_choices(run: Run) -> None:
     got = run("pack", "pictures")
     assert got.code == 2
     assert got.err == (
-        "shardkit: error: to is missing: choose a format, one of lmdb, hdf5, webdataset, npy\n"
+        "shardkit: error: --to is missing: choose a format, one of lmdb, hdf5, webdataset, npy\n"
     )
 
 
@@ -511,7 +574,7 @@ def test_compression_of_nothing_is_said(run: Run, tmp_path: Path) -> None:
     said = f"  compression had no effect: {what}"
     assert said in run("pack", "pictures", *compress).out.splitlines()
     assert said in run("convert", "pictures-hdf5", "x", *compress).out.splitlines()
-    assert json.loads(run("pack", "pictures", "y", *compress, "--json").out)["notes"] == [said[2:]]
+    assert said[2:] in json.loads(run("pack", "pictures", "y", *compress, "--json").out)["notes"]
 
 
 # --- states of a destination --------------------------------------------------------------
@@ -526,7 +589,7 @@ def test_overwrite_removes_what_is_ours_alone(packed: Run, tmp_path: Path) -> No
     got = packed("pack", "pictures", dest, "--to", "lmdb", "--overwrite")
     assert got.code == 0
     ours = {f"train.{kind}" for kind in ("rows", "names", "find", "sums")}
-    assert tree(dest).keys() == mine | ours | {"shardkit.json", "train-00000.lmdb"}
+    assert tree(dest).keys() == mine | ours | {"shardkit.json", "train-00000.lmdb", "data.mdb"}
     assert all(tree(dest)[name] == b"mine" for name in mine)
 
 

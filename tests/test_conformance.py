@@ -178,7 +178,7 @@ def test_a_sample_holds_plain_values(corpus: Path, decode: bool, tmp_path: Path)
     """One of ``ds[i]`` or of ``__getitems__``: no views that do not pickle, no NumPy scalars."""
     shardkit.pack(corpus, tmp_path / "out", to="hdf5", **OPTIONS)
     ds = shardkit.open(tmp_path / "out", decode=decode)
-    plain = {bytes, str, int, dict} | ({np.ndarray} if decode else set())
+    plain = {bytes, str, int, dict, list} | ({np.ndarray} if decode else set())
     rows = [*range(len(ds))]
     samples = ds.__getitems__(rows)
     assert {type(value) for sample in samples for value in sample.values()} <= plain

@@ -17,8 +17,8 @@ import torch
 from test_corpus_files import read_all, tree
 
 import shardkit
-from shardkit.corpus import from_spec
 from shardkit.corpus.arrays import ArrayCorpus
+from shardkit.corpus.kinds import from_spec
 from shardkit.errors import CorpusError
 from shardkit.samples.sample import SampleBatch
 
@@ -184,7 +184,7 @@ def test_splits_and_workers(tmp_path: Path) -> None:
 def test_torch_is_imported_for_tensors_alone(tmp_path: Path) -> None:
     tree(tmp_path, {"a.npy": npy(np.arange(2))})
     code = (
-        "import sys; from pathlib import Path; from shardkit.corpus import open_corpus;"
+        "import sys; from pathlib import Path; from shardkit.corpus.open import open_corpus;"
         "c = open_corpus(sys.argv[1]); r, = c.runs(Path()); c.read(r, Path());"
         "print(c.kind, sorted({'torch', 'h5py', 'lmdb', 'PIL', 'zstandard'} & {*sys.modules}))"
     )
@@ -197,3 +197,36 @@ def test_torch_is_imported_for_tensors_alone(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout == "arrays []\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (
+            {"images.npy": (9, 4, 3)},
+            ["1 array of (9, 4, 3) is one sample; --corpus rows makes each"],
+        ),
+        (
+            {"a_1.npy": (9, 4), "a_2.npy": (9, 4)},
+            ["each file is a sample, as a_1.npy of (9, 4) is;"],
+        ),
+        (
+            {"train/x.npy": (9, 4), "test/x.npy": (5, 4)},
+            ["each file is a sample, as x.npy of ("],
+        ),
+        ({"x.npy": (9,)}, []),
+        ({"x.npy": (1, 9)}, []),
+        ({f"{i}.npy": (9, 4) for i in range(5)}, []),
+    ],
+)
+def test_few_arrays_may_be_meant_by_rows(
+    files: dict[str, tuple[int, ...]], said: list[str], tmp_path: Path
+) -> None:
+    """A file of many rows becomes one sample, which is said."""
+    tree(tmp_path / "in", {name: npy(np.zeros(shape)) for name, shape in files.items()})
+    packed = shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", workers=0, progress=False)
+    assert packed.kind == "arrays" and packed.num_samples == len(files)
+    assert [note[: len(own)] for note, own in zip(packed.notes, said, strict=True)] == said
+    rows = {"to": "npy", "corpus": "rows", "workers": 0, "progress": False}
+    if len(files) == 1 and said:
+        assert shardkit.pack(tmp_path / "in", tmp_path / "rows", **rows).num_samples == 9

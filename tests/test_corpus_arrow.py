@@ -13,7 +13,8 @@ from test_corpus_files import read_all
 from test_corpus_parquet import texts_of
 
 import shardkit
-from shardkit.corpus import detect, open_corpus
+from shardkit.corpus.census import detect
+from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, FormatError
 
 TEXTS = [f"row {i} é" for i in range(50)]

@@ -6,18 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import make_jsonl, nothing_left_open, write
+from conftest import make_jsonl, nothing_left_open
 from hypothesis import given
 from hypothesis import strategies as st
-from tables import parquet
-from test_corpus_files import JPG, tree
+from test_corpus_files import JPG, WALKED, one_of_each, tree
 
 import shardkit
 from shardkit.cli.pack import KINDS
-from shardkit.corpus import CORPORA, detect, open_corpus
-from shardkit.corpus.census import Census, spread, take_census
+from shardkit.corpus.annotations.layouts import LAYOUTS
+from shardkit.corpus.census import Census, detect, spread, take_census
+from shardkit.corpus.endings import EXTENSIONS, TAR
+from shardkit.corpus.kinds import CORPORA
+from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, SampleError, StorageError
-from shardkit.samples.encoding import npy_header
 
 
 def folder(root: Path, names: list[str]) -> Path:
@@ -29,7 +30,7 @@ def folder(root: Path, names: list[str]) -> Path:
     [
         ("images", ["a.jpg"]),
         ("images", ["k/a.JPEG", "k/b.PNG", "l/c.webp"]),
-        ("images", ["a.jpg", "a.png"]),
+        ("companions", ["a.jpg", "a.png"]),
         ("images", ["a.jpg", "README.md", "LICENSE.txt", "labels.csv"]),
         ("images", ["train/k/a.jpg", "val/k/b.jpg"]),
         ("images", ["k/a.jpg", "k/b.jpg", "k/b.xml", "k/c.jpg"]),
@@ -46,6 +47,12 @@ def folder(root: Path, names: list[str]) -> Path:
         ("jsonl", ["a.jsonl.gz", "b.NDJSON.zst", "README.md"]),
         ("arrays", ["a.npy", "b.npy"]),
         ("arrays", ["a.pt", "k/b.pth", "a.npy"]),
+        ("media", ["a.wav", "b.mp3", "README.md"]),
+        ("media", ["k/a.MP4", "l/b.webm", "labels.csv"]),
+        ("paired", ["a.wav", "a.txt", "b.wav", "b.txt"]),
+        ("images", ["a.jpg", "b.jpg", "c.mp4"]),
+        ("tfrecord", ["a.tfrecord", "b.tfrecord-00000-of-00001", "labels.txt"]),
+        ("images", ["a.jpg", "x.tfrecord"]),
     ],
 )
 def test_detected(tmp_path: Path, kind: str, names: list[str]) -> None:
@@ -67,17 +74,33 @@ def test_one_file_of_lines(tmp_path: Path, name: str) -> None:
         (
             ["a.xyz", "b.xyz", "c", "d.csv"],
             "nothing to pack in HERE: 4 files (.xyz 2, no extension 1, .csv 1), none of a known"
-            " kind; choose with --corpus",
+            " kind; choose with --corpus, of which files takes any; if it is a table, in Python:"
+            " shardkit.pack(datasets.load_dataset('csv', data_dir='HERE'), DEST, to=...)",
         ),
         (
             [f"{i}.jpg" for i in range(10)] + ["x.png", "y.png"] + [f"{i}.txt" for i in "abcdefg"],
             "HERE holds images: 12 files (.jpg 10, .png 2); text: 7 files (.txt 7);"
-            " choose with --corpus images|paired|text|jsonl|arrays|parquet",
+            " choose with --corpus images|text|files",
         ),
         (
             ["a.jsonl", "b.npy", "c.xyz"],
             "HERE holds arrays: 1 file (.npy 1); lines of JSON: 1 file (.jsonl 1);"
-            " choose with --corpus images|paired|text|jsonl|arrays|parquet",
+            " choose with --corpus jsonl|arrays|rows|files",
+        ),
+        (
+            ["a.jpg", "b.jpg", "x.mp3", "y.WAV", "z.mp4"],
+            "HERE holds images: 2 files (.jpg 2); and 3 files (.mp3 1, .mp4 1, .wav 1);"
+            " choose with --corpus images|media|files",
+        ),
+        (
+            ["a.jsonl", "x.csv", "y.csv"],
+            "HERE holds lines of JSON: 1 file (.jsonl 1); and 2 files (.csv 2);"
+            " choose with --corpus jsonl|files",
+        ),
+        (
+            [f"{i}.jpg" for i in range(19)] + ["0.txt", "list.txt"],
+            "HERE holds images: 19 files (.jpg 19); text: 2 files (.txt 2);"
+            " choose with --corpus images|paired|text|files",
         ),
         (
             ["shardkit.json", "train-00000.tar"],
@@ -87,6 +110,7 @@ def test_one_file_of_lines(tmp_path: Path, name: str) -> None:
             ["a-000.tar", "a-001.tar", "README.md"],
             "HERE is a folder of tar files; use: shardkit convert",
         ),
+        (["a.tar.gz", "x.csv"], "HERE is a folder of tar files; use: shardkit convert"),
     ],
 )
 def test_refused(tmp_path: Path, names: list[str], what: str) -> None:
@@ -96,18 +120,32 @@ def test_refused(tmp_path: Path, names: list[str], what: str) -> None:
     assert str(info.value) == what.replace("HERE", str(tmp_path))
 
 
+@pytest.mark.parametrize("more", [["list.txt"], ["x.mp3"], ["x.csv", "list.txt"]])
+def test_few_strays_among_pictures_are_passed_over(tmp_path: Path, more: list[str]) -> None:
+    folder(tmp_path, [f"{i}.jpg" for i in range(10)] + more)
+    assert detect(tmp_path) == "images"
+    corpus = open_corpus(tmp_path)
+    assert sum(map(len, corpus.runs(tmp_path))) == 10
+    assert sum(corpus.ignored.values()) == len(more)
+
+
 @pytest.mark.parametrize(
     ("name", "what"),
     [
         ("missing", "does not exist"),
         ("a.tar", "is a tar file; use: shardkit convert"),
-        ("a.jpg", "is one file; give a folder"),
+        ("a.tgz", "is a tar file; use: shardkit convert"),
+        ("a.jpg", r"is one file; give a folder.*\.parquet file$"),
+        (
+            "a.csv",
+            r"is one file.*pack\(datasets.load_dataset\('csv', data_files='.*/a.csv'\), DEST",
+        ),
         ("dangling", "is no folder"),
     ],
 )
 @pytest.mark.parametrize("kind", [None, "images"])
 def test_refused_sources(tmp_path: Path, name: str, what: str, kind: str | None) -> None:
-    folder(tmp_path, ["a.tar", "a.jpg"])
+    folder(tmp_path, ["a.tar", "a.tgz", "a.jpg", "a.csv"])
     (tmp_path / "dangling").symlink_to("nowhere")
     with pytest.raises(
         CorpusError, match=what if kind is None or name[0] != "a" else "is no folder"
@@ -129,7 +167,7 @@ def sample(monkeypatch: pytest.MonkeyPatch, files: int, of_folder: int, block: i
 
 def test_only_so_many_files_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several folders, though the first alone has as many."""
-    folder(tmp_path, [f"{k}/{i}.{k}" for k in ("jpg", "txt", "xyz") for i in range(40)])
+    folder(tmp_path, [f"{k}/{k}{i}.{k}" for k in ("jpg", "txt", "xyz") for i in range(40)])
     sample(monkeypatch, 20, 10, 5)
     census = take_census(tmp_path)
     assert census.is_sample
@@ -174,13 +212,20 @@ def test_both_ways_of_counting_agree() -> None:
 
 
 def test_the_table() -> None:
-    assert list(CORPORA) == ["images", "paired", "text", "jsonl", "arrays", "parquet", "hf"]
+    laid_out = ["parallel", "companions", "metadata", "coco", "yolo", "captions"]
+    others = ["text", "jsonl", "arrays", "parquet", "hf"]
+    containers = ["rows", "tfrecord", "lmdb", "media", "files"]
+    assert list(CORPORA) == ["images", "paired", *laid_out, *others, *containers]
+    assert set(LAYOUTS) == set(laid_out)
     assert all(made.kind == kind for kind, made in CORPORA.items())
     assert list(CORPORA) == KINDS
+    told = {kind: made.extensions for kind, made in CORPORA.items() if made.extensions}
+    del told["media"]  # clips among pictures are strays
+    assert told == {kind: endings for kind, endings in EXTENSIONS.items() if kind != TAR}
 
 
 def test_the_kind_can_be_chosen(tmp_path: Path) -> None:
-    folder(tmp_path, ["a.jpg", "a.txt", "a.npy", "a.jsonl", "a.parquet"])
+    folder(tmp_path, ["a.jpg", "a.txt", "a.jsonl", "a.parquet"])
     for kind in CORPORA:
         assert open_corpus(tmp_path, kind).kind == kind
     assert open_corpus(tmp_path / "a.jsonl", "jsonl").kind == "jsonl"
@@ -223,17 +268,15 @@ def test_every_corpus_keeps_the_seam(tmp_path: Path, kind: str) -> None:
         list(corpus.runs(tmp_path / "scratch"))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CORPORA if kind != "hf"])
+@pytest.mark.parametrize("kind", WALKED)
 @pytest.mark.parametrize("link", ["far", "far.jpg", "far.jsonl", "lost in\n.x y"])
 def test_a_dangling_link_is_a_reject_of_every_corpus(tmp_path: Path, kind: str, link: str) -> None:
     """It may be a class folder: to pass it over would lose a class in silence."""
-    array = npy_header("<i2", (0,))
-    tree(tmp_path, {"k/a.jpg": JPG, "k/a.txt": b"1", "k/a.npy": array, "k/a.jsonl": b"1\n"})
-    write(tmp_path / "k/a.parquet", parquet(["1"]))
+    one_of_each(tmp_path / "k")
     (tmp_path / "k" / link).symlink_to("nowhere")
     corpus = open_corpus(tmp_path, kind)
     batches = [corpus.read(run, tmp_path) for run in corpus.runs(tmp_path / "scratch")]
-    assert sum(map(len, batches)) == 1
+    assert sum(map(len, batches)) == (7 if kind == "files" else 1)
     what = "a symbolic link to nowhere, which leads nowhere; remove it"
     assert [reject for batch in batches for reject in batch.rejects] == [(f"k/{link}", what)]
 

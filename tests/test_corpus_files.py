@@ -18,12 +18,17 @@ from conftest import nothing_left_open
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import parquet
+from tf_records import records
 
-from shardkit.corpus import CORPORA, files, open_corpus
+from shardkit.corpus import files
+from shardkit.corpus.annotations.layouts import LAYOUTS
 from shardkit.corpus.base import Corpus, Run
 from shardkit.corpus.files import input_stamp, read_files, walk
+from shardkit.corpus.kinds import CORPORA
 from shardkit.corpus.names import encode, extension, stems
+from shardkit.corpus.open import open_corpus
 from shardkit.errors import StorageError
+from shardkit.samples.encoding import npy_header
 from shardkit.samples.sample import SampleBatch
 from shardkit.system.stamps import UPPER
 
@@ -135,17 +140,29 @@ def test_hidden_names_are_passed_over(tmp_path: Path, extensions: frozenset[str]
     assert ignored == {"hidden": 3}
 
 
-WALKED = [kind for kind in CORPORA if kind != "hf"]
-"""Kinds that are all files of a folder."""
+WALKED = [kind for kind in CORPORA if kind not in {"hf", "lmdb", *LAYOUTS} - {"companions"}]
+"""Kinds that are all files of any folder, however deep they lie."""
+
+
+def one_of_each(folder: Path) -> Path:
+    """A file of every kind that is all files of any folder, of one sample each."""
+    array = npy_header("<i2", (1,)) + b"12"
+    tree(folder, {"a.jpg": JPG, "a.txt": b"1", "a.npy": array, "a.jsonl": b"{}\n", "a.mp3": b"1"})
+    tree(folder, {"a.parquet": parquet(["1"])})
+    records(folder / "a.tfrecord", [{"text": [b"1"]}])
+    return folder
 
 
 @pytest.mark.parametrize("kind", WALKED)
 def test_every_corpus_knows_its_splits(tmp_path: Path, kind: str) -> None:
-    names = ["x.jpg", "x.cls", "t.txt", "l.jsonl", "n.npy"]
-    for folders, splits in ((["dev", "train"], ["dev", "train"]), (["k", "dev"], ["train"])):
-        contents = {f"{folder}/k/{name}": b"{}" for folder in folders for name in names}
-        contents |= {f"{folder}/k/p.parquet": parquet(["1"]) for folder in folders}
-        corpus = open_corpus(tree(tmp_path / folders[0], contents), kind)
+    cases = [(["dev", "train"], ["dev", "train"])]
+    if kind != "parquet":  # which refuses files of no split beside those of some
+        cases.append((["k", "dev"], ["train"]))
+    for folders, splits in cases:
+        source = tmp_path / folders[0]
+        for folder in folders:
+            one_of_each(source / folder / "k")
+        corpus = open_corpus(source, kind)
         assert corpus.splits() == splits
         assert [*dict.fromkeys(run.split for run in corpus.runs(tmp_path))] == corpus.splits()
 
@@ -153,10 +170,9 @@ def test_every_corpus_knows_its_splits(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", WALKED)
 @pytest.mark.parametrize("root", ["", "train/"])
 def test_every_corpus_counts_what_is_hidden(tmp_path: Path, kind: str, root: str) -> None:
-    names = ["x.jpg", "x.cls", "t.txt", "l.jsonl", "n.npy", ".DS_Store", ".hidden/x"]
-    source = tree(tmp_path / "in", {f"{root}k/{name}": b"{}" for name in names})
-    tree(source, {f"{root}k/p.parquet": parquet(["1"])})
-    tree(source, {".git/x": b"1"})
+    source = tmp_path / "in"
+    one_of_each(source / root / "k")
+    tree(source, {f"{root}k/.DS_Store": b"", f"{root}k/.hidden/x": b"", ".git/x": b"1"})
     corpus = open_corpus(source, kind)
     list(corpus.runs(tmp_path))
     assert corpus.ignored["hidden"] == 3
@@ -312,7 +328,9 @@ def run_without_rights(code: str, folder: Path, before: str = "") -> str:
     ``before`` runs with all rights, and imports what may lie where nobody else can read.
     """
     drop = "import os, sys; os.geteuid() or (os.setgid(65534), os.setuid(65534))\n"
-    script = "import shardkit.corpus, shardkit.corpus.files\n" + before + drop + code
+    loaded = "import shardkit.corpus.files, shardkit.corpus.open, shardkit.corpus.kinds\n"
+    loaded += "[*shardkit.corpus.kinds.CORPORA.values()]\n"
+    script = loaded + before + drop + code
     env = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
     done = subprocess.run(
         [sys.executable, "-c", script, str(folder)],
@@ -339,7 +357,7 @@ def test_an_unreadable_file_is_a_reject(open_folder: Path) -> None:
     (open_folder / "b.jpg").chmod(0)
     code = """
 from pathlib import Path
-corpus = shardkit.corpus.open_corpus(sys.argv[1])
+corpus = shardkit.corpus.open.open_corpus(sys.argv[1])
 (run,) = corpus.runs(Path("/"))
 batch = corpus.read(run, Path("/"))
 print(batch.keys, batch.rejects)

@@ -14,16 +14,19 @@ from typing import Any
 
 import pytest
 import zstandard
-from conftest import nothing_left_open
+from conftest import Run, nothing_left_open, write
 from hypothesis import given
 from hypothesis import strategies as st
 from test_corpus_files import read_all, tree
 
 import shardkit
-from shardkit.corpus import from_spec, jsonl, lines, open_corpus
+from shardkit.corpus import lines
 from shardkit.corpus.files import input_stamp
-from shardkit.corpus.jsonl import JsonlCorpus
+from shardkit.corpus.kinds import from_spec
 from shardkit.corpus.lines import BLANK, line_pieces, read_pieces
+from shardkit.corpus.open import open_corpus
+from shardkit.corpus.tables import jsonl
+from shardkit.corpus.tables.jsonl import JsonlCorpus
 from shardkit.errors import CorpusError, DataError, StorageError
 from shardkit.samples.sample import SampleBatch, unpack_paths
 
@@ -484,3 +487,103 @@ def test_adjacent_pieces_are_one_read_up_to_a_limit(
     assert values[:10] == [bytes(range(i, i + 10)) for i in range(0, 100, 10)]
     assert values[10] is None
     assert [size for size in reads if size in (40, 20, 10)] == [40, 40, 20, 10]
+
+
+# --- some keys ----------------------------------------------------------------------------
+
+ROWS = [
+    {"text": "one \u00e9", "label": 1, "id": "a", "score": 0.5, "tags": ["x", None]},
+    {"text": "", "label": 0, "id": None, "score": 2},
+    {"label": 3, "id": "c", "text": "three"},
+]
+JSONL = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+@pytest.mark.parametrize("huge", [False, True])
+def test_some_keys_are_fields(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, huge: bool
+) -> None:
+    if huge:
+        monkeypatch.setattr(lines, "HUGE_BYTES", 1)
+    data = JSONL.encode()
+    source = tree(tmp_path / "in", {name: gzip.compress(data) if name.endswith("gz") else data})
+    fields = "text,label,id,tags"
+    options = {"to": "webdataset", "workers": 0, "progress": False}
+    packed = shardkit.pack(source, tmp_path / "out", fields=fields, **options)
+    assert packed.notes == ["left out of each line: 'score' (not among --fields)"]
+    ds = shardkit.open(tmp_path / "out")
+    assert ds.fields == ["cls", "id.txt", "tags.json", "txt"]
+    batch = ds.read(range(3))
+    assert batch["cls"].tolist() == [1, 0, 3] and batch["txt"] == ["one \u00e9", "", "three"]
+    assert batch["id.txt"] == ["a", None, "c"] and batch["tags.json"] == [["x", None], None, None]
+    assert shardkit.verify(tmp_path / "out", against=source).ok
+    shardkit.unpack(tmp_path / "out", tmp_path / "back")
+    assert (tmp_path / "back" / "a.jsonl" / "000000000000.cls").read_bytes() == b"1"
+
+
+def test_a_text_alone_says_what_it_leaves_out(tmp_path: Path) -> None:
+    source = tree(tmp_path / "in", {"a.jsonl": JSONL.encode()})
+    options = {"to": "npy", "workers": 2, "progress": False}
+    packed = shardkit.pack(source, tmp_path / "out", text_field="text", **options)
+    assert packed.notes == [
+        "left out of each line: 'label', 'id', 'score', 'tags' (--fields text,label,id,score,tags"
+        " keeps them beside the text)"
+    ]
+    assert shardkit.open(tmp_path / "out").fields == ["txt"]
+    assert shardkit.pack(source, tmp_path / "lines", **options).notes == []
+
+
+def test_tokens_and_labels_of_lines(tmp_path: Path) -> None:
+    source = tree(tmp_path / "in", {"a.jsonl": JSONL.encode()})
+    options = {"train_tokenizer": 300, "workers": 0, "progress": False}
+    shardkit.pack(source, tmp_path / "out", fields=["text", "label"], **options)
+    assert shardkit.open(tmp_path / "out").fields == ["cls", "tokens"]
+    assert shardkit.verify(tmp_path / "out", against=source).ok
+    with pytest.raises(CorpusError, match="pass --text-field NAME to say which"):
+        shardkit.pack(source, tmp_path / "none", fields=["id"], **options)
+
+
+def test_files_named_as_splits_are_said_to_be_none(tmp_path: Path) -> None:
+    """Lines of JSON have always been split by folders alone; nobody is to train on test unaware."""
+    tree(tmp_path / "in", {"train.jsonl": b"1\n", "test.jsonl.gz": gzip.compress(b"2\n")})
+    options = {"to": "npy", "workers": 0, "progress": False}
+    packed = shardkit.pack(tmp_path / "in", tmp_path / "out", **options)
+    assert packed.splits == {"train": 2}
+    assert packed.notes == [
+        "all of split train: test.jsonl.gz, train.jsonl; splits are folders, as in train/, test/"
+    ]
+    tree(tmp_path / "sorted", {"train/train.jsonl": b"1\n", "test/test.jsonl": b"2\n"})
+    packed = shardkit.pack(tmp_path / "sorted", tmp_path / "other", **options)
+    assert packed.splits == {"train": 1, "test": 1} and packed.notes == []
+
+
+# --- keys that no line has ----------------------------------------------------------------
+
+
+def test_a_key_that_no_line_has_is_refused(tmp_path: Path, run: Run) -> None:
+    write(tmp_path / "in" / "a.jsonl", '{"text": "x", "label": 1}\n' * 3)
+    code, _, err = run("pack", "in", "out", "--to", "npy", "--fields", "text,lable")
+    assert code == 2 and err == (
+        "shardkit: error: no line of in has 'lable', which --fields names; the first ones have"
+        " 'text', 'label'\n"
+    )
+
+
+def test_a_key_that_comes_late_is_packed(tmp_path: Path) -> None:
+    """Behind what is looked at to tell which keys there are, and in a later file."""
+    early = json.dumps({"text": "x" * 1000}) + "\n"
+    write(tmp_path / "in" / "a.jsonl", early * 300 + '{"text": "y", "note": "late"}\n')
+    write(tmp_path / "in" / "b.jsonl", '{"text": "z", "other": "later"}\n')
+    packed = shardkit.pack(
+        tmp_path / "in",
+        tmp_path / "out",
+        to="npy",
+        fields=["text", "note", "other"],
+        workers=0,
+        progress=False,
+    )
+    assert packed.num_samples == 302 and packed.num_rejects == 0
+    assert "no 'note', 'other' in the first lines of the first file" in packed.notes
+    ds = shardkit.open(tmp_path / "out")
+    assert (ds[300]["note.txt"], ds[301]["other.txt"]) == ("late", "later")

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_corpus_files import JPG, PNG, read_all, tree
 
-from shardkit.corpus import from_spec
 from shardkit.corpus.files import FolderListing
 from shardkit.corpus.folders import Root
+from shardkit.corpus.kinds import from_spec
 from shardkit.corpus.names import encode
 from shardkit.corpus.paired import PairedCorpus, paired_run
 from shardkit.errors import CorpusError
@@ -186,6 +186,20 @@ def test_the_stamp_of_many_files_fits_64_bits(tmp_path: Path) -> None:
         os.utime(tmp_path / f"a.{i}", ns=(1, 1_800_000_000_000_000_000))
     (run,) = PairedCorpus(tmp_path).runs(tmp_path)
     assert 0 <= run.stamps[0] < 2**63
+
+
+def test_samples_without_a_picture_are_named(tmp_path: Path) -> None:
+    """Names of classes beside pictures and boxes, as darknet has them, are a sample of text."""
+    for i in range(3):
+        tree(tmp_path, {f"{i}.jpg": JPG, f"{i}.txt": b"0 .5 .5 .2 .2"})
+    corpus = PairedCorpus(tmp_path)
+    for _ in range(2):
+        list(corpus.runs(tmp_path))
+        assert corpus.notes == []
+    tree(tmp_path, {"classes.txt": b"dog"})
+    for _ in range(2):
+        list(corpus.runs(tmp_path))
+        assert corpus.notes == ["1 of 4 samples have no picture: classes"]
 
 
 def test_slices_and_workers(tmp_path: Path) -> None:

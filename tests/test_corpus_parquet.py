@@ -17,10 +17,12 @@ from tables import parquet
 from test_corpus_files import read_all
 
 import shardkit
-from shardkit.corpus import detect, from_spec, open_corpus
-from shardkit.corpus import parquet as parquet_module
-from shardkit.corpus.parquet import splits_by_name
-from shardkit.corpus.tabular import choose_column
+from shardkit.corpus.census import detect
+from shardkit.corpus.kinds import from_spec
+from shardkit.corpus.open import open_corpus
+from shardkit.corpus.tables import parquet as parquet_module
+from shardkit.corpus.tables.column_plan import choose_column
+from shardkit.corpus.tables.table_splits import splits_of_paths
 from shardkit.errors import CorpusError, SampleError
 
 OPTIONS = {"workers": 0, "progress": False}
@@ -37,7 +39,7 @@ def texts_of(folder: Path, split: str | None = None) -> list[bytes]:
 
 @pytest.mark.parametrize("group", [1000, 7, 1])
 def test_rows_are_samples(tmp_path: Path, group: int) -> None:
-    write(tmp_path / "a.parquet", parquet(TEXTS, group=group, n=[*range(50)]))
+    write(tmp_path / "a.parquet", parquet(TEXTS, group=group))
     corpus = open_corpus(tmp_path)
     assert corpus.spec() == {"kind": "parquet", "text_field": "text"}
     (batch,) = read_all(corpus, tmp_path / "scratch").values()
@@ -198,13 +200,29 @@ def test_splits_by_name_as_on_the_hub(tmp_path: Path) -> None:
     [
         (["train.parquet", "data/val-1.parquet"], ["train", "val"]),
         (["validation_0.parquet"], ["validation"]),
-        (["train.parquet", "other.parquet"], None),
-        (["training-0.parquet"], None),
-        (["my-train-0.parquet"], None),
+        (["train.parquet", "other.parquet"], ["train", "train"]),
+        (["training-0.parquet"], ["train"]),
+        (["my-train-0.parquet"], ["train"]),
+        (["part-00000-of-00002.parquet", "part-00001-of-00002.parquet"], ["train", "train"]),
+        (["x/train/0000.parquet", "x/partial-test/0000.parquet"], ["train", "test"]),
+        (["test/train-0.parquet"], ["train"]),
+        (
+            [f"x/{name}-00000-of-00001.parquet" for name in ("test", "train", "unsupervised")],
+            ["test", "train", "unsupervised"],
+        ),
     ],
 )
-def test_split_names(names: list[str], splits: list[str] | None) -> None:
-    assert splits_by_name(names) == splits
+def test_split_names(names: list[str], splits: list[str]) -> None:
+    assert splits_of_paths(names, Path("in")) == splits
+
+
+def test_a_file_of_no_split_is_not_mixed_with_those_of_some(tmp_path: Path) -> None:
+    write(tmp_path / "in/test.parquet", parquet(["a"]))
+    write(tmp_path / "in/other.parquet", parquet(["b"]))
+    with pytest.raises(
+        CorpusError, match=r"test\.parquet is of split 'test' .* other\.parquet names"
+    ):
+        open_corpus(tmp_path / "in")
 
 
 # --- packing ------------------------------------------------------------------------------
@@ -322,7 +340,7 @@ def test_without_pyarrow(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPat
 
 def test_the_command_line_says_what_was_packed(tmp_path: Path, run: Run) -> None:
     write(tmp_path / "in" / "a.parquet", parquet(["x", "yy"], "body", title=["a", "b"]))
-    code, _, err = run("pack", "in", "out", "--to", "npy")
+    code, _, err = run("pack", "in", "out", "--train-tokenizer", "300")
     assert (code, err) == (
         2,
         "shardkit: error: in/a.parquet has several columns of strings: 'title', 'body'; pass"
@@ -331,6 +349,7 @@ def test_the_command_line_says_what_was_packed(tmp_path: Path, run: Run) -> None
     code, out, _ = run("pack", "in", "out", "--to", "npy", "--text-field", "body")
     assert code == 0
     assert out.startswith("packed 2 samples (parquet) into 1 shard of npy: ")
+    assert "\n  columns: 'body' is field txt; each other column is a field of its own name\n" in out
 
 
 def test_memory_does_not_grow_with_a_row_group(tmp_path: Path) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_corpus_files import JPG, read_all, tree
 
-from shardkit.corpus import from_spec
+import shardkit
+from shardkit.corpus.kinds import from_spec
 from shardkit.corpus.text import TextCorpus
+from shardkit.corpus.text_folders import TextFolders
 from shardkit.errors import CorpusError
 
 
@@ -62,3 +65,120 @@ def test_a_fifo_is_a_reject(tmp_path: Path) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"no text in .*; check the path"):
         list(TextCorpus(tmp_path).runs(tmp_path))
+
+
+# --- class folders ------------------------------------------------------------------------
+
+IMDB = {
+    f"{split}/{name}/{i}_7.txt": f"{split} {name} {i}".encode()
+    for split, names in {"train": ("neg", "pos", "unsup"), "test": ("neg", "pos")}.items()
+    for name in names
+    for i in range(2)
+}
+"""As aclImdb has it, whose README lies beside the splits."""
+
+SIDES = [(split, name) for split in ("train", "test") for name in ("neg", "pos")]
+
+
+def test_class_folders_of_text(tmp_path: Path) -> None:
+    source = tree(tmp_path / "in", {**IMDB, "README": b"", "README.md": b"of it"})
+    corpus = TextCorpus(source)
+    assert corpus.classes == ["neg", "pos", "unsup"]
+    batches = read_all(corpus, tmp_path)
+    assert {split: batch.columns["cls"] for split, batch in batches.items()} == {
+        "train": [b"0", b"0", b"1", b"1", b"2", b"2"],
+        "test": [b"0", b"0", b"1", b"1"],
+    }
+    assert batches["test"].keys == [b"neg/0_7", b"neg/1_7", b"pos/0_7", b"pos/1_7"]
+    assert corpus.ignored == {"": 1, ".md": 1}
+    assert corpus.notes == ["cls is of 3 classes, the folders: neg, pos, unsup"]
+
+
+def test_few_texts_above_class_folders_are_passed_over(tmp_path: Path) -> None:
+    """aclImdb itself: a hundred thousand reviews, and six lists."""
+    reviews = {f"{split}/{name}/{i}.txt": b"x" for split, name in SIDES for i in range(50)}
+    above = {"imdbEr.txt": b"1", "train/urls_pos.txt": b"2"}
+    beside = {"imdb.vocab": b"3", "train/labeledBow.feat": b"4"}
+    source = tree(tmp_path / "in", {**reviews, **above, **beside})
+    corpus = TextCorpus(source)
+    batches = read_all(corpus, tmp_path)
+    assert {split: len(batch.keys) for split, batch in batches.items()} == {
+        "train": 100,
+        "test": 100,
+    }
+    assert corpus.classes == ["neg", "pos"]
+    assert corpus.ignored == {".txt": 2, ".vocab": 1, ".feat": 1}
+    said = "texts above the folders of classes are passed over: imdbEr.txt, train/urls_pos.txt"
+    assert corpus.notes == ["cls is of 2 classes, the folders: neg, pos", said]
+    (source / "test" / "urls_pos.txt").write_bytes(b"a third one of 200")
+    corpus = TextCorpus(source)
+    assert corpus.classes is None and len(read_all(corpus, tmp_path)["train"].keys) == 203
+    assert corpus.notes == ["no cls: folders are a part of keys, since imdbEr.txt lies beside them"]
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["a.txt", "b.txt"], ""),
+        (["a/1.txt", "b/1.txt", "2.txt"], "2.txt lies beside them"),
+        (["a/1.txt", "b/x/1.txt"], "b/x/1.txt lies further down"),
+        (["train/a/1.txt", "train/b/2.txt", "test/3.txt"], "test/3.txt lies beside them"),
+        (["a/1.txt"], "there is one alone"),
+        (["train/a/1.txt", "test/a/1.txt"], "there is one alone"),
+        (["train/1.txt", "test/1.txt"], ""),
+        (["train/1.txt", "extra/1.txt"], "train is not called as a class is"),
+        (["source/1.txt", "target/1.txt"], "source is not called as a class is"),
+    ],
+)
+def test_folders_that_are_no_classes_of_text(names: list[str], why: str, tmp_path: Path) -> None:
+    corpus = TextCorpus(tree(tmp_path / "in", dict.fromkeys(names, b"x")))
+    assert all("cls" not in batch.columns for batch in read_all(corpus, tmp_path).values())
+    assert corpus.classes is None and corpus.spec() == {"kind": "text"}
+    said = [f"no cls: folders are a part of keys, since {why}"] if why else []
+    assert corpus.notes == said
+
+
+def test_a_readme_is_text_where_folders_are_no_classes(tmp_path: Path) -> None:
+    corpus = TextCorpus(tree(tmp_path / "in", {"README.md": b"1", "a/b/c.txt": b"2"}))
+    assert read_all(corpus, tmp_path)["train"].keys == [b"README", b"a/b/c"]
+
+
+def test_classes_of_text_there_and_back(tmp_path: Path) -> None:
+    source = tree(tmp_path / "in", IMDB)
+    options: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
+    assert shardkit.pack(source, tmp_path / "out", **options).notes == [
+        "cls is of 3 classes, the folders: neg, pos, unsup"
+    ]
+    assert shardkit.pack(source, tmp_path / "out", **options).was_complete
+    made = shardkit.open(tmp_path / "out", split="test")
+    assert made.classes == ["neg", "pos", "unsup"]
+    assert [int(sample["cls"]) for sample in made] == [0, 0, 1, 1]
+    assert shardkit.verify(tmp_path / "out", against=source).ok
+    shardkit.unpack(tmp_path / "out", tmp_path / "back")
+    assert read_all(TextCorpus(tmp_path / "back"), tmp_path) == read_all(
+        TextCorpus(source), tmp_path
+    )
+    os.rename(source / "test" / "pos", source / "test" / "good")
+    assert not shardkit.verify(tmp_path / "out", against=source).ok
+
+
+def test_tokens_are_of_text_alone(tmp_path: Path) -> None:
+    source = tree(tmp_path / "in", IMDB)
+    options: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
+    made = shardkit.pack(source, tmp_path / "out", train_tokenizer=260, **options)
+    said = "cls is left out, as the text alone is packed: 3 classes, the folders: neg, pos, unsup"
+    assert made.notes[0] == said
+    info = shardkit.info(tmp_path / "out")
+    assert info.classes is None and info.fields == ["tokens"]
+    assert shardkit.verify(tmp_path / "out", against=source).ok
+
+
+def test_what_was_packed_before_texts_had_classes_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tree(tmp_path / "in", IMDB)
+    with monkeypatch.context() as patch:
+        patch.setattr("shardkit.corpus.text.find_text_folders", lambda *_: TextFolders())
+        shardkit.pack(source, tmp_path / "out", to="npy", workers=0, progress=False)
+    assert shardkit.open(tmp_path / "out", split="test").classes is None
+    assert shardkit.verify(tmp_path / "out", against=source).ok

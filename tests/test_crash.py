@@ -88,7 +88,7 @@ def test_kill_at_random_moments(container: str, tmp_path: Path) -> None:
 
 
 def test_workers_die_with_the_packer(tmp_path: Path) -> None:
-    source = make_images(tmp_path / "source", per_class=400)
+    source = make_images(tmp_path / "source", per_class=1000)  # so that one is not done at once
     dest = tmp_path / "dest"
     process = start(command(source, dest, "--to", "npy", "--shard-size", "3kB", "--workers", "2"))
     own = f"shardkit.packing.worker {process.pid} "  # other packs may run beside this one
@@ -286,6 +286,7 @@ def test_overwriting_a_started_pack_leaves_nothing_of_it(tmp_path: Path) -> None
         assert kill_at(process, dest / ".packing", number_of_parts, 0.001)
     shardkit.pack(source, dest, to="lmdb", workers=0, overwrite=True)
     assert sorted(tree(dest)) == [
+        "data.mdb",
         "shardkit.json",
         *(f"train-00000.{ending}" for ending in ("lmdb",)),
         *(f"train.{kind}" for kind in ("find", "names", "rows", "sums")),

@@ -17,6 +17,7 @@ from conftest import make_images, make_jsonl, write
 import shardkit
 from shardkit.errors import DatasetMissingError, UsageError
 from shardkit.formats import FORMATS
+from shardkit.index.manifest import SIGNPOSTS
 from shardkit.measure.doctor.preflight import machine, reading, storage
 from shardkit.measure.doctor.preflight.check import Check
 from shardkit.measure.doctor.preflight.checks import preflight, preflight_lines
@@ -357,7 +358,8 @@ def test_a_dataset_of_ours(tmp_path: Path, name: str) -> None:
     found = find(made)
     assert (found.kind, found.container, found.num_samples) == ("dataset", FORMATS[name], 36)
     assert found.num_shards > 1 and found.has_pictures
-    on_disk = sum(p.stat().st_size for p in made.iterdir() if p.name != "shardkit.json")
+    beside = {"shardkit.json", *SIGNPOSTS}
+    on_disk = sum(p.stat().st_size for p in made.iterdir() if p.name not in beside)
     assert found.num_bytes == on_disk
     assert all(path.is_file() for path in found.some_files)
 

@@ -285,6 +285,7 @@ def test_a_running_script_is_profiled(
     py_spy: str, script: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     file = tmp_path / "profile.json"
+    before = children()
     with Profiler(script.pid, file) as profiler:
         time.sleep(2.5)
         got = profiler.stop()
@@ -293,7 +294,7 @@ def test_a_running_script_is_profiled(
     assert got == Profile(file), got.why
     assert profiler.stop() == got, "to stop it again changes nothing"
     assert script.poll() is None, "the script runs on"
-    assert children() == {str(script.pid)}, "py-spy does not"
+    assert str(script.pid) in children() <= before, "py-spy does not"
     lines = hot_lines(read_speedscope(file))
     dearest = {one.kind: one for one in reversed(lines)}
     assert dearest["profile"].line == 18 and dearest["profile-worker"].line == 11
@@ -390,11 +391,12 @@ def test_a_py_spy_that_does_not_end_is_killed(
     monkeypatch.setattr(profile, "find_py_spy", lambda: program)
     monkeypatch.setattr(profile, "why_not", lambda pid, program: None)
     monkeypatch.setattr(profile, "PATIENCE_S", 0.2)
+    before = children()
     profiler = Profiler(1, tmp_path / "profile.json")
     time.sleep(0.3)
     got = profiler.stop()
     assert got.path is None and got.why == "py-spy wrote no profile: it ended with code -9"
-    assert children() == set()
+    assert children() <= before
 
 
 def test_a_py_spy_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

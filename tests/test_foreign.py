@@ -36,7 +36,8 @@ from shardkit.samples.sample import unpack_paths
 from shardkit.shards.locate import locate
 from shardkit.storage.folder import Folder
 from shardkit.tars import cached_index, members, write_index
-from shardkit.tars.cached_index import index_tars, is_tar_source
+from shardkit.tars.cached_index import index_tars
+from shardkit.tars.find import is_tar_source
 from shardkit.tars.samples import MAX_FIELDS, TarSamples, read_tar, split_name
 from shardkit.tars.write_index import tar_splits
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import io
 import json
@@ -21,7 +22,7 @@ from conftest import CONTAINERS, tree
 from golden.make import versions
 
 import shardkit
-from shardkit.index.manifest import VERSION, read_info
+from shardkit.index.manifest import VERSION, dump_info, read_info
 
 ROOT = Path(__file__).parent / "golden"
 RELEASES = sorted(
@@ -107,6 +108,15 @@ def assert_means(stored: bytes, field: str, value: object) -> None:
         assert np.asarray(value).dtype == expected.dtype and np.array_equal(value, expected)
 
 
+def without_signposts(dataset: Path) -> dict[str, bytes]:
+    """Its files as 0.1.0 wrote them: files for other tools lie beside the shards since then, and
+    nothing else has changed."""
+    files, info = tree(dataset), read_info(dataset, sealed=True)
+    for name in info.signposts:
+        del files[name]
+    return files | {"shardkit.json": dump_info(dataclasses.replace(info, signposts={}))}
+
+
 def test_every_format_version_is_there() -> None:
     """Whoever raises the version adds the datasets of it, and keeps the older ones."""
     found = {
@@ -156,4 +166,11 @@ def test_packing_the_same_again_gives_the_same_bytes(golden: Golden, tmp_path: P
             pytest.skip(f"made with {name} {then[name]}, and this machine has {now[name]}")
     with inside(golden.source.parent):
         shardkit.pack("input", tmp_path / "again", **golden.options, workers=0, progress=False)
-    assert tree(tmp_path / "again") == tree(golden.dataset)
+    assert without_signposts(tmp_path / "again") == tree(golden.dataset)
+
+
+def test_they_have_no_signposts_and_are_whole(golden: Golden) -> None:
+    """Files for other tools came later, and nobody who reads needs them."""
+    assert read_info(golden.dataset, sealed=True).signposts == {}
+    assert not {"data.mdb", ".huggingface.yaml"} & tree(golden.dataset).keys()
+    assert shardkit.info(golden.dataset).recipes["shardkit"]

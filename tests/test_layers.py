@@ -136,6 +136,23 @@ def test_imports_go_down(name: str) -> None:
         assert package == own or LEVEL[package] < LEVEL[own], f"{name} imports {other}"
 
 
+def inner_room(name: str) -> str:
+    """The room within ``corpus`` that a module of it lies in; ``""`` for its hall."""
+    return name.split(".")[1] if name.count(".") == 2 else ""
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("corpus.")])
+def test_kinds_of_input_know_little_of_one_another(name: str) -> None:
+    """Tables and containers stand on the seam and on folders, annotations on tables besides."""
+    over_all = {"corpus.open", "corpus.census", "corpus.kinds"}
+    below = {"", inner_room(name)}
+    if inner_room(name) == "annotations":
+        below.add("tables")
+    for other in ours(MODULES[name]):
+        if name not in over_all and other.startswith("corpus"):
+            assert other not in over_all and inner_room(other) in below, f"{name} imports {other}"
+
+
 def test_no_module_imports_itself_by_way_of_others() -> None:
     graph = {name: ours(tree) - {name} for name, tree in MODULES.items()}
     assert list(TopologicalSorter(graph).static_order())
@@ -160,6 +177,11 @@ def texts(tree: ast.AST) -> Iterator[str]:
 
 
 NAMES_FORMATS = {"readers", "measure.doctor.verdict.advice", "watching.fetching"}
+NAMES_FORMATS |= {"corpus.kinds", "corpus.endings"}
+NAMES_FORMATS |= {
+    f"corpus.containers.{name}"
+    for name in ("find", "hdf5_recipes", "hdf5_rows", "lmdb_files", "lmdb_values")
+}
 """Whose public classes have a format's name each, what recommends one by name, and what knows the
 files of others."""
 

@@ -18,7 +18,7 @@ from conftest import CONTAINERS, Run, make_arrays, make_images, make_texts, pict
 from PIL import Image, features
 
 import shardkit
-from shardkit.corpus import open_corpus
+from shardkit.corpus.open import open_corpus
 from shardkit.errors import DataError, IndexFileError, ResumeError, SampleError, UsageError
 from shardkit.images.choice import ImageChoice
 from shardkit.images.encode import rewrite
@@ -486,9 +486,7 @@ def test_cli_estimate(run: Run, tmp_path: Path) -> None:
 def test_cli_pack(run: Run, tmp_path: Path) -> None:
     options = ["--resize", 8, "--image-format", "png"]
     lines = run("pack", "pictures", "small", "--to", "npy", *options).out.splitlines()
-    assert lines[0].startswith("measured on 36 of 36 samples")
-    assert [line.split("  ")[1] for line in lines[2:4]] == ["keep", " ".join(map(str, options))]
-    assert lines[4].startswith("packed 36 samples (images) into 1 shard of npy: ")
+    assert lines[0].startswith("packed 36 samples (images) into 1 shard of npy: ")
     assert run("info", "small").out.splitlines()[1] == (
         "  pictures written anew: --resize 8 --image-format png"
     )
@@ -504,7 +502,7 @@ def test_cli_errors(run: Run, tmp_path: Path) -> None:
     got = run("pack", "pictures", "--to", "npy", "--quality", 80)
     assert got.code == 2 and "quality is for pictures that are written anew" in got.err
     got = run("pack", "pictures", "--to", "npy", "--resize", 0)
-    assert got.err == "shardkit: error: resize is a number of pixels from 1 to 65535, got 0\n"
+    assert got.err == "shardkit: error: --resize is a number of pixels from 1 to 65535, got 0\n"
     write(tmp_path / "bad" / "a.jpg", picture(1)[:90])
     got = run("pack", "bad", "--to", "npy", "--resize", 8)
     assert got.code == 1 and got.err.startswith("shardkit: error: a.jpg: jpg does not decode: ")

@@ -334,17 +334,17 @@ REFUSED = {
     " tokenize; leave the tokenizer out, or choose with --corpus",
     ("lines.jsonl", "--tokenizer", "t.json"): "lines.jsonl is taken for jsonl, of which each line"
     " has several fields; pass --text-field NAME to say which holds the text to tokenize",
-    ("texts", "--tokenizer", "t.json", "--train-tokenizer", "300"): "pass either tokenizer or"
-    " train_tokenizer, not both",
+    ("texts", "--tokenizer", "t.json", "--train-tokenizer", "300"): "pass either --tokenizer or"
+    " --train-tokenizer, not both",
     ("texts", "--tokenizer", "t.json", "--resize", "9"): "--resize 9 is for pictures, and text is"
     " to be tokenized",
-    ("texts", "--train-tokenizer", "256"): "train_tokenizer is a number of entries, over the 256"
+    ("texts", "--train-tokenizer", "256"): "--train-tokenizer is a number of entries, over the 256"
     " of single bytes, got 256",
-    ("texts", "--eos", "none", "--to", "npy"): "eos is of tokens: pass tokenizer or"
-    " train_tokenizer, too",
-    ("texts", "--invalid-utf8", "replace", "--to", "npy"): "invalid_utf8 is of tokens: pass"
-    " tokenizer or train_tokenizer, too",
-    ("texts",): "to is missing: choose a format, one of lmdb, hdf5, webdataset, npy",
+    ("texts", "--eos", "none", "--to", "npy"): "--eos is of tokens: pass --tokenizer or"
+    " --train-tokenizer, too",
+    ("texts", "--invalid-utf8", "replace", "--to", "npy"): "--invalid-utf8 is of tokens: pass"
+    " --tokenizer or --train-tokenizer, too",
+    ("texts",): "--to is missing: choose a format, one of lmdb, hdf5, webdataset, npy",
     ("texts", "--tokenizer", "t.json", "--eos", "<end>"): None,
     ("texts", "--tokenizer", "none.json"): None,
     ("texts", "--tokenizer", "pictures"): None,
@@ -404,6 +404,8 @@ def test_pack_and_info(run: Run, tmp_path: Path) -> None:
         "  open with:\n"
         "    shardkit.TokenDataset('texts-npy', 'train', seq_len=2048)\n"
         "    numpy.load('texts-npy/train-00000.tokens.npy', mmap_mode='r')\n"
+        "    numpy.memmap('texts-npy/train-00000.tokens.npy', dtype='<u2', mode='r', offset=128)\n"
+        "  with other tools: shardkit info texts-npy --open\n"
     )
 
 

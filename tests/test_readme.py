@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from conftest import Run, tree, write
 from test_layers import LAYERS
 
 from shardkit.cli import group
+from shardkit.cli.pack import KINDS
 
 ROOT = Path(__file__).parent.parent
 
@@ -59,6 +61,13 @@ def spans(text: str) -> list[str]:
 def needs_dali(block: Block) -> bool:
     """Whether its code runs in test_with_dali.py, where DALI is."""
     return block.language == "python" and "nvidia.dali" in block.text
+
+
+def script(block: Block) -> str | None:
+    """The name of a script that the block is, as its first line says. Those are run as programs, in
+    test_with_trainers.py, where their libraries are."""
+    first = re.match(r"# (\w+\.py)\n", block.text)
+    return first[1] if block.language == "python" and first else None
 
 
 def commands(text: str, program: str) -> list[list[str]]:
@@ -114,14 +123,15 @@ for sizes in DataLoader(Pictures(), 4):
 
 RAN = {
     "README.md": ["doctor", "pack", "verify", "info", "python", "python"],
-    "docs/choosing-a-format.md": ["pack", "convert", "convert"],
+    "docs/choosing-a-format.md": ["pack", "convert", "convert", "info", "convert"],
     "docs/dali.md": ["pack"],
     "docs/doctor.md": ["doctor", "doctor", "doctor"],
     "docs/feeding.md": ["pack", *7 * ["python"]],
     "docs/measuring.md": ["pack", *5 * ["bench"], "python", "stage", "tune", "python"],
     "docs/packing.md": ["pack", "info", "info", "show", "verify", "convert", "unpack"],
     "docs/pictures.md": ["pack", "python", "pack", "pack", "convert", "python"],
-    "docs/text.md": ["pack", "pack", "show", "verify", "python"],
+    "docs/text.md": ["pack", "pack", "show", "verify", "python", "convert", "convert"],
+    "docs/trainers.md": ["pack"],
 }
 """What runs of each document; of the others nothing does."""
 
@@ -138,7 +148,7 @@ def test_commands_and_code_run_in_order(
     write(tmp_path / "train.py", TRAIN)
     ran, namespace = [], {"__name__": "document"}
     for block in blocks(TEXTS[document]):
-        if needs_dali(block):
+        if needs_dali(block) or script(block):
             continue
         if block.language == "python":
             # Padded with empty lines, so that a traceback names the document's own line.
@@ -239,7 +249,7 @@ def test_extras_exist() -> None:
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     named = re.findall(r"(?:\.|shardkit)\[([\w,]+)\]", ALL)
     extras = {extra for group in named for extra in group.split(",")}
-    assert extras == {"simd", "pillow", "tokens", "parquet", "zstd", "doctor", "dev"}
+    assert extras == {"simd", "pillow", "tokens", "parquet", "zstd", "yolo", "doctor", "dev"}
     assert all(re.search(rf"^{extra} = \[", pyproject, re.MULTILINE) for extra in extras)
 
 
@@ -249,6 +259,25 @@ def test_options_exist() -> None:
     named = {span.split()[0] for span in spans(ALL) if span.startswith("--")}
     assert len(named) > 20
     assert named - known == {"--help", "--"}
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """The cells of all rows of tables."""
+    lines = [line for line in prose(text).splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_the_table_of_data_has_every_kind_and_commands_that_exist() -> None:
+    named, programs = set(), set()
+    for row in table_rows(TEXTS["docs/your-data.md"].partition("## Notes")[0]):
+        named |= set(re.findall(r"\(`(\w+)`\)|--corpus (\w+)", row[1]))
+        for line in re.findall(r"`shardkit (.*?)`", row[1]):
+            command, *words = shlex.split(line)
+            parent = click.Context(group, **group.context_settings)
+            group.commands[command].make_context(command, words, parent)  # else an error of usage
+            programs.add(command)
+    assert {kind for found in named for kind in found if kind} == set(KINDS)
+    assert programs == {"pack", "convert", "info"}
 
 
 def anchors(text: str) -> set[str]:

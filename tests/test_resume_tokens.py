@@ -63,7 +63,7 @@ def test_kill_at_random_moments(how: str, tokenizer: Path, tmp_path: Path) -> No
 
 def test_ctrl_c_keeps_the_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "in"
-    for i in range(300):
+    for i in range(80):
         write(source / f"{i}.txt", f"text {i} " * 20_000)
     run = command(source, tmp_path / "out", "--train-tokenizer", "300", "--workers", "0")
     process = start(run)

@@ -419,7 +419,7 @@ def test_make_alone_says_what_there_is() -> None:
     )
     assert done.returncode == 0
     targets = [line.split()[1] for line in done.stdout.splitlines()]
-    first = ["help", "demo", "test", "test-dali", "check", "wheel"]
+    first = ["help", "demo", "test", "test-dali", "test-open", "check", "wheel"]
     assert targets == [*first, "campaign", "bench", "gpu", "clean"]
 
 
@@ -431,4 +431,4 @@ def test_ci_runs_the_readmes_test_commands() -> None:
     assert lines[0] == "#!/usr/bin/env bash"
     assert "set -euo pipefail" in lines
     made = [line.removeprefix("make ") for line in lines if line.startswith("make ")]
-    assert made == ["check", "test", "test-dali", "wheel"]
+    assert made == ["check", "test", "test-dali", "test-open", "wheel"]

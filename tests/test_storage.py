@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import nothing_left_open, write
 
-from shardkit.corpus.tabular import ClosedFile
+from shardkit.corpus.tables.table_files import ClosedFile
 from shardkit.errors import StorageError
 from shardkit.operations.unpack import _reorder
 from shardkit.system.full_reads import pread, pread_full

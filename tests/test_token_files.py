@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from token_files import index, llm_c, megatron, nanogpt
 
 import shardkit
-from shardkit.corpus import token_files, tokens
-from shardkit.corpus.token_files import is_token_file, open_token_file
+from shardkit.corpus.containers import token_files, tokens
+from shardkit.corpus.containers.token_files import is_token_file, open_token_file
 from shardkit.errors import (
     CorpusError,
     DataError,

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 from conftest import make_images, tree, write
+from layouts import make_yolo
 from test_publish import dies_before_change
 
 import shardkit
-from shardkit.errors import DataError, DestinationError, StorageError
+from shardkit.errors import DataError, DestinationError, StorageError, UnsafePathError
 from shardkit.operations import unpack, unpack_work
 from shardkit.operations.unpack_work import LAST_MARKER, WORK_NAME, remove_tree
 
@@ -52,6 +53,27 @@ def dataset(source: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Pat
     mixed = "mixed lines" in request.node.name
     shardkit.pack(source, tmp_path / "dataset", shuffle=mixed, **OPTIONS)
     return tmp_path / "dataset"
+
+
+def test_killed_before_any_step_of_what_the_manifest_keeps(
+    tmp_path: Path, small_steps: None
+) -> None:
+    """YOLO's data.yaml, which is no part of a sample, comes back to the byte, once."""
+    source = make_yolo(tmp_path / "source")
+    (source / "labels" / "train.cache").unlink()
+    write(source / "data.yaml", b"\xef\xbb\xbf" + (source / "data.yaml").read_bytes() + b"\r\n#")
+    shardkit.pack(source, tmp_path / "dataset", **OPTIONS)
+    test_killed_before_any_step(source, tmp_path / "dataset", tmp_path, small_steps)
+
+
+def test_a_path_that_the_manifest_keeps_leaves_no_folder(tmp_path: Path) -> None:
+    shardkit.pack(make_yolo(tmp_path / "source"), tmp_path / "dataset", **OPTIONS)
+    manifest = tmp_path / "dataset" / "shardkit.json"
+    text = manifest.read_text().replace('"data.yaml"', '"../data.yaml"')
+    manifest.write_text(text)
+    with pytest.raises(UnsafePathError):
+        shardkit.unpack(tmp_path / "dataset", tmp_path / "back")
+    assert not (tmp_path / "data.yaml").exists()
 
 
 @pytest.fixture

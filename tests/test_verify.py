@@ -421,8 +421,9 @@ def test_tars_of_others_have_no_checksums(originals: Path, tmp_path: Path) -> No
     assert result.ok and not result.has_checksums
     with pytest.raises(UsageError, match="carry no checksums"):
         shardkit.open(tmp_path / "tars", verify=True)
-    with pytest.raises(CorpusError, match="nothing to compare"):
+    with pytest.raises(CorpusError, match=r"was made of tars, and .*source is none: nothing to"):
         shardkit.verify(tmp_path / "tars", against=originals / "source")
+    assert shardkit.verify(tmp_path / "tars", against=tmp_path / "tars").is_compared
 
 
 def test_once_converted_they_have(originals: Path, tmp_path: Path, container: str) -> None:

@@ -311,3 +311,12 @@ def test_the_page_about_dali(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(code) == 2
     state = namespace["checkpoint"]
     assert (state["epoch"], state["position"]) == (1, 32)
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_what_info_says_runs(container: str, folders: dict[str, Path]) -> None:
+    scope: dict[str, Any] = {}
+    exec(compile(shardkit.info(folders[container]).recipes["DALI"], "info --open", "exec"), scope)
+    (pictures,) = scope["outputs"]
+    first = shardkit.open(folders[container], decode=False).read(range(8))["jpg"]
+    assert [bytes(np.array(pictures[i])) for i in range(8)] == [bytes(data) for data in first]

@@ -17,7 +17,7 @@ from runner import Runner, in_a_process
 
 WARM = (
     *("torch", "torch.utils.data", "lmdb", "h5py", "PIL.Image", "simplejpeg", "pyarrow.parquet"),
-    *("tokenizers", "shardkit.cli", "shardkit.packing.pack", "shardkit.packing.convert"),
+    *("tokenizers", "shardkit.cli", "shardkit.packing.pack", "shardkit.operations.convert"),
     *("shardkit.loading.loader", "shardkit.operations.verify", "shardkit.operations.unpack"),
     *("shardkit.batches.stream", "shardkit.operations.show", "shardkit.images.kernel"),
 )

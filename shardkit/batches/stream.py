@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from shardkit.arguments import integer
+from shardkit.batches.askers import asker, refuse
 from shardkit.batches.collate import Batch
 from shardkit.batches.maker import BatchMaker
 from shardkit.batches.options import BatchKeywords, BatchOptions, spelled_out
@@ -27,15 +28,16 @@ class Stream(IterableDataset[Batch]):
     Worker w of W makes batches w, w + W, ...; DataLoader takes them in turn, so the order is the
     same for any number of workers. Each iteration is the next epoch, with ``persistent_workers``
     or without, unless :meth:`set_epoch` says otherwise. Works with torchdata's
-    ``StatefulDataLoader``; resume needs the same number of workers there. For elastic resume,
-    device copies and thread workers see :class:`shardkit.Loader`.
+    ``StatefulDataLoader``; resume needs the same number of workers there. A plain DataLoader does
+    not resume. For elastic resume, device copies and thread workers see :class:`shardkit.Loader`.
 
     Args:
         source: a dataset or a mix. The others: as of :class:`shardkit.Loader`, but that
             ``max_skips`` bounds the bad rows in a row, not those of an epoch.
 
     Raises:
-        UsageError: options that make no sense.
+        UsageError: options that make no sense. When it is iterated over: who asks would make
+            batches of the batches, or split them among the ranks once more.
     """
 
     @spelled_out(BatchKeywords)
@@ -51,20 +53,27 @@ class Stream(IterableDataset[Batch]):
 
     def __len__(self) -> int:
         """Batches of an epoch, of all workers together."""
+        self._refuse(asker())  # DataLoader's own length, which trainers ask for first
         return len(self._maker.plan(0))
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next iteration; seen by workers that already run, too."""
+        self._refuse(asker())
         epoch = integer("epoch", epoch)
         self._shared[1:] = 0
         self._shared[0] = epoch
 
     def __iter__(self) -> Iterator[Batch]:
+        self._refuse(asker())
         self._maker.ranks.refuse_others()
         # Begins here, not at the first batch: a state may be asked for in between.
         worker, num_workers = _this_worker()
         epoch = self._begin(worker)
         return self._batches(epoch, self._next, num_workers)
+
+    def _refuse(self, who: object) -> None:
+        maker = self._maker
+        refuse(who, maker.ranks.world_size, with_keys=maker.options.with_keys)
 
     def __getstate__(self) -> dict[str, Any]:
         # Worker processes that are spawned have no process group to compare with.

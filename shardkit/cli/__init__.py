@@ -6,6 +6,7 @@ import io
 import os
 import re
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -14,6 +15,7 @@ from shardkit.cli.bench import bench
 from shardkit.cli.convert import convert
 from shardkit.cli.doctor import doctor
 from shardkit.cli.info import info
+from shardkit.cli.option_names import Commands
 from shardkit.cli.output import Interrupted
 from shardkit.cli.pack import pack
 from shardkit.cli.show import show
@@ -26,8 +28,17 @@ from shardkit.errors import ShardkitError
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """click < 8.2 has none: it prints the help and exits with 0."""
 
+_COMPLETION = """\b
+To complete commands, options and files with Tab, in ~/.bashrc (zsh: zsh_source):
+  eval "$(_SHARDKIT_COMPLETE=bash_source shardkit)"
+"""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_COMPLETION,
+)
 @click.version_option(__version__, prog_name="shardkit")
 def group() -> None:
     """Pack millions of small files into shards that keep a GPU fed.
@@ -41,14 +52,15 @@ for command in (pack, convert, unpack, verify, info, show, bench, stage, tune, d
 
 
 def main() -> None:
-    """Run the command line; every error is one line on stderr."""
+    """Run the command line; every error is one line on stderr, and below it what its notes hold:
+    lines of Python that mend the data."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names need not be valid in any encoding
             stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(group.main(prog_name="shardkit", standalone_mode=False))
     except ShardkitError as error:
-        _fail(str(error), error.exit_code)
+        _fail(str(error), error.exit_code, getattr(error, "__notes__", ()))
     except OSError as error:  # all but those of writing to stdout are ours by now
         _drop_output()
         _fail(f"cannot write the output: {error.strerror or error}", 1)
@@ -69,7 +81,7 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int, notes: Sequence[str] = ()) -> None:
     line = re.sub(r"\s*\n\s*", " ", message)
-    click.echo(f"shardkit: error: {line}", err=True)
+    click.echo("\n\n".join([f"shardkit: error: {line}", *notes]), err=True)
     sys.exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +11,7 @@ from shardkit import __version__
 from shardkit.cli.output import count, echo_json
 from shardkit.images.choice import describe
 from shardkit.system.byte_sizes import format_bytes
-from shardkit.system.paths import show_path
+from shardkit.system.paths import first_few, show_path
 
 if TYPE_CHECKING:
     from shardkit.measure.image_support import System
@@ -24,9 +25,15 @@ SHOWN_CLASSES = 5
 @click.option(
     "--system", is_flag=True, help="Say instead what works on pictures here, and how fast."
 )
+@click.option(
+    "--open",
+    "only_open",
+    is_flag=True,
+    help="Print instead the lines of Python with which each tool opens it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def info(dataset: str | None, system: bool, as_json: bool) -> None:
-    """Say what is in DATASET and how to open it."""
+def info(dataset: str | None, system: bool, only_open: bool, as_json: bool) -> None:
+    """Say what is in DATASET and how to open it, with shardkit and with other tools."""
     if system == (dataset is not None):
         raise click.UsageError("give either a DATASET or --system")
     if dataset is None:
@@ -38,6 +45,10 @@ def info(dataset: str | None, system: bool, as_json: bool) -> None:
     if as_json:
         echo_json(found)
         return
+    if only_open:
+        for tool, lines in found.recipes.items():
+            click.echo(f"# {tool}\n{lines}\n")
+        return
     kind = found.corpus.get("kind") or "files"
     click.echo(f"{show_path(dataset)}: {found.container}, packed from {show_path(kind)}")
     if made := [describe(choice) for choice in found.corpus.get("images", [])]:
@@ -47,14 +58,14 @@ def info(dataset: str | None, system: bool, as_json: bool) -> None:
     if kind == "nanogpt" and found.corpus.get("tokens", {}).get("eos") is None:
         click.echo("  samples are pieces of 1,048,576 tokens: where documents end is not known")
     if found.classes:
-        names = ", ".join(map(show_path, found.classes[:SHOWN_CLASSES]))
-        more = ", ..." if len(found.classes) > SHOWN_CLASSES else ""
-        click.echo(f"  {count(len(found.classes), 'class', 'es')}: {names}{more}")
+        names = first_few(found.classes, SHOWN_CLASSES)
+        click.echo(f"  {count(len(found.classes), 'class', 'es')}: {names}")
     for name, split in found.splits.items():
-        _echo_split(name, split)
+        _echo_split(name, split, found.classes)
     click.echo("  open with:")
     for line in found.open_with:
         click.echo(f"    {line}")
+    click.echo(f"  with other tools: shardkit info {shlex.quote(show_path(dataset))} --open")
 
 
 def _tokenizer(tokens: dict[str, Any]) -> str:
@@ -69,19 +80,26 @@ def _tokenizer(tokens: dict[str, Any]) -> str:
     return f"{show_path(name)}: {count(tokens['vocab_size'], 'id')}, {', '.join(ends)}"
 
 
-def _echo_split(name: str, split: SplitSummary) -> None:
+def _echo_split(name: str, split: SplitSummary, classes: list[str] | None) -> None:
     click.echo(
         f"  {name}: {count(split.num_samples, 'sample')} in {count(split.num_shards, 'shard')},"
         f" {format_bytes(split.shard_bytes)} + {format_bytes(split.index_bytes)} index"
     )
     for field, encoding in split.encodings.items():
-        click.echo(f"    {field}: {encoding}")
+        click.echo(f"    {field}: {_value(field, encoding, classes)}")
     if split.num_tokens is not None:
         click.echo(f"    {count(split.num_tokens, 'token')}")
     if split.labels_in_order:
         click.echo("    labels in class order: shuffle fully when training, or pack with --shuffle")
     elif split.labels_in_order is not None:
         click.echo("    labels are mixed")
+
+
+def _value(field: str, encoding: str, classes: list[str] | None) -> str:
+    """What a field's values are. Those of ``cls`` are numbers, however a format stores them."""
+    if field != "cls" or encoding == "absent":
+        return encoding
+    return "class number" + (f" ({count(len(classes), 'class', 'es')})" if classes else "")
 
 
 def _info_of_system(as_json: bool) -> None:

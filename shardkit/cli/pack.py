@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,24 +10,20 @@ import click
 from shardkit.cli.estimates import echo_estimates
 from shardkit.cli.output import echo_json, echo_pack, interrupted
 from shardkit.cli.pictures import (
-    chosen,
     image_options,
     reject_options,
     together,
     workers_option,
     writing_options,
 )
-from shardkit.errors import SampleError
-from shardkit.formats import FOR_TOKENS, FORMATS
+from shardkit.formats import FORMATS
 from shardkit.system.paths import show_path
 
-KINDS = ["images", "paired", "text", "jsonl", "arrays", "parquet", "hf"]
+KINDS = ["images", "paired", "parallel", "companions", "metadata", "coco", "yolo", "captions"]
+KINDS += ["text", "jsonl", "arrays", "parquet", "hf", "rows", "tfrecord", "lmdb", "media", "files"]
 """Those of :data:`shardkit.corpus.kinds.CORPORA`, which is too much to import for a help text."""
 
 CONTAINERS = [name for made in FORMATS.values() for name in (made.name, *made.aliases)]
-
-ESTIMATE_S = 5.0
-"""About how long is measured before a pack that writes pictures anew."""
 
 token_options = together(
     click.option(
@@ -76,7 +71,14 @@ token_options = together(
 )
 @click.option("--corpus", type=click.Choice(KINDS), help="Kind of input.  [default: detected]")
 @click.option("--labels", type=click.Path(), help="csv or json of path -> label.")
-@click.option("--text-field", metavar="NAME", help="Field of .jsonl lines, or column, to pack.")
+@click.option(
+    "--text-field", metavar="NAME", help="Key of .jsonl lines, or column, that is the text."
+)
+@click.option(
+    "--fields",
+    metavar="A,B",
+    help="Columns of tables, or keys of .jsonl lines, to pack.  [default: all; whole lines]",
+)
 @workers_option
 @click.option(
     "--shard-size",
@@ -115,26 +117,22 @@ token_options = together(
 def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **options: Any) -> None:
     """Pack the small files in SOURCE into shards in DEST.
 
-    SOURCE is a folder of images (class folders or flat), of image-text pairs, of text, of .jsonl,
-    of .parquet or of arrays, or one that Hugging Face datasets saved. With a tokenizer, text is
-    stored as ids, in npy unless --to says otherwise. DEST defaults to SOURCE's name and the format,
-    in the current folder.
+    SOURCE is a folder of images (class folders or flat), of image-text pairs, of images with masks,
+    boxes or other annotations, of text, of .jsonl, of .parquet, of arrays, of sound or film, or one
+    that Hugging Face datasets saved; arrays of rows (images.npy beside labels.npy, .npz,
+    .safetensors, HDF5), TFRecord or LMDB files, one or a folder; or any files, with --corpus files.
+    Every column of a table becomes a field: pictures, sounds, labels, text, numbers. With a
+    tokenizer, text is stored as ids, in npy unless --to says otherwise. DEST defaults to SOURCE's
+    name and the format, in the current folder.
 
     Interrupted, even by kill -9, the same command goes on where it was; the result is the same to
     the byte, whatever the number of workers. On what it has completed, it says so and exits with 0.
     """
-    from shardkit.packing.pack import choose_dest
     from shardkit.packing.pack import pack as run
 
     if only_estimate:
         _estimate(source, as_json, options)
         return
-    target = choose_dest(Path(source), dest, options["to"] or FOR_TOKENS)
-    if chosen(options) and not as_json and (options["overwrite"] or not target.exists()):
-        try:
-            _estimate(source, as_json, {**options, "usual": False, "max_s": ESTIMATE_S})
-        except SampleError:  # no picture is good: packing says which is the first, or skips them
-            pass
     with interrupted("what is done is kept, run the same command again to go on"):
         result = run(source, dest, progress=False if as_json else None, **options)
     if as_json:

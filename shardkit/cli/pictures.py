@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import click
 
-from shardkit.images.choice import FORMATS, ImageChoice
+from shardkit.images.choice import FORMATS
 
 Command = Callable[..., Any]
 
@@ -88,8 +87,3 @@ writing_options = together(
         help="Start afresh; a dataset at DEST goes when the new one is whole.",
     ),
 )
-
-
-def chosen(options: dict[str, Any]) -> bool:
-    """Whether anything is to be done to pictures. Raises UsageError if it makes no sense."""
-    return bool(ImageChoice(**{f.name: options[f.name] for f in fields(ImageChoice)}))

@@ -13,7 +13,7 @@ from shardkit.corpus.files import Reason
 from shardkit.corpus.folders import FolderCorpus, batch_of, encode_paths
 from shardkit.corpus.names import extension, join
 from shardkit.errors import CorpusError, FormatError, SampleError
-from shardkit.samples.encoding import npy_header, parse_npy
+from shardkit.samples.encoding import MAX_NPY_HEADER, npy_header, npy_layout, parse_npy
 from shardkit.samples.sample import SampleBatch, Value
 from shardkit.system.paths import show_path
 
@@ -30,12 +30,18 @@ class ArrayCorpus(FolderCorpus):
     kind = "arrays"
     noun = "arrays"
     extensions = ARRAY_EXTENSIONS
-    can_be_paired = True
 
     def runs(self, scratch: Path) -> Iterator[Run]:
+        self.notes = []
+        seen: dict[str, int] = {}
         for run in super().runs(scratch):
             _refuse_taken_names(run)
+            if run.locators and not seen:
+                first = self.source / run.base / os.fsdecode(run.locators[0])
+            seen[run.split] = seen.get(run.split, 0) + len(run)
             yield run
+        if seen and max(seen.values()) <= FEW_FILES:
+            self.notes = _note_on_rows(first, sum(seen.values()))
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         values = self.contents(run)
@@ -52,6 +58,30 @@ class ArrayCorpus(FolderCorpus):
             except (SampleError, FormatError) as error:
                 values[i] = str(error)
         return batch_of(run, values, "npy", paths)
+
+
+FEW_FILES = 4
+"""A split of as few is seldom one of so few samples."""
+
+
+def _note_on_rows(path: Path, num_files: int) -> list[str]:
+    """What to say where there are so few files, of which ``path`` is the first: their rows may be
+    what is meant."""
+    if extension(path.name) in TENSOR_EXTENSIONS:
+        return []
+    try:
+        with path.open("rb") as file:
+            _, shape, _ = npy_layout(file.read(MAX_NPY_HEADER))
+    except (OSError, FormatError):
+        return []  # reading it says what is wrong
+    if len(shape) < 2 or shape[0] < 2:
+        return []
+    shown = ", ".join(map(str, shape))
+    if num_files > 1:
+        return [
+            f"each file is a sample, as {path.name} of ({shown}) is; --corpus rows takes each row"
+        ]
+    return [f"1 array of ({shown}) is one sample; --corpus rows makes each of its rows one"]
 
 
 def check_npy(value: Value) -> None:

@@ -7,7 +7,7 @@ process, turns a run into samples. Adding a kind of input is one class derived f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -62,25 +62,27 @@ class Corpus(Protocol):
     """What the packer needs of an input.
 
     Instances are built from ``(source, options)`` alone, hold no open file between calls, and are
-    rebuilt in each worker process by :func:`shardkit.corpus.from_spec`; ``read`` must depend on
-    nothing but the run.
+    rebuilt in each worker process by :func:`shardkit.corpus.kinds.from_spec`; ``read`` must depend
+    on nothing but the run.
 
     Attributes:
         kind: its name in :data:`shardkit.corpus.kinds.CORPORA`.
-        has_pictures: whether samples may hold pictures.
+        has_pictures: whether samples may hold pictures that can be written anew.
         has_text: whether samples may hold a text that can be tokenized.
         keeps_shards: whether each run is one shard, to be packed as it is.
         classes: class names in index order, known after construction; None where there are none.
         ignored: files passed over while listing, by extension, and under ``hidden`` what begins
             with a dot, folders too; filled by ``runs``.
+        notes: what else there is to say of the input, a line each; filled by ``runs``, too.
     """
 
     kind: ClassVar[str]
-    has_pictures: ClassVar[bool] = False
+    has_pictures: bool = False
     has_text: bool = False
     keeps_shards: ClassVar[bool] = False
     classes: list[str] | None
     ignored: dict[str, int]
+    notes: Sequence[str] = ()
 
     @classmethod
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
@@ -88,7 +90,8 @@ class Corpus(Protocol):
         and need not be able to list."""
 
     def spec(self) -> dict[str, Any]:
-        """JSON from which :func:`shardkit.corpus.from_spec` rebuilds this corpus (source apart)."""
+        """JSON from which :func:`shardkit.corpus.kinds.from_spec` rebuilds this corpus, source
+        apart."""
 
     def splits(self) -> list[str]:
         """The splits that ``runs`` may yield, from a look at the top folder alone."""
@@ -119,14 +122,16 @@ class Input(Corpus, Protocol):
         noun: what its files are called in messages.
         extensions: endings of its files, lower case with their dot; none where names alone do not
             tell this kind.
-        can_be_paired: whether its files may each be a part of a sample of several files.
+        class_files: endings of its samples' files, where folders of those may be classes.
         is_one_file: whether a single file is such an input, too.
-        options: those of :func:`shardkit.corpus.open_corpus` that it takes, besides the source.
+        options: those of :func:`shardkit.corpus.open.open_corpus` that it takes, besides the
+            source. One that takes ``fields``, or ``tokenized``, is told whether its text is to be
+            tokenized.
     """
 
     noun: ClassVar[str]
     extensions: ClassVar[frozenset[str]] = frozenset()
-    can_be_paired: ClassVar[bool] = False
+    class_files: ClassVar[frozenset[str]] = frozenset()
     is_one_file: ClassVar[bool] = False
     options: ClassVar[frozenset[str]] = frozenset()
 

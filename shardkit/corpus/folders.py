@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from shardkit.corpus.base import Input, Run
 from shardkit.corpus.files import FolderListing, Reason, list_folder, read_files, walk
-from shardkit.corpus.names import encode, join, stems
-from shardkit.errors import CorpusError
+from shardkit.corpus.names import encode, extension, join, stems
+from shardkit.errors import CorpusError, StorageError
 from shardkit.samples.sample import SPLIT_NAMES, SampleBatch, Value
 from shardkit.system.paths import show_path
 
@@ -34,9 +37,37 @@ def split_roots(top: FolderListing) -> list[Root]:
     Top-level folders are splits only if every one is named as one and no packable file lies
     beside them: a class folder called ``train`` among others stays a class.
     """
-    if top.folders and not top.names and SPLIT_NAMES.issuperset(top.folders):
-        return [Root(name, name) for name in top.folders]
-    return [Root("train", "")]
+    splits = None if top.names else split_folders(top.folders)
+    if splits is None:
+        return [Root("train", "")]
+    return [Root(split, name) for name, split in sorted(splits.items())]
+
+
+_LONG = {"training": "train", "testing": "test"}
+
+_BEHIND = re.compile(r"([-_ ]?(?:19|20)[0-9]{2}|[-_ ](?:set|split|data))$")
+"""What may stand behind a split's name."""
+
+
+def split_of(name: str) -> str | None:
+    """The split that a folder is called after, whatever its case, a year behind it apart, as in
+    ``train2017``, or a word, as in ``test_set``; None if it is called otherwise. ``training`` and
+    ``testing``, as ADE20K and KITTI have them, are train and test."""
+    word = _BEHIND.sub("", name.lower())
+    split = _LONG.get(word, word)
+    return split if split in SPLIT_NAMES else None
+
+
+def split_folders(names: Sequence[str]) -> dict[str, str] | None:
+    """Folder -> split, if every folder is called after one; else None.
+
+    Where ``train2014`` lies beside ``train2017``, splits are called as the folders are.
+    """
+    found = {name: split_of(name) for name in names}
+    splits = {name: split for name, split in found.items() if split is not None}
+    if not splits or len(splits) < len(found):
+        return None
+    return splits if len({*splits.values()}) == len(splits) else {name: name for name in names}
 
 
 def find_roots(
@@ -60,6 +91,55 @@ def list_names(
     folder, _ = list_folder(source, base, measure=False)
     folder.keep(extensions, {} if ignored is None else ignored)
     return folder
+
+
+def peek(source: Path, base: str, extensions: frozenset[str] | None = None) -> FolderListing:
+    """As :func:`list_names`; of a folder that cannot be listed, nothing: whoever packs says so."""
+    found = _peek(source, base)
+    if extensions is None:
+        return found
+    names = [name for name in found.names if extension(name) in extensions] if extensions else []
+    return FolderListing(base, found.folders, names)
+
+
+def _peek(source: Path, base: str) -> FolderListing:
+    held = _PEEKED.get()
+    if held is not None and (source, base) in held:
+        return held[source, base]
+    try:
+        found = list_names(source, base, None)
+    except StorageError:
+        found = FolderListing(base)
+    if held is not None:
+        held[source, base] = found
+    return found
+
+
+_PEEKED: ContextVar[dict[tuple[Path, str], FolderListing] | None] = ContextVar(
+    "peeked", default=None
+)
+
+
+@contextmanager
+def peeking_once() -> Iterator[None]:
+    """Within, :func:`peek` lists a folder once, and those that :func:`have_seen` was told of never.
+
+    Each of many layouts asks for the same names, and listing a million of them takes a second or,
+    over a network, far more.
+    """
+    held = _PEEKED.get()
+    token = _PEEKED.set({} if held is None else held)
+    try:
+        yield
+    finally:
+        _PEEKED.reset(token)
+
+
+def have_seen(source: Path, folder: FolderListing) -> None:
+    """Keep a folder's names, all of them, for :func:`peeking_once`."""
+    held = _PEEKED.get()
+    if held is not None:
+        held[source, folder.base] = folder
 
 
 def run_of(folder: FolderListing, root: Root, label: int | None = None) -> Run:
@@ -134,6 +214,24 @@ def _columns(values: list[Value], fields: list[str] | str) -> dict[str, list[Val
         name: [v if f == name else None for v, f in zip(values, fields, strict=True)]
         for name in sorted(set(fields))
     }
+
+
+def pass_over(name: str, ignored: dict[str, int]) -> None:
+    """Count a file in ``ignored``."""
+    ending = extension(name)
+    ignored[ending] = ignored.get(ending, 0) + 1
+
+
+def pass_names(folder: FolderListing, passed: Set[str], ignored: dict[str, int]) -> None:
+    """Drop files from a folder's listing, and count them in ``ignored``."""
+    if not passed:
+        return
+    for name in passed:
+        pass_over(name, ignored)
+    kept = [i for i, name in enumerate(folder.names) if name not in passed]
+    folder.names = [folder.names[i] for i in kept]
+    folder.sizes = [folder.sizes[i] for i in kept] if folder.sizes else []
+    folder.stamps = [folder.stamps[i] for i in kept] if folder.stamps else []
 
 
 def nothing_found(kind: str, source: Path, ignored: dict[str, int]) -> CorpusError:

@@ -181,7 +181,7 @@ def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
         return done
     # Whoever else decompresses it meanwhile may be on another machine, under the same number.
     part = done.with_suffix(f".{os.uname().nodename}-{os.getpid()}.part")
-    decompress = _gunzip if path.suffix.lower() == ".gz" else _unzstd
+    decompress = _unzstd if path.suffix.lower() in (".zst", ".tzst") else _gunzip
     with os_errors(f"decompressing {show_path(path)} into {show_path(scratch)}"):
         try:
             with path.open("rb") as packed, part.open("wb") as out:

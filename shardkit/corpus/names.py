@@ -51,3 +51,23 @@ def encode(names: list[str], base: str = "") -> list[bytes]:
         return []
     prefix = join(base, "")
     return os.fsencode(prefix + ("\0" + prefix).join(names)).split(b"\0")
+
+
+_PACKED = (".gz", ".zst", ".bz2", ".xz")
+
+
+def cut_ending(name: str) -> tuple[str, str]:
+    """What stands before a file's ending, and the ending, lower case with its dot; ``""`` if there
+    is none.
+
+    A compressed file's ending is that of both: ``a.nii.gz`` is ``a`` and ``.nii.gz``.
+    """
+    ending = extension(name)
+    if ending == ".":
+        return name, ""
+    start = name[: len(name) - len(ending)]
+    if ending in _PACKED:
+        inner = extension(start)
+        if inner[1:].isalnum() and not inner[1:].isdigit():
+            return start[: len(start) - len(inner)], inner + ending
+    return start, ending

@@ -22,6 +22,9 @@ from shardkit.system.paths import show_path
 
 _STAMP_BITS = 2**63 - 1
 
+SHOWN = 3
+"""Names in a note."""
+
 Row = dict[str, tuple[bytes, Value]]
 """A sample's fields: name -> (file name, contents)."""
 
@@ -32,7 +35,9 @@ class PairedCorpus(FolderCorpus):
     The rest of a name, in lower case, names its field; a picture's is named by what it holds
     (``a.JPEG`` is field ``jpg``; a PNG called ``a.jpg``, ``png``). A file without a dot belongs
     to no sample, nor does a README or the like, unless it is a picture or an array, or has one
-    beside it. Labels come from ``.cls`` files alone, as they are.
+    beside it. Labels come from ``.cls`` files alone, as they are. Where samples have no picture,
+    though half of them have one, that is said in ``notes``: a list of classes beside pictures and
+    texts is a sample, too.
 
     A locator is ``name/size/name/size...``: only a slash occurs in no file name.
     """
@@ -42,8 +47,29 @@ class PairedCorpus(FolderCorpus):
     has_text = True
     noun = "paired files"
 
+    def __init__(self, source: Path) -> None:
+        super().__init__(source)
+        self.notes: list[str] = []
+        self._num_pictured = self._num_bare = 0
+        self._bare: list[str] = []
+
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        self.notes.clear()
+        self._num_pictured = self._num_bare = 0
+        self._bare.clear()
+        yield from super().runs(scratch)
+        if 0 < self._num_bare <= self._num_pictured:
+            shown = ", ".join(map(show_path, self._bare)) + ", ..." * (self._num_bare > SHOWN)
+            total = self._num_bare + self._num_pictured
+            self.notes.append(f"{self._num_bare:,} of {total:,} samples have no picture: {shown}")
+
     def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
         run = paired_run(folder, root, self.ignored)
+        pictured = {stem(name) for name in folder.names if extension(name) in IMAGE_EXTENSIONS}
+        bare = [key for key in map(os.fsdecode, run.keys) if key.rpartition("/")[2] not in pictured]
+        self._num_pictured += len(run) - len(bare)
+        self._num_bare += len(bare)
+        self._bare = [*self._bare, *bare[:SHOWN]][:SHOWN]
         return iter([run] if run.keys else [])
 
     def lost_run(self, folder: FolderListing, root: Root) -> Run:

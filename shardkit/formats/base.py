@@ -6,6 +6,7 @@ Reading needs no format at all: a shard is a file, and the row index holds byte 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
@@ -58,6 +59,7 @@ class Format(Protocol):
         is_fork_safe: whether a dataset that :attr:`library` opened in one process may be read by
             children forked from it.
         has_dali_reader: whether DALI reads the shards by itself, given an index of its own.
+        signpost_names: what :meth:`signposts` may call its files.
     """
 
     name: ClassVar[str]
@@ -69,9 +71,23 @@ class Format(Protocol):
     compresses_from: ClassVar[int | None] = None
     is_fork_safe: ClassVar[bool] = True
     has_dali_reader: ClassVar[bool] = False
+    signpost_names: ClassVar[frozenset[str]] = frozenset()
 
     def open_with(self, path: str) -> str:
         """The line of Python that opens one file of a shard with :attr:`library`."""
+
+    def example(self, folder: str, stems: Sequence[str], field: str, encoding: Encoding) -> str:
+        """Lines of Python that read a field of the first sample with :attr:`library` alone.
+
+        Args:
+            folder: of the dataset. stems: of all shards of a split (``train-00000``), in order.
+            field: one that the first row of the first of them has. encoding: how it lies there.
+        """
+
+    def signposts(self, fields: Sequence[str], classes: Sequence[str] | None) -> dict[str, bytes]:
+        """Files to lie beside the shards, which tell other tools what these are: name -> contents.
+        Equal arguments give equal bytes."""
+        return {}
 
     def listed(self, storage: Storage, name: str) -> Listed | None:
         """What a file says of where its values lie; None where the format has no such list.

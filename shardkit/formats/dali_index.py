@@ -30,6 +30,18 @@ def open_with_dali(tar: str, index: str, fields: Sequence[str]) -> str:
     return f"nvidia.dali.fn.readers.webdataset({files}, ext={[*fields]})"
 
 
+def dali_reader(folder: str, split: str, field: str) -> tuple[list[str], str]:
+    """Lines of Python that find the tars of a split and their indexes, and DALI's call that reads a
+    field of them, or of several the one that a sample has (``"jpg;png"``)."""
+    lines = [
+        "from pathlib import Path",
+        f"tars = sorted(map(str, Path({folder!r}).glob('{split}-*.tar')))",
+        "indexes = [tar.removesuffix('.tar') + '.idx' for tar in tars]",
+    ]
+    files = "paths=tars, index_paths=indexes"
+    return lines, f"fn.readers.webdataset({files}, ext=[{field!r}])"
+
+
 def dali_index(members: Sequence[bytes], extents: Mapping[str, Extents]) -> bytes:
     """The index of one tar.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,18 @@ class Hdf5Format(Format):
 
     def open_with(self, path: str) -> str:
         return f"h5py.File({path!r})"
+
+    def example(self, folder: str, stems: Sequence[str], field: str, encoding: Encoding) -> str:
+        path = os.path.join(folder, f"{stems[0]}.{self.suffix}")
+        opened = f"import h5py\nwith h5py.File({path!r}, 'r') as file:\n"
+        if encoding.kind in ("int", "array"):
+            return f"{opened}    value = file[{field!r}][0]"
+        offsets = f"{field}.offsets"
+        as_bytes = ".tobytes()" if encoding.kind == "bytes" else ""
+        return (
+            f"{opened}    first, last = file[{offsets!r}][:2]\n"
+            f"    value = file[{field!r}][first:last]{as_bytes}"
+        )
 
     def write(
         self,

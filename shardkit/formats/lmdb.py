@@ -24,7 +24,7 @@ from shardkit.errors import FormatError, StorageError
 from shardkit.formats.base import Extents, Format, Listed
 from shardkit.formats.columns import all_fields, sizes_of
 from shardkit.formats.lmdb_pages import MAX_PAGE_BYTES, PAGE_HEADER, read_leaves
-from shardkit.samples.encoding import BYTES
+from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import Value
 from shardkit.storage.base import Storage
 from shardkit.storage.folder import Folder
@@ -44,6 +44,19 @@ twice as long: that memory has left the caches, and is fresh from the system eac
 VALUE_COST = 256
 """What a value costs besides its bytes, in Python objects and in its node."""
 
+SIGNPOST = "data.mdb"
+"""What ``lmdb.open(folder)`` opens, and makes if it is not there: an empty database, in a folder
+of data. It refuses a file of that name that is none of its own, and writes nothing."""
+
+_SIGNPOST_TEXT = b"""\
+This is not a database: it makes lmdb.open() refuse this folder, in which it would else make an
+empty one. Each file *.lmdb here is a database of its own, which opens with
+
+    lmdb.open("train-00000.lmdb", subdir=False, readonly=True, lock=False)
+
+and `shardkit info --open` says more.
+"""
+
 
 class LmdbFormat(Format):
     """One LMDB file a shard; see :class:`shardkit.formats.base.Format`."""
@@ -53,9 +66,22 @@ class LmdbFormat(Format):
     library = "lmdb"
     layout = "anywhere"
     is_fork_safe = False
+    signpost_names = frozenset({SIGNPOST})
 
     def open_with(self, path: str) -> str:
         return f"lmdb.open({path!r}, subdir=False, readonly=True, lock=False)"
+
+    def example(self, folder: str, stems: Sequence[str], field: str, encoding: Encoding) -> str:
+        path = os.path.join(folder, f"{stems[0]}.{self.suffix}")
+        return (
+            "import lmdb\n"
+            f"with {self.open_with(path)} as env:\n"
+            "    with env.begin() as txn:\n"
+            f"        value = txn.get(b'{0:08d}.{field}')"
+        )
+
+    def signposts(self, fields: Sequence[str], classes: Sequence[str] | None) -> dict[str, bytes]:
+        return {SIGNPOST: _SIGNPOST_TEXT}
 
     def listed(self, storage: Storage, name: str) -> Listed | None:
         return read_leaves(storage, name)

@@ -14,8 +14,10 @@ Everything is little-endian: LMDB writes in the machine's order, and we support 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -62,7 +64,20 @@ META = np.dtype(
     ]
 )
 
+Found = TypeVar("Found")
+
 Words = np.ndarray[Any, np.dtype[np.uint16]]
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Every entry of the main tree in order of key: where key and value lie, all (n,) int64, in
+    bytes."""
+
+    start: Integers
+    size: Integers
+    key_start: Integers
+    key_size: Integers
 
 
 def read_leaves(storage: Storage, name: str) -> Listed:
@@ -71,10 +86,23 @@ def read_leaves(storage: Storage, name: str) -> Listed:
     Raises:
         FormatError: not an LMDB 0.9 file, or damaged. StorageError: it cannot be read.
     """
+    return _walk(storage, name, _Tree.leaves)
+
+
+def read_entries(storage: Storage, name: str) -> Entries:
+    """Walk the main tree of a file that others made; errors as of :func:`read_leaves`.
+
+    Raises:
+        FormatError: also where there are named databases in it.
+    """
+    return _walk(storage, name, _Tree.entries)
+
+
+def _walk(storage: Storage, name: str, walk: Callable[[_Tree], Found]) -> Found:
     num_bytes = storage.size(name)
     file = storage.files([name], [num_bytes], copied=True).piece(0, 0, num_bytes)
     try:
-        return _Tree(file, num_bytes).leaves()
+        return walk(_Tree(file, num_bytes))
     except IndexError as error:
         raise FormatError(f"{storage.show(name)}: a damaged LMDB page") from error
     except FormatError as error:
@@ -103,15 +131,29 @@ class _Tree:
             raise FormatError("no LMDB 0.9 file of a little-endian machine")
         return meta
 
-    def leaves(self) -> Listed:
+    def entries(self) -> Entries:
+        """Raises FormatError if one is a named database, or holds several values."""
+        listed = self.leaves()
+        parts = [self._keys(chunk) for chunk in self._chunks(self._leaf_pages())]
+        key_start = np.concatenate([np.zeros(0, np.int64), *parts])
+        return Entries(listed.start, listed.size, key_start, listed.key_size)
+
+    def _leaf_pages(self) -> Integers:
+        """In order of key; none of an empty tree."""
         root = int(self.meta["root"])
         if root == NO_PAGE:
-            return Listed(*(np.zeros(0, np.int64) for _ in range(3)))
+            return np.zeros(0, np.int64)
         pages = np.array([min(root, self.num_pages)], np.int64)
         for _ in range(int(self.meta["depth"]) - 1):
             pages = np.concatenate(
                 [_children(*self._nodes(c, BRANCH)) for c in self._chunks(pages)]
             )
+        return pages
+
+    def leaves(self) -> Listed:
+        pages = self._leaf_pages()
+        if not len(pages):
+            return Listed(*(np.zeros(0, np.int64) for _ in range(3)))
         parts = [self._values(c) for c in self._chunks(pages)]
         start, size, key_size = (np.concatenate(part) for part in zip(*parts, strict=True))
         if len(size) and (int(start.min()) < 0 or int((start + size).max()) > self.num_bytes):
@@ -145,6 +187,13 @@ class _Tree:
         nth = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
         flat = words.reshape(-1)
         return flat, row, base + (flat[base + PAGE_HEADER // 2 + nth] >> 1)
+
+    def _keys(self, pages: Integers) -> Integers:
+        """Where the key of each node lies in the file."""
+        words, row, node = self._nodes(pages, LEAF)
+        if (words[node + 2] & 0xFFFE).any():
+            raise FormatError("an LMDB file of named databases; copy the one that is meant")
+        return node * 2 + 8 + (pages[row] - row) * self.page_bytes
 
     def _values(self, pages: Integers) -> tuple[Integers, Integers, Integers]:
         words, row, node = self._nodes(pages, LEAF)

@@ -6,13 +6,15 @@ value's place is the length of that header further on.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
 from shardkit.formats.base import Extents, Format
 from shardkit.formats.columns import Column, lay_out_all, moved
 from shardkit.formats.writev import write_all
-from shardkit.samples.encoding import npy_header
+from shardkit.samples.encoding import Encoding, npy_header
 from shardkit.samples.sample import KEY, Value
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
@@ -29,6 +31,14 @@ class NpyFormat(Format):
 
     def open_with(self, path: str) -> str:
         return f"numpy.load({path!r}, mmap_mode='r')"
+
+    def example(self, folder: str, stems: Sequence[str], field: str, encoding: Encoding) -> str:
+        values = self.open_with(os.path.join(folder, self.file_of(stems[0], field)))
+        if encoding.kind in ("int", "array"):
+            return f"import numpy\nvalue = {values}[0]"
+        offsets = self.open_with(os.path.join(folder, self.file_of(stems[0], f"{field}.offsets")))
+        as_bytes = ".tobytes()" if encoding.kind == "bytes" else ""
+        return f"import numpy\nfirst, last = {offsets}[:2]\nvalue = {values}[first:last]{as_bytes}"
 
     def file_of(self, stem: str, field: str) -> str:
         return f"{stem}.{field}.{self.suffix}"

@@ -7,6 +7,7 @@ are handed to the kernel where they lie.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,10 @@ import numpy as np
 from shardkit.arrays import Bytes, Integers
 from shardkit.formats.base import Extents, Format
 from shardkit.formats.columns import sizes_of
+from shardkit.formats.huggingface_card import CARD, card_of
 from shardkit.formats.member_names import key_of_member, member_key, member_keys
 from shardkit.formats.writev import Buffer, write_all
-from shardkit.samples.encoding import BYTES
+from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import Value
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
@@ -48,9 +50,30 @@ class WebDatasetFormat(Format):
     library = "webdataset"
     layout = "by sample"
     has_dali_reader = True
+    signpost_names = frozenset({CARD})
 
     def open_with(self, path: str) -> str:
         return f"webdataset.WebDataset({path!r}, shardshuffle=False)"
+
+    def example(self, folder: str, stems: Sequence[str], field: str, encoding: Encoding) -> str:
+        count = len(stems)
+        shards = "1 shard" if count == 1 else f"{count} shards"
+        return (
+            "import webdataset\n"
+            f"# {shards}, dealt out whole: of more workers, on all GPUs together, some get\n"
+            "# none. WebDataset(urls, resampled=True) gives all of them samples without end.\n"
+            "dataset = webdataset.WebDataset(\n"
+            f"    {urls_of(folder, stems)},\n"
+            f"    shardshuffle={count if count > 1 else False},\n"
+            "    nodesplitter=webdataset.split_by_node,\n"
+            "    empty_check=False,\n"
+            ")\n"
+            "sample = next(iter(dataset))"
+        )
+
+    def signposts(self, fields: Sequence[str], classes: Sequence[str] | None) -> dict[str, bytes]:
+        card = card_of(fields, classes)
+        return {} if card is None else {CARD: card}
 
     def write(
         self,
@@ -74,6 +97,17 @@ class WebDatasetFormat(Format):
                 offset = write_all(out.fileno(), made.buffers, offset)
             write_all(out.fileno(), [TRAILER], offset)
         return {f: Extents(start[i], size[i], BYTES) for i, f in enumerate(fields)}
+
+
+def urls_of(folder: str, stems: Sequence[str]) -> str:
+    """A Python expression for the tars of these shards: in braces, as people write it, unless the
+    library would read the path of the folder as something else."""
+    paths = [os.path.join(folder, f"{stem}.tar") for stem in stems]
+    split, _, first = stems[0].rpartition("-")
+    last = stems[-1].rpartition("-")[2]
+    if any(mark in folder for mark in ("{", "}", "$", "::", "\\")) or len(paths) == 1:
+        return repr(paths)
+    return repr(os.path.join(folder, f"{split}-{{{first}..{last}}}.tar"))
 
 
 # --- headers ------------------------------------------------------------------------------

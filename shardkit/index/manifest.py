@@ -47,6 +47,9 @@ SHARD_FILE = re.compile(rf"[A-Za-z0-9_.-]{{1,64}}-\d{{5,}}\.[A-Za-z0-9_.-]{{0,99
 DALI_INDEX = re.compile(r"(.+)-\d{5,}\.idx")
 """What DALI's index of a shard is called; others may make such files, too."""
 
+SIGNPOSTS = frozenset(name for made in FORMATS.values() for name in made.signpost_names)
+"""What files for other tools may be called: see :meth:`shardkit.formats.base.Format.signposts`."""
+
 _SEAL = ',\n "xxh3": "%016x"\n}\n'
 _SEAL_BYTES = len(_SEAL % 0)
 
@@ -98,18 +101,22 @@ class SplitInfo:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """The contents of ``shardkit.json``."""
+    """The contents of ``shardkit.json``.
+
+    ``signposts`` maps the files for other tools that lie beside the shards to (bytes, XXH3-64).
+    """
 
     container: str
     fields: list[str]
     classes: list[str] | None
     provenance: Provenance
     splits: dict[str, SplitInfo] = field(default_factory=dict)
+    signposts: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def file_bytes(self) -> dict[str, int]:
         """Name -> size, in bytes, of all files but shardkit.json and rejected.jsonl."""
-        found: dict[str, int] = {}
+        found = {name: num_bytes for name, (num_bytes, _) in self.signposts.items()}
         if self.provenance.tokenizer_file is not None:
             found[self.provenance.tokenizer_file] = self.provenance.tokenizer_bytes
         for split in self.splits.values():
@@ -129,7 +136,7 @@ def dump_info(info: DatasetInfo) -> bytes:
         splits[name] = {
             "rows": split.num_rows,
             "fingerprint": split.fingerprint,
-            "files": {f: {"bytes": b, "xxh3": f"{h:016x}"} for f, (b, h) in split.files.items()},
+            "files": _sizes_to_json(split.files),
             "layouts": [{f: e.to_json() for f, e in lay.items()} for lay in split.layouts],
             "shards": [[s.num_rows, s.layout, s.file_bytes] for s in split.shards],
         }
@@ -140,10 +147,19 @@ def dump_info(info: DatasetInfo) -> bytes:
         "fields": info.fields,
         "classes": info.classes,
         "corpus": info.provenance.to_json(),
+        **({"signposts": _sizes_to_json(info.signposts)} if info.signposts else {}),
         "splits": splits,
     }
     body = json.dumps(raw, indent=1).removesuffix("\n}").encode()
     return body + _seal(body)
+
+
+def _sizes_to_json(files: dict[str, tuple[int, int]]) -> dict[str, dict[str, Any]]:
+    return {f: {"bytes": b, "xxh3": f"{h:016x}"} for f, (b, h) in files.items()}
+
+
+def _sizes_from_json(raw: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    return {f: (_count(e["bytes"]), int(e["xxh3"], 16)) for f, e in raw.items()}
 
 
 def _seal(body: bytes) -> bytes:
@@ -213,7 +229,9 @@ def _parse(raw: dict[str, Any]) -> DatasetInfo:
     provenance = Provenance.from_json(raw["corpus"])
     _check(isinstance(raw["container"], str), "container")
     _check(len(raw["splits"]) > 0, "splits")
-    info = DatasetInfo(raw["container"], fields, classes, provenance)
+    signposts = _sizes_from_json(raw.get("signposts", {}))
+    known = {name: signposts[name] for name in sorted(signposts.keys() & SIGNPOSTS)}
+    info = DatasetInfo(raw["container"], fields, classes, provenance, signposts=known)
     for name, split in raw["splits"].items():
         _check(is_field_name(name), "split name")
         info.splits[name] = _parse_split(name, split, fields)
@@ -231,7 +249,7 @@ def _parse_split(name: str, raw: dict[str, Any], fields: list[str]) -> SplitInfo
         shards.append(ShardInfo(_count(rows), layout, {f: _count(b) for f, b in sizes.items()}))
     total = _count(raw["rows"])
     _check(sum(s.num_rows for s in shards) == total, "row count")
-    files = {f: (_count(e["bytes"]), int(e["xxh3"], 16)) for f, e in raw["files"].items()}
+    files = _sizes_from_json(raw["files"])
     _check(files.keys() == {f"{name}.{kind}" for kind in INDEX_KINDS}, "files")
     _check(isinstance(raw["fingerprint"], str), "fingerprint")
     return SplitInfo(name, total, raw["fingerprint"], layouts, shards, files)

@@ -44,9 +44,27 @@ class Provenance:
         return self.spec.get("text_field")
 
     @property
+    def fields(self) -> list[str] | None:
+        """The columns, or keys of lines, that were chosen."""
+        return self.spec.get("fields")
+
+    @property
     def has_labels(self) -> bool:
         """Whether class numbers came from a file, and not from folders."""
         return "labels" in self.spec
+
+    @property
+    def kept_texts(self) -> dict[str, str]:
+        """Of files that are kept here as text, their paths and that; what is none is left out."""
+        files = self.spec.get("annotations")
+        entries = files.items() if isinstance(files, dict) else ()
+        texts = {path: held.get("text") for path, held in entries if isinstance(held, dict)}
+        return {path: text for path, text in texts.items() if isinstance(text, str)}
+
+    @property
+    def passed(self) -> dict[str, int]:
+        """Of tars made by others: members that are no part of a sample, by their endings."""
+        return dict(self.spec.get("passed", {}))
 
     @property
     def tokenizer_file(self) -> str | None:
@@ -77,6 +95,8 @@ class Provenance:
         good = {
             "kind": isinstance(raw.get("kind"), str | None),
             "text_field": isinstance(raw.get("text_field"), str | None),
+            "fields": "fields" not in raw or _are_texts(raw["fields"]),
+            "passed": _are_counts(raw.get("passed", {})),
             "packed": isinstance(raw.get("packed"), str | None),
             "limit": isinstance(raw.get("limit"), int | None),
             "images": isinstance(images, list) and all(isinstance(i, dict) for i in images),
@@ -92,6 +112,14 @@ class Provenance:
             raw.get("tokens"),
             tuple(images),
         )
+
+
+def _are_counts(raw: Any) -> bool:
+    return isinstance(raw, dict) and all(type(number) is int for number in raw.values())
+
+
+def _are_texts(raw: Any) -> bool:
+    return isinstance(raw, list) and all(isinstance(name, str) for name in raw)
 
 
 def _names_a_tokenizer(tokens: Any) -> bool:

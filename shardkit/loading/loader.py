@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import replace
-from typing import Any, Literal, Unpack
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NoReturn, Unpack
 
+from shardkit.arguments import integer
 from shardkit.batches.collate import Batch
 from shardkit.batches.maker import BatchMaker
 from shardkit.batches.options import BatchKeywords, BatchOptions, spelled_out
@@ -20,7 +21,23 @@ from shardkit.loading.feed import Feed, FeedOptions
 from shardkit.loading.settings import Settings
 from shardkit.loading.skips import SkipCount, Skips
 from shardkit.loading.stats import LoaderStats
+from shardkit.loading.trainers import (
+    LoopPlace,
+    NumberedEpochs,
+    Said,
+    place_of,
+    refuse_index,
+    refuse_sampler,
+)
 from shardkit.loading.workers import WorkerType
+
+
+@dataclass(eq=False)
+class _Iteration:
+    """One that was begun. ``before``: where the last batch was asked for until then."""
+
+    before: LoopPlace
+    is_asked: bool = False
 
 
 class Loader:
@@ -101,8 +118,9 @@ class Loader:
         self._skips = Skips(given.maker) if given.maker.options.on_error == "skip" else None
         self._state = given.maker.first_state()
         self._is_started = False
-        self._newest: object = None
+        self._newest: _Iteration | None = None
         self._stats = LoaderStats()
+        self._hear(Said())
 
     def __getstate__(self) -> tuple[FeedOptions, dict[str, Any]]:
         return self._given, self.state_dict()
@@ -154,6 +172,20 @@ class Loader:
         """As torch's DataLoader has it: with 0, whoever asks for a batch makes it."""
         return self.settings.workers
 
+    @property
+    def batch_sampler(self) -> NumberedEpochs:
+        """Where Lightning says which of its epochs comes, see :mod:`shardkit.loading.trainers`."""
+        return NumberedEpochs(self._number_epoch)
+
+    @property
+    def sampler(self) -> NoReturn:
+        """None: SamplerMissingError, an AttributeError, says how to do without."""
+        refuse_sampler()
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """UsageError: torch's DataLoader around a Loader asks for samples."""
+        refuse_index()
+
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank; fewer are left after a resume."""
         return len(self.maker.plan(self.epoch))
@@ -189,23 +221,51 @@ class Loader:
         self._state.load_state_dict(state, self.maker.num_positions)
         self._is_started = False
         self._newest = None
+        self._hear(Said(is_resumed=True))
+
+    def _here(self) -> LoopPlace:
+        return LoopPlace(self._state.epoch, self._state.position, self._state.skipped)
+
+    def _last_asked(self) -> LoopPlace:
+        """Where the last batch was asked for, whatever iterations were begun since."""
+        newest = self._newest
+        return self._here() if newest is None or newest.is_asked else newest.before
+
+    def _hear(self, said: Said) -> None:
+        self._said, self._received_before = said, self.stats.batches
+
+    def _number_epoch(self, number: int) -> None:
+        """A trainer begins its epoch of this number, maybe with the iteration that waits."""
+        received = self.stats.batches - self._received_before
+        batch = self.maker.plan(0).global_batch_size
+        number = integer("epoch", number)
+        place, said = place_of(number, self._said, self._last_asked(), received, batch)
+        self._hear(said)
+        self._state.move(place.epoch, place.position, place.skipped)
+        self._is_started = False
+        if self._newest is not None and self._newest.is_asked:
+            self._newest = None
 
     # --- iterating ------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Batch]:
         self.maker.ranks.refuse_others()
+        before = self._last_asked()
         # Begins here, not at the first batch: a state may be asked for in between.
         if self._is_started:
             self._state.move(self.epoch + 1, 0)
         self._is_started = True
         # The newest iteration says where the loop is; set_epoch and load_state_dict end its say.
-        self._newest = iteration = object()
-        return self._batches(iteration, self.epoch, self._state.position, self._state.skipped)
+        self._newest = iteration = _Iteration(before)
+        return self._batches(iteration, self._here())
 
-    def _batches(
-        self, iteration: object, epoch: int, start: int, skipped: int
-    ) -> Generator[Batch, None, None]:
-        count = None if self._skips is None else self._skips.begin(epoch, start, skipped)
+    def _batches(self, iteration: _Iteration, begun: LoopPlace) -> Generator[Batch, None, None]:
+        iteration.is_asked = True
+        if self._newest is iteration:
+            # A trainer may have said its epoch's number meanwhile.
+            begun, self._is_started = self._here(), True
+        epoch, start = begun.epoch, begun.position
+        count = None if self._skips is None else self._skips.begin(epoch, start, begun.skipped)
         with closing(self._feed.batches(epoch, start)) as made:
             while (one := self._next(made, count)) is not None:
                 if self._newest is iteration:

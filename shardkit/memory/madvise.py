@@ -53,7 +53,7 @@ def _all_at_once(ranges: Integers) -> bool:
         )
     finally:
         os.close(fd)
-    return bool(advised >= 0)
+    return bool(advised == ranges[:, 1].sum())  # in bytes: it may have stopped on the way
 
 
 def _one_by_one(ranges: Integers) -> None:

@@ -1,4 +1,4 @@
-"""What is done with a finished dataset: verify, compare, unpack, show, describe, stage.
+"""What is done with a finished dataset: verify, compare, unpack, export, show, describe, stage.
 
 Nothing here feeds training.
 """

@@ -1,4 +1,4 @@
-"""Comparing a dataset with the files it was packed from."""
+"""Comparing a dataset with what it was packed from."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from shardkit.arrays import Mask
-from shardkit.corpus import CORPORA, open_corpus
-from shardkit.corpus.base import Run
-from shardkit.errors import CorpusError, IndexFileError
+from shardkit.corpus.base import Corpus, Run
+from shardkit.errors import IndexFileError
 from shardkit.images.choice import describe
 from shardkit.images.naming import RAW_FIELD, renamed
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.index.manifest import REJECTED_NAME, DatasetInfo, read_rejected
+from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_rejected
 from shardkit.operations.detokenize import TEXT, Texts
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import SampleBatch, Value, unpack_paths
@@ -44,21 +43,14 @@ class Originals:
 
     Attributes:
         rewritten: how pictures were written anew, in words, if they were.
-        num_compared: samples so far.
-
-    Raises:
-        CorpusError: the dataset does not know its input, or this is of another kind.
+        name: what the input is called, to be printed. num_originals, num_compared: samples of it
+            so far, and those of them that the dataset has.
     """
 
-    def __init__(self, folder: Path, info: DatasetInfo, source: Path) -> None:
+    def __init__(self, folder: Path, info: DatasetInfo, corpus: Corpus, name: str) -> None:
         provenance = info.provenance
-        if provenance.kind not in CORPORA:
-            raise CorpusError(
-                f"{show_path(folder)} was not packed from a folder of files: there is nothing to"
-                " compare it with"
-            )
-        self._corpus = open_corpus(source, provenance.kind, text_field=provenance.text_field)
-        self._source = source
+        self._corpus = corpus
+        self.name = name
         self._is_part = provenance.limit is not None
         self.rewritten = [describe(choice) for choice in provenance.images]
         self._has_labels = self._corpus.classes == info.classes and not provenance.has_labels
@@ -69,6 +61,7 @@ class Originals:
         self._readers: dict[str, ShardReader] = {}
         self._seen: dict[str, Mask] = {}
         self.num_compared = 0
+        self.num_originals = 0
 
     def differences(self, bar: Progress) -> Iterator[Difference]:
         """Read the input and compare every file in it, then say what has no original.
@@ -87,8 +80,15 @@ class Originals:
                         yield show_path(path), reason
                 for i in range(len(batch)):
                     yield from self._compare(run.split, batch, i)
+                self.num_originals += len(batch)
                 bar.add(len(batch), sum(run.sizes))
-        missing = f"has no original in {show_path(self._source)}"
+        has_own_labels = self._info.provenance.has_labels
+        if self.num_compared and not has_own_labels and self._corpus.classes != self._info.classes:
+            yield (
+                show_path(self._folder / INDEX_NAME),
+                "its names of classes are not the original's",
+            )
+        missing = f"has no original in {self.name}"
         for name, seen in self._seen.items():
             for row in np.flatnonzero(~seen).tolist():
                 yield self._readers[name].where(row), missing

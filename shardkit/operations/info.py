@@ -15,10 +15,11 @@ from shardkit.index.count_tokens import num_tokens
 from shardkit.index.manifest import DatasetInfo, SplitInfo
 from shardkit.index.rows import NO_INT, RowIndex
 from shardkit.operations.detokenize import spec_of
+from shardkit.operations.recipes import memmap_line, recipes
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate
-from shardkit.shards.stored import container_of
+from shardkit.shards.stored import ShardReader, container_of
 from shardkit.storage.base import Storage
 from shardkit.system.paths import as_path
 
@@ -44,7 +45,7 @@ class SplitSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """What ``shardkit info`` prints."""
+    """What ``shardkit info`` prints; ``recipes``, tool -> lines of Python, with ``--open``."""
 
     path: str
     container: str
@@ -53,6 +54,7 @@ class Summary:
     classes: list[str] | None
     splits: dict[str, SplitSummary]
     open_with: list[str]
+    recipes: dict[str, str]
 
 
 def info(dataset: str | Path) -> Summary:
@@ -75,6 +77,7 @@ def info(dataset: str | Path) -> Summary:
         place.info.classes,
         splits,
         _how_to_open(path, place),
+        recipes(path, place),
     )
 
 
@@ -163,6 +166,9 @@ def _how_to_open(path: Path, place: Located) -> list[str]:
         lines.append(f"shardkit.convert({str(path)!r}, to={container.name!r})  # {why}")
     else:
         lines.append(container.open_with(str(shard)))
+    if TOKENS in place.info.fields and split.num_rows:
+        reader = ShardReader(place.storage, place.info, split)
+        lines += filter(None, [memmap_line(path, reader, 0)])
     if (index := shard.with_suffix(".idx")).name in split.shards[0].file_bytes:
         lines.append(open_with_dali(str(shard), str(index), place.info.fields))
     return lines

@@ -16,6 +16,7 @@ import xxhash
 from shardkit.arrays import Hashes
 from shardkit.errors import ChecksumError, DestinationError
 from shardkit.index.manifest import REJECTED_NAME
+from shardkit.operations.detokenize import spec_of
 from shardkit.operations.file_damage import RecordedSums
 from shardkit.packing.destination import Destination
 from shardkit.shards.locate import Located, locate
@@ -121,6 +122,9 @@ def _files(place: Located) -> Iterator[_File]:
             yield _File(name, place.folder / name, num_bytes, digest=digest)
         if split.has_checksums:
             recorded.add(place.storage, split)
+    for name, (num_bytes, digest) in place.info.signposts.items():
+        yield _File(name, place.folder / name, num_bytes, digest=digest)
+    yield from _tokenizer(place)
     for split in place.info.splits.values():
         for shard in split.shards:
             num_rows = shard.num_rows
@@ -131,6 +135,14 @@ def _files(place: Located) -> Iterator[_File]:
     rejected = place.folder / REJECTED_NAME
     if rejected.is_file():
         yield _File(REJECTED_NAME, rejected, rejected.stat().st_size)
+
+
+def _tokenizer(place: Located) -> Iterator[_File]:
+    """The file of a dataset's tokenizer, without which its ids are no text."""
+    spec = spec_of(place.info)
+    if spec is not None and spec.file is not None:
+        digest = int(spec.xxh3, 16)
+        yield _File(spec.file, place.folder / spec.file, spec.num_bytes, digest=digest)
 
 
 def _is_there(path: Path, file: _File) -> bool:

@@ -7,7 +7,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
     source, target = as_path(dataset, "the dataset"), as_path(dest, "the destination")
     place = locate(source)
     refuse_taken(target)
-    _refuse_dataset(target)
+    refuse_dataset(target)
     texts = Texts.of(place.folder, place.info)
     if texts is not None and not texts.spec.is_lossless:
         raise DataError(
@@ -81,7 +81,7 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
     ):
         bar.expect(sum(len(reader.index.table) for reader in readers))
         if not work.done.is_whole:
-            _write_files(work, readers, texts, bar)
+            _write_files(work, readers, texts, _kept(place.info), bar)
         done = work.done
         if not done.num_files:
             work.discard()
@@ -102,8 +102,9 @@ def _identity(info: DatasetInfo) -> dict[str, Any]:
     return {"splits": splits, "tokenizer": (info.provenance.tokens or {}).get("xxh3")}
 
 
-def _refuse_dataset(target: Path) -> None:
-    """What is put into the folder of a dataset is lost with it, or taken for a part of it."""
+def refuse_dataset(target: Path) -> None:
+    """Raises DestinationError for a place in the folder of a dataset: what is put there is lost
+    with it, or taken for a part of it."""
     for folder in target.absolute().resolve().parents:
         if os.path.isfile(folder / INDEX_NAME):
             raise DestinationError(
@@ -111,11 +112,23 @@ def _refuse_dataset(target: Path) -> None:
             )
 
 
+def _kept(info: DatasetInfo) -> dict[bytes, bytes]:
+    """Path -> contents of the files that the manifest itself holds, as YOLO's data.yaml."""
+    texts = info.provenance.kept_texts
+    return {
+        os.fsencode(path): text.encode("utf-8", "surrogatepass") for path, text in texts.items()
+    }
+
+
 def _write_files(
-    work: UnpackWork, readers: list[ShardReader], texts: Texts | None, bar: Progress
+    work: UnpackWork,
+    readers: list[ShardReader],
+    texts: Texts | None,
+    kept: dict[bytes, bytes],
+    bar: Progress,
 ) -> None:
     """Write all files that are not recorded as done, each whole, and record that."""
-    with _resumed(work, readers) as writer:
+    with _resumed(work, readers, [*kept]) as writer:
         before = [len(reader.index.table) for reader in readers[: work.done.split]]
         bar.skip(sum(before) + work.done.row)
         at_end = len(readers), 0
@@ -128,17 +141,20 @@ def _write_files(
         if writer.has_parts:  # they are put together once, and no row is read again after that
             work.checkpoint(writer.done(*at_end))
             writer.join()
+        for path, text in kept.items():  # last of all, as _resumed knows
+            writer.write(path, None, [text])
         work.checkpoint(replace(writer.done(*at_end), is_whole=True))
 
 
-def _resumed(work: UnpackWork, readers: list[ShardReader]) -> _Writer:
+def _resumed(work: UnpackWork, readers: list[ShardReader], kept: list[bytes]) -> _Writer:
     """A writer that goes on from the record; or from the beginning, if what is there is not it."""
     if work.done.num_files and work.has_logs:
         writer = _Writer(work)
-        ahead = (
+        ahead: Iterator[list[bytes]] = (
             [path for _, path, _, _ in _files(readers[split], start, stop)]
             for split, start, stop in _pieces(readers, work.done)
         )
+        ahead = chain(ahead, [kept])
         if work.restore(writer.part_bytes(), ahead, work.done.split == len(readers)):
             return writer
         writer.close()
@@ -232,7 +248,8 @@ class _Writer:
             fd = os.open(path, _CREATE, 0o644, dir_fd=self._fd)
         except FileExistsError as error:
             raise DataError(
-                f"two samples hold the file {show_path(path)}; the dataset is damaged"
+                f"two samples hold the file {show_path(path)}: the dataset is damaged, or was made"
+                " of tars whose splits repeat keys; convert the tars of each split apart"
             ) from error
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:

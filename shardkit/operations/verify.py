@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -25,6 +26,7 @@ from shardkit.operations.contradictions import (
 from shardkit.operations.deflated import changed_stream
 from shardkit.operations.detokenize import spec_of
 from shardkit.operations.file_damage import Damage, RecordedSums, look_at, read_block, regions
+from shardkit.operations.originals import originals_of
 from shardkit.operations.verify_tokens import foreign_ids, tokenizer_problem
 from shardkit.samples.encoding import TOKENS
 from shardkit.shards.locate import Located, locate
@@ -89,13 +91,14 @@ class VerifyResult:
 
 
 def verify(
-    dataset: str | Path, against: str | Path | None = None, *, progress: bool | None = None
+    dataset: str | Path, against: Any = None, *, progress: bool | None = None
 ) -> VerifyResult:
     """Check every file, block and sample of a dataset against its checksums.
 
     Args:
-        dataset: its folder. against: the original input, to compare every sample with; left
-            undone if the dataset itself is broken.
+        dataset: its folder. against: the original input, to compare every sample with: its path,
+            or the dataset of Hugging Face ``datasets`` that was packed, whose rows are written
+            into a temporary folder; left undone if the dataset itself is broken.
 
     Returns:
         What was found; damage is not an exception here.
@@ -106,9 +109,7 @@ def verify(
     """
     source = as_path(dataset, "the dataset")
     place = locate(source)
-    originals = None
-    if against is not None:
-        originals = Originals(place.folder, place.info, as_path(against, "the original input"))
+    opener = None if against is None else originals_of(place, against)
     splits = place.info.splits.values()
     result = VerifyResult(has_checksums=all(split.has_checksums for split in splits))
     if not is_sealed(read_index(place.folder)):
@@ -126,25 +127,52 @@ def verify(
             check.shards()
         if spec is not None and (problem := tokenizer_problem(place.folder, spec)):
             result.problems.append(Problem(*problem))
+        _check_signposts(place, result)
         found = strays(place.info, os.listdir(place.folder))
-    if originals is not None and result.ok:
-        with Progress("comparing", progress) as bar:
-            bar.expect(result.num_samples)
-            for where, what in originals.differences(bar):
-                result.problems.append(Problem(where, what))
-        result.is_compared, result.num_compared = True, originals.num_compared
+    if opener is not None and result.ok:
+        with opener(progress) as originals:
+            _compare(originals, result, progress)
         if spec is not None and not spec.is_lossless:
             result.notes.append(
                 "the tokenizer does not keep all of a text: compared are the ids that it gives"
             )
-        if originals.rewritten:
-            result.notes.append(
-                f"pictures were written anew ({', then '.join(originals.rewritten)}): keys, labels"
-                " and all other fields were compared, but not pixels"
-            )
     what = "looks like a part of this dataset and is not listed in it; remove or rename it"
     result.problems += [Problem(name, what) for name in found]
     return result
+
+
+def _check_signposts(place: Located, result: VerifyResult) -> None:
+    """Add what is wrong with the files for other tools."""
+    for name, (num_bytes, digest) in place.info.signposts.items():
+        what = look_at(place.storage, name, num_bytes, RecordedSums()).what
+        if not what:
+            result.num_bytes += num_bytes
+            found = xxhash.xxh3_64_intdigest(place.storage.contents(name, num_bytes))
+            what = "" if found == digest else "its bytes differ from those written"
+        if what:
+            told = f"{what}; other tools may be told wrong things of this dataset"
+            result.problems.append(Problem(name, told))
+
+
+def _compare(originals: Originals, result: VerifyResult, progress: bool | None) -> None:
+    """Add what the originals say of a dataset that is whole."""
+    with Progress("comparing", progress) as bar:
+        bar.expect(result.num_samples)
+        found = [Problem(where, what) for where, what in originals.differences(bar)]
+    if not originals.num_compared and originals.num_originals:
+        what = (
+            "has nothing in common with the dataset: none of its"
+            f" {originals.num_originals:,} samples is there, and none of the dataset's"
+            f" {result.num_samples:,} is here; give what the dataset was packed from"
+        )
+        found.insert(0, Problem(originals.name, what))
+    result.problems += found
+    result.is_compared, result.num_compared = True, originals.num_compared
+    if originals.rewritten:
+        result.notes.append(
+            f"pictures were written anew ({', then '.join(originals.rewritten)}): keys, labels"
+            " and all other fields were compared, but not pixels"
+        )
 
 
 class _SplitCheck:

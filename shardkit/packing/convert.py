@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from shardkit.corpus.dataset import DatasetCorpus
-from shardkit.corpus.token_files import is_token_file, open_token_file
-from shardkit.corpus.tokens import TokenFileCorpus, largest_id
+from shardkit.corpus.census import container_at
+from shardkit.corpus.containers.tar_source import TARS_KIND, dataset_corpus, packed_tars
+from shardkit.corpus.containers.token_files import is_token_file, open_token_file
+from shardkit.corpus.containers.tokens import TokenFileCorpus, largest_id
 from shardkit.errors import UsageError
+from shardkit.formats import names_of
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.assembling import check_unique_keys
-from shardkit.index.manifest import SplitInfo, read_rejected
+from shardkit.index.manifest import DALI_INDEX, SplitInfo, read_rejected
 from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex
 from shardkit.packing.finish import Origin
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pack import choose_dest, refuse_choice
+from shardkit.packing.pack import choose_dest, pack, refuse_choice
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
 from shardkit.shards.locate import Located, locate
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import size_and_stamp
+from shardkit.tars.patterns import in_one_folder, is_pattern
 from shardkit.tokens.load import open_tokenizer
 from shardkit.tokens.spec import MAX_VOCABULARY, TokenizerSpec, smallest_dtype
 
@@ -47,7 +54,7 @@ OPTIONS = (
 
 
 def convert(
-    dataset: str | Path,
+    dataset: str | Path | Sequence[str | Path],
     dest: str | Path | None = None,
     *,
     to: str,
@@ -55,18 +62,19 @@ def convert(
     **options: Any,
 ) -> PackResult:
     """Write a dataset, or WebDataset tars made by others, in another container format; or token ids
-    of nanoGPT or Megatron as a dataset of tokens.
+    of nanoGPT or Megatron as a dataset of tokens. TFRecord files and files of arrays are packed.
 
     Lossless: keys, original paths, every byte of every value and the cut into shards are kept, so
     converting there and back gives identical files. Unless pictures are to be made smaller, or
     written in another format.
 
     Args:
-        dataset: its folder, or a file of ids. dest: folder to make; default: the name and format,
-            here.
+        dataset: its folder, or a file of ids; of tars a folder, one tar, a list of those in one
+            folder, or a pattern like ``a-{000000..000002}.tar``; also ``.tar.gz``, ``.tar.zst``.
+        dest: folder to make; default: the name and format, here.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``.
         eos: of files of ids: the id that ends documents. nanoGPT's are cut into documents by it,
-            else into pieces of :data:`shardkit.corpus.tokens.PIECE_TOKENS`.
+            else into pieces of :data:`shardkit.corpus.containers.tokens.PIECE_TOKENS`.
         options: those of :class:`shardkit.packing.options.PackOptions` in :data:`OPTIONS`.
 
     Raises:
@@ -76,23 +84,101 @@ def convert(
     if unknown:
         raise UsageError(f"convert takes no option {sorted(unknown)[0]!r}")
     started = time.perf_counter()
-    source = Path(dataset)
+    source, tars = source_of(dataset)
     made = PackOptions(to=to, **options)
     if is_token_file(source):
         return _convert_token_file(source, choose_dest(source, dest, to), made, eos, started)
     if eos is not None:
         raise UsageError(f"eos is for files of token ids; {show_path(source)} is none")
-    located = locate(source)
-    stamps = _tar_stamps(located)
+    if tars is None and (kind := container_at(source)) is not None:
+        return pack(source, dest, to=to, corpus=kind, **options)
+    dest = choose_dest(_named(source, tars), dest, to)
+    if (packed := packed_tars(source, tars)) is not None:
+        origin = Origin(Provenance({"kind": TARS_KIND}), inputs=packed.stamps())
+        return run_pack(source, packed, dest, made, started, origin)
+    return _convert_located(source, tars, dest, made, started)
+
+
+def _convert_located(
+    source: Path, tars: list[str] | None, dest: Path, options: PackOptions, started: float
+) -> PackResult:
+    """Pack what has an index: a dataset, or tars made by others that are not compressed.
+
+    Raises:
+        UsageError: the destination is wrong. DataError: the dataset is damaged, or keys repeat.
+    """
+    located = locate(source, tars=tars)
+    origin = _origin(located)
     for split in _scanned(located):
         check_unique_keys(RowIndex(located.storage, located.info, split))
     if IMAGE_FIELDS.isdisjoint(located.info.fields):
-        refuse_choice(made.images, f"{show_path(source)} holds {', '.join(located.info.fields)}")
-    corpus = DatasetCorpus(located.folder, located.info)
+        refuse_choice(options.images, f"{show_path(source)} holds {', '.join(located.info.fields)}")
+    corpus = dataset_corpus(located, tars)
+    result = run_pack(source, corpus, dest, options, started, origin)
+    if not result.was_complete and is_a_copy(located, options):
+        others = names_of(lambda other: other.name != options.to)
+        result.notes.append(
+            f"{show_path(source)} was {options.to} already, so this is a copy of it: `shardkit"
+            f" stage` makes one faster; for another format, give {others}"
+        )
+    return result
+
+
+def _origin(located: Located) -> Origin:
+    """What the copy says of where it came from, and what tells that this has changed."""
     files = _tokenizer_file(located)
+    stamps = _tar_stamps(located)
     stamps |= {name: [xxhash.xxh3_64_intdigest(data)] for name, data in files.items()}
-    origin = Origin(located.info.provenance, read_rejected(located.folder), stamps, files)
-    return run_pack(source, corpus, choose_dest(source, dest, to), made, started, origin)
+    return Origin(_provenance(located), read_rejected(located.folder), stamps, files)
+
+
+def is_a_copy(located: Located, options: PackOptions) -> bool:
+    """Whether converting changes nothing: the format is the same, and so is all that is in it."""
+    info = located.info
+    encodings = [e for s in info.splits.values() for layout in s.layouts for e in layout.values()]
+    is_compressed = options.compression is not None or any(e.codec for e in encodings)
+    has_dali_index = any(DALI_INDEX.fullmatch(name) for name in info.file_bytes)
+    return (
+        info.container == options.to
+        and not _scanned(located)
+        and not options.images
+        and not is_compressed
+        and options.dali_index == has_dali_index
+    )
+
+
+def source_of(dataset: str | Path | Sequence[str | Path]) -> tuple[Path, list[str] | None]:
+    """The source; of a list of tars, one of them and the names of all.
+
+    Raises:
+        UsageError: they lie in several folders.
+    """
+    if isinstance(dataset, str | os.PathLike):
+        return Path(dataset), None
+    if len(dataset) == 1:
+        return Path(dataset[0]), None
+    folder, names = in_one_folder([Path(path) for path in dataset])
+    return folder / names[0], names
+
+
+def _named(source: Path, tars: list[str] | None) -> Path:
+    """The path that the destination is named after by default."""
+    if tars is not None:
+        # By characters: a-000 and a-001 are both of a.
+        name = os.path.commonprefix(tars)  # noqa: RUF071
+        name = name.partition(".")[0].rstrip("0123456789-_")
+    elif is_pattern(source):
+        name = re.split(r"[.{*?\[]", source.name)[0].rstrip("-_")
+    else:
+        return source
+    return source.with_name(name) if name else source.parent
+
+
+def _provenance(located: Located) -> Provenance:
+    """What a dataset says of its origin. What was passed over in tars stays with the tars."""
+    found = located.info.provenance
+    spec = {name: value for name, value in found.spec.items() if name != "passed"}
+    return replace(found, spec=spec)
 
 
 def _tokenizer_file(located: Located) -> dict[str, bytes]:

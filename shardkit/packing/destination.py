@@ -55,7 +55,7 @@ class Destination:
         self._made = not self.dest.exists()
         self._overwrite = overwrite
         self._publication: Publication | None = None
-        _refuse_overlap(self.dest, source.resolve())
+        refuse_overlap(self.dest, source.resolve())
         self._refuse_others()
         self._lock = Lock(self.work / LOCK_NAME)
         try:
@@ -201,7 +201,8 @@ class Destination:
             self.dest.rmdir()
 
 
-def _refuse_overlap(dest: Path, source: Path) -> None:
+def refuse_overlap(dest: Path, source: Path) -> None:
+    """Raises DestinationError if one of these resolved paths is the other, or lies in it."""
     if dest == source or source in dest.parents or dest in source.parents:
         raise DestinationError(
             f"the destination {show_path(dest)} and the source {show_path(source)} overlap;"

@@ -14,19 +14,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from shardkit.corpus import Corpus, Run, open_corpus
+from shardkit.corpus.base import Corpus, Run
+from shardkit.corpus.open import open_corpus
 from shardkit.errors import SampleError, UsageError
 from shardkit.images.choice import ImageChoice
 from shardkit.images.decode import decode
 from shardkit.images.encode import can_write, require_encoder, rewrite
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pack import parse_options, refuse_choice
+from shardkit.packing.pack import parse_fields, parse_options, refuse_choice
 from shardkit.packing.pictures import two_pictures
 from shardkit.packing.plan import draw, take
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import Value
-from shardkit.system.paths import show_path
+from shardkit.system.paths import as_path, show_path
 
 NUM_PICTURES = 300
 MIN_PICTURES = 16
@@ -85,6 +86,7 @@ def estimate(
     corpus: str | None = None,
     labels: str | Path | None = None,
     text_field: str | None = None,
+    fields: str | Sequence[str] | None = None,
     shard_size: str | int | None = None,
     usual: bool = True,
     max_s: float = 20.0,
@@ -93,7 +95,8 @@ def estimate(
     """Measure, on pictures drawn by ``seed``, what it takes to keep them, and what was chosen.
 
     Args:
-        source, to, corpus, labels, text_field, shard_size, options: as of :func:`shardkit.pack`.
+        source, to, corpus, labels, text_field, fields, shard_size, options: as of
+            :func:`shardkit.pack`; the source is a path.
         usual: measure some usual choices, too.
         max_s: end after about so many seconds.
 
@@ -103,7 +106,9 @@ def estimate(
     """
     made = parse_options(to, shard_size, options)
     require_encoder(made.images)
-    opened = open_corpus(source, corpus, labels, text_field)
+    opened = open_corpus(
+        as_path(source, "the source"), corpus, labels, text_field, parse_fields(fields)
+    )
     if not opened.has_pictures:
         refuse_choice(made.images, f"{show_path(source)} is taken for {opened.kind}")
         raise UsageError(f"{show_path(source)} is taken for {opened.kind}: no pictures to estimate")

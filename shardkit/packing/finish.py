@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+import xxhash
+
 from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError
 from shardkit.formats import get_format
@@ -61,11 +63,14 @@ def assemble(
         if TOKENS not in fields:
             raise CorpusError(f"nothing was tokenized: no sample has a text (a field {TEXT})")
         origin = replace(origin, provenance=replace(origin.provenance, tokens=chosen.spec))
+    container = get_format(options.to)
+    signposts = container.signposts(fields, corpus.classes)
     info = DatasetInfo(
-        container=get_format(options.to).name,
+        container=container.name,
         fields=fields,
         classes=corpus.classes,
         provenance=origin.provenance,
+        signposts={n: (len(d), xxhash.xxh3_64_intdigest(d)) for n, d in signposts.items()},
     )
     for name in dict.fromkeys(receipt.split for receipt in receipts):
         own = [receipt for receipt in receipts if receipt.split == name]
@@ -81,7 +86,7 @@ def assemble(
         info.splits[name] = split
     if origin.rejected:
         atomic_write(destination.stage / REJECTED_NAME, [origin.rejected])
-    for name, data in origin.files.items():
+    for name, data in (origin.files | signposts).items():
         atomic_write(destination.stage / name, [data])
     return info
 

@@ -14,8 +14,8 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Integers
-from shardkit.corpus import from_spec
 from shardkit.corpus.base import Corpus, Run
+from shardkit.corpus.kinds import from_spec
 from shardkit.errors import FormatError, SampleError, StorageError
 from shardkit.formats import get_format
 from shardkit.formats.dali_index import dali_index, dali_index_name

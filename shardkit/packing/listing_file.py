@@ -86,7 +86,7 @@ def first_change(old: Iterable[Run], new: Iterable[Run]) -> str | None:
             return f"{_name(after)} was added"
         if after is None:
             return f"{_name(before)} is gone"
-        if before[:2] == after[:2]:
+        if _name(before) == _name(after):
             return f"{_name(before)} changed ({before[2]} bytes then, {after[2]} now)"
         return f"{_name(before)} was expected, {_name(after)} found"
     return None
@@ -106,5 +106,6 @@ def _name(entry: _Entry | None) -> str:
     if entry is None:
         return "nothing"
     base, locator = entry[:2]
-    text = locator.decode(errors="backslashreplace")
+    # What may follow the path in a locator is for its corpus alone, and long.
+    text = locator.partition(b"//")[0].decode(errors="backslashreplace")
     return repr(f"{base}/{text}" if base else text)

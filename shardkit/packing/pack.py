@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shardkit.corpus import open_corpus
+from shardkit.corpus.base import Input
+from shardkit.corpus.open import open_corpus
 from shardkit.errors import UsageError
 from shardkit.formats import FOR_TOKENS, FORMATS, get_format
 from shardkit.images.choice import ImageChoice
 from shardkit.packing.choose_tokenizer import refuse_without_text
+from shardkit.packing.hugging_face import is_hugging_face
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
@@ -29,13 +33,14 @@ seconds, so that few workers are idle at the end, and little is done again after
 
 
 def pack(
-    source: str | Path,
+    source: Any,
     dest: str | Path | None = None,
     *,
     to: str | None = None,
     corpus: str | None = None,
     labels: str | Path | None = None,
     text_field: str | None = None,
+    fields: str | Sequence[str] | None = None,
     shard_size: str | int | None = None,
     **options: Any,
 ) -> PackResult:
@@ -46,8 +51,11 @@ def pack(
     it does nothing but say so in ``notes``.
 
     Args:
-        source: a folder of images, image-text pairs, text or arrays; .jsonl or .parquet files, or
-            one; a folder that Hugging Face datasets saved.
+        source: a folder of images, image-text pairs, images with annotations, text, arrays, sound
+            or film; .jsonl, .parquet or TFRecord files, or arrays of rows, or one such file; a
+            folder that Hugging Face datasets saved, or a dataset of that library itself, one or
+            several splits, stored or streamed: see :mod:`shardkit.packing.spool`; any files, with
+            ``corpus="files"``.
         dest: folder to make; default: the source's name and format, in the current folder.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``; may be left out for tokens, which go
             to npy then.
@@ -55,6 +63,8 @@ def pack(
         labels: csv or json of path -> label, where folders do not say.
         text_field: pack this field of each .jsonl line as ``txt``, not the whole line; the column
             of tables that is their text.
+        fields: columns of tables, or keys of .jsonl lines, to pack, as a list or as text with
+            commas; default: all columns, and whole lines. What is left out is in ``notes``.
         shard_size: input bytes a shard, as ``"256MB"`` or a number; default: 4 MB at first, then a
             32nd of what came before, up to 256 MB; 1 MB to 32 MB of text to tokenize. So shards are
             many if there is enough for many.
@@ -66,13 +76,71 @@ def pack(
     """
     made = parse_options(to, shard_size, options)
     started = time.perf_counter()
+    chosen = parse_fields(fields)
+    if is_hugging_face(source):
+        for name, value in (("corpus", corpus), ("labels", labels)):
+            if value is not None:
+                raise UsageError(f"{name} is for files, and the source is a dataset: leave it out")
+        if dest is None:
+            raise UsageError("dest is missing: a dataset has no name to choose one by")
+        return _pack_spooled(source, as_path(dest, "dest"), made, text_field, chosen, started)
+    _refuse_object(source)
     src = as_path(source, "the source")
-    opened = open_corpus(src, corpus, labels and Path(labels), text_field)
-    if not opened.has_pictures:
-        refuse_choice(made.images, f"{show_path(src)} is taken for {opened.kind}")
-    if made.makes_tokens:
-        refuse_without_text(opened, src)
+    opened = open_corpus(
+        src, corpus, labels and Path(labels), text_field, chosen, made.makes_tokens
+    )
+    _refuse_unfit(opened, src, made)
     return run_pack(src, opened, choose_dest(src, dest, made.to), made, started)
+
+
+def _refuse_object(source: object) -> None:
+    """Raise UsageError for a table, or rows, of another library, and say what takes it."""
+    if isinstance(source, (str, os.PathLike)):
+        return
+    raise UsageError(
+        f"the source is a {type(source).__name__}, and must be a path or a dataset of Hugging Face"
+        " datasets; Dataset.from_pandas, from_list, from_dict or from_generator of datasets make"
+        " one, and DatasetDict several splits"
+    )
+
+
+def _pack_spooled(
+    source: Any,
+    dest: Path,
+    made: PackOptions,
+    text_field: str | None,
+    fields: list[str] | None,
+    started: float,
+) -> PackResult:
+    from shardkit.corpus.tables.parquet import SpooledCorpus
+    from shardkit.packing.spool import Spool, notes_of, splits_of
+
+    splits = splits_of(source)
+    # Of a part that is drawn from all rows, all are needed.
+    limit = None if made.shuffle or made.val_fraction else made.limit
+    with Spool(dest) as spool:
+        num_rows = spool.fill(splits, limit, made.progress)
+        opened = SpooledCorpus(spool.folder, [*splits], text_field, fields, made.makes_tokens)
+        opened.notes = [*opened.notes, *notes_of(splits, num_rows)]
+        _refuse_unfit(opened, spool.folder, made)
+        return run_pack(spool.folder, opened, dest, made, started)
+
+
+def _refuse_unfit(opened: Input, source: Path, made: PackOptions) -> None:
+    if not opened.has_pictures:
+        refuse_choice(made.images, f"{show_path(source)} is taken for {opened.kind}")
+    if made.makes_tokens:
+        refuse_without_text(opened, source)
+
+
+def parse_fields(fields: str | Sequence[str] | None) -> list[str] | None:
+    """``"a,b"`` or a list of names as a list, each name once. Raises UsageError."""
+    if fields is None:
+        return None
+    names = list(map(str.strip, fields.split(","))) if isinstance(fields, str) else [*fields]
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(f"fields must be names, got {fields!r}")
+    return list(dict.fromkeys(filter(None, names)))
 
 
 def parse_options(

@@ -16,12 +16,12 @@ from shardkit.samples.sample import SampleBatch, Value, rename_field, unpack_pat
 
 
 def check_images(batch: SampleBatch) -> SampleBatch:
-    """Move samples whose pictures do not decode to ``rejects``.
+    """Move samples of which a picture (``jpg``, ``mask.png``) does not decode to ``rejects``.
 
     Raises:
         UsageError: neither pillow-simd nor pillow is installed.
     """
-    names = [name for name in batch.columns if name in IMAGE_FIELDS]
+    names = [name for name in batch.columns if name.rpartition(".")[2] in IMAGE_FIELDS]
     reasons: dict[int, tuple[str, str]] = {}
     for name in names:
         for i, value in enumerate(batch.columns[name]):

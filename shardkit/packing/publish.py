@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
+from filecmp import cmp
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from shardkit.index.manifest import (
     INDEX_NAME,
     REJECTED_NAME,
     SHARD_FILE,
+    SIGNPOSTS,
     WORK_NAME,
     DatasetInfo,
     is_field_name,
@@ -105,6 +107,13 @@ def mark_ready(dest: Path, publication: Publication, info: bytes) -> None:
                 " it away and run the same command again"
             )
     work = dest / WORK_NAME
+    for name in sorted(SIGNPOSTS & set(publication.new) - set(publication.old)):
+        # Somebody's database may be called data.mdb, too.
+        if (dest / name).exists() and not cmp(dest / name, work / STAGE_NAME / name, False):
+            raise DestinationError(
+                f"{show_path(dest / name)} is no file of the dataset's, and would be lost; move it"
+                " away and run the same command again"
+            )
     atomic_write(work / STAGE_NAME / INDEX_NAME, [info])
     write_record(work / _MARKER, asdict(publication))
 

@@ -128,6 +128,7 @@ class _Pack:
                 len(jobs.resumed),
                 time.perf_counter() - started,
             )
+            result.notes.extend(self.corpus.notes)
             result.notes.extend(self.chosen.notes if self.chosen else [])
             result.notes.extend(notes_on(self.options, receipts))
             self.destination.finish(info, self.recipe, {**asdict(result), "dest": ""})

@@ -27,7 +27,7 @@ from typing import Any
 import xxhash
 
 from shardkit.corpus.base import Corpus
-from shardkit.corpus.dataset import DatasetCorpus
+from shardkit.corpus.containers.dataset import DatasetCorpus
 from shardkit.errors import DataError, DestinationError, ShardkitError
 from shardkit.images.choice import ImageChoice
 from shardkit.index.manifest import (

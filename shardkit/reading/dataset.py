@@ -41,8 +41,9 @@ class Dataset:
     Args:
         path: folder of a dataset, or of WebDataset tars made by others, or one such tar.
         split: split name; may be left out where there is one, or one called ``train``.
-        decode: True decodes ``cls``, ``txt``, ``json`` and ``npy``; ``"pil"`` pictures too; False
-            gives canonical bytes of everything.
+        decode: True decodes ``cls``, ``txt``, ``json`` and ``npy``; ``"pil"`` pictures too, and
+            ``"torchcodec"`` makes decoders of sound and film; False gives canonical bytes of
+            everything.
         verify: read each sample into memory, once, and compare that with its checksum: values,
             labels and keys are those that were packed, whoever writes to the files meanwhile;
             shardkit.json is compared with its own.
@@ -62,8 +63,8 @@ class Dataset:
         verify: bool = False,
         fields: Sequence[str] | None = None,
     ) -> None:
-        if decode not in (True, False, "pil"):
-            raise UsageError(f"decode must be True, False or 'pil', got {decode!r}")
+        if decode not in (True, False, "pil", "torchcodec"):
+            raise UsageError(f"decode must be True, False, 'pil' or 'torchcodec', got {decode!r}")
         self.path = as_path(path, "the dataset")
         self.decode = decode
         self.verify = verify

@@ -255,6 +255,18 @@ def _check_shape(shape: tuple[Any, ...], dtype: np.dtype[Any]) -> None:
         raise FormatError("a .npy of sub-arrays: its axes belong into its shape")
 
 
+def npy_layout(head: Value) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """dtype, shape and bytes before the data of a .npy value, of which ``head`` is all, or the
+    first :data:`MAX_NPY_HEADER` bytes.
+
+    Raises:
+        FormatError: not a .npy.
+    """
+    start = npy_header_size(head)
+    dtype, shape, _ = _parse_npy_header(bytes(head[:start]))
+    return dtype, shape, start
+
+
 PICKLED = "a .npy of Python objects holds pickles, which shardkit never reads"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardkit.arguments import integer
 from shardkit.arrays import Integers
-from shardkit.corpus.token_files import is_token_file
+from shardkit.corpus.containers.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.order.epochs import EpochOrder, Shuffle

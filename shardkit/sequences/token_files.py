@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from shardkit.arrays import Integers
-from shardkit.corpus.token_files import open_token_file
+from shardkit.corpus.containers.token_files import open_token_file
 from shardkit.errors import UsageError
 from shardkit.sequences.contiguous import ContiguousTokens
 from shardkit.sequences.documents import Documents
@@ -20,8 +20,8 @@ class FileTokens(ContiguousTokens):
     """:class:`shardkit.sequences.store.TokenStore` of one file.
 
     Args:
-        path: as of :func:`shardkit.corpus.token_files.open_token_file`. eos: the id that ends
-            documents, where the file does not say.
+        path: as of :func:`shardkit.corpus.containers.token_files.open_token_file`.
+        eos: the id that ends documents, where the file does not say.
 
     Raises:
         CorpusError: no such file. FormatError: it is damaged.

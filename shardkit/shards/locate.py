@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,11 +40,20 @@ class Located:
     info: DatasetInfo
     tars: dict[str, Path] = field(default_factory=dict)
 
+    @property
+    def shown(self) -> str:
+        """What it is called, to be printed: tars of others, and not the index of them."""
+        tars = set(self.tars.values())
+        if len(tars) > 1:
+            return show_path(min(tars).parent)
+        return show_path(tars.pop() if tars else self.folder)
 
-def locate(path: Path, *, sealed: bool = False) -> Located:
+
+def locate(path: Path, *, sealed: bool = False, tars: Sequence[str] | None = None) -> Located:
     """Find the index of a dataset, making one for plain WebDataset tars.
 
-    ``sealed`` refuses a shardkit.json that has changed since it was written.
+    ``sealed`` refuses a shardkit.json that has changed since it was written. ``tars``: names of
+    several in one folder, of which ``path`` is one.
 
     Raises:
         DatasetMissingError: neither is there. IndexFileError: it is damaged.
@@ -52,14 +62,15 @@ def locate(path: Path, *, sealed: bool = False) -> Located:
         if not (path / INDEX_NAME).exists():
             refuse_orphans(path)
             # Imported here: most datasets are ours, and to pack one nothing of tars is needed.
-            from shardkit.tars.cached_index import index_tars, is_tar_source
+            from shardkit.tars.cached_index import index_tars
+            from shardkit.tars.find import is_tar_source
             from shardkit.tars.write_index import read_names
 
             if is_tar_source(path):
-                folder = index_tars(path)
+                folder = index_tars(path, tars)
                 beside = path if path.is_dir() else path.parent
-                tars = {shard: beside / name for shard, name in read_names(folder).items()}
-                return Located(Folder(folder), folder, read_info(folder), tars)
+                found = {shard: beside / name for shard, name in read_names(folder).items()}
+                return Located(Folder(folder), folder, read_info(folder), found)
         folder = path.absolute()
         return Located(Folder(folder), folder, read_info(path, sealed=sealed))
 

@@ -15,9 +15,10 @@ from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.rows import NO_INT
 from shardkit.samples.encoding import BYTES, TOKENS, Encoding, inflate_into, parse_npy
 from shardkit.samples.sample import Value
+from shardkit.shards.sound_film import opener
 from shardkit.shards.stored import Gather, ShardReader
 
-Decode = Literal["pil"] | bool
+Decode = Literal["pil", "torchcodec"] | bool
 Column = Sequence[Any] | Array
 
 
@@ -27,7 +28,8 @@ def read_column(reader: ShardReader, batch: Gather, name: str, decode: Decode) -
     Returns, for ``decode`` other than False: ``cls`` as (B,) int64; ``txt`` as list of str;
     ``json`` as list of objects; ``npy`` as one array (B, ...) where all have one shape and dtype,
     else a list of arrays; ``tokens`` as a list of arrays; pictures as PIL images
-    (``decode="pil"``); everything else, and all with ``decode=False``, as list of bytes-like
+    (``decode="pil"``); sound and film as decoders of torchcodec (``decode="torchcodec"``);
+    everything else, and all with ``decode=False``, as list of bytes-like
     canonical values. Absent values are None, in a list.
 
     Raises:
@@ -49,6 +51,8 @@ def read_column(reader: ShardReader, batch: Gather, name: str, decode: Decode) -
         return _each(reader, batch, name, values, _json)
     if decode == "pil" and name in IMAGE_FIELDS:
         return _each(reader, batch, name, values, pil_image)
+    if decode == "torchcodec" and (opened := opener(kind)) is not None:
+        return _each(reader, batch, name, values, opened)
     return values
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from shardkit.errors import UsageError
 def as_path(path: object, what: str) -> Path:
     """A path that a caller gave. Raises UsageError, saying what it was for, if it is none."""
     if not isinstance(path, str | os.PathLike):
-        raise UsageError(f"{what} must be a str or Path, got {path!r}")
+        got = " ".join(repr(path).split())[:100]  # of a table that is a page
+        raise UsageError(f"{what} must be a str or Path, got {type(path).__name__}: {got}")
     if not os.fspath(path):
         raise UsageError(f"{what} is an empty path")
     return Path(path)
@@ -31,6 +33,11 @@ def show_path(path: str | bytes | os.PathLike[Any]) -> str:
     """A path for one line of a message: quoted, control and undecodable bytes escaped."""
     text = os.fsdecode(path)
     return text if text.isprintable() and "'" not in text else ascii(text)
+
+
+def first_few(names: Sequence[str] | Sequence[bytes], most: int = 3) -> str:
+    """``a, b, c, ...``: the first of some paths or other names, for one line of a message."""
+    return ", ".join(map(show_path, names[:most])) + ", ..." * (len(names) > most)
 
 
 def file_size(path: Path) -> int:

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +22,15 @@ from pathlib import Path
 import xxhash
 
 from shardkit.errors import StorageError, UsageError
-from shardkit.index.manifest import INDEX_NAME, VERSION, WORK_NAME
+from shardkit.index.manifest import INDEX_NAME, VERSION
 from shardkit.system.durable_files import fsync_path
 from shardkit.system.paths import show_path, user_cache
 from shardkit.system.refusals import os_errors
+from shardkit.tars.find import can_be_unpacked, find_tar_names, is_compressed
 from shardkit.tars.members import compressed_message
 from shardkit.tars.write_index import Tar, tar_as_found, write_tar_index
 
-SCAN_VERSION = 2
+SCAN_VERSION = 3
 """Goes up when the same tars would be scanned to another index."""
 
 _OLD_LINK = "tars"
@@ -39,22 +40,12 @@ CACHE_NAME = ".shardkit"
 KEEP_S = 30 * 86_400
 """An index is removed when nobody has opened it for so long and another one is made beside it."""
 
-_COMPRESSED = re.compile(r"\.(tar\.(gz|bz2|xz|zst|lz4)|tgz|tbz2?|txz|tzst)", re.IGNORECASE)
 _OURS = re.compile(r"[0-9a-f]{32}|tmp-[0-9a-f]+")
 
 
-def is_tar_source(path: Path) -> bool:
-    """Whether a path is a tar or a folder of tars; compressed ones too, so that the error says so.
-
-    A folder that a packer of ours has not finished is none: its tars are not all there.
-    """
-    if os.path.isdir(path):
-        return not os.path.isdir(path / WORK_NAME) and bool(_tar_names(path))
-    return os.path.isfile(path) and _is_tar_name(path.name)
-
-
-def index_tars(path: Path) -> Path:
-    """The folder that holds the index of these tars, made on first sight.
+def index_tars(path: Path, names: Sequence[str] | None = None) -> Path:
+    """The folder that holds the index of these tars, made on first sight. ``names``: of several in
+    the folder of one.
 
     Processes that come at once take turns where the file system has locks, and else do the work
     twice: the first to finish gives the folder its name, the others throw theirs away.
@@ -65,7 +56,7 @@ def index_tars(path: Path) -> Path:
         in.
     """
     with os_errors(f"indexing {show_path(path)}"):
-        folder, tars = _find_tars(path)
+        folder, tars = _find_tars(path, names)
         candidates = _candidates(folder, tars)
         ready = _ready(candidates)
         if ready is None:
@@ -77,33 +68,12 @@ def index_tars(path: Path) -> Path:
 # --- which tars, which splits -------------------------------------------------------------
 
 
-def _is_tar_name(name: str) -> bool:
-    # Hidden ones are what macOS leaves beside files on foreign disks: ._train-000.tar
-    return not name.startswith(".") and (name.endswith(".tar") or _is_compressed(name))
-
-
-def _is_compressed(name: str) -> bool:
-    return _COMPRESSED.search(name) is not None
-
-
-def _tar_names(folder: Path) -> list[str]:
-    with os_errors(f"listing {show_path(folder)}"), os.scandir(folder) as entries:
-        return sorted(e.name for e in entries if _is_tar_name(e.name) and e.is_file())
-
-
-def _find_tars(path: Path) -> tuple[Path, list[Tar]]:
-    """Folder and tars of a dataset, sorted by name; a single tar is a dataset of its own."""
-    if not path.is_dir():
-        # The tar itself stays unresolved: it may be a link to a blob of no telling name.
-        folder, names = path.parent.resolve(), [path.name]
-    else:
-        folder = path.resolve()
-        names = _tar_names(folder)
+def _find_tars(path: Path, names: Sequence[str] | None) -> tuple[Path, list[Tar]]:
+    folder, names = find_tar_names(path, names)
     for name in names:
-        if _is_compressed(name):
-            raise UsageError(compressed_message(show_path(folder / name)))
-    if not names or not (folder / names[0]).is_file():
-        raise UsageError(f"{show_path(path)} is no tar and no folder of tars")
+        if is_compressed(name):
+            hint = "; `shardkit convert` takes it as it is" if can_be_unpacked(name) else ""
+            raise UsageError(compressed_message(show_path(folder / name)) + hint)
     return folder, [tar_as_found(folder, name) for name in names]
 
 

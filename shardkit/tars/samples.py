@@ -14,6 +14,7 @@ import os
 import re
 import tarfile
 from array import array
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,8 @@ def read_tar(path: Path) -> TarSamples:
         for member in tar_members(file, where):
             name = member.name.encode("utf-8", "surrogateescape")
             found = split_name(name)
+            if found is None:
+                samples.pass_over(member)
             if found is None or not _is_file(member, where):
                 continue
             try:
@@ -96,12 +99,14 @@ class TarSamples:
     Attributes:
         keys, paths: one a sample; paths as :func:`shardkit.samples.sample.pack_paths` packs them.
         cls: number of a sample in this tar -> its ``cls`` value.
+        passed: members that are no part of a sample, by their endings.
     """
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []
         self.paths: list[bytes] = []
         self.cls: dict[int, bytes] = {}
+        self.passed: Counter[str] = Counter()
         self._places: dict[str, array[int]] = {}
         self._names: dict[str, bytes] = {}
 
@@ -119,6 +124,13 @@ class TarSamples:
             places = self._places[field] = self._new_field(field)
         self._names[field] = name
         places.extend((len(self.keys) - 1, start, size))
+
+    def pass_over(self, member: tarfile.TarInfo) -> None:
+        """Count a member that is no part of a sample; folders are none."""
+        name = member.name.rpartition("/")[2]
+        if not member.isdir() and name:
+            hidden = name.startswith(".")
+            self.passed["hidden" if hidden else os.path.splitext(name)[1].lower()] += 1
 
     def _new_field(self, field: str) -> array[int]:
         if not is_field_name(field):
@@ -163,7 +175,7 @@ class TarSamples:
 
     def _end_piece(self) -> None:
         if self._names:
-            files = [_file_path(self._names[field]) for field in sorted(self._names)]
+            files = [plain_path(self._names[field]) for field in sorted(self._names)]
             self.paths.append(pack_paths(self.keys[-1], files))
             self._names = {}
 
@@ -191,7 +203,7 @@ def check_num_fields(num_fields: int) -> None:
         )
 
 
-def _file_path(name: bytes) -> bytes:
+def plain_path(name: bytes) -> bytes:
     """The path that ``tar xf`` would give a member: ``tar cf x.tar .`` puts ``./`` before all."""
     while name.startswith(b"./"):
         name = name[2:].lstrip(b"/")

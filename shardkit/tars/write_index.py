@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
 from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex
 from shardkit.memory.whole_files import read_file
-from shardkit.samples.sample import SPLIT_NAMES
+from shardkit.samples.split_names import splits_by_words
 from shardkit.storage.folder import Folder
 from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
@@ -56,10 +56,7 @@ def tar_splits(names: list[str]) -> list[str]:
 
     ``imagenet-train-000.tar`` beside ``imagenet-val-000.tar`` must not become one split.
     """
-    found = [SPLIT_NAMES.intersection(re.findall("[a-z]+", name.lower())) for name in names]
-    if all(len(words) == 1 for words in found):
-        return [word for words in found for word in words]
-    return ["train"] * len(names)
+    return splits_by_words(names) or ["train"] * len(names)
 
 
 def write_tar_index(work: Path, folder: Path, tars: list[Tar], target: str) -> None:
@@ -73,9 +70,11 @@ def write_tar_index(work: Path, folder: Path, tars: list[Tar], target: str) -> N
     receipts: dict[str, list[Receipt]] = {}
     hashes: dict[str, xxhash.xxh3_128] = {}
     names: dict[str, str] = {}
+    passed: Counter[str] = Counter()
     with Progress("indexing tars") as progress:
         for tar, split in zip(tars, tar_splits([tar.name for tar in tars]), strict=True):
             samples = _read_unchanged(folder, tar)
+            passed += samples.passed
             if not samples.keys:
                 continue
             own = receipts.setdefault(split, [])
@@ -87,7 +86,7 @@ def write_tar_index(work: Path, folder: Path, tars: list[Tar], target: str) -> N
             _hash_finished(hashes.setdefault(split, xxhash.xxh3_128()), finished)
             own.append(finished.receipt)
             progress.add(finished.receipt.num_rows, 0)
-    info = _describe(folder, receipts)
+    info = _describe(folder, receipts, passed)
     for split, own in receipts.items():
         fingerprint = f"scan:{hashes[split].hexdigest()}"
         made = assemble_split(
@@ -163,7 +162,9 @@ def _hash_finished(digest: xxhash.xxh3_128, finished: FinishedShard) -> None:
     digest.update(finished.names)
 
 
-def _describe(folder: Path, receipts: dict[str, list[Receipt]]) -> DatasetInfo:
+def _describe(
+    folder: Path, receipts: dict[str, list[Receipt]], passed: dict[str, int]
+) -> DatasetInfo:
     every = [receipt for own in receipts.values() for receipt in own]
     fields = sorted({field for receipt in every for field in receipt.encodings})
     if not receipts:
@@ -175,4 +176,5 @@ def _describe(folder: Path, receipts: dict[str, list[Receipt]]) -> DatasetInfo:
         check_num_fields(len(fields))
     except ValueError as error:
         raise FormatError(f"{show_path(folder)}: {error}") from error
-    return DatasetInfo(TARS, fields, None, Provenance({"kind": "tars"}))
+    spec = {"kind": "tars", **({"passed": dict(sorted(passed.items()))} if passed else {})}
+    return DatasetInfo(TARS, fields, None, Provenance(spec))

@@ -15,7 +15,9 @@ import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.batches.source import Source
-from shardkit.corpus import Corpus, Run, open_corpus
+from shardkit.corpus.base import Corpus, Run
+from shardkit.corpus.containers.lmdb_files import LmdbCorpus
+from shardkit.corpus.open import open_corpus
 from shardkit.errors import DataError, UsageError
 from shardkit.measure.bench.target import Target, missing
 from shardkit.operations.stage import refuse_little_space
@@ -24,6 +26,10 @@ from shardkit.samples.sample import SampleBatch, unpack_paths
 from shardkit.shards.values import Column
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
+
+_PARTS_OF_FILES = {"jsonl": "a line", "rows": "a row", "tfrecord": "a record"}
+_PARTS_OF_FILES[LmdbCorpus.kind] = "an entry"
+"""Kinds of input -> what a sample of theirs is."""
 
 _NO_SCRATCH = Path(os.devnull)
 """Only lines of text are ever decompressed, and those are refused here."""
@@ -93,10 +99,10 @@ class FolderTarget(Target):
         self.path = path
         self.name = self.format
         corpus = open_corpus(path)
-        if corpus.kind == "jsonl":
+        if corpus.kind in _PARTS_OF_FILES:
             raise UsageError(
-                f"{show_path(path)} is taken for jsonl, where a sample is a line, not a file: pack"
-                " it, and measure the dataset"
+                f"{show_path(path)} is taken for {corpus.kind}, where a sample is"
+                f" {_PARTS_OF_FILES[corpus.kind]}, not a file: pack it, and measure the dataset"
             )
         runs = list(corpus.runs(_NO_SCRATCH))
         split = _choose_split([run.split for run in runs], path)
@@ -205,6 +211,7 @@ class CorpusPart:
         self.keeps_shards = corpus.keeps_shards
         self.classes = corpus.classes
         self.ignored: dict[str, int] = {}
+        self.notes = corpus.notes
 
     def spec(self) -> dict[str, Any]:
         return self.corpus.spec()

@@ -12,7 +12,7 @@ import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.batches.source import Source
-from shardkit.corpus.token_files import is_token_file
+from shardkit.corpus.containers.token_files import is_token_file
 from shardkit.errors import DataError
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME
 from shardkit.operations.stage import copy_files, stage
@@ -22,7 +22,7 @@ from shardkit.shards.locate import locate
 from shardkit.shards.stored import container_of
 from shardkit.shards.values import Column
 from shardkit.system.paths import show_path
-from shardkit.tars.cached_index import is_tar_source
+from shardkit.tars.find import is_tar_source
 
 SEQ_LEN = 2048
 """Tokens of a window."""

@@ -22,7 +22,7 @@ from shardkit.shards.locate import refuse_orphans
 from shardkit.shards.stored import container_of
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
-from shardkit.tars.cached_index import is_tar_source
+from shardkit.tars.find import is_tar_source
 
 NAMES = 200_000
 """Names listed at most: 0.4 s where they are in few folders, 2 s where a folder has ten."""

@@ -1,0 +1,181 @@
+"""Which folders side by side are packed, what their fields are called, and what is said of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from shardkit.corpus.annotations.siblings import find_reference, opened, roles_of
+from shardkit.corpus.annotations.stem_fit import StemFit, common_suffix, cut_suffix, fit
+from shardkit.corpus.annotations.tracks import TrackLook
+from shardkit.errors import CorpusError
+from shardkit.index.manifest import is_field_name
+from shardkit.system.paths import first_few, show_path
+
+_ODD = re.compile(r"[^a-z0-9_.-]+")
+
+
+@dataclass(frozen=True)
+class TrackPlan:
+    """How folders become fields.
+
+    Attributes:
+        views: folder -> what its names end in besides the stem -> what fields are called before
+            the ending; ``""`` for those of the folder of the pictures themselves, if there is one.
+        main: the folder of the pictures themselves; ``""`` if there is none, or if it holds none.
+        notes: what there is to say, a line each.
+    """
+
+    views: dict[str, dict[str, str]]
+    main: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def plan_tracks(looks: Sequence[TrackLook], where: str) -> TrackPlan | None:
+    """The plan for folders of parallel files; None if there are not two of them.
+
+    Raises:
+        CorpusError: two folders have no stem in common, or would give one field's name.
+    """
+    held = opened([look for look in looks if look.stems])
+    if len(held) < 2:
+        return None
+    roles = roles_of(held)
+    reference = find_reference(held, roles)
+    if reference is None:
+        return _plan_of_equals(held, where)
+    others = [look for look in held if look is not reference]
+    own_suffix = common_suffix(others, reference)
+    fits = {look.name: fit(look, reference, own_suffix) for look in others}
+    fits[reference.name] = fit(reference, reference, own_suffix)
+    kept = [look for look in held if fits[look.name].share]
+    _refuse_unlike([look for look in held if look not in kept], reference, where)
+    if len(kept) < 2:
+        raise CorpusError(
+            f"{where}: no other folder has a file called as one in {show_path(reference.name)},"
+            " but for the ending; rename them, or choose another --corpus"
+        )
+    views = _views({each.name: fits[each.name].suffixes for each in kept}, reference.name, where)
+    notes = [f"{show_path(reference.name)}: {_besides([own_suffix])}"] if own_suffix else []
+    for look in held:
+        if look not in kept:
+            notes.append(
+                f"{show_path(look.name)}/ is passed over: no file in it is called as one in"
+                f" {show_path(reference.name)}"
+            )
+        elif look is not reference:
+            notes += _notes(look.name, fits[look.name], _pictured(reference, own_suffix))
+    main = reference.name if reference.holds_pictures else ""
+    return TrackPlan(views, main, notes)
+
+
+def _plan_of_equals(held: Sequence[TrackLook], where: str) -> TrackPlan:
+    """The plan where several folders might be that of the pictures themselves: each is called by
+    its own name."""
+    common = [(a, b) for a in held for b in held if a is not b and a.stems & b.stems]
+    if not common:
+        raise CorpusError(
+            f"{where}: no two folders have files of one name but for the ending; rename them, or"
+            " choose another --corpus"
+        )
+    everything = TrackLook("all folders", {each for look in held for each in look.stems})
+    fits = {look.name: fit(look, everything, "") for look in held}
+    notes = [
+        note for name, own in fits.items() for note in _notes(name, own, own.others, "samples")
+    ]
+    return TrackPlan(_views(dict.fromkeys(fits, ()), None, where), notes=notes)
+
+
+def _refuse_unlike(unlike: Sequence[TrackLook], reference: TrackLook, where: str) -> None:
+    """Text and the like without a picture are passed over; pictures and arrays never are."""
+    for look in unlike:
+        if look.holds_pictures or look.holds_arrays:
+            raise CorpusError(
+                f"{where}: no file in {show_path(look.name)} is called as one in"
+                f" {show_path(reference.name)}, but for the ending; rename them, or move"
+                f" {show_path(look.name)} away"
+            )
+
+
+# --- names of fields ----------------------------------------------------------------------
+
+
+def _views(
+    suffixes: Mapping[str, Sequence[str]], main: str | None, where: str
+) -> dict[str, dict[str, str]]:
+    """Folder -> suffix -> view: the folder's own name, with the suffix where it has several, and
+    with the folder's above it if that name is another's, too; none for the ``main`` one."""
+    names = [name for name in suffixes if name != main]
+    last = {name: view_of(name.rpartition("/")[2]) for name in names}
+    plain = {
+        name: view if [*last.values()].count(view) == 1 else view_of(name.replace("/", "_"))
+        for name, view in last.items()
+    }
+    views = {name: _of_folder(view, suffixes[name]) for name, view in plain.items()}
+    owners: dict[str, str] = {}
+    for name, own in views.items():
+        for view in {*own.values()}:
+            if (other := owners.setdefault(view, name)) != name:
+                raise CorpusError(
+                    f"{where}: {show_path(other)} and {show_path(name)} would both be called"
+                    f" {view!r} as fields; rename one"
+                )
+    if main is not None:
+        views[main] = {"": "", **dict.fromkeys(suffixes[main], "")}
+    return views
+
+
+def _of_folder(view: str, suffixes: Sequence[str]) -> dict[str, str]:
+    """Suffix -> view, in a folder of one view: all the same, unless there are several suffixes."""
+    found = {"": view}
+    for suffix in suffixes:
+        word = view_of(suffix.strip("_-."))
+        if len(suffixes) < 2:
+            word = view
+        elif not word.startswith(view):
+            word = view_of(f"{view}_{word}")
+        found[suffix] = word
+    return found
+
+
+def view_of(name: str) -> str:
+    """What fields of a folder, or of a word, are called before their ending."""
+    view = _ODD.sub("_", name.lower()).lstrip(".-")[:40]
+    return view if is_field_name(f"{view}.x") else f"_{view}"
+
+
+# --- what is said -------------------------------------------------------------------------
+
+
+def _notes(name: str, its: StemFit, others: Set[str], of: str = "pictures") -> list[str]:
+    where = show_path(name)
+    found = [f"{where}: {_besides(its.suffixes)}"] if its.suffixes else []
+    if missing := others - its.stems:
+        found.append(
+            f"{where}: {len(missing):,} of {len(others):,} {of} have no file there:"
+            f" {shown(missing)}"
+        )
+    if more := its.stems - its.others:
+        found.append(
+            f"{where}: {len(more):,} files have no picture, and are samples without one:"
+            f" {shown(more)}"
+        )
+    return found
+
+
+def _besides(suffixes: Sequence[str]) -> str:
+    how = ", which name its fields" if len(suffixes) > 1 else ""
+    return f"names end in {', '.join(map(repr, suffixes))} besides{how}"
+
+
+def _pictured(reference: TrackLook, suffix: str) -> frozenset[str]:
+    """The stems of pictures, or of all files if it holds none."""
+    stems = reference.pictured if reference.holds_pictures else reference.stems
+    return frozenset(cut_suffix(stem, [suffix])[0] for stem in stems)
+
+
+def shown(stems: Iterable[str]) -> str:
+    """The first few of ``split//path``."""
+    names = sorted(each.replace("//", "/").removeprefix("train/") for each in stems)
+    return first_few(names)

@@ -1,0 +1,165 @@
+"""What the corpora of class folders share: classes by folder or by ``--labels``, and their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from shardkit.corpus.base import Run
+from shardkit.corpus.files import FolderListing, walk
+from shardkit.corpus.folders import FolderCorpus, Root, list_names, run_of, split_roots
+from shardkit.corpus.label_files import LABEL_ENDINGS, label_notes
+from shardkit.corpus.labels import Labels, read_labels
+from shardkit.errors import CorpusError
+from shardkit.system.paths import first_few, show_path
+
+
+class ClassFolderCorpus(FolderCorpus):
+    """Each file is a sample, and its class is its first-level folder.
+
+    Folders are numbered as Python's ``sorted()`` orders their names, empty ones too, exactly as
+    torchvision's ImageFolder numbers them; with splits, the union over them. ``labels`` (a .csv or
+    .json file) takes their place, in any layout.
+    """
+
+    options = frozenset({"labels"})
+
+    files_noun: ClassVar[str] = "files"
+    """What its files are called where the layout is refused."""
+
+    def __init__(self, source: Path, labels: Path | None = None) -> None:
+        super().__init__(source)
+        self._beside: dict[str, int] = {}
+        self.notes: list[str] = []
+        self._flat: list[str] = []
+        top = self._names_in("", self._beside)
+        self._roots = split_roots(top)
+        self._labels = None if labels is None else read_labels(Path(labels), self.label_endings())
+        self.classes = self.find_classes(top)
+        self._index = {name: i for i, name in enumerate(self.classes or ())}
+
+    @classmethod
+    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
+        """For reading only: neither folders nor labels are read again, so it cannot list."""
+        made = cls.__new__(cls)
+        made.source, made.classes, made.ignored = source, spec.get("classes"), {}
+        made.notes = []
+        made._beside, made._roots, made._labels, made._index = {}, [], None, {}
+        return made
+
+    def spec(self) -> dict[str, Any]:
+        spec = {"kind": self.kind, "classes": self.classes}
+        return spec if self._labels is None else {**spec, "labels": True}
+
+    def roots(self, ignored: dict[str, int]) -> list[Root]:
+        if self._roots and self._roots[0].base:  # files beside splits lie in no root
+            ignored.update(self._beside)
+        return self._roots
+
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        if not self._roots:
+            raise CorpusError("a corpus rebuilt from its spec can read runs, not list them")
+        if self._labels is not None:
+            self._labels.check(self.all_names())
+        self.notes = self.class_notes()
+        yield from super().runs(scratch)
+
+    def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
+        self.pass_documents(folder, self.ignored)
+        if not folder.names:
+            return iter(())
+        if self._labels is not None:
+            return by_label(run_of(folder, root), folder, self._labels)
+        class_name = root.key_base(folder.base).partition("/")[0]
+        if not class_name:
+            return iter((run_of(folder, root),))
+        if class_name not in self._index:
+            raise CorpusError(
+                f"class folder {show_path(class_name)} came while listing; run it again"
+            )
+        return iter((run_of(folder, root, self._index[class_name]),))
+
+    def class_notes(self) -> list[str]:
+        """What there is to say of the classes, a line each."""
+        source = "the folders" if self._labels is None else f"named by {self._labels.where}"
+        notes = [told(self.classes, source)] if self.classes is not None else []
+        if notes and self._flat:
+            notes.append(f"no cls in {', '.join(self._flat)}: there are no class folders there")
+        if self._labels is None:
+            may_be_labels = self.extensions and not LABEL_ENDINGS.isdisjoint(self._beside)
+            return notes + label_notes(self.source, self.extensions) if may_be_labels else notes
+        return notes or [f"cls is as {self._labels.where} has it"]
+
+    def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
+        """Drop what is called as a sample and is none, and count it."""
+
+    def label_endings(self) -> frozenset[str]:
+        """The extensions that files have: what a line of labels without one is not about."""
+        return self.extensions
+
+    def all_names(self) -> Iterator[tuple[str, list[str]]]:
+        """Each folder, and the names in it that are samples."""
+        for root in self._roots:
+            for folder in walk(self.source, root.base, self.extensions or None, {}, measure=False):
+                self.pass_documents(folder, {})
+                yield folder.base, folder.names
+
+    def find_classes(self, top: FolderListing) -> list[str] | None:
+        """Class names in index order; None where there are none."""
+        if self._labels is not None:
+            return self._labels.classes
+        tops = [top]
+        if self._roots[0].base:
+            tops = [self._names_in(root.base, {}) for root in self._roots]
+            flat = zip(self._roots, tops, strict=True)
+            self._flat = [root.split for root, top in flat if top.names and not top.folders]
+        return folder_classes(self.source, tops, self.files_noun)
+
+    def _names_in(self, base: str, ignored: dict[str, int]) -> FolderListing:
+        """One folder's sub-folders and files that are samples: names only."""
+        folder = list_names(self.source, base, self.extensions or None, ignored)
+        self.pass_documents(folder, ignored)
+        return folder
+
+
+def folder_classes(source: Path, tops: Sequence[FolderListing], noun: str) -> list[str] | None:
+    """Class names in index order, or None if no root has sub-folders.
+
+    Raises:
+        CorpusError: files, called ``noun``, lie beside class folders.
+    """
+    for top in tops:
+        if top.folders and top.names:
+            raise CorpusError(
+                f"{show_path(source / top.base)} holds {len(top.names):,} {noun}"
+                f" ({show_path(top.names[0])}, ...) beside {len(top.folders):,} folders"
+                f" ({show_path(top.folders[0])}, ...): move the {noun} into class folders,"
+                f" or name every {noun.removesuffix('s')}'s class with --labels"
+            )
+    return sorted({name for top in tops for name in top.folders}) or None
+
+
+def told(classes: Sequence[str], source: str) -> str:
+    """What there is to say of classes, and where they come from."""
+    number = f"{len(classes):,} class{'es' * (len(classes) != 1)}"
+    return f"cls is of {number}, {source}: {first_few(classes)}"
+
+
+def by_label(run: Run, folder: FolderListing, labels: Labels) -> Iterator[Run]:
+    """One run a label, in order of label."""
+    groups: dict[int, Run] = {}
+    for i, name in enumerate(folder.names):
+        label = labels.of(folder.base, name)
+        if label is None:
+            raise CorpusError(
+                f"{show_path(name)} came while listing and has no label; run it again"
+            )
+        group = groups.get(label)
+        if group is None:
+            group = groups[label] = Run(run.split, run.base, label)
+        group.locators.append(run.locators[i])
+        group.keys.append(run.keys[i])
+        group.sizes.append(run.sizes[i])
+        group.stamps.append(run.stamps[i])
+    return (groups[label] for label in sorted(groups))

@@ -1,0 +1,51 @@
+"""Opening a file of arrays, whatever kind it is; or a folder of ``.npy`` files, one a column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from shardkit.corpus.containers.hdf5_rows import open_hdf5
+from shardkit.corpus.containers.npz import open_npz
+from shardkit.corpus.containers.row_files import NpyFolder, RowFile, SafetensorsFile
+from shardkit.corpus.endings import NPY, NPZ, SAFETENSORS
+from shardkit.corpus.names import extension
+from shardkit.errors import CorpusError, FormatError
+from shardkit.system.paths import show_path
+
+
+@contextmanager
+def open_rows(
+    path: Path, names: Sequence[str] | None = None, scratch: Path | None = None, stamp: int = 0
+) -> Iterator[RowFile]:
+    """Open a file of arrays, or of a folder the ``.npy`` files of these names.
+
+    Args:
+        names: columns that will be read; None for all of a file. scratch: where decompressed copies
+            lie that last as long as the pack; None where little is read. stamp: the file's.
+
+    Raises:
+        FormatError: the file is damaged; says which. CorpusError: it cannot be packed as it is.
+        OSError.
+    """
+    try:
+        if path.is_dir():
+            yield NpyFolder(path, names or [])
+        elif (kind := extension(path.name)) == NPY:
+            yield NpyFolder(path.parent, [path.name])
+        elif kind == SAFETENSORS:
+            yield SafetensorsFile(path)
+        elif kind == NPZ:
+            with open_npz(path, names, scratch, stamp) as npz:
+                yield npz
+        else:
+            with open_hdf5(path) as hdf5:
+                yield hdf5
+    except (FormatError, CorpusError) as error:
+        if str(error).startswith(show_path(path)):
+            raise
+        named = type(error)(f"{show_path(path)}: {error}")
+        for note in getattr(error, "__notes__", ()):
+            named.add_note(note)
+        raise named from error

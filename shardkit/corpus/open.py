@@ -1,0 +1,60 @@
+"""From a source and options to its corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shardkit.corpus.base import Input
+from shardkit.corpus.census import detect, require_folder
+from shardkit.corpus.class_folders import refuse_odd_classes, refuse_splits_below
+from shardkit.corpus.folders import peeking_once
+from shardkit.corpus.kinds import CORPORA
+from shardkit.errors import CorpusError
+from shardkit.system.paths import show_path
+
+SPLITS_AT_TOP = frozenset({"paired", "companions", "metadata", "captions", "text", "arrays"})
+"""Kinds that know the splits of a source by its first folders alone."""
+
+
+def open_corpus(
+    source: str | Path,
+    kind: str | None = None,
+    labels: str | Path | None = None,
+    text_field: str | None = None,
+    fields: Sequence[str] | None = None,
+    tokenized: bool = False,
+) -> Input:
+    """The corpus at ``source``; its kind is detected unless given.
+
+    ``fields`` chooses columns of tables, or keys of lines. ``tokenized``: the text is to become
+    ids, so that of those, unless some are chosen, it alone is taken, and of folders no classes.
+
+    Raises:
+        CorpusError: no such input, of no or several kinds, or an option that its kind has not.
+        StorageError: a folder cannot be listed.
+    """
+    source = Path(source)
+    if kind is not None and kind not in CORPORA:
+        raise CorpusError(f"{kind!r} is no kind of corpus; choose one of {', '.join(CORPORA)}")
+    if kind is None:
+        with peeking_once():
+            kind = detect(source)
+            if CORPORA[kind].class_files and labels is None and source.is_dir():
+                refuse_odd_classes(source, kind, CORPORA[kind].class_files)
+            elif kind in SPLITS_AT_TOP and source.is_dir():
+                refuse_splits_below(source)
+    elif not CORPORA[kind].is_one_file or not source.is_file():
+        require_folder(source)
+    made = CORPORA[kind]
+    given = {"labels": labels, "text_field": text_field, "fields": fields}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    for name in options.keys() - made.options:
+        raise CorpusError(
+            f"--{name.replace('_', '-')} does not go with {kind}, which is what"
+            f" {show_path(source)} is taken for; leave it out, or choose with --corpus"
+        )
+    if tokenized and not made.options.isdisjoint({"fields", "tokenized"}):
+        options["tokenized"] = True
+    return made(source, **options)

@@ -1,0 +1,179 @@
+"""Parquet files: one, or a folder of them; each column is a field.
+
+Splits are folders, as everywhere, or what the files' paths say:
+:mod:`shardkit.corpus.tables.table_splits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from shardkit.corpus.endings import PARQUET_EXTENSIONS
+from shardkit.corpus.files import walk
+from shardkit.corpus.folders import Root, find_roots
+from shardkit.corpus.names import join
+from shardkit.corpus.tables.features import CARD_NAME, Features, of_hub, read_card
+from shardkit.corpus.tables.hub_configs import (
+    Config,
+    configs_of_card,
+    refuse_several_configs,
+    splits_of_card,
+)
+from shardkit.corpus.tables.table_files import ClosedFile, Table
+from shardkit.corpus.tables.table_splits import splits_of_paths
+from shardkit.corpus.tables.tabular import TableCorpus
+from shardkit.corpus.whole_sets import refuse_missing
+
+BATCH_BYTES = 8 << 20
+"""About how much of the columns is decoded at a time, by the mean of their row group."""
+
+MAX_BATCH_ROWS = 4096
+
+
+class ParquetCorpus(TableCorpus):
+    """Sizes are those of the columns' row groups, as the footers have them, shared out evenly."""
+
+    kind = "parquet"
+    noun = "tables"
+    extensions = PARQUET_EXTENSIONS
+    is_one_file = True
+    _described: Features | None = None
+    _configs: list[Config] | None = None
+
+    def files(self, ignored: dict[str, int]) -> Iterator[tuple[Root, str]]:
+        if not self.source.is_dir():
+            return iter([(Root("train", ""), "")])
+        found = []
+        for root in find_roots(self.source, PARQUET_EXTENSIONS, ignored):
+            for folder in walk(self.source, root.base, PARQUET_EXTENSIONS, ignored):
+                names = sorted([*folder.names, *folder.lost])
+                found += [(root, join(folder.base, name)) for name in names]
+        bases = [base for _, base in found]
+        refuse_missing(bases, self.source)
+        if any(root.base for root, _ in found):
+            return iter(found)
+        splits = self._splits_of(bases)
+        named = zip(splits, bases, strict=True)
+        return ((Root(split, ""), base) for split, base in sorted(named, key=lambda x: x[0]))
+
+    def _splits_of(self, bases: Sequence[str]) -> list[str]:
+        """What the card of a dataset of the hub says, or else the paths."""
+        if self._configs is None:
+            folder, within = _root_of_hub(self.source)
+            configs = configs_of_card(read_card(folder / CARD_NAME, "configs"))
+            refuse_several_configs([within + base for base in bases], configs, self.source)
+            self._configs = configs
+        _, within = _root_of_hub(self.source)
+        by_card = splits_of_card([within + base for base in bases], self._configs)
+        return by_card or splits_of_paths(bases, self.source)
+
+    def open_table(self, path: Path) -> Table:
+        return _ParquetTable(path)
+
+    def described(self, base: str) -> Features:
+        """What the card of a dataset of the hub says, be its root or ``data/`` the source."""
+        if self._described is None:
+            folder = self.source if self.source.is_dir() else self.source.parent
+            root, _ = _root_of_hub(folder)
+            above = of_hub(root) if root != folder else {}
+            self._described = {**above, **of_hub(folder)}
+        return self._described
+
+
+def _root_of_hub(folder: Path) -> tuple[Path, str]:
+    """The folder of a dataset's card, and what leads from there to ``folder``, which may be its
+    ``data/``."""
+    whole = folder.absolute()
+    return (whole.parent, "data/") if whole.name == "data" else (folder, "")
+
+
+class _ParquetTable:
+    """A part is a row group."""
+
+    def __init__(self, path: Path) -> None:
+        from pyarrow import parquet
+
+        # A buffer: else a row group's whole column is read before its first page is decoded.
+        self._file = parquet.ParquetFile(ClosedFile(path), buffer_size=1 << 20, pre_buffer=False)
+        self.schema = self._file.schema_arrow
+        meta = self._file.metadata
+        self._rows = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
+        self.starts = [*accumulate(self._rows, initial=0)][:-1]
+
+    def sizes(self, columns: Sequence[str]) -> list[tuple[int, int]]:
+        return [(rows, self._num_bytes(i, columns)) for i, rows in enumerate(self._rows)]
+
+    def batches(self, columns: Sequence[str], part: int) -> Iterator[Any]:
+        mean = self._num_bytes(part, columns) // max(self._rows[part], 1)
+        rows = min(max(BATCH_BYTES // max(mean, 1), 1), MAX_BATCH_ROWS)
+        batches: Iterator[Any] = self._file.iter_batches(
+            batch_size=rows, row_groups=[part], columns=[*columns], use_threads=False
+        )
+        return batches
+
+    def paths(self, column: str, part: int) -> Iterator[Any]:
+        chunks = [
+            chunk
+            for chunk in self._chunks(part, [column])
+            if chunk.path_in_schema == f"{column}.bytes"
+        ]
+        if chunks and all(map(_has_no_nulls, chunks)):
+            return
+        for batch in self.batches([f"{column}.path"], part):
+            at = batch.schema.get_field_index(column)
+            if at >= 0:
+                yield batch.column(at)
+
+    def _num_bytes(self, group: int, columns: Sequence[str]) -> int:
+        sizes = [chunk.total_uncompressed_size for chunk in self._chunks(group, columns)]
+        return max(int(sum(sizes)), 0)
+
+    def _chunks(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
+        """Those of the leaves of these columns."""
+        chunks = self._file.metadata.row_group(group)
+        starts = tuple(f"{column}." for column in columns)
+        for chunk in map(chunks.column, range(chunks.num_columns)):
+            path = chunk.path_in_schema
+            if path in columns or path.startswith(starts):
+                yield chunk
+
+
+def _has_no_nulls(chunk: Any) -> bool:
+    counts = chunk.statistics
+    return counts is not None and bool(counts.has_null_count) and counts.null_count == 0
+
+
+SPOOL_ENDING = ".parquet"
+
+
+class SpooledCorpus(ParquetCorpus):
+    """The rows of splits that were written into files for the time of one pack:
+    ``{split}.parquet`` each, in one folder."""
+
+    def __init__(
+        self,
+        source: Path,
+        splits: Sequence[str],
+        text_field: str | None = None,
+        fields: Sequence[str] | None = None,
+        tokenized: bool = False,
+    ) -> None:
+        self._splits = splits
+        super().__init__(source, text_field, fields, tokenized)
+
+    def files(self, ignored: dict[str, int]) -> Iterator[tuple[Root, str]]:
+        return ((Root(split, ""), spool_name(split)) for split in self._splits)
+
+    def described(self, base: str) -> Features:
+        return {}
+
+    def shown(self, base: str) -> str:
+        return f"split {base.removesuffix(SPOOL_ENDING)!r}"
+
+
+def spool_name(split: str) -> str:
+    """The file of a split of a :class:`SpooledCorpus`."""
+    return split + SPOOL_ENDING

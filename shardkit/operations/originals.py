@@ -1,0 +1,78 @@
+"""What ``verify`` compares a dataset with: files, or rows of a dataset of Hugging Face."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from shardkit.corpus.base import Corpus
+from shardkit.corpus.containers.tar_source import TARS_KIND, tar_corpus
+from shardkit.corpus.kinds import CORPORA
+from shardkit.corpus.open import open_corpus
+from shardkit.corpus.tables.parquet import ParquetCorpus, SpooledCorpus
+from shardkit.corpus.text import TextCorpus
+from shardkit.errors import CorpusError
+from shardkit.operations.compare import Originals
+from shardkit.packing.hugging_face import is_hugging_face
+from shardkit.packing.spool import Spool, splits_of
+from shardkit.shards.locate import Located
+from shardkit.system.paths import as_path, show_path
+from shardkit.tars.find import is_tar_source
+
+Opener = Callable[[bool | None], AbstractContextManager[Originals]]
+"""Opens the originals for the time of one comparison; given whether to show progress."""
+
+
+def originals_of(place: Located, against: Any) -> Opener:
+    """What ``verify`` was given to compare a dataset with.
+
+    Rows of a dataset of Hugging Face are taken when it is opened, into a folder that goes at the
+    end; it is said here already if they cannot be what was packed.
+
+    Raises:
+        UsageError: this is neither a path nor such a dataset. CorpusError: the dataset does not
+            know its input, or this is of another kind.
+    """
+    if is_hugging_face(against):
+        if place.info.provenance.kind != ParquetCorpus.kind:
+            raise CorpusError(
+                f"{place.shown} was not packed from rows of a dataset in Python: give"
+                " the files that it was packed from"
+            )
+        return partial(_spooled, place, splits_of(against))
+    source = as_path(against, "the original input")
+    corpus = _input_at(place, source)
+    return lambda _: nullcontext(Originals(place.folder, place.info, corpus, show_path(source)))
+
+
+@contextmanager
+def _spooled(place: Located, splits: dict[str, Any], progress: bool | None) -> Iterator[Originals]:
+    provenance = place.info.provenance
+    with TemporaryDirectory(prefix="shardkit-") as scratch, Spool(Path(scratch, "rows")) as spool:
+        spool.fill(splits, None, progress)
+        corpus = SpooledCorpus(spool.folder, [*splits], provenance.text_field, provenance.fields)
+        yield Originals(place.folder, place.info, corpus, "the given dataset")
+
+
+def _input_at(place: Located, source: Path) -> Corpus:
+    """The input of a dataset as a corpus. Raises CorpusError."""
+    provenance = place.info.provenance
+    if provenance.kind == TARS_KIND and is_tar_source(source):
+        return tar_corpus(source)
+    if provenance.kind not in CORPORA:
+        what = "was not packed from a folder of files: there is nothing to compare it with"
+        if provenance.kind == TARS_KIND:
+            what = f"was made of tars, and {show_path(source)} is none: nothing to compare it with"
+        raise CorpusError(f"{place.shown} {what}")
+    # What was packed without classes, as tokens or before texts had any, is compared without them.
+    return open_corpus(
+        source,
+        provenance.kind,
+        text_field=provenance.text_field,
+        fields=provenance.fields,
+        tokenized=provenance.kind == TextCorpus.kind and place.info.classes is None,
+    )

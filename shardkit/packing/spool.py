@@ -1,0 +1,259 @@
+"""Datasets of Hugging Face ``datasets``, from Python: their rows written into files, to be packed.
+
+What such an object holds may be a file, a selection of its rows, a stream from the network or what
+a function makes. So its rows are taken as they are stored, without decoding, and written to Parquet
+beside the destination; then that is packed, and removed.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from shardkit.corpus.tables.parquet import spool_name
+from shardkit.corpus.tables.table_files import arrow_errors
+from shardkit.errors import CorpusError, DestinationError, UsageError
+from shardkit.index.manifest import WORK_NAME, is_field_name
+from shardkit.system.durable_files import fsync_path
+from shardkit.system.locks import Lock
+from shardkit.system.paths import show_path
+from shardkit.system.progress import Progress
+from shardkit.system.refusals import os_errors
+
+GROUP_BYTES = 32 << 20
+"""About how much a row group holds: it is in memory when it is written."""
+
+GROUP_ROWS = 65_536
+
+SLICE_BYTES = 8 << 20
+"""About how much is taken of a dataset at a time."""
+
+STREAM_ROWS = 100
+"""Rows of a stream of Arrow tables that are taken at a time."""
+
+HELD_NAME = ".held"
+"""The folder of the lock, which tells that the folder around it is a spool."""
+
+
+def splits_of(source: Any) -> dict[str, Any]:
+    """Split -> its dataset.
+
+    Raises:
+        UsageError: there is none, or a split's name cannot name files.
+    """
+    if not isinstance(source, dict):
+        name = str(source.split)
+        return {name if is_field_name(name) and source.split is not None else "train": source}
+    splits = {str(name): dataset for name, dataset in source.items()}
+    for name in splits:
+        if not is_field_name(name):
+            raise UsageError(f"split {name!r} cannot name files (A-Z a-z 0-9 _ . -); rename it")
+    if not splits:
+        raise UsageError("the source has no splits")
+    return splits
+
+
+def notes_of(splits: dict[str, Any], num_rows: dict[str, int]) -> list[str]:
+    """What of these datasets is not packed, a line each; ``num_rows`` as of :meth:`Spool.fill`."""
+    formats = {name: getattr(dataset, "format", None) for name, dataset in splits.items()}
+    empty = [f"split {name!r} has no row, and is left out" for name in splits if not num_rows[name]]
+    return empty + [
+        f"split {name!r}: its transform (with_transform) is not applied, rows are packed as they"
+        " are stored; .map applies one"
+        for name, held in formats.items()
+        if isinstance(held, dict) and held.get("type") == "custom"
+    ]
+
+
+class Spool:
+    """The folder ``{dest}.spool``, held by a lock. A context manager.
+
+    It goes when its block ends, unless it ends in an error and a pack is under way at ``dest``:
+    then the same call can go on with it. Where rows are the same as those of an earlier call, its
+    files are kept, inodes included, so that shards that are done need not be done again.
+
+    Raises:
+        DestinationError: another process packs there, or what is there is none of ours.
+    """
+
+    def __init__(self, dest: Path) -> None:
+        self._dest = dest
+        self.folder = dest.absolute().with_name(f"{dest.absolute().name}.spool")
+        held = self.folder / HELD_NAME
+        if os.path.lexists(self.folder) and (self.folder.is_symlink() or not held.is_dir()):
+            raise DestinationError(
+                f"{show_path(self.folder)}, where rows are to wait until they are packed, is there"
+                " already, and not from an earlier call; choose another destination"
+            )
+        with os_errors(f"writing rows into {self.folder}"):
+            self._lock = Lock(held / "lock")
+
+    def fill(
+        self, splits: dict[str, Any], limit: int | None, progress: bool | None
+    ) -> dict[str, int]:
+        """Write the rows of each split, the first ``limit`` of them, and say how many these are.
+
+        Raises:
+            CorpusError: rows that do not fit one another, or that Parquet cannot store; none at
+                all.
+            StorageError: the disk is full, or what a row names cannot be read.
+        """
+        num_rows = {}
+        with Progress("reading", progress) as bar, os_errors(f"writing rows into {self.folder}"):
+            for name, dataset in splits.items():
+                new, kept = self.folder / "new", self.folder / spool_name(name)
+                num_rows[name] = _write(new, name, dataset, limit, bar)
+                if kept.exists() and filecmp.cmp(new, kept, shallow=False):
+                    new.unlink()
+                else:
+                    _set_time(new)
+                    fsync_path(new)
+                    new.replace(kept)
+        if not any(num_rows.values()):
+            named = " or ".join(map(repr, splits))
+            raise CorpusError(f"the dataset has no row in split {named}: there is nothing to pack")
+        return num_rows
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None or not (self._dest / WORK_NAME).is_dir():
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self._lock.close()
+
+
+def _set_time(path: Path) -> None:
+    """Make the time of change one that the contents decide: a resumed pack then takes equal rows
+    for the same file, and others for a changed one, though this file is always a new one."""
+    digest = xxhash.xxh3_64()
+    with path.open("rb", buffering=0) as file:
+        while block := file.read(SLICE_BYTES):
+            digest.update(block)
+    time_ns = digest.intdigest() % 10**18  # before the year 2002
+    os.utime(path, ns=(time_ns, time_ns))
+
+
+def _write(path: Path, split: str, dataset: Any, limit: int | None, bar: Progress) -> int:
+    """Write the first ``limit`` rows, and say how many they are."""
+    with arrow_errors(path):  # says so if pyarrow is not there
+        from pyarrow import parquet
+
+    dataset = undecoded(dataset, split)
+    schema = dataset.features.arrow_schema
+    num_rows = 0
+    try:
+        # Plain: so that sizes say what rows hold, and rows of one value are not of no size.
+        with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
+            for table in _groups(first_rows(tables(dataset), limit)):
+                writer.write_table(embedded(table, schema), row_group_size=len(table))
+                num_rows += len(table)
+                bar.add(len(table), table.nbytes)
+    except (UsageError, OSError):
+        raise
+    except (ValueError, TypeError, KeyError, NotImplementedError) as error:
+        what = " ".join(str(error).split())[:300]
+        raise CorpusError(
+            f"split {split!r}, in rows from {num_rows:,} on: {what}; give the dataset the features"
+            " that all its rows have, as with .cast(features)"
+        ) from error
+    return num_rows
+
+
+def undecoded(dataset: Any, split: str) -> Any:
+    """The same rows as they are stored: no picture becomes pixels.
+
+    Raises:
+        CorpusError: it is a stream that does not say which columns it has.
+    """
+    if dataset.features is None:
+        # What datasets itself does before it writes a stream; by its first rows.
+        resolve = getattr(dataset, "_resolve_features", None)
+        try:
+            dataset = dataset if resolve is None else resolve()
+        except StopIteration as error:
+            raise CorpusError(
+                f"the dataset has no row in split {split!r}: there is nothing to pack"
+            ) from error
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise _unknown(split, str(error)) from error
+    if dataset.features is None:
+        raise _unknown(split, "there are none")
+    is_stream = not hasattr(dataset, "__len__")
+    if is_stream and hasattr(dataset, "decode"):
+        dataset = dataset.decode(False)
+    return dataset.with_format("arrow")
+
+
+def _unknown(split: str, why: str) -> CorpusError:
+    if "PIL." in why:  # a value that Arrow has no type for, as its message prints it
+        return CorpusError(
+            f"split {split!r} is a stream that decodes its pictures for the function of .map, and"
+            " does not say which columns it has then; write .decode(False) before .map, so that"
+            " pictures stay the files that they are, or say the columns: .map(..., features=...)"
+        )
+    why = " ".join(why.split())[:200]
+    return CorpusError(
+        f"split {split!r} is a stream that does not say which columns it has, and its first rows do"
+        f" not tell either: {why}; say it, as .map(..., features=...) and"
+        " IterableDataset.from_generator(..., features=...) do"
+    )
+
+
+def tables(dataset: Any) -> Iterator[Any]:
+    """The rows of a dataset of format ``arrow``, as tables of bounded size."""
+    if not hasattr(dataset, "__len__"):
+        # A stream of examples one by one: datasets looks for columns in the first of a table alone,
+        # and would lose what only a later one has.
+        is_arrow = getattr(getattr(dataset, "_ex_iterable", None), "iter_arrow", None)
+        yield from dataset.iter(STREAM_ROWS if is_arrow else 1)
+        return
+    start, rows = 0, 10
+    while start < len(dataset):
+        table = dataset[start : start + rows]
+        yield table
+        start += len(table)
+        mean = max(table.nbytes // max(len(table), 1), 1)
+        rows = min(max(SLICE_BYTES // mean, 1), 10 * rows, GROUP_ROWS)
+
+
+def first_rows(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:
+    """The first ``limit`` rows of tables; all of them for None."""
+    left = limit
+    for table in parts:
+        if left is not None and left <= len(table):
+            yield table.slice(0, left)
+            return
+        yield table
+        left = None if left is None else left - len(table)
+
+
+def _groups(parts: Iterator[Any]) -> Iterator[Any]:
+    """Tables joined until they are enough for a row group."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    num_bytes = num_rows = 0
+    for table in parts:
+        held.append(table)
+        num_bytes, num_rows = num_bytes + table.nbytes, num_rows + len(table)
+        if num_bytes >= GROUP_BYTES or num_rows >= GROUP_ROWS:
+            yield pa.concat_tables(held)
+            held, num_bytes, num_rows = [], 0, 0
+    if held:
+        yield pa.concat_tables(held)
+
+
+def embedded(table: Any, schema: Any) -> Any:
+    """A table with the bytes of all files that it names, of this machine or the network, in the
+    columns and types of ``schema``."""
+    from datasets.table import embed_table_storage
+
+    table = table.select(schema.names).replace_schema_metadata(schema.metadata)
+    return embed_table_storage(table).cast(schema)

@@ -1,0 +1,70 @@
+"""Where tars are: a path, a folder or a pattern, judged by names alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from shardkit.errors import UsageError
+from shardkit.index.manifest import WORK_NAME
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
+from shardkit.tars.patterns import expand, is_pattern
+
+_COMPRESSED = re.compile(r"\.(tar\.(gz|bz2|xz|zst|lz4)|tgz|tbz2?|txz|tzst)", re.IGNORECASE)
+
+
+def is_tar_source(path: Path) -> bool:
+    """Whether a path is a tar, a folder of tars, or a pattern for their names; compressed ones too,
+    so that the error says so.
+
+    A folder that a packer of ours has not finished is none: its tars are not all there.
+    """
+    if os.path.isdir(path):
+        return not os.path.isdir(path / WORK_NAME) and bool(_tar_names(path))
+    if is_pattern(path):
+        return ".tar" in path.name.lower() or ".tgz" in path.name.lower()
+    return os.path.isfile(path) and _is_tar_name(path.name)
+
+
+def _is_tar_name(name: str) -> bool:
+    # Hidden ones are what macOS leaves beside files on foreign disks: ._train-000.tar
+    return not name.startswith(".") and (name.endswith(".tar") or is_compressed(name))
+
+
+def is_compressed(name: str) -> bool:
+    return _COMPRESSED.search(name) is not None
+
+
+def can_be_unpacked(name: str) -> bool:
+    """Whether ``convert`` decompresses a tar of this name."""
+    return name.lower().endswith((".tar.gz", ".tgz", ".tar.zst", ".tzst"))
+
+
+def _tar_names(folder: Path) -> list[str]:
+    with os_errors(f"listing {show_path(folder)}"), os.scandir(folder) as entries:
+        return sorted(e.name for e in entries if _is_tar_name(e.name) and e.is_file())
+
+
+def find_tar_names(path: Path, names: Sequence[str] | None = None) -> tuple[Path, list[str]]:
+    """Folder and names of the tars of a dataset, sorted; a single tar is a dataset of its own.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if names is not None:
+        return (path if path.is_dir() else path.parent).resolve(), sorted(names)
+    if is_pattern(path):
+        folder, names = expand(path)
+        return folder.resolve(), names
+    if not path.is_dir():
+        # The tar itself stays unresolved: it may be a link to a blob of no telling name.
+        folder, names = path.parent.resolve(), [path.name]
+    else:
+        folder = path.resolve()
+        names = _tar_names(folder)
+    if not names or not (folder / names[0]).is_file():
+        raise UsageError(f"{show_path(path)} is no tar and no folder of tars")
+    return folder, names

@@ -1,0 +1,181 @@
+"""Layouts of well-known datasets that once came out otherwise than they are, without a word."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from conftest import picture, write
+
+import shardkit
+from shardkit.corpus.annotations.yolo_files import lists_of_splits
+from shardkit.errors import CorpusError
+
+OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
+
+
+def pack(source: Path, **options: Any) -> Any:
+    return shardkit.pack(source, source.with_name("out"), **OPTIONS, **options)
+
+
+@pytest.mark.parametrize("with_readme", [False, True])
+@pytest.mark.parametrize("kind", ["metadata", "paired", "text"])
+def test_splits_in_the_only_folder_are_no_single_split(
+    kind: str, with_readme: bool, tmp_path: Path
+) -> None:
+    source = tmp_path / "in"
+    for split in ("train", "test"):
+        for i in range(3):
+            write(source / "data" / split / f"{i}.txt", f"{split} {i}")
+            if kind != "text":
+                write(source / "data" / split / f"{i}.jpg", picture(i))
+        if kind == "metadata":
+            rows = "".join(f"{i}.jpg,{i}\n" for i in range(3))
+            write(source / "data" / split / "metadata.csv", f"file_name,label\n{rows}")
+            for i in range(3):
+                (source / "data" / split / f"{i}.txt").unlink()
+    if with_readme:
+        write(source / "README.md", "of it")
+    with pytest.raises(CorpusError, match=r"nothing but data, in which test, train are splits"):
+        pack(source)
+    packed = shardkit.pack(source / "data", tmp_path / "out", **OPTIONS)
+    assert dict(packed.splits.items()) == {"test": 3, "train": 3}
+
+
+def test_a_folder_of_code_with_tests_in_it_is_text(tmp_path: Path) -> None:
+    for name in ("package/test/a.py", "package/core/b.py", "README.md"):
+        write(tmp_path / "in" / name, name)
+    assert pack(tmp_path / "in").num_samples == 3
+
+
+def test_tiny_imagenet_has_no_class_called_images(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    for i, folder in enumerate(["train/n01/images", "train/n02/images", "val/images"]):
+        write(source / folder / "0.JPEG", picture(i))
+    with pytest.raises(CorpusError, match=r"val/images would be a class, and is called as any"):
+        pack(source)
+    packed = shardkit.pack(source / "train", tmp_path / "out", **OPTIONS)
+    assert packed.num_samples == 2 and shardkit.open(tmp_path / "out").classes == ["n01", "n02"]
+
+
+def test_librispeech_has_no_classes_called_after_splits(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    for folder in ("train-clean-100/19/198", "train-clean-100/26/495", "dev-clean/84/121"):
+        write(source / folder / "0.flac", "fLaC")
+    with pytest.raises(CorpusError, match=r"dev-clean, train-clean-100 are called after splits"):
+        pack(source)
+    assert pack(source / "train-clean-100").num_samples == 2
+
+
+def test_a_split_without_class_folders_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    for i, folder in enumerate(["train/n01", "train/n02", "val"]):
+        write(source / folder / "0.jpg", picture(i))
+    assert pack(source).notes == [
+        "cls is of 2 classes, the folders: n01, n02",
+        "no cls in val: there are no class folders there",
+    ]
+
+
+def test_lists_of_yolo_are_said(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    for i in range(4):
+        write(source / "images" / f"{i}.jpg", picture(i))
+        write(source / "labels" / f"{i}.txt", "0 0.5 0.5 0.2 0.2\n")
+    write(source / "data.yaml", "train: train.txt\nval: 'lists/val.txt'\nnames: [a]\n")
+    write(source / "train.txt", "images/0.jpg\n")
+    said = "data.yaml names its splits by lists of files (train.txt, lists/val.txt), which are not"
+    assert [note for note in pack(source).notes if note.startswith(said)]
+    assert lists_of_splits("path: x\ntrain: images/train\nval: images/val\n") == []
+
+
+def test_pickles_of_cifar_are_refused_with_lines_that_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "in"
+    data = np.arange(24, dtype=np.uint8).reshape(4, 6)
+    batch = {"data": data, "labels": [0, 1, 1, 0], "batch_label": "training batch 1 of 1"}
+    write(source / "data_batch_1", pickle.dumps(batch, protocol=2))
+    write(source / "readme.html", "<html></html>")
+    with pytest.raises(CorpusError, match=r"holds pickles \(data_batch_1, \.\.\.\)") as refused:
+        pack(source)
+    monkeypatch.chdir(source)
+    exec("\n".join(refused.value.__notes__), {})
+    with np.load(io.BytesIO((source / "plain-data_batch_1.npz").read_bytes())) as plain:
+        assert np.array_equal(plain["data"], data) and plain["labels"].tolist() == [0, 1, 1, 0]
+    (source / "data_batch_1").unlink()
+    assert pack(source).num_samples == 4
+
+
+def test_a_file_without_an_ending_is_passed_over_beside_more_of_text(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "cache", pickle.dumps([1]))
+    for i in range(2):
+        write(tmp_path / "in" / f"{i}.txt", "x")
+    assert pack(tmp_path / "in").num_samples == 2
+
+
+def test_attributes_of_groups_are_named(tmp_path: Path) -> None:
+    source = tmp_path / "in.h5"
+    with h5py.File(source, "w") as file:
+        for i in range(3):
+            group = file.create_group(f"{i:03}")
+            group["image"] = np.full((4, 4), i)
+            group["image"].attrs["unit"] = "mm"
+            group.attrs["label"] = i
+    with pytest.raises(CorpusError, match=r"they leave out the attributes of groups, label\n"):
+        pack(source)
+
+
+def lines_of(source: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the lines that the refusal gives, in the folder of the file; what it says."""
+    with pytest.raises(CorpusError) as refused:
+        pack(source)
+    monkeypatch.chdir(source.parent)
+    exec("\n".join(refused.value.__notes__), {})
+    return str(refused.value)
+
+
+def test_lines_for_groups_say_what_they_leave_and_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        for i, value in enumerate([1, 2, 300, -7]):
+            file[f"a{{b}}/{i}/x"] = np.array([value], np.int16 if i > 1 else np.uint8)
+        file["labels"] = np.arange(4)
+    assert "; they leave out labels" in lines_of(tmp_path / "in.h5", monkeypatch)
+    with h5py.File(tmp_path / "rows-in.h5") as rows:
+        assert rows["x"][()].tolist() == [[1], [2], [300], [-7]]
+
+
+def test_times_as_names_of_groups_stay_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        for i in range(3):
+            file[f"1403.{i}/image"] = np.zeros((4, 5 + i))
+            file[f"1403.{i}/y"] = i
+    lines_of(tmp_path / "in.h5", monkeypatch)
+    assert pack(tmp_path / "samples-in", corpus="paired").num_samples == 3
+
+
+def test_arrays_in_a_series_are_said_to_be_columns(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        for i in range(9):
+            file[f"img_{i}"] = np.zeros((4, 5))
+    (said,) = pack(tmp_path / "in.h5").notes
+    assert said.startswith("9 arrays called in a series (img_0, img_1, ...) are columns")
+
+
+def test_two_sets_of_one_name_are_refused(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for name in ("00000-of-00001", "00000-of-00002", "00001-of-00002"):
+        write(tmp_path / "in" / f"train-{name}.parquet", "")
+        parquet.write_table(pa.table({"x": [1]}), tmp_path / "in" / f"train-{name}.parquet")
+    with pytest.raises(CorpusError, match=r"which count their files otherwise"):
+        pack(tmp_path / "in")

@@ -1,0 +1,351 @@
+"""What trainers do to a Loader and a Stream: number epochs, batch batches, split ranks twice.
+
+``tests/test_with_trainers.py`` has the trainers themselves, where these are installed.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, default_collate
+from torchdata.stateful_dataloader import StatefulDataLoader
+from trained import Rows
+
+from shardkit import Loader, Stream
+from shardkit.batches.askers import objection
+from shardkit.errors import DataError, SamplerMissingError, UsageError
+from shardkit.loading.trainers import LoopPlace, Said, place_of
+
+NUM = 4
+"""Batches of an epoch."""
+
+
+def make(**options: Any) -> Loader:
+    return Loader(Rows(), 3, shuffle="full", **options)
+
+
+def rows(batches: Any) -> list[list[int]]:
+    return [batch["row"].tolist() for batch in batches]
+
+
+def epochs(number: int) -> list[list[list[int]]]:
+    loader = make(workers=0)
+    return [rows(loader) for _ in range(number)]
+
+
+ORDER = epochs(6)
+
+
+def state_after(epoch: int, batches: int) -> dict[str, Any]:
+    loader = make()
+    loader.set_epoch(epoch)
+    taken = islice(iter(loader), batches)
+    assert len(list(taken)) == batches
+    return loader.state_dict()
+
+
+class Lightning:
+    """What a loader sees of Lightning 2.6, by its fit_loop.py and training_epoch_loop.py."""
+
+    def __init__(self, loader: Loader, state: dict[str, Any] | None = None) -> None:
+        self.loader = loader
+        iter(loader)  # whether it can be iterated over
+        if state is not None:
+            loader.load_state_dict(state)
+        self.batches: Iterator[Any] | None = iter(loader)
+
+    def epoch(self, number: int, batches: int = NUM) -> list[list[int]]:
+        """An epoch, which it begins with the iterator that it has, or gets."""
+        self.loader.batch_sampler.sampler.set_epoch(number)
+        if self.batches is None:
+            self.batches = iter(self.loader)
+        got = rows(islice(self.batches, batches))
+        self.batches = None
+        return got
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_its_epochs_are_the_loaders(workers: int) -> None:
+    fit = Lightning(make(workers=workers))
+    assert [fit.epoch(number) for number in range(3)] == ORDER[:3]
+    state = fit.loader.state_dict()
+    assert (state["epoch"], state["position"]) == (2, 12)
+
+
+def test_a_resume_within_an_epoch() -> None:
+    fit = Lightning(make(), state_after(1, 3))
+    assert fit.epoch(1) == ORDER[1][3:]
+    assert fit.epoch(2) == ORDER[2]
+
+
+def test_a_resume_at_an_epochs_end_that_loads_no_state() -> None:
+    fit = Lightning(make())
+    assert [fit.epoch(2), fit.epoch(3)] == ORDER[2:4]
+
+
+def test_a_resume_after_the_last_batch_of_an_epoch() -> None:
+    """Saved in ``on_train_batch_end``: the state is loaded, and the next number is said."""
+    fit = Lightning(make(), state_after(1, NUM))
+    assert [fit.epoch(2), fit.epoch(3)] == ORDER[2:4]
+
+
+def test_a_resume_after_validation_at_an_epochs_end() -> None:
+    """The epoch's own number is said once more, no batch is taken, and the next begins."""
+    fit = Lightning(make(), state_after(1, NUM))
+    assert fit.epoch(1) == []
+    assert [fit.epoch(2), fit.epoch(3)] == ORDER[2:4]
+
+
+def test_a_resume_at_an_epochs_end_with_max_steps() -> None:
+    """Lightning takes one batch for the epoch that had ended; its numbers run ahead from there."""
+    fit = Lightning(make(), state_after(1, NUM))
+    assert fit.epoch(2, 1) == ORDER[2][:1]
+    assert fit.epoch(3) == ORDER[2][1:]
+    assert [fit.epoch(4), fit.epoch(5)] == ORDER[3:5]
+
+
+def test_the_same_with_validation() -> None:
+    """It takes none there, and is one ahead from the start."""
+    fit = Lightning(make(), state_after(1, NUM))
+    assert fit.epoch(2, 0) == []
+    assert [fit.epoch(3), fit.epoch(4)] == ORDER[2:4]
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_epochs_of_a_few_batches(limit: int) -> None:
+    """``limit_train_batches``: the loaded place is within the loader's epoch, not Lightning's."""
+    expected = [batches[:limit] for batches in ORDER]
+    fit = Lightning(make())
+    assert [fit.epoch(number, limit) for number in range(3)] == expected[:3]
+    resumed = Lightning(make(), state_after(1, limit))
+    assert [resumed.epoch(number, limit) for number in (2, 3, 4)] == expected[2:5]
+
+
+def test_validation_is_the_same_in_each_epoch_of_a_number() -> None:
+    loader = make()
+    number_of = loader.batch_sampler.sampler.set_epoch
+    number_of(0)
+    assert rows(islice(iter(loader), 2)) == ORDER[0][:2]  # as before the training
+    for number in (0, 0, 1, 3):
+        number_of(number)
+        assert rows(loader) == ORDER[number]
+
+
+def test_another_fit_is_another_training() -> None:
+    fit = Lightning(make())
+    for number in range(3):
+        fit.epoch(number)
+    again = Lightning(fit.loader)
+    assert [again.epoch(0), again.epoch(1)] == ORDER[:2]
+    more = Lightning(fit.loader)  # of the same Trainer, with more epochs
+    assert [more.epoch(2), more.epoch(3)] == ORDER[2:4]
+
+
+def test_a_loader_that_is_cycled_sees_no_epoch_twice() -> None:
+    """The shorter of two, in a CombinedLoader."""
+    fit = Lightning(make())
+    assert fit.epoch(0, NUM + 1) == ORDER[0]
+    assert rows(islice(iter(fit.loader), 2)) == ORDER[1][:2]
+    assert fit.epoch(1) == ORDER[2]
+    state = fit.loader.state_dict()
+    assert Lightning(make(), state).epoch(1) == []
+    again = Lightning(make(), state_after(2, 1))
+    assert again.epoch(1) == ORDER[2][1:]
+    assert again.epoch(2) == ORDER[3]
+
+
+def test_loaders_that_are_made_anew_for_each_epoch() -> None:
+    """``reload_dataloaders_every_n_epochs``: the iterator is asked for again after the number."""
+    for number in range(3):
+        fit = Lightning(make())
+        fit.loader.batch_sampler.sampler.set_epoch(number)
+        assert rows(fit.loader) == ORDER[number]
+
+
+def test_a_copy_of_a_new_loader_believes_the_number() -> None:
+    fit = Lightning(pickle.loads(pickle.dumps(make())))
+    assert fit.epoch(2) == ORDER[2]
+
+
+def test_a_state_says_the_epoch_that_waits() -> None:
+    loader = make()
+    iter(loader)
+    batches = iter(loader)
+    assert loader.epoch == 1
+    loader.batch_sampler.sampler.set_epoch(4)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (4, 0)
+    assert next(batches)["row"].tolist() == ORDER[4][0]
+    assert loader.state_dict()["position"] == 3
+    assert rows(loader) == ORDER[5]  # each iteration is the next epoch, as ever
+    with pytest.raises(UsageError, match="epoch must be"):
+        loader.batch_sampler.sampler.set_epoch(-1)
+
+
+class Bad(Rows):
+    """Each row but 11 is bad."""
+
+    def read(self, rows: Any) -> dict[str, Any]:
+        if (rows != 11).any():
+            raise DataError("bad")
+        return {"row": rows}
+
+
+def test_skipped_rows_are_counted_on_over_a_resume() -> None:
+    options: dict[str, Any] = {"on_error": "skip", "workers": 0}
+    loader = Loader(Bad(), 3, **options)
+    with pytest.warns(UserWarning, match="bad"):
+        next(iter(loader))
+    state = loader.state_dict()
+    assert state["skipped"] == 3
+    resumed = Loader(Bad(), 3, **options)
+    fit = Lightning(resumed, state)
+    resumed.batch_sampler.sampler.set_epoch(0)
+    assert resumed.state_dict() == state
+    assert fit.batches is not None
+    with pytest.warns(UserWarning, match="bad"):
+        next(fit.batches)
+    assert resumed.state_dict()["skipped"] == 6
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "at", "received", "expected"),
+    [
+        (3, Said(), LoopPlace(0), 0, LoopPlace(3)),
+        (0, Said(), LoopPlace(0, 6), 2, LoopPlace(0)),
+        (1, Said(is_resumed=True), LoopPlace(1, 6, 2), 0, LoopPlace(1, 6, 2)),
+        (0, Said(is_resumed=True), LoopPlace(1, 6), 0, LoopPlace(1, 6)),
+        (2, Said(is_resumed=True), LoopPlace(1, 6), 0, LoopPlace(2)),
+        (7, Said(is_resumed=True), LoopPlace(1, 6), 0, LoopPlace(2)),
+        (7, Said(is_resumed=True), LoopPlace(0), 0, LoopPlace(7)),
+        (0, Said(is_resumed=True), LoopPlace(1, 6), 1, LoopPlace(2)),
+        (2, Said(2, 2), LoopPlace(2, 6), 2, LoopPlace(2)),
+        (3, Said(2, 2), LoopPlace(2, 6), 2, LoopPlace(3)),
+        (5, Said(2, 2), LoopPlace(2, 6), 2, LoopPlace(5)),
+        (3, Said(2, 2), LoopPlace(4, 6), 2, LoopPlace(5)),
+        (3, Said(2, 1), LoopPlace(1, 6), 2, LoopPlace(2)),
+        (0, Said(2, 1), LoopPlace(1, 6), 2, LoopPlace(0)),
+        (3, Said(2, 2, is_resumed=True), LoopPlace(2), 0, LoopPlace(2)),
+        (3, Said(2, 2, is_resumed=True, is_after_end=True), LoopPlace(2, 3), 1, LoopPlace(2, 3)),
+        (3, Said(2, 2, is_resumed=True, is_after_end=True), LoopPlace(2, 6), 2, LoopPlace(3)),
+    ],
+)
+def test_where_an_epoch_of_a_number_begins(
+    number: int, said: Said, at: LoopPlace, received: int, expected: LoopPlace
+) -> None:
+    place, remembered = place_of(number, said, at, received, 3)
+    assert place == expected
+    assert (remembered.number, remembered.epoch) == (number, expected.epoch)
+
+
+# --- what cannot be ----------------------------------------------------------------------
+
+
+def test_a_loader_has_no_sampler_and_says_why() -> None:
+    loader = make()
+    assert not hasattr(loader, "sampler")
+    assert getattr(loader, "sampler", None) is None
+    with pytest.raises(SamplerMissingError, match=r"DataLoaderShard\(dataset\.stream\(batch_size"):
+        _ = loader.sampler
+    assert issubclass(SamplerMissingError, UsageError) and issubclass(
+        SamplerMissingError, AttributeError
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": None}, {"num_workers": 1}])
+def test_a_dataloader_around_a_loader_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="iterate over it as it is, without a DataLoader around"):
+        list(DataLoader(make(), **options))
+
+
+def stream(**options: Any) -> Stream:
+    return Stream(Rows(), 3, shuffle="full", **options)
+
+
+@pytest.mark.parametrize(
+    ("loader", "options"),
+    [
+        (DataLoader, {}),
+        (DataLoader, {"batch_size": 16}),
+        (DataLoader, {"batch_size": 2, "num_workers": 2}),
+        (StatefulDataLoader, {"batch_size": 16}),
+    ],
+)
+def test_batches_of_batches_are_refused(loader: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"write DataLoader\(stream, batch_size=None, \.\.\.\)"):
+        list(loader(stream(), **options))
+
+
+def merged(batches: list[dict[str, Any]]) -> torch.Tensor:
+    return torch.cat([batch["row"] for batch in batches])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_ones_own_collate_may_merge_batches(workers: int) -> None:
+    made = list(DataLoader(stream(), batch_size=2, collate_fn=merged, num_workers=workers))
+    expected = np.array(ORDER[0]).reshape(2, 6).tolist()
+    assert [batch.tolist() for batch in made] == expected
+
+
+def test_a_function_and_ones_own_class_may_ask() -> None:
+    class Own:
+        def __init__(self) -> None:
+            self.stream = stream()
+
+        def run(self) -> list[list[int]]:
+            self.stream.set_epoch(2)
+            return rows(self.stream)
+
+    assert Own().run() == ORDER[2]
+    assert rows(iter(stream())) == ORDER[0]
+
+
+def named(name: str, **attributes: Any) -> Any:
+    return type(name, (type("Base", (), {}),), attributes)()
+
+
+@pytest.mark.parametrize(
+    ("who", "world_size", "with_keys", "expected"),
+    [
+        (None, 2, True, None),
+        (named("Module", batch_size=4), 2, True, None),
+        (named("DataLoaderShard", batch_size=None), 2, True, None),
+        (named("DataLoaderDispatcher"), 1, False, None),
+        (named("DataLoaderDispatcher"), 1, True, "with_keys adds text"),
+        (named("DataLoaderDispatcher"), 2, False, "rank 0 to all of them"),
+        (named("IterableDatasetShard"), 2, False, "split them once more"),
+    ],
+)
+def test_who_may_ask(who: Any, world_size: int, with_keys: bool, expected: str | None) -> None:
+    said = objection(who, world_size, with_keys=with_keys)
+    assert said is None if expected is None else expected in str(said)
+    assert "\n" not in str(said)
+
+
+def test_whose_collate_it_is() -> None:
+    class Collator:
+        __module__ = "transformers.data.data_collator"
+
+    def said(collate: Any, **attributes: bool) -> str | None:
+        attributes = attributes or {"auto_collation": True}
+        who = named("Fetcher", collate_fn=staticmethod(collate), **attributes)
+        return objection(who, 1, with_keys=False)
+
+    assert "write DataLoader(stream, batch_size=None, ...)" in str(said(default_collate))
+    assert "give no train_dataset=stream" in str(said(Collator()))
+    assert said(merged) is None
+    assert said(default_collate, auto_collation=False) is None
+    assert said(default_collate, _auto_collation=True)
+
+
+def test_the_length_of_batches_of_batches_is_refused() -> None:
+    """Trainers ask for it first, and some hide an error of the iterator behind one of their own."""
+    with pytest.raises(UsageError, match="batches of batches"):
+        len(DataLoader(stream(), batch_size=2))
+    assert len(DataLoader(stream(), batch_size=None)) == NUM
+    assert len(DataLoader(stream(), batch_size=2, collate_fn=merged)) == 2
