@@ -13,7 +13,7 @@ from test_corpus_files import read_all
 from test_corpus_parquet import texts_of
 
 import shardkit
-from shardkit.corpus.census import detect
+from shardkit.corpus.detect import detect
 from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, FormatError
 

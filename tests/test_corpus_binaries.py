@@ -19,7 +19,7 @@ from test_corpus_files import read_all
 
 import shardkit
 from shardkit.corpus.binaries import BinaryCorpus
-from shardkit.corpus.census import detect
+from shardkit.corpus.detect import detect
 from shardkit.corpus.kinds import from_spec
 from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, UsageError

@@ -14,7 +14,8 @@ from test_corpus_files import JPG, WALKED, one_of_each, tree
 import shardkit
 from shardkit.cli.pack import KINDS
 from shardkit.corpus.annotations.layouts import LAYOUTS
-from shardkit.corpus.census import Census, detect, spread, take_census
+from shardkit.corpus.census import Census, spread, take_census
+from shardkit.corpus.detect import detect
 from shardkit.corpus.endings import EXTENSIONS, TAR
 from shardkit.corpus.kinds import CORPORA
 from shardkit.corpus.open import open_corpus

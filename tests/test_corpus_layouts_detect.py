@@ -17,7 +17,7 @@ from shardkit.corpus.annotations.layouts import CompanionCount, judge_companions
 from shardkit.corpus.annotations.siblings import judge_siblings
 from shardkit.corpus.annotations.stem_fit import fit, shared_suffixes
 from shardkit.corpus.annotations.tracks import TrackLook
-from shardkit.corpus.census import detect
+from shardkit.corpus.detect import detect
 from shardkit.corpus.roles import role_of, split_tracks
 from shardkit.errors import CorpusError
 

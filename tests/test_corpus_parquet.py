@@ -17,7 +17,7 @@ from tables import parquet
 from test_corpus_files import read_all
 
 import shardkit
-from shardkit.corpus.census import detect
+from shardkit.corpus.detect import detect
 from shardkit.corpus.kinds import from_spec
 from shardkit.corpus.open import open_corpus
 from shardkit.corpus.tables import parquet as parquet_module

@@ -15,10 +15,10 @@ from test_corpus_files import read_all
 from test_corpus_rows import column
 
 import shardkit
-from shardkit.corpus.census import detect
 from shardkit.corpus.containers.npy_reading import reading_of
 from shardkit.corpus.containers.row_columns import ArrayColumn, divide
 from shardkit.corpus.containers.row_parts import find_parts
+from shardkit.corpus.detect import detect
 from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError
 

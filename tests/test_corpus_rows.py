@@ -16,10 +16,10 @@ from conftest import CONTAINERS, Run, nothing_left_open, picture, tree, write
 from test_corpus_files import read_all
 
 import shardkit
-from shardkit.corpus.census import detect
 from shardkit.corpus.containers.npy_reading import reading_of
 from shardkit.corpus.containers.row_columns import ArrayColumn, divide, is_series
 from shardkit.corpus.containers.rows import RowCorpus
+from shardkit.corpus.detect import detect
 from shardkit.corpus.kinds import from_spec
 from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, FormatError, ResumeError, SampleError

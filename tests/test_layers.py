@@ -144,7 +144,7 @@ def inner_room(name: str) -> str:
 @pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("corpus.")])
 def test_kinds_of_input_know_little_of_one_another(name: str) -> None:
     """Tables and containers stand on the seam and on folders, annotations on tables besides."""
-    over_all = {"corpus.open", "corpus.census", "corpus.kinds"}
+    over_all = {"corpus.open", "corpus.detect", "corpus.census", "corpus.kinds"}
     below = {"", inner_room(name)}
     if inner_room(name) == "annotations":
         below.add("tables")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.corpus.base import Input
-from shardkit.corpus.census import detect, require_folder
 from shardkit.corpus.class_folders import refuse_odd_classes, refuse_splits_below
+from shardkit.corpus.detect import detect, require_folder
 from shardkit.corpus.folders import peeking_once
 from shardkit.corpus.kinds import CORPORA
 from shardkit.errors import CorpusError

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from shardkit.corpus.census import container_at
 from shardkit.corpus.containers.tar_classes import find_classes
 from shardkit.corpus.containers.tar_source import packed_tars
 from shardkit.corpus.containers.token_files import is_token_file
+from shardkit.corpus.detect import container_at
 from shardkit.corpus.kinds import CORPORA
 from shardkit.errors import UsageError
 from shardkit.operations.export_folder import ExportFolder

@@ -12,10 +12,10 @@ from typing import Any
 
 import xxhash
 
-from shardkit.corpus.census import container_at
 from shardkit.corpus.containers.tar_source import TARS_KIND, dataset_corpus, packed_tars
 from shardkit.corpus.containers.token_files import is_token_file, open_token_file
 from shardkit.corpus.containers.tokens import TokenFileCorpus, largest_id
+from shardkit.corpus.detect import container_at
 from shardkit.errors import UsageError
 from shardkit.formats import names_of
 from shardkit.images.sniff import IMAGE_FIELDS
