@@ -85,18 +85,28 @@ def test_one_file_of_lines(tmp_path: Path, name: str) -> None:
         ),
         (
             ["a.jsonl", "b.npy", "c.xyz"],
-            "HERE holds arrays: 1 file (.npy 1); lines of JSON: 1 file (.jsonl 1);"
-            " choose with --corpus jsonl|arrays|rows|files",
+            "HERE holds arrays: 1 file (.npy 1); lines of JSON: 1 file (.jsonl 1); and"
+            " 1 file (.xyz 1) of other kinds; choose with --corpus jsonl|arrays|rows|files",
         ),
         (
             ["a.jpg", "b.jpg", "x.mp3", "y.WAV", "z.mp4"],
-            "HERE holds images: 2 files (.jpg 2); and 3 files (.mp3 1, .mp4 1, .wav 1);"
-            " choose with --corpus images|media|files",
+            "HERE holds images: 2 files (.jpg 2); and 3 files (.mp3 1, .mp4 1, .wav 1) of"
+            " other kinds; choose with --corpus images|media|files",
         ),
         (
             ["a.jsonl", "x.csv", "y.csv"],
-            "HERE holds lines of JSON: 1 file (.jsonl 1); and 2 files (.csv 2);"
-            " choose with --corpus jsonl|files",
+            "HERE holds lines of JSON: 1 file (.jsonl 1); and 2 files (.csv 2) of other"
+            " kinds; choose with --corpus jsonl|files",
+        ),
+        (
+            [*(f"{i}/{i}.xyz" for i in range(3)), "poses.txt", "times.txt"],
+            "HERE holds text: 2 files (.txt 2); and 3 files (.xyz 3) of other kinds; choose with"
+            " --corpus text|files",
+        ),
+        (
+            ["README.txt", "a.off", "b.off"],
+            "nothing to pack in HERE: 2 files (.off 2), none of a known kind; choose with --corpus,"
+            " of which files takes any",
         ),
         (
             [f"{i}.jpg" for i in range(19)] + ["0.txt", "list.txt"],

@@ -14,6 +14,7 @@ from conftest import picture, write
 
 import shardkit
 from shardkit.corpus.annotations.yolo_files import lists_of_splits
+from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError
 
 OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
@@ -115,8 +116,18 @@ def test_pickles_of_cifar_are_refused_with_lines_that_work(
 def test_a_file_without_an_ending_is_passed_over_beside_more_of_text(tmp_path: Path) -> None:
     write(tmp_path / "in" / "cache", pickle.dumps([1]))
     for i in range(2):
-        write(tmp_path / "in" / f"{i}.txt", "x")
+        write(tmp_path / "in" / f"{i}.txt", "a text of some length")
     assert pack(tmp_path / "in").num_samples == 2
+
+
+def test_names_of_classes_beside_heavier_data_are_no_dataset(tmp_path: Path) -> None:
+    """CIFAR-100's binary version."""
+    for name in ("train", "test"):
+        write(tmp_path / "in" / f"{name}.bin", bytes(3_074))
+    for name in ("fine", "coarse"):
+        write(tmp_path / "in" / f"{name}_label_names.txt", "apple")
+    with pytest.raises(CorpusError, match=r"2 files \(.bin 2\) of other kinds; choose with"):
+        pack(tmp_path / "in")
 
 
 def test_attributes_of_groups_are_named(tmp_path: Path) -> None:
@@ -179,3 +190,78 @@ def test_two_sets_of_one_name_are_refused(tmp_path: Path) -> None:
         parquet.write_table(pa.table({"x": [1]}), tmp_path / "in" / f"train-{name}.parquet")
     with pytest.raises(CorpusError, match=r"which count their files otherwise"):
         pack(tmp_path / "in")
+
+
+def notes_of(source: Path, kind: str, tmp_path: Path) -> list[str]:
+    corpus = open_corpus(source, kind)
+    assert [*corpus.runs(tmp_path)]
+    return [*corpus.notes]
+
+
+def test_folders_below_classes_are_told(tmp_path: Path) -> None:
+    """Places365 has its classes one folder further down, ModelNet its splits."""
+    for name in ("a/abbey", "a/alley", "b/bar"):
+        write(tmp_path / "places" / name / "0.jpg", picture(0))
+    told = notes_of(tmp_path / "places", "images", tmp_path)
+    assert told == [
+        "cls is of 2 classes, the folders: a, b",
+        "3 folders lie within those of classes, and say nothing but keys: a/abbey, a/alley, b/bar",
+    ]
+    for name in ("chair/train", "chair/test", "desk/test"):
+        write(tmp_path / "model" / name / "0.off", "OFF")
+    assert (
+        "keys, though called as splits: chair/test"
+        in notes_of(tmp_path / "model", "files", tmp_path).pop()
+    )
+    for name in ("n01/images", "n02/images"):
+        write(tmp_path / "tiny" / name / "0.jpg", picture(0))
+    assert len(notes_of(tmp_path / "tiny", "images", tmp_path)) == 1
+
+
+def test_a_kind_that_was_given_says_what_speaks_against_its_classes(tmp_path: Path) -> None:
+    """UCF101's lists of splits lie beside the folder of its classes."""
+    source = tmp_path / "ucf"
+    for name in ("Archery", "Biking"):
+        write(source / "UCF-101" / name / "v.avi", "film")
+    write(source / "ucfTrainTestlist" / "classInd.txt", "1 Archery")
+    odd = f"the folders may be no classes: all of it lies in UCF-101; if so, pack {source}/UCF-101"
+    assert odd in notes_of(source, "media", tmp_path)
+    write(tmp_path / "model" / "README.txt", "of it")
+    for name in ("chair", "desk"):
+        write(tmp_path / "model" / "ModelNet10" / name / "0.off", "OFF")
+    assert any(
+        "all of it lies in ModelNet10" in n for n in notes_of(tmp_path / "model", "files", tmp_path)
+    )
+    assert len(notes_of(tmp_path / "model" / "ModelNet10", "files", tmp_path)) == 1
+
+
+@pytest.mark.parametrize("microphones", [[""], ["_mic1"], ["_mic1", "_mic2"]])
+def test_sound_and_text_in_folders_side_by_side(microphones: list[str], tmp_path: Path) -> None:
+    """VCTK, older and newer."""
+    source = tmp_path / "in"
+    for i in range(3):
+        write(source / "txt" / "p225" / f"p225_{i}.txt", f"text {i}")
+        for own in microphones:
+            write(source / "wav48" / "p225" / f"p225_{i}{own}.flac", f"sound {i}{own}")
+    write(source / "speaker-info.txt", "ID AGE")
+    with pytest.raises(CorpusError, match="--corpus parallel, since files in txt and wav48 are of"):
+        pack(source)
+    pack(source, corpus="parallel")
+    dataset = shardkit.open(tmp_path / "out")
+    samples = [dataset[i] for i in range(len(dataset))]
+    last = microphones[-1].removeprefix("_")
+    sound = f"wav48_{last}.flac" if len(microphones) > 1 else "wav48.flac"
+    assert [sample["txt.txt"] for sample in samples] == ["text 0", "text 1", "text 2"]
+    assert bytes(samples[2][sound]) == f"sound 2{microphones[-1]}".encode()
+
+
+def test_the_folders_of_medical_pictures_are_splits(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    for name in ("imagesTr/hip_1", "labelsTr/hip_1", "imagesTs/hip_2"):
+        write(source / f"{name}.nii.gz", name)
+    write(source / "dataset.json", "{}")
+    with pytest.raises(CorpusError, match="--corpus parallel, since files in images and labels"):
+        pack(source)
+    assert dict(pack(source, corpus="parallel").splits) == {"train": 1, "test": 1}
+    train = shardkit.open(tmp_path / "out", split="train")
+    assert bytes(train[0]["labels.nii.gz"]) == b"labelsTr/hip_1"

@@ -18,6 +18,7 @@ from shardkit.corpus.annotations.siblings import judge_siblings
 from shardkit.corpus.annotations.stem_fit import fit, shared_suffixes
 from shardkit.corpus.annotations.tracks import TrackLook
 from shardkit.corpus.detect import detect
+from shardkit.corpus.open import open_corpus
 from shardkit.corpus.roles import role_of, split_tracks
 from shardkit.errors import CorpusError
 
@@ -181,6 +182,20 @@ def test_parallel_folders_within_classes(tmp_path: Path) -> None:
         CorpusError, match="images and masks in one are parallel folders, which are"
     ):
         detect(tmp_path)
+
+
+def test_a_folder_beside_splits_of_parallel_folders(tmp_path: Path) -> None:
+    """KITTI's, with the lists of others beside its splits."""
+    for split in ("training", "testing"):
+        folder(tmp_path, many(f"{split}/image_2", range(4), ".png"))
+    folder(tmp_path, many("training/label_2", range(4), ".txt"))
+    assert detect(tmp_path) == "parallel"
+    folder(tmp_path, ["ImageSets/train.txt"])
+    with pytest.raises(CorpusError) as info:
+        detect(tmp_path)
+    assert f"move ImageSets away, or pack {tmp_path / 'training'} and the like" in str(info.value)
+    with pytest.raises(CorpusError, match="image_2 and training/label_2 are parallel folders with"):
+        [*open_corpus(tmp_path, "parallel").runs(tmp_path)]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from shardkit.corpus.base import Run
+from shardkit.corpus.class_folders import DeeperFolders
 from shardkit.corpus.files import FolderListing, walk
 from shardkit.corpus.folders import FolderCorpus, Root, list_names, run_of, split_roots
 from shardkit.corpus.label_files import LABEL_ENDINGS, label_notes
@@ -21,6 +22,9 @@ class ClassFolderCorpus(FolderCorpus):
     Folders are numbered as Python's ``sorted()`` orders their names, empty ones too, exactly as
     torchvision's ImageFolder numbers them; with splits, the union over them. ``labels`` (a .csv or
     .json file) takes their place, in any layout.
+
+    Attributes:
+        odd: what speaks against folders being classes, in words, where somebody said they are.
     """
 
     options = frozenset({"labels"})
@@ -32,6 +36,8 @@ class ClassFolderCorpus(FolderCorpus):
         super().__init__(source)
         self._beside: dict[str, int] = {}
         self.notes: list[str] = []
+        self.odd = ""
+        self._deeper = DeeperFolders()
         self._flat: list[str] = []
         top = self._names_in("", self._beside)
         self._roots = split_roots(top)
@@ -63,7 +69,9 @@ class ClassFolderCorpus(FolderCorpus):
         if self._labels is not None:
             self._labels.check(self.all_names())
         self.notes = self.class_notes()
+        self._deeper = DeeperFolders()
         yield from super().runs(scratch)
+        self.notes += self._deeper.notes()
 
     def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
         self.pass_documents(folder, self.ignored)
@@ -78,12 +86,15 @@ class ClassFolderCorpus(FolderCorpus):
             raise CorpusError(
                 f"class folder {show_path(class_name)} came while listing; run it again"
             )
+        self._deeper.add(root.key_base(folder.base))
         return iter((run_of(folder, root, self._index[class_name]),))
 
     def class_notes(self) -> list[str]:
         """What there is to say of the classes, a line each."""
         source = "the folders" if self._labels is None else f"named by {self._labels.where}"
         notes = [told(self.classes, source)] if self.classes is not None else []
+        if self.odd:
+            notes.append(self.odd)
         if notes and self._flat:
             notes.append(f"no cls in {', '.join(self._flat)}: there are no class folders there")
         if self._labels is None:

@@ -12,7 +12,9 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from shardkit.corpus.files import FolderListing
 from shardkit.corpus.folders import Root, peek, split_folders, split_of, split_roots
 from shardkit.corpus.names import DOCUMENTS, extension, join, stem
 from shardkit.corpus.roles import role_of
@@ -23,6 +25,13 @@ MAX_WRAPPERS = 4
 """Folders that hold nothing but one folder are entered so often."""
 
 
+class OddClasses(NamedTuple):
+    """What speaks against folders being classes, in words, and what to do then."""
+
+    why: str
+    advice: str
+
+
 def refuse_odd_classes(source: Path, kind: str, extensions: frozenset[str]) -> None:
     """Refuse a folder of which the first-level folders are hardly its classes.
 
@@ -30,41 +39,72 @@ def refuse_odd_classes(source: Path, kind: str, extensions: frozenset[str]) -> N
         kind: what it was taken for. extensions: those of its samples.
 
     Raises:
-        CorpusError: all samples lie in one of several folders, or in folders within the only one;
-            or a folder holds other files alone, or is called ``images`` beside classes; or some
-            folders are called as splits, and some are not. It names both readings.
+        CorpusError: so it is. It names both readings.
+        StorageError: a folder cannot be listed.
+    """
+    odd = find_odd_classes(source, kind, extensions)
+    if odd is not None:
+        raise CorpusError(
+            f"{show_path(source)} may be read in two ways: {odd.why}; {odd.advice}, or choose"
+            f" --corpus {kind} if its folders are classes all the same"
+        )
+
+
+def find_odd_classes(
+    source: Path, kind: str, extensions: frozenset[str] | None
+) -> OddClasses | None:
+    """What speaks against the first-level folders of a source being its classes; None if nothing
+    does: all samples lie in one of several folders, or in folders within the only one; or a folder
+    holds other files alone, or is called ``images`` beside classes; or some folders are called as
+    splits, and some are not.
+
+    Args:
+        kind: what it is taken for. extensions: those of its samples; None for all.
+
+    Raises:
         StorageError: a folder cannot be listed.
     """
     if not peek(source, "").folders:
-        return
-    top = peek(source, "", extensions)
+        return None
+    top = _peek_samples(source, "", extensions)
     roots = split_roots(top)
     if not roots[0].base:
-        _refuse_some_splits(source, kind, top.folders, extensions)
-        _refuse_parts_of_splits(source, kind, top.folders)
-    tops = [top] if not roots[0].base else [peek(source, r.base, extensions) for r in roots]
+        odd = _some_splits(source, top.folders, extensions) or _parts_of_splits(top.folders)
+        if odd is not None:
+            return odd
+    if roots[0].base:
+        tops = [_peek_samples(source, root.base, extensions) for root in roots]
+    else:
+        tops = [top]
     if any(each.names and each.folders for each in tops):
-        return  # which the corpus itself refuses
+        return None  # which the corpus itself refuses
     places = _places(roots, [each.folders for each in tops])
     holding = [name for name, own in places.items() if any_holds(source, own, extensions)]
     others = [name for name in places if name not in holding]
     others = [name for name in others if any_holds(source, places[name], None)]
     if len(holding) == 1 and (others or _fork(source, places[holding[0]], extensions)):
+        where = first_few(places[holding[0]])
         name = places[holding[0]][0]
-        where = f"all of it lies in {first_few(places[holding[0]])}"
-        raise _unclear(source, kind, where, f"pack {show_path(source / name)}")
-    if odd := [name for name in holding if role_of(name) == "pictures" and len(holding) > 1]:
-        others = [name for name in holding if name not in odd]
-        where = (
-            f"{first_few(places[odd[0]])} would be a class, and is called as any folder of pictures"
+        return OddClasses(f"all of it lies in {where}", f"pack {show_path(source / name)}")
+    if odd_ones := [name for name in holding if role_of(name) == "pictures" and len(holding) > 1]:
+        others = [f", as {show_path(name)} is one" for name in holding if name not in odd_ones]
+        return OddClasses(
+            f"{first_few(places[odd_ones[0]])} would be a class, and is called as any folder of"
+            " pictures",
+            f"put what lies in it into folders of classes{''.join(others[:1])}",
         )
-        advice = f"put what lies in it into folders of classes, as {show_path(others[0])} is one"
-        raise _unclear(source, kind, where, advice)
     if others and (holding or any(each.names for each in tops)):
-        where = (
-            f"{first_few(places[others[0]])} holds files, and none of them is a sample of {kind}"
-        )
-        raise _unclear(source, kind, where, "move it away")
+        where = first_few(places[others[0]])
+        why = f"{where} holds files, and none of them is a sample of {kind}"
+        return OddClasses(why, "move it away")
+    return None
+
+
+def _peek_samples(source: Path, base: str, extensions: frozenset[str] | None) -> FolderListing:
+    """As :func:`shardkit.corpus.folders.peek`, without READMEs and the like."""
+    found = peek(source, base, extensions)
+    names = [name for name in found.names if stem(name).lower() not in DOCUMENTS]
+    return FolderListing(base, found.folders, found.names if extensions else names)
 
 
 def refuse_splits_below(source: Path) -> None:
@@ -88,33 +128,31 @@ def refuse_splits_below(source: Path) -> None:
             )
 
 
-def _refuse_some_splits(
-    source: Path, kind: str, names: Sequence[str], extensions: frozenset[str]
-) -> None:
+def _some_splits(
+    source: Path, names: Sequence[str], extensions: frozenset[str] | None
+) -> OddClasses | None:
     """One that is called as a split may be a class, unless it has folders of samples itself."""
     splits = [name for name in names if split_of(name) is not None]
     others = [name for name in names if name not in splits]
     if not splits or not others:
-        return
+        return None
     if len(splits) > 1 or any(_holding_within(source, name, extensions) for name in splits):
-        raise _unclear(
-            source,
-            kind,
+        return OddClasses(
             f"folders {first_few(splits)} are called as splits, and {first_few(others)} are not",
             "rename or move away what is no split",
         )
+    return None
 
 
-def _refuse_parts_of_splits(source: Path, kind: str, names: Sequence[str]) -> None:
+def _parts_of_splits(names: Sequence[str]) -> OddClasses | None:
     """LibriSpeech's ``train-clean-100`` and ``dev-clean`` are no classes."""
     splits = {split_of(re.split("[-_ ]", name)[0]) for name in names}
     if len(splits) > 1 and None not in splits:
-        raise _unclear(
-            source,
-            kind,
+        return OddClasses(
             f"folders {first_few(names)} are called after splits, and more",
             "pack each apart, or rename them as splits are called",
         )
+    return None
 
 
 def _places(roots: Sequence[Root], names: Sequence[Sequence[str]]) -> dict[str, list[str]]:
@@ -126,7 +164,7 @@ def _places(roots: Sequence[Root], names: Sequence[Sequence[str]]) -> dict[str, 
     return places
 
 
-def _fork(source: Path, bases: Sequence[str], extensions: frozenset[str]) -> bool:
+def _fork(source: Path, bases: Sequence[str], extensions: frozenset[str] | None) -> bool:
     """Whether several folders of samples lie within these, as one, or in the only folder within."""
     while bases:
         names = {name for base in bases for name in _holding_within(source, base, extensions)}
@@ -136,7 +174,7 @@ def _fork(source: Path, bases: Sequence[str], extensions: frozenset[str]) -> boo
     return False
 
 
-def _holding_within(source: Path, base: str, extensions: frozenset[str]) -> list[str]:
+def _holding_within(source: Path, base: str, extensions: frozenset[str] | None) -> list[str]:
     found = peek(source, base, frozenset()).folders
     return [name for name in found if any_holds(source, [join(base, name)], extensions)]
 
@@ -170,8 +208,30 @@ def _holds(path: str, extensions: frozenset[str] | None, seen: set[tuple[int, in
     return any(_holds(folder, extensions, seen) for folder in folders)
 
 
-def _unclear(source: Path, kind: str, why: str, advice: str) -> CorpusError:
-    return CorpusError(
-        f"{show_path(source)} may be read in two ways: {why}; {advice}, or choose --corpus {kind}"
-        " if its folders are classes all the same"
-    )
+class DeeperFolders:
+    """Folders of samples within those of classes, which say nothing but keys."""
+
+    def __init__(self) -> None:
+        self._num = 0
+        self._first: list[str] = []
+        self._are_splits = True
+
+    def add(self, base: str) -> None:
+        """Note one folder, by its path below its split."""
+        _, _, below = base.partition("/")
+        if not below or role_of(below) == "pictures":
+            return
+        self._num += 1
+        self._are_splits &= split_of(below) is not None
+        if len(self._first) <= 3:
+            self._first.append(base)
+
+    def notes(self) -> list[str]:
+        if not self._num:
+            return []
+        number = "1 folder lies" if self._num == 1 else f"{self._num:,} folders lie"
+        called = ", though called as splits" if self._are_splits else ""
+        return [
+            f"{number} within those of classes, and say nothing but keys{called}:"
+            f" {first_few(self._first)}"
+        ]

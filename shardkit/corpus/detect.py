@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from shardkit.corpus.annotations.layouts import find_layout
+from shardkit.corpus.annotations.one_name import folders_of_one_name
 from shardkit.corpus.arrays import ArrayCorpus
 from shardkit.corpus.binaries import (
     MEDIA_EXTENSIONS,
@@ -20,7 +21,7 @@ from shardkit.corpus.endings import TAR, kind_of
 from shardkit.corpus.folders import count_endings, have_seen, peeking_once
 from shardkit.corpus.images import ImageCorpus
 from shardkit.corpus.kinds import CORPORA
-from shardkit.corpus.names import extension
+from shardkit.corpus.names import DOCUMENTS, extension, stem
 from shardkit.corpus.paired import PairedCorpus
 from shardkit.corpus.pickles import refuse_pickles
 from shardkit.corpus.tables.other_tables import load_advice
@@ -28,7 +29,7 @@ from shardkit.corpus.tables.saved_files import is_saved
 from shardkit.corpus.text import TextCorpus
 from shardkit.errors import CorpusError
 from shardkit.index.manifest import INDEX_NAME
-from shardkit.system.paths import show_path
+from shardkit.system.paths import file_size, show_path
 from shardkit.tars.find import is_tar_source
 
 DOMINANT = 100
@@ -37,8 +38,8 @@ DOMINANT = 100
 _OUTNUMBERED = 10
 """Pictures win against texts that belong to none of them if they are so many times as many."""
 
-_TABLES = (".arrow", ".csv", ".tsv")
-"""Endings of tables that no kind takes."""
+_FEW_TEXTS = 16
+"""So few texts may be there to explain what else is there, as lists of classes beside arrays."""
 
 
 def detect(source: Path) -> str:
@@ -80,7 +81,20 @@ def detect(source: Path) -> str:
     refuse_pickles(source, census.top.names, num_known)
     if not any(census.kinds) and is_tar_source(source):  # compressed ones are of no known ending
         raise CorpusError(f"{where} is a folder of tar files; use: shardkit convert")
-    return judge(census, where)
+    try:
+        _refuse_few_texts(source, census)
+        return judge(census, where)
+    except CorpusError as error:
+        raise CorpusError(f"{error}{_or_parallel(source)}") from None
+
+
+def _or_parallel(source: Path) -> str:
+    """One more kind to choose, where folders have files of one name."""
+    pair = folders_of_one_name(source)
+    if pair is None:
+        return ""
+    one, other = map(show_path, sorted(pair))
+    return f", or --corpus parallel, since files in {one} and {other} are of one name"
 
 
 def _finds_media(census: Census) -> bool:
@@ -91,6 +105,26 @@ def _finds_media(census: Census) -> bool:
     if media:
         census.kinds[MediaCorpus.kind] = media
     return bool(media)
+
+
+def _refuse_few_texts(source: Path, census: Census) -> None:
+    """Raise CorpusError if a few texts lie beside more bytes of what no kind takes: CIFAR's binary
+    version has the names of its classes in one, and the pictures in ``.bin``."""
+    is_few = 0 < census.count(TextCorpus.kind) <= _FEW_TEXTS
+    if is_few and census.kinds.keys() == {"", TextCorpus.kind}:
+        weight = _weigh(source, census)
+        if weight[""] > weight[TextCorpus.kind]:
+            raise CorpusError(_unclear(census, show_path(source)))
+
+
+def _weigh(source: Path, census: Census) -> Counter[str]:
+    """The bytes of the files of each kind, READMEs and the like apart."""
+    weight: Counter[str] = Counter()
+    for folder in census.folders:
+        for name in folder.names:
+            if stem(name).lower() not in DOCUMENTS:
+                weight[kind_of(name)] += file_size(source / folder.base / name)
+    return weight
 
 
 def container_at(source: Path) -> str | None:
@@ -114,7 +148,8 @@ def require_folder(source: Path) -> None:
 def judge(census: Census, where: str) -> str:
     """The kind that a census speaks for; raises CorpusError if it speaks for none or several."""
     known = {kind: census.count(kind) for kind in census.kinds if kind}
-    if not known and census.documents:
+    num_unknown = census.count("")
+    if not known and census.documents.total() >= max(num_unknown, 1):
         return TextCorpus.kind
     if not known:
         raise CorpusError(_nothing(census, where))
@@ -124,7 +159,7 @@ def judge(census: Census, where: str) -> str:
         return PairedCorpus.kind
     if others and known[kind] < DOMINANT * others and not _has_strays(census, kind, others):
         raise CorpusError(_unclear(census, where))
-    if known[kind] < sum(_other_data(census).values()):
+    if known[kind] < num_unknown:
         raise CorpusError(_unclear(census, where))
     if kind == TAR:
         raise CorpusError(f"{where} is a folder of tar files; use: shardkit convert")
@@ -138,23 +173,15 @@ def _has_strays(census: Census, kind: str, others: int) -> bool:
     return kind == ImageCorpus.kind and is_text and is_few and not census.num_paired
 
 
-def _other_data(census: Census) -> Counter[str]:
-    """Endings of sound, film and tables, which are of no kind where files of another kind are."""
-    unknown = census.kinds.get("", Counter())
-    endings = (*sorted(MEDIA_EXTENSIONS), *_TABLES)
-    return Counter({ending: unknown[ending] for ending in endings if unknown[ending]})
-
-
 def _unclear(census: Census, where: str) -> str:
     """What a folder of several kinds holds, and which of them it may be taken for."""
-    data = _other_data(census)
-    media = {ending for ending in data if ending in MEDIA_EXTENSIONS}
+    unknown = census.kinds.get("", Counter[str]())
     there = {BinaryCorpus.kind, *(kind for kind in census.kinds if census.count(kind))}
-    there |= {MediaCorpus.kind} if media else set()
+    there |= set() if MEDIA_EXTENSIONS.isdisjoint(unknown) else {MediaCorpus.kind}
     there |= {PairedCorpus.kind} if census.num_paired else set()
     there |= {"rows"} if census.count(ArrayCorpus.kind) else set()
     choices = "|".join(kind for kind in CORPORA if kind in there)
-    beside = f"; and {count_endings(data)}" if data else ""
+    beside = f"; and {count_endings(unknown)} of other kinds" if unknown else ""
     return f"{where} holds {_seen(census)}{beside}; choose with --corpus {choices}"
 
 

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.corpus.base import Input
-from shardkit.corpus.class_folders import refuse_odd_classes, refuse_splits_below
+from shardkit.corpus.class_folder_corpus import ClassFolderCorpus
+from shardkit.corpus.class_folders import (
+    find_odd_classes,
+    refuse_odd_classes,
+    refuse_splits_below,
+)
 from shardkit.corpus.detect import detect, require_folder
 from shardkit.corpus.folders import peeking_once
 from shardkit.corpus.kinds import CORPORA
@@ -36,6 +41,7 @@ def open_corpus(
         StorageError: a folder cannot be listed.
     """
     source = Path(source)
+    is_given = kind is not None
     if kind is not None and kind not in CORPORA:
         raise CorpusError(f"{kind!r} is no kind of corpus; choose one of {', '.join(CORPORA)}")
     if kind is None:
@@ -57,4 +63,15 @@ def open_corpus(
         )
     if tokenized and not made.options.isdisjoint({"fields", "tokenized"}):
         options["tokenized"] = True
-    return made(source, **options)
+    corpus = made(source, **options)
+    if is_given and isinstance(corpus, ClassFolderCorpus):
+        corpus.odd = _oddity(corpus)
+    return corpus
+
+
+def _oddity(corpus: ClassFolderCorpus) -> str:
+    """What speaks against its folders being classes, though its kind was given."""
+    if corpus.classes is None or "labels" in corpus.spec():
+        return ""
+    odd = find_odd_classes(corpus.source, corpus.kind, corpus.extensions or None)
+    return "" if odd is None else f"the folders may be no classes: {odd.why}; if so, {odd.advice}"

@@ -105,9 +105,17 @@ def split_tracks(names: Sequence[str]) -> dict[str, dict[str, str]] | None:
     return {split: found[split] for split in sorted(found)}
 
 
+_MEDICAL = re.compile("(images|labels)(Tr|Va|Ts)")
+"""The folders of the Medical Segmentation Decathlon."""
+
+_MEDICAL_SPLITS = {"Tr": "train", "Va": "val", "Ts": "test"}
+
+
 def _split_and_word(name: str) -> tuple[str | None, str]:
     if (split := split_of(name)) is not None:
         return split, IMAGES
+    if (found := _MEDICAL.fullmatch(name)) is not None:
+        return _MEDICAL_SPLITS[found[2]], found[1]
     first, _, rest = re.sub("[- ]", "_", name).partition("_")
     if (split := split_of(first)) is not None and any(rest.lower() in w for w in _WORDS.values()):
         return split, rest

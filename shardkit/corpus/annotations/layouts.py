@@ -24,7 +24,7 @@ from shardkit.corpus.annotations.siblings import SiblingVerdict, judge_siblings
 from shardkit.corpus.annotations.tracks import MAX_TRACKS, Tree, find_tree, look_at
 from shardkit.corpus.annotations.yolo_files import class_names_of, holds_yolo, label_folders
 from shardkit.corpus.files import FolderListing
-from shardkit.corpus.folders import peek, split_of
+from shardkit.corpus.folders import peek, split_folders, split_of
 from shardkit.corpus.names import extension
 from shardkit.corpus.roles import is_annotations, role_of
 from shardkit.errors import CorpusError
@@ -259,18 +259,25 @@ def _refuse_deeper(source: Path, folders: Sequence[FolderListing]) -> None:
         parent, slash, name = folder.base.rpartition("/")
         if slash and folder.names:
             within.setdefault(parent, []).append(name)
+    splits = split_folders(top.folders) or {}
     for parent, names in within.items():
         images = next((name for name in names if role_of(name) == "pictures"), None)
-        masks = next((name for name in names if role_of(name) == "annotations"), None)
-        is_split = split_of(parent) is not None  # whose folders have been judged
-        if images and masks and not is_split and _has_pictures(folders, f"{parent}/{images}"):
+        masks = next((name for name in names if is_annotations(role_of(name))), None)
+        is_judged = parent in splits
+        if images and masks and not is_judged and _has_pictures(folders, f"{parent}/{images}"):
             raise CorpusError(
                 f"{show_path(source)}: {show_path(images)} and {show_path(masks)} in"
                 f" {show_path(parent)} are parallel folders, which are packed where they lie at the"
-                f" top, or in splits; pack {show_path(source / parent)} and the like apart, or"
-                f" choose --corpus images if each picture is a sample, and the first"
-                " folders are classes"
+                f" top, or in splits; {_no_splits(top, parent)}pack {show_path(source / parent)}"
+                " and the like apart, or choose --corpus images if each picture is a sample, and"
+                " the first folders are classes"
             )
+
+
+def _no_splits(top: FolderListing, name: str) -> str:
+    """What to do with folders beside those called as splits, of which ``name`` may be one."""
+    others = [folder for folder in top.folders if split_of(folder) is None]
+    return f"move {first_few(others)} away, or " if others and split_of(name) else ""
 
 
 def _has_pictures(folders: Sequence[FolderListing], base: str) -> bool:

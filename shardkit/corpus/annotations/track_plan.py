@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from shardkit.corpus.annotations.siblings import find_reference, opened, roles_of
-from shardkit.corpus.annotations.stem_fit import StemFit, common_suffix, cut_suffix, fit
+from shardkit.corpus.annotations.stem_fit import HALF, StemFit, common_suffix, cut_suffix, fit
 from shardkit.corpus.annotations.tracks import TrackLook
 from shardkit.errors import CorpusError
 from shardkit.index.manifest import is_field_name
@@ -42,6 +43,9 @@ def plan_tracks(looks: Sequence[TrackLook], where: str) -> TrackPlan | None:
     if len(held) < 2:
         return None
     roles = roles_of(held)
+    for look in held:
+        if not roles[look.name]:
+            _refuse_parts_within(look, where)
     reference = find_reference(held, roles)
     if reference is None:
         return _plan_of_equals(held, where)
@@ -65,7 +69,8 @@ def plan_tracks(looks: Sequence[TrackLook], where: str) -> TrackPlan | None:
                 f" {show_path(reference.name)}"
             )
         elif look is not reference:
-            notes += _notes(look.name, fits[look.name], _pictured(reference, own_suffix))
+            its = fits[look.name]
+            notes += _notes(look.name, its, _pictured(reference, own_suffix), its.others)
     main = reference.name if reference.holds_pictures else ""
     return TrackPlan(views, main, notes)
 
@@ -73,18 +78,30 @@ def plan_tracks(looks: Sequence[TrackLook], where: str) -> TrackPlan | None:
 def _plan_of_equals(held: Sequence[TrackLook], where: str) -> TrackPlan:
     """The plan where several folders might be that of the pictures themselves: each is called by
     its own name."""
-    common = [(a, b) for a in held for b in held if a is not b and a.stems & b.stems]
-    if not common:
+    base = max(held, key=lambda look: sum(fit(other, look, "").share for other in held))
+    fits = {look.name: fit(look, base, "") for look in held}
+    everything = frozenset[str]().union(*(own.stems for own in fits.values()))
+    if len(everything) == sum(len(own.stems) for own in fits.values()):
         raise CorpusError(
             f"{where}: no two folders have files of one name but for the ending; rename them, or"
             " choose another --corpus"
         )
-    everything = TrackLook("all folders", {each for look in held for each in look.stems})
-    fits = {look.name: fit(look, everything, "") for look in held}
-    notes = [
-        note for name, own in fits.items() for note in _notes(name, own, own.others, "samples")
-    ]
-    return TrackPlan(_views(dict.fromkeys(fits, ()), None, where), notes=notes)
+    notes = [note for name, own in fits.items() for note in _notes(name, own, everything)]
+    return TrackPlan(_views({n: own.suffixes for n, own in fits.items()}, None, where), notes=notes)
+
+
+def _refuse_parts_within(look: TrackLook, where: str) -> None:
+    """Refuse a folder that is itself one of parallel folders: samples of ``00/velodyne`` and of
+    ``01/velodyne`` would be one, since their numbers are."""
+    for one, other in combinations(look.within(), 2):
+        if one.endings.keys().isdisjoint(other.endings) and fit(one, other).share >= HALF:
+            name, first, second = (show_path(each) for each in (look.name, one.name, other.name))
+            part = second.rpartition("/")[2]
+            raise CorpusError(
+                f"{where}: {first} and {second} are parallel folders within {name}, so that {name}"
+                f" is no part of a sample: pack {where}/{name} and the like apart, or move what"
+                f" lies in them, as {second} to {part}/{name}"
+            )
 
 
 def _refuse_unlike(unlike: Sequence[TrackLook], reference: TrackLook, where: str) -> None:
@@ -148,15 +165,20 @@ def view_of(name: str) -> str:
 # --- what is said -------------------------------------------------------------------------
 
 
-def _notes(name: str, its: StemFit, others: Set[str], of: str = "pictures") -> list[str]:
+def _notes(
+    name: str, its: StemFit, wanted: Set[str], pictures: Set[str] | None = None
+) -> list[str]:
+    """Args: wanted: stems that the folder may lack. pictures: those of the folder of the pictures,
+    if there is one."""
     where = show_path(name)
+    of = "samples" if pictures is None else "pictures"
     found = [f"{where}: {_besides(its.suffixes)}"] if its.suffixes else []
-    if missing := others - its.stems:
+    if missing := wanted - its.stems:
         found.append(
-            f"{where}: {len(missing):,} of {len(others):,} {of} have no file there:"
+            f"{where}: {len(missing):,} of {len(wanted):,} {of} have no file there:"
             f" {shown(missing)}"
         )
-    if more := its.stems - its.others:
+    if pictures is not None and (more := its.stems - pictures):
         found.append(
             f"{where}: {len(more):,} files have no picture, and are samples without one:"
             f" {shown(more)}"
