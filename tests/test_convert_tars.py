@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from conftest import CONTAINERS, make_pairs, tree
+from conftest import CONTAINERS, Run, make_pairs, tree, write
 
 import shardkit
 from shardkit.errors import ChecksumError, DataError, ResumeError, StorageError
@@ -138,3 +138,21 @@ def test_a_staged_copy_of_tars(to: str, pairs_in_tars: Path, tmp_path: Path) -> 
     shardkit.convert(tmp_path / "staged", tmp_path / "x", to=to, workers=0)
     shardkit.convert(pairs_in_tars / "tars", tmp_path / "direct", to=to, workers=0)
     assert tree(tmp_path / "x") == tree(tmp_path / "direct")
+
+
+def test_files_beside_tars_are_counted(tmp_path: Path, run: Run) -> None:
+    """As img2dataset leaves them; tars in folders below are not read, and it is said."""
+    tars = make_tars(tmp_path / "laion", "ab", "cd")
+    for name in ("0.parquet", "1.parquet", "0_stats.json", ".hidden", "below/z.tar", "README"):
+        write(tars / name, "x")
+    _, out, _ = run("convert", "laion", "a", "--to", "npy", "--workers", 0)
+    said = "  files passed over: 1 without extension, 1 .json, 2 .parquet, 1 .tar, 1 hidden\n"
+    assert said in out
+    assert said in run("convert", "laion", "--to", "parquet")[1]
+    (tars / "x0.tar").write_bytes(b"")
+    subprocess.run(["gzip", "x1.tar"], cwd=tars, check=True)
+    (tars / "x0.tar").unlink()
+    assert said in run("convert", "laion", "b", "--to", "npy", "--workers", 0)[1]
+    for named in (["laion/x1.tar.gz"], ["a"]):
+        out = run("convert", *named, f"c{len(named[0])}", "--to", "lmdb", "--workers", 0)[1]
+        assert "passed over" not in out and out.startswith("converted ")

@@ -56,8 +56,21 @@ def test_two_folders_of_one_split_keep_their_names(tmp_path: Path) -> None:
     [
         (["data/cat", "data/dog"], [], "all of it lies in data; pack "),
         (["data/train/cat", "data/test/cat"], [], "all of it lies in data; pack "),
-        (["pics"], ["meta/labels.csv"], "all of it lies in pics; pack "),
-        (["Images/a", "Images/b"], ["Annotation/a/x"], "all of it lies in Images; pack "),
+        (
+            ["pics"],
+            ["meta/labels.csv"],
+            "all images lie in pics, and there are other files in meta; pack ",
+        ),
+        (
+            ["Images/a", "Images/b"],
+            ["Annotation/a/x"],
+            "all images lie in Images, and there are other files in Annotation; pack ",
+        ),
+        (
+            ["CAM_FRONT"],
+            ["LIDAR_TOP/x.pcd.bin", "RADAR/x.pcd"],
+            "all images lie in CAM_FRONT, and there are other files in LIDAR_TOP, RADAR; pack ",
+        ),
         (["train/a", "test/a", "extra/a"], [], "called as splits, and extra are not"),
         (["train/a", "test/a"], ["meta/x.csv"], "called as splits, and meta are not"),
         (["train/a", "extra"], [], "folders train are called as splits, and extra are not"),

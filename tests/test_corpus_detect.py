@@ -76,7 +76,8 @@ def test_one_file_of_lines(tmp_path: Path, name: str) -> None:
             ["a.xyz", "b.xyz", "c", "d.csv"],
             "nothing to pack in HERE: 4 files (.xyz 2, no extension 1, .csv 1), none of a known"
             " kind; choose with --corpus, of which files takes any; if it is a table, in Python:"
-            " shardkit.pack(datasets.load_dataset('csv', data_dir='HERE'), DEST, to=...)",
+            " shardkit.pack(datasets.load_dataset('csv', data_dir='HERE'), DEST, to=...); if its"
+            " first line is a row, with column_names=[...], too, or that row is lost",
         ),
         (
             [f"{i}.jpg" for i in range(10)] + ["x.png", "y.png"] + [f"{i}.txt" for i in "abcdefg"],

@@ -224,7 +224,10 @@ def test_a_kind_that_was_given_says_what_speaks_against_its_classes(tmp_path: Pa
     for name in ("Archery", "Biking"):
         write(source / "UCF-101" / name / "v.avi", "film")
     write(source / "ucfTrainTestlist" / "classInd.txt", "1 Archery")
-    odd = f"the folders may be no classes: all of it lies in UCF-101; if so, pack {source}/UCF-101"
+    odd = (
+        "the folders may be no classes: all media lie in UCF-101, and there are other files in"
+        f" ucfTrainTestlist; if so, pack {source}/UCF-101"
+    )
     assert odd in notes_of(source, "media", tmp_path)
     write(tmp_path / "model" / "README.txt", "of it")
     for name in ("chair", "desk"):

@@ -530,6 +530,20 @@ def test_further_labels_keep_their_names(tmp_path: Path) -> None:
     assert open_corpus(source, fields=["fine", "coarse"]).classes is None
 
 
+@pytest.mark.parametrize(("num", "is_said"), [(784, True), (99, False)])
+def test_a_table_of_pixels_is_said_to_be_one(tmp_path: Path, num: int, is_said: bool) -> None:
+    table = pa.table({"label": [0, 1]} | {f"pixel{i}": [i, 0] for i in range(num)})
+    source = save_parquet(tmp_path / "in", table)
+    result = shardkit.pack(source, tmp_path / "out", to="npy", **OPTIONS)
+    said = [note for note in result.notes if "hold a number each" in note]
+    assert len(said) == is_said
+    if is_said:
+        assert said[0].startswith(
+            "785 columns hold a number each ('label', 'pixel0' ...), and are as many fields; if"
+            " they are pixels, or one vector, numpy.savez("
+        )
+
+
 @pytest.mark.parametrize("name", ["label", "Labels", "cls"])
 def test_whole_numbers_that_are_called_labels(tmp_path: Path, name: str) -> None:
     source = save_parquet(tmp_path / "in", pa.table({name: [-1, 7], "text": ["a", "b"]}))

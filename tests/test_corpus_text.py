@@ -113,7 +113,11 @@ def test_few_texts_above_class_folders_are_passed_over(tmp_path: Path) -> None:
     (source / "test" / "urls_pos.txt").write_bytes(b"a third one of 200")
     corpus = TextCorpus(source)
     assert corpus.classes is None and len(read_all(corpus, tmp_path)["train"].keys) == 203
-    assert corpus.notes == ["no cls: folders are a part of keys, since imdbEr.txt lies beside them"]
+    lost = "one split, train: test, train are called as splits are, and imdbEr.txt lies beside them"
+    assert corpus.notes == [
+        "no cls: folders are a part of keys, since imdbEr.txt lies beside them",
+        f"{lost}; move it away to keep them apart",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -141,6 +145,49 @@ def test_folders_that_are_no_classes_of_text(names: list[str], why: str, tmp_pat
 def test_a_readme_is_text_where_folders_are_no_classes(tmp_path: Path) -> None:
     corpus = TextCorpus(tree(tmp_path / "in", {"README.md": b"1", "a/b/c.txt": b"2"}))
     assert read_all(corpus, tmp_path)["train"].keys == [b"README", b"a/b/c"]
+    assert corpus.notes[1:] == ["README.md is a sample as well; move it away to leave it out"]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (
+            ["LICENSE", "LICENSE.txt", "README.md", "a.txt", "b/README.md"],
+            "LICENSE.txt, README.md are samples as well; move them away to leave them out",
+        ),
+        (
+            ["train/1.txt", "val/notice.txt"],
+            "val/notice.txt is a sample as well; move it away to leave it out",
+        ),
+        (["a.txt", "b/README.md"], None),
+    ],
+)
+def test_documents_among_texts_are_named(
+    names: list[str], said: str | None, tmp_path: Path
+) -> None:
+    """Those at the top alone: source trees have a README in each folder."""
+    source = tree(tmp_path / "in", dict.fromkeys(names, b"x"))
+    result = shardkit.pack(source, tmp_path / "out", to="npy", workers=0, progress=False)
+    assert [note for note in result.notes if "as well" in note] == ([said] if said else [])
+
+
+def test_a_readme_beside_splits_leaves_them_apart(tmp_path: Path) -> None:
+    """All were one split without a word, what is to be validated with among them."""
+    names = ["README.md", "LICENSE.txt", "train/1.txt", "train/README.md", "val/2.txt"]
+    source = tree(tmp_path / "in", dict.fromkeys(names, b"x"))
+    options: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
+    result = shardkit.pack(source, tmp_path / "out", **options)
+    assert result.splits == {"train": 2, "val": 1}
+    assert result.ignored == {".md": 1, ".txt": 1}
+    assert result.notes == ["train/README.md is a sample as well; move it away to leave it out"]
+    tree(source, {"notes.txt": b"y"})
+    result = shardkit.pack(source, tmp_path / "other", **options)
+    assert result.splits == {"train": 6}
+    assert result.notes == [
+        "one split, train: train, val are called as splits are, and notes.txt lies beside them;"
+        " move it away to keep them apart",
+        "LICENSE.txt, README.md are samples as well; move them away to leave them out",
+    ]
 
 
 def test_classes_of_text_there_and_back(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from conftest import CONTAINERS, Run, make_arrays, make_images, make_pairs, picture, tree, write
 from pyarrow import parquet as pq
+from test_corpus_tables import labels_of, save_parquet, with_features
 from text_data import make_tokenizer
 from token_data import documents, npy, pack_tokens
 
@@ -244,6 +245,45 @@ def test_parquet_of_anything(container: str, tmp_path: Path) -> None:
         assert (None if row["json"] is None else json.loads(row["json"])) == sample.get("json")
         feat = sample.get("feat.npy")
         assert row["feat"] == (None if feat is None else feat.tolist())
+
+
+def test_parquet_of_further_labels(container: str, tmp_path: Path) -> None:
+    """CIFAR-100 has two columns of classes, and a list of them is a column, too."""
+    fine, coarse = labels_of("cat", "rose"), labels_of("animal", "flower")
+    table = pa.table(
+        {
+            "fine_label": pa.array([0, 1], pa.uint8()),
+            "coarse_label": pa.array([0, -1], pa.int8()),
+            "tags": [[0], [1, 0]],
+            "inner": [{"kind": 0}, {"kind": 1}],
+        }
+    )
+    tags = {"feature": fine, "_type": "Sequence"}
+    inner = {"kind": coarse}
+    table = with_features(table, fine_label=fine, coarse_label=coarse, tags=tags, inner=inner)
+    save_parquet(tmp_path / "in", table)
+    shardkit.pack(tmp_path / "in", tmp_path / "d", to=container, **OPTIONS)
+    result = convert(tmp_path / "d", tmp_path / "out", "parquet")
+    found = features_in(tmp_path / "out")
+    assert (found["fine_label"], found["coarse_label"], found["tags"]) == (fine, coarse, tags)
+    rows = table_of(tmp_path / "out")
+    assert rows.schema.field("fine_label").type == pa.int64()
+    assert rows.column("coarse_label").to_pylist() == [0, -1]
+    assert rows.column("tags").to_pylist() == [[0], [1, 0]]
+    assert result.notes[1:] == [
+        "left out: the names of the numbers in 'inner.kind', whose columns cannot be ClassLabel;"
+        " they are in shardkit.json, under corpus, as names"
+    ]
+
+
+def test_names_of_classes_that_are_lost_are_named(tmp_path: Path) -> None:
+    """Equal names, as of the two cranes of ImageNet, are no ``ClassLabel``."""
+    table = pa.table({"label": [0, 1], "text": ["a", "b"]})
+    save_parquet(tmp_path / "in", with_features(table, label=labels_of("crane", "crane")))
+    shardkit.pack(tmp_path / "in", tmp_path / "d", to="npy", **OPTIONS)
+    result = convert(tmp_path / "d", tmp_path / "out", "parquet")
+    assert features_in(tmp_path / "out")["label"] == {"dtype": "int64", "_type": "Value"}
+    assert result.notes[1:] == ["left out: the names of 2 classes, since some are equal"]
 
 
 def test_all_formats_give_the_same_tables(tmp_path: Path) -> None:

@@ -6,16 +6,20 @@ import io
 import struct
 import warnings
 import zlib
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from odd_pictures import exif, png16
 from PIL import Image, features
 
 from shardkit.errors import SampleError, UsageError
 from shardkit.images import encode
 from shardkit.images.choice import ImageChoice, describe
 from shardkit.images.encode import require_encoder, rewrite
+from shardkit.images.losses import told
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.samples.encoding import parse_npy
 
@@ -346,3 +350,78 @@ def test_choices_as_json_and_words() -> None:
     assert describe(choice.to_json()) == str(choice)
     assert str(choice) == "--resize 256 --crop 224 --quality 80 --image-format jpeg"
     assert [bool(ImageChoice(**{name: 9})) for name in ("resize", "max_side", "crop")] == [True] * 3
+
+
+# --- what is lost -------------------------------------------------------------------------
+
+
+def lost_of(value: bytes, **choice: Any) -> dict[str, int]:
+    lost = Counter[str]()
+    rewrite(value, str(image_field(value[:32])), ImageChoice(**choice), lost)
+    return dict(lost)
+
+
+def deep_grey() -> Image.Image:
+    return Image.fromarray(np.arange(40 * 60, dtype=np.uint16).reshape(40, 60) * 27)
+
+
+def animation(kind: str) -> bytes:
+    frames = [image_of().convert("P" if kind == "GIF" else "RGB").rotate(i * 90) for i in range(3)]
+    return saved(frames[0], kind, save_all=True, append_images=frames[1:])
+
+
+LOSSES: dict[str, tuple[Callable[[], bytes], set[str]]] = {
+    "grey png of 16 bits": (lambda: saved(deep_grey()), {"depth"}),
+    "colour png of 16 bits": (lambda: png16(2)[0], {"depth"}),
+    "tif of 16 bits": (lambda: saved(deep_grey(), "TIFF"), {"depth"}),
+    "tif of floats": (lambda: saved(image_of().convert("F"), "TIFF"), {"depth"}),
+    "pgm of 16 bits": (lambda: saved(deep_grey(), "PPM"), {"depth"}),
+    "ppm of 16 bits": (lambda: b"P6 60 40 65535\n" + bytes(60 * 40 * 6), {"depth"}),
+    "ppm": (lambda: saved(image_of(), "PPM"), set()),
+    "CMYK jpg": (lambda: saved(image_of().convert("CMYK"), "JPEG"), {"cmyk"}),
+    "tif of pages": (lambda: animation("TIFF"), {"frames"}),
+    "gif of frames": (lambda: animation("GIF"), {"frames"}),
+    "png of frames": (lambda: animation("PNG"), {"frames"}),
+    "gif": (lambda: saved(image_of().convert("P"), "GIF"), set()),
+    "palette": (lambda: saved(image_of().convert("P")), {"palette"}),
+    "turned jpg": (lambda: saved(image_of(), "JPEG", exif=exif(6)), {"turn"}),
+    "jpg": (lambda: saved(image_of(), "JPEG"), set()),
+    "png": (lambda: saved(image_of()), set()),
+    "alpha": (lambda: saved(image_of().convert("RGBA")), set()),
+}
+if features.check("webp"):
+    LOSSES["webp of frames"] = lambda: animation("WEBP"), {"frames"}
+if features.check("jpg_2000"):
+    LOSSES["jp2 of 16 bits"] = lambda: saved(deep_grey(), "JPEG2000"), {"depth"}
+    LOSSES["jp2"] = lambda: saved(image_of(), "JPEG2000"), set()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_what_is_lost_is_counted(name: str) -> None:
+    source, expected = LOSSES[name]
+    value = source()
+    assert set(lost_of(value, resize=4)) == expected
+    assert lost_of(value, resize=80) == {}  # within the limits it stays as it is
+    assert rewrite(value, str(image_field(value[:32])), ImageChoice(resize=4)) == made(
+        value, resize=4
+    )
+    kept = {"png": "png", "jpg": "jpeg", "webp": "webp"}.get(str(image_field(value[:32])))
+    if kept and "turn" not in expected:
+        assert lost_of(value, image_format=kept) == {}
+
+
+def test_alpha_is_lost_where_none_is_stored() -> None:
+    for value in (
+        saved(image_of().convert("RGBA")),
+        saved(image_of(), transparency=(1, 2, 3)),
+        saved(image_of().convert("LA")),
+    ):
+        for image_format, lost in (("jpeg", 1), ("raw", 1), ("png", 0)):
+            assert lost_of(value, resize=8, image_format=image_format).get("alpha", 0) == lost
+
+
+def test_losses_in_words() -> None:
+    assert told({"turn": 1, "depth": 1200, "alpha": 0}) == (
+        "1,200 from more than 8 bits a channel to 8, 1 turned as EXIF says, and without it"
+    )
+    assert told({}) == ""

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import CONTAINERS, Run, make_arrays, make_images, make_texts, picture, tree, write
+from odd_pictures import png16
 from PIL import Image, features
 
 import shardkit
@@ -496,6 +497,39 @@ def test_cli_pack(run: Run, tmp_path: Path) -> None:
     got = run("convert", "small", "--to", "lmdb", "--image-format", "raw", "--crop", 4)
     assert got.code == 0
     assert "image.npy: bytes" in run("info", "small-lmdb").out
+
+
+def test_what_pictures_lost_is_said(run: Run, tmp_path: Path) -> None:
+    """Also by a pack that goes on after a kill, of the shards that are done."""
+    for i in range(40):
+        write(tmp_path / "deep" / f"{i:02d}.png", png16(2)[0])
+    write(tmp_path / "deep" / "page.gif", picture(1, kind="GIF"))
+    got = run("pack", "deep", "--to", "npy", "--resize", 4, "--shard-size", "2kB", "--workers", 2)
+    said = "pictures written anew: 40 from more than 8 bits a channel to 8; without --resize 4 all"
+    assert said in got.out and got.code == 0
+    got = run("convert", "deep-npy", "again", "--to", "lmdb", "--resize", 2)
+    assert "pictures written anew" not in got.out and got.code == 0  # they have 8 bits now
+    got = run("pack", "deep", "--to", "npy", "--estimate", "--resize", 4)
+    assert (
+        "  --resize 4 changes, of those measured: 40 from more than 8 bits a channel to 8\n"
+        in got.out
+    )
+    assert "pictures written anew" not in run("pack", "deep", "kept", "--to", "npy").out
+
+
+def test_losses_of_shards_that_were_done_before(source: Path, pack: Pack) -> None:
+    write(source / "class0" / "a.png", png16(2)[0])
+    options: dict[str, Any] = {**OPTIONS, "resize": 4, "shard_size": "1kB"}
+    write(source / "class2" / "z.jpg", picture(1)[:90])
+    with pytest.raises(SampleError, match=r"z\.jpg"):
+        pack(**options)
+    dest = source.parent / "packed0"
+    result = shardkit.pack(source, dest, to="npy", on_error="skip", max_rejects=0.5, **options)
+    assert result.resumed_shards > 0
+    assert [note for note in result.notes if "anew" in note] == [
+        "pictures written anew: 1 from more than 8 bits a channel to 8; without --resize 4 all stay"
+        " as they are"
+    ]
 
 
 def test_cli_errors(run: Run, tmp_path: Path) -> None:

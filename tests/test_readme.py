@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import pkgutil
 import re
@@ -20,6 +21,7 @@ import pytest
 from conftest import Run, tree, write
 from test_layers import LAYERS
 
+import shardkit
 from shardkit.cli import group
 from shardkit.cli.pack import KINDS
 
@@ -132,6 +134,7 @@ RAN = {
     "docs/pictures.md": ["pack", "python", "pack", "pack", "convert", "python"],
     "docs/text.md": ["pack", "pack", "show", "verify", "python", "convert", "convert"],
     "docs/trainers.md": ["pack"],
+    "docs/your-data.md": ["python", "pack", "python", "python", "pack", "pack"],
 }
 """What runs of each document; of the others nothing does."""
 
@@ -146,6 +149,7 @@ def test_commands_and_code_run_in_order(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # what tune found
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     write(tmp_path / "train.py", TRAIN)
+    make_other_data(tmp_path)
     ran, namespace = [], {"__name__": "document"}
     for block in blocks(TEXTS[document]):
         if needs_dali(block) or script(block):
@@ -216,6 +220,35 @@ def check_text(folder: Path, names: dict[str, Any]) -> None:
     assert 0 < names["packed"].padding < 0.5
 
 
+def make_other_data(folder: Path) -> None:
+    """What the page on data begins with."""
+    pixels = ",".join(f"pixel{i}" for i in range(784))
+    rows = "".join(f"{i % 10}" + f",{i}" * 784 + "\n" for i in range(12))
+    write(folder / "digits.csv", f"label,{pixels}\n{rows}")
+    asked = {"id": "1", "question": "Who?", "answers": [{"text": "I", "answer_start": 0}]}
+    article = {"title": "A", "paragraphs": [{"context": "I did.", "qas": [asked, asked]}]}
+    write(folder / "squad.json", json.dumps({"version": "1.1", "data": [article]}))
+    write(folder / "train.en", "one\ntwo\u2028two\n\n")
+    write(folder / "train.de", "eins\nzwei\n\n")
+
+
+def check_your_data(folder: Path, names: dict[str, Any]) -> None:
+    digits = shardkit.open(folder / "digits-npy")[11]
+    assert (digits["images.npy"].shape, digits["images.npy"].max(), digits["cls"]) == (
+        (28, 28),
+        11,
+        1,
+    )
+    squad = shardkit.open(folder / "squad-npy")
+    assert len(squad) == 2 and squad[1]["json"]["context"] == "I did."
+    pairs = shardkit.open(folder / "train-npy")
+    assert [(p["en.txt"], p["de.txt"]) for p in pairs] == [
+        ("one", "eins"),
+        ("two\u2028two", "zwei"),
+        ("", ""),
+    ]
+
+
 def check_measuring(folder: Path, names: dict[str, Any]) -> None:
     assert (folder / "page.html").is_file()
     assert (folder / "report.html").read_text(encoding="utf-8").count("<figure>") == 7
@@ -231,6 +264,7 @@ CHECKS: dict[str, Callable[[Path, dict[str, Any]], None]] = {
     "docs/packing.md": check_packing,
     "docs/pictures.md": check_pictures,
     "docs/text.md": check_text,
+    "docs/your-data.md": check_your_data,
 }
 
 

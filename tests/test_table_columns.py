@@ -13,6 +13,7 @@ from shardkit.operations.table_columns import (
     ArrayType,
     ExportColumn,
     array_type,
+    can_be_classes,
     columns_for,
     features_of,
 )
@@ -77,10 +78,13 @@ def test_a_label_that_is_no_number_is_text() -> None:
 
 
 def test_class_names_that_repeat_name_nothing() -> None:
-    columns = [ExportColumn("label", ("cls",), "label")]
-    assert features_of(columns, ["a", "b"])["label"] == {"names": ["a", "b"], "_type": "ClassLabel"}
-    for classes in (None, [], ["a", "a"]):
-        assert features_of(columns, classes)["label"] == {"dtype": "int64", "_type": "Value"}
+    assert features_of([ExportColumn("label", ("cls",), "label", names=("a", "b"))])["label"] == {
+        "names": ["a", "b"],
+        "_type": "ClassLabel",
+    }
+    assert can_be_classes(["a", "b"]) and can_be_classes(("a",))
+    for classes in (None, [], ["a", "a"], "ab", {"0": "a"}, [1, 2]):
+        assert not can_be_classes(classes)
 
 
 def test_types_of_arrays() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CONTAINERS, Run, tree, write
+from conftest import CONTAINERS, Run, picture, tree, write
 from hypothesis import given
 from hypothesis import strategies as st
 from token_files import index, llm_c, megatron, nanogpt
@@ -195,6 +196,56 @@ def test_no_ids(tmp_path: Path, data: bytes, what: str) -> None:
     for eos in (None, 1):
         with pytest.raises(FormatError, match=what):
             open_token_file(write(tmp_path / "a.bin", data), eos)
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"PK\3\4" + b"\0" * 60, "a zip archive, as torch.save writes it"),
+        (b"\x1f\x8b\x08" + b"\0" * 61, "compressed by gzip"),
+        (b"\x7fELF" + b"\0" * 60, "a program"),
+        (picture(1, kind="PNG") + b"\0" * (len(picture(1, kind="PNG")) % 2), r"a picture \(png\)"),
+        (pickle.dumps([*range(8)], 2), "a pickle, which shardkit never reads"),
+        (pickle.dumps({"a": np.arange(9)}, 4), "a pickle, which shardkit never reads"),
+    ],
+)
+def test_other_files_are_no_ids(tmp_path: Path, data: bytes, what: str) -> None:
+    path = write(tmp_path / "a.bin", data)
+    with pytest.raises(FormatError, match=rf"a\.bin is no file of token ids: it begins as {what}"):
+        shardkit.convert(path, tmp_path / "out", to="npy", **OPTIONS)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("first", [0x0280, 0x8B1F, 0x4B50, 0x4D42, 0x3550])
+def test_ids_that_begin_as_other_files_do_are_ids(tmp_path: Path, first: int) -> None:
+    found = open_token_file(nanogpt(tmp_path / "a.bin", [first, 2634, 9]))
+    assert found.data.tolist() == [first, 2634, 9]
+
+
+def test_a_guess_is_said(tmp_path: Path, run: Run) -> None:
+    nanogpt(tmp_path / "train.bin", [5, 300, 7])
+    _, out, _ = run("convert", "train.bin", "a", "--to", "npy", "--workers", 0)
+    assert "taken for token ids of uint16 as nanoGPT writes them (3 tokens, ids up to 300)" in out
+    assert "which nothing in it tells; if it holds anything else" in out
+    write(tmp_path / "meta.pkl", b"")
+    _, out, _ = run("convert", "train.bin", "b", "--to", "npy", "--workers", 0)
+    assert "as meta.pkl beside it suggests" in out
+    llm_c(tmp_path / "train.bin", [1, 2])
+    _, out, _ = run("convert", "train.bin", "c", "--to", "npy", "--workers", 0)
+    assert "taken for" not in out
+
+
+def test_what_convert_wrote_comes_back_in_its_dtype(tmp_path: Path, run: Run) -> None:
+    megatron(tmp_path / "in", [[[70_000, 1]], [[2]]])
+    shardkit.convert(tmp_path / "in", tmp_path / "ids", to="npy", **OPTIONS)
+    assert run("convert", "ids", "data", "--to", "bin")[0] == 0
+    _, out, _ = run("convert", "data/train.bin", "back", "--to", "npy", "--workers", 0)
+    assert ids_of(tmp_path / "back") == [[70_000, 1, 2]] and "taken for" not in out
+    write(tmp_path / "data" / "train.bin", b"\0" * 10)
+    with pytest.raises(FormatError, match=r"has 10 bytes, expected 12 for the 3 tokens of meta"):
+        open_token_file(tmp_path / "data" / "train.bin")
+    write(tmp_path / "data" / "meta.json", b'{"dtype": "uint32", "splits": ["train"]}')
+    assert open_token_file(tmp_path / "data" / "train.bin").is_guess
 
 
 def test_the_fingerprint_tells_files_apart(tmp_path: Path) -> None:

@@ -18,12 +18,17 @@ _HEAD = ("choice", "a sample", "in all", "decoded/s", "PSNR", "to make")
 
 def echo_estimates(found: Estimates) -> None:
     """A table with one line a choice."""
+    from shardkit.images.losses import told
+
     workers = count(max(found.workers, 1), "worker")
     bad = f", {found.num_bad:,} bad ones apart" if found.num_bad else ""
     measured = f"{found.num_measured:,} of {count(found.num_samples, 'sample')}{bad}"
     click.echo(f"measured on {measured}; decoded by one thread, made by {workers}")
     for line in table([_HEAD, *map(_cells, found.choices)]):
         click.echo(f"  {line}")
+    for one in found.choices:
+        if any(one.lost.values()):
+            click.echo(f"  {one.choice} changes, of those measured: {told(one.lost)}")
 
 
 def _cells(one: Estimate) -> tuple[str, ...]:

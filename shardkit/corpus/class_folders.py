@@ -85,7 +85,11 @@ def find_odd_classes(
     if len(holding) == 1 and (others or _fork(source, places[holding[0]], extensions)):
         where = first_few(places[holding[0]])
         name = places[holding[0]][0]
-        return OddClasses(f"all of it lies in {where}", f"pack {show_path(source / name)}")
+        why = f"all of it lies in {where}"
+        if others:
+            beside = first_few([places[name][0] for name in others])
+            why = f"all {kind} lie in {where}, and there are other files in {beside}"
+        return OddClasses(why, f"pack {show_path(source / name)}")
     if odd_ones := [name for name in holding if role_of(name) == "pictures" and len(holding) > 1]:
         others = [f", as {show_path(name)} is one" for name in holding if name not in odd_ones]
         return OddClasses(

@@ -182,7 +182,8 @@ def _unclear(census: Census, where: str) -> str:
     there |= {"rows"} if census.count(ArrayCorpus.kind) else set()
     choices = "|".join(kind for kind in CORPORA if kind in there)
     beside = f"; and {count_endings(unknown)} of other kinds" if unknown else ""
-    return f"{where} holds {_seen(census)}{beside}; choose with --corpus {choices}"
+    tars = "; shardkit convert takes the tars" if census.count(TAR) else ""
+    return f"{where} holds {_seen(census)}{beside}; choose with --corpus {choices}{tars}"
 
 
 def _seen(census: Census) -> str:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from shardkit.corpus.base import Run
 from shardkit.corpus.class_folder_corpus import ClassFolderCorpus, told
 from shardkit.corpus.files import FolderListing
-from shardkit.corpus.folders import FolderCorpus, Root, batch_of, pass_names
+from shardkit.corpus.folders import (
+    FolderCorpus,
+    Root,
+    batch_of,
+    list_names,
+    pass_names,
+    split_folders,
+)
+from shardkit.corpus.names import DOCUMENTS, join, stem
 from shardkit.corpus.text_folders import find_text_folders, left_out, passed_over
 from shardkit.samples.sample import SampleBatch
+from shardkit.system.paths import first_few, show_path
 
 _ENDINGS = """
 txt text md markdown rst adoc org tex html htm xhtml srt vtt
@@ -28,7 +37,8 @@ class TextCorpus(ClassFolderCorpus):
 
     Folders are classes where they plainly are (:mod:`shardkit.corpus.text_folders`), and what few
     texts lie above them are then passed over. Elsewhere folders are a part of keys alone, and so
-    they are where the text is to be ``tokenized``.
+    they are where the text is to be ``tokenized``. READMEs and the like are samples there, but for
+    those beside the folders of splits.
     """
 
     kind = "text"
@@ -50,7 +60,9 @@ class TextCorpus(ClassFolderCorpus):
         return batch_of(run, self.contents(run), "txt")
 
     def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
-        if self._found.are_above(folder.base):
+        beside_splits = not folder.base and split_folders(folder.folders) is not None
+        documents = beside_splits and all(map(_is_document, folder.names))
+        if documents or self._found.are_above(folder.base):
             pass_names(folder, {*folder.names}, ignored)
 
     def find_classes(self, top: FolderListing) -> list[str] | None:
@@ -64,4 +76,31 @@ class TextCorpus(ClassFolderCorpus):
     def class_notes(self) -> list[str]:
         if self.classes is not None:
             return [told(self.classes, "the folders"), *passed_over(self._found)]
-        return [self._found.why] if self._found.why else []
+        notes = [self._found.why] if self._found.why else []
+        tops = [list_names(self.source, root.base, TEXT_EXTENSIONS, {}) for root in self._roots]
+        return [*notes, *_lost_splits(tops[0]), *_documents_among(tops)]
+
+
+def _is_document(name: str) -> bool:
+    return stem(name).lower() in DOCUMENTS
+
+
+def _lost_splits(top: FolderListing) -> list[str]:
+    """That folders are called as splits, and are none, since a text lies beside them."""
+    if top.base or not top.names or split_folders(top.folders) is None:
+        return []
+    (other, *_) = [name for name in top.names if not _is_document(name)]
+    return [
+        f"one split, train: {first_few(top.folders)} are called as splits are, and"
+        f" {show_path(other)} lies beside them; move it away to keep them apart"
+    ]
+
+
+def _documents_among(tops: Sequence[FolderListing]) -> list[str]:
+    """Which samples say something of the others: a README at the top of the source, or of a
+    split."""
+    found = [join(top.base, name) for top in tops for name in top.names if _is_document(name)]
+    if not found:
+        return []
+    are, them = ("is a sample", "it") if len(found) == 1 else ("are samples", "them")
+    return [f"{first_few(found)} {are} as well; move {them} away to leave {them} out"]

@@ -9,6 +9,7 @@ where decoding takes 2 ms. Optimised Huffman tables would save 2 % and double th
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +21,7 @@ from shardkit.images import pillow
 from shardkit.images.choice import KIND_OF, QUALITY, ImageChoice
 from shardkit.images.jpeg import read_header
 from shardkit.images.limits import MAX_PIXELS
+from shardkit.images.losses import has_alpha, losses
 from shardkit.images.sizes import Geometry, geometry
 from shardkit.samples.encoding import npy_header
 from shardkit.samples.sample import Value
@@ -37,8 +39,6 @@ manual: "indistinguishable from fair resampling in most cases"."""
 DRAFT_GAP = 2
 """By how much a JPEG that is decoded at a fraction of its size is still too large: 39.05 dB instead
 of 39.06 in the measurement above, and 38.88 dB without."""
-
-_WITH_ALPHA = frozenset({"LA", "PA", "RGBA", "La", "RGBa"})
 
 _ICC_SPACE = slice(16, 20)
 _ICC_OF_MODE = {"L": b"GRAY", "LA": b"GRAY", "RGB": b"RGB ", "RGBA": b"RGB "}
@@ -67,7 +67,9 @@ def require_encoder(choice: ImageChoice) -> None:
         )
 
 
-def rewrite(value: Value, kind: str, choice: ImageChoice) -> tuple[str, Value]:
+def rewrite(
+    value: Value, kind: str, choice: ImageChoice, lost: Counter[str] | None = None
+) -> tuple[str, Value]:
     """Make of a picture what was chosen.
 
     A picture that is within the limits and of the wanted format stays as it is, to the byte, unless
@@ -85,6 +87,7 @@ def rewrite(value: Value, kind: str, choice: ImageChoice) -> tuple[str, Value]:
 
     Args:
         kind: what it is, as :func:`shardkit.images.sniff.image_field` says.
+        lost: counts what is lost of it, by :mod:`shardkit.images.losses`.
 
     Returns:
         (kind, value): ``jpg``, ``png`` or ``webp``, or ``npy`` and the ``.npy`` file of a
@@ -99,7 +102,12 @@ def rewrite(value: Value, kind: str, choice: ImageChoice) -> tuple[str, Value]:
         if _is_as_wanted(image, kind, wanted, new, choice):
             return kind, value
         turn = read_header(value).orientation if kind == "jpg" else None
-        return wanted, _encode(image, turn, wanted, new, choice)
+        before = pillow.orientation(image) if turn is None and lost is not None else turn
+        own = [] if lost is None else [*losses(image, value, kind, wanted, before or 1)]
+        made = _encode(image, turn, wanted, new, choice)
+    if lost is not None:
+        lost.update(own)
+    return wanted, made
 
 
 @contextmanager
@@ -197,7 +205,7 @@ def _plain(image: Image, keep_alpha: bool, keep_grey: bool) -> Image:
     if image.mode == "F":  # floats have no range that all agree on: 0 to 255 is taken
         image = image.convert("L")
     is_grey = image.mode in ("1", "L", "LA", "La") and keep_grey
-    if keep_alpha and ("transparency" in image.info or image.mode in _WITH_ALPHA):
+    if keep_alpha and has_alpha(image):
         mode = "LA" if is_grey and image.mode in ("LA", "La") else "RGBA"
     else:
         mode = "L" if is_grey else "RGB"

@@ -36,6 +36,7 @@ class Receipt:
         file_bytes: size of each of the shard's files, in bytes.
         encodings: field -> how it is stored in this shard.
         rejects: (path, reason) of inputs left out.
+        lost: what was lost of pictures that were written anew, and how often.
     """
 
     split: str
@@ -48,6 +49,7 @@ class Receipt:
     num_sums: int
     names_bytes: int
     rejects: list[tuple[str, str]] = field(default_factory=list)
+    lost: dict[str, int] = field(default_factory=dict)
 
     @property
     def stem(self) -> str:

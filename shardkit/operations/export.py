@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from shardkit.corpus.containers.tar_classes import find_classes
+from shardkit.corpus.containers.tar_neighbours import count_beside
 from shardkit.corpus.containers.tar_source import packed_tars
 from shardkit.corpus.containers.token_files import is_token_file
 from shardkit.corpus.detect import container_at
@@ -70,7 +71,10 @@ def export(
             done = made.write(folder.new, bar)
         fingerprints = {name: split.fingerprint for name, split in place.info.splits.items()}
         num_bytes = folder.publish({"to": to, "fingerprints": fingerprints})
-    return _result(folder.dest, to, place, done, num_bytes, time.perf_counter() - started)
+    result = _result(folder.dest, to, place, done, num_bytes, time.perf_counter() - started)
+    if tars is None:
+        count_beside(source, result.ignored)
+    return result
 
 
 def _refuse(source: Path, to: str, eos: int | None, options: dict[str, Any]) -> None:
@@ -130,5 +134,6 @@ def _result(
         resumed_shards=0,
         seconds=seconds,
         num_tokens=done.num_tokens,
+        ignored=place.info.provenance.passed,
         notes=done.notes,
     )

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shardkit.arrays import Integers
+from shardkit.corpus.containers.token_evidence import META
 from shardkit.corpus.containers.token_files import INDEX_HEAD, INDEX_MAGIC
 from shardkit.errors import FormatError, UsageError
 from shardkit.operations.detokenize import spec_of
@@ -26,8 +27,6 @@ from shardkit.shards.locate import Located
 from shardkit.shards.stored import ShardReader
 from shardkit.system.progress import Progress
 from shardkit.tokens.load import open_tokenizer
-
-META = "meta.json"
 
 WRITE_BYTES = 1 << 20
 

@@ -19,6 +19,7 @@ from shardkit.formats.huggingface_card import feature_of
 from shardkit.index.rows import NO_INT
 from shardkit.operations.arrow_values import lists_of
 from shardkit.operations.export_ids import Exported, readers_of
+from shardkit.operations.export_names import notes_on_names, with_names
 from shardkit.operations.table_columns import (
     MEDIA,
     ArrayType,
@@ -61,13 +62,15 @@ class ParquetExport:
         import pyarrow as pa
 
         readers = readers_of(self._place)
-        columns = find_columns(self._place, readers)
-        features = features_of(columns, self._place.info.classes)
+        info = self._place.info
+        columns = with_names(find_columns(self._place, readers), info)
+        features = features_of(columns)
         metadata = {"huggingface": json.dumps({"info": {"features": features}})}
         fields = [(column.name, _arrow_type(column)) for column in columns]
         schema = pa.schema([*fields, (KEY, pa.string())], metadata)
         (folder / "data").mkdir()
-        done = Exported(notes=[f"columns: {', '.join(schema.names)}"])
+        told = f"columns: {', '.join(schema.names)}"
+        done = Exported(notes=[told, *notes_on_names(columns, info)])
         for name, reader in readers.items():
             shards = _filled_shards(reader)
             done.num_files += len(shards)

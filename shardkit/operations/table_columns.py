@@ -39,12 +39,16 @@ class ArrayType:
 
 @dataclass(frozen=True)
 class ExportColumn:
-    """A column, and the fields it is made of: of each sample the one that it has."""
+    """A column, and the fields it is made of: of each sample the one that it has.
+
+    ``names``: of the classes whose numbers it holds, where that is known.
+    """
 
     name: str
     fields: tuple[str, ...]
     kind: Kind
     array: ArrayType | None = None
+    names: tuple[str, ...] | None = None
 
 
 def columns_for(
@@ -131,25 +135,26 @@ def may_be_arrays(fields: Sequence[str]) -> list[str]:
 # --- what datasets is told ----------------------------------------------------------------
 
 
-def features_of(
-    columns: Sequence[ExportColumn], classes: Sequence[str] | None
-) -> dict[str, dict[str, Any]]:
+def can_be_classes(names: object) -> bool:
+    """Whether these are the names of a ``ClassLabel``, which wants each once."""
+    if not isinstance(names, list | tuple) or not names:
+        return False
+    return all(isinstance(name, str) for name in names) and len({*names}) == len(names)
+
+
+def features_of(columns: Sequence[ExportColumn]) -> dict[str, dict[str, Any]]:
     """Column -> feature, as ``datasets`` has them in JSON, the key of samples among them."""
-    return {
-        **{column.name: _feature(column, classes) for column in columns},
-        KEY: _value("string"),
-    }
+    return {**{column.name: _feature(column) for column in columns}, KEY: _value("string")}
 
 
-def _feature(column: ExportColumn, classes: Sequence[str] | None) -> dict[str, Any]:
+def _feature(column: ExportColumn) -> dict[str, Any]:
     if column.kind in MEDIA:
         return {"_type": column.kind.capitalize()}
+    names = {"names": [*column.names], "_type": "ClassLabel"} if column.names else None
     if column.kind == "label":
-        if not classes or len(set(classes)) < len(classes):
-            return _value("int64")
-        return {"names": [*classes], "_type": "ClassLabel"}
+        return names or _value("int64")
     if column.array is not None:
-        made = _value(np.dtype(column.array.dtype).name)
+        made = names or _value(np.dtype(column.array.dtype).name)
         for _ in range(column.array.ndim):
             made = {"feature": made, "_type": "Sequence"}  # the name that all its versions know
         return made

@@ -12,7 +12,9 @@ from typing import Any
 
 import xxhash
 
+from shardkit.corpus.containers.tar_neighbours import count_beside
 from shardkit.corpus.containers.tar_source import TARS_KIND, dataset_corpus, packed_tars
+from shardkit.corpus.containers.token_evidence import told
 from shardkit.corpus.containers.token_files import is_token_file, open_token_file
 from shardkit.corpus.containers.tokens import TokenFileCorpus, largest_id
 from shardkit.corpus.detect import container_at
@@ -95,8 +97,12 @@ def convert(
     dest = choose_dest(_named(source, tars), dest, to)
     if (packed := packed_tars(source, tars)) is not None:
         origin = Origin(Provenance({"kind": TARS_KIND}), inputs=packed.stamps())
-        return run_pack(source, packed, dest, made, started, origin)
-    return _convert_located(source, tars, dest, made, started)
+        result = run_pack(source, packed, dest, made, started, origin)
+    else:
+        result = _convert_located(source, tars, dest, made, started)
+    if tars is None and not result.was_complete:
+        count_beside(source, result.ignored)
+    return result
 
 
 def _convert_located(
@@ -223,10 +229,13 @@ def _convert_token_file(
         raise UsageError(f"eos is an id from 0 to {MAX_VOCABULARY - 1}, got {eos}")
     with os_errors(f"reading {show_path(source)}"):
         file = open_token_file(source, eos)
-        vocab_size = max(largest_id(file), -1 if eos is None else eos) + 1
+        largest = largest_id(file)
         inputs = {path.name: [*size_and_stamp(path)] for path in file.files}
+    vocab_size = max(largest, -1 if eos is None else eos) + 1
     dtype = smallest_dtype(vocab_size)
     spec = TokenizerSpec(vocab_size=vocab_size, dtype=dtype, eos=eos)
     origin = Origin(Provenance({"kind": file.kind}, tokens=spec.to_json()), inputs=inputs)
     corpus = TokenFileCorpus(source, dtype, file)
+    if file.is_guess:
+        corpus.notes = [told(file.files[0], len(file.data), largest)]
     return run_pack(source, corpus, dest, options, started, origin)

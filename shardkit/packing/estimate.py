@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -53,6 +54,8 @@ class Estimate:
         decodes_per_s: pictures decoded to RGB a second, on one thread, as they would be stored.
         psnr_db: of what is stored to the same pixels before compression; None where none is lost.
         added_s: what it adds to packing, by all workers.
+        lost: what is lost of how many of the pictures that were measured, as
+            :mod:`shardkit.images.losses` calls it.
     """
 
     choice: str
@@ -61,6 +64,7 @@ class Estimate:
     decodes_per_s: float
     psnr_db: float | None
     added_s: float
+    lost: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,8 @@ def estimate(
     with TemporaryDirectory(prefix="shardkit-") as scratch:
         drawn, num_samples = draw_entries(opened, made, Path(scratch))
         pictures = _pictures(opened, drawn, Path(scratch))
-        measured, bad = _measure(pictures, choices, time.perf_counter() + max_s)
+        lost = [Counter[str]() for _ in choices]
+        measured, bad = _measure(pictures, choices, time.perf_counter() + max_s, lost)
     if not measured:
         raise SampleError(
             f"none of {len(drawn)} samples drawn from {show_path(source)} has a picture that can be"
@@ -131,8 +136,8 @@ def estimate(
         len(bad),
         made.num_workers,
         [
-            _estimate(choice, Cost(*own), num_samples, workers)
-            for choice, own in zip(choices, numbers.tolist(), strict=True)
+            _estimate(choice, Cost(*own), num_samples, workers, dict(less))
+            for choice, own, less in zip(choices, numbers.tolist(), lost, strict=True)
         ],
     )
 
@@ -178,9 +183,13 @@ Picture = tuple[str, str, Value, int] | str
 
 
 def _measure(
-    pictures: Iterator[Picture], choices: Sequence[ImageChoice], until: float
+    pictures: Iterator[Picture],
+    choices: Sequence[ImageChoice],
+    until: float,
+    lost: Sequence[Counter[str]],
 ) -> tuple[list[list[Cost]], list[str]]:
-    """For each picture what each choice took, and why others are bad."""
+    """For each picture what each choice took, and why others are bad; ``lost``, one a choice,
+    count what is lost."""
     measured: list[list[Cost]] = []
     bad: list[str] = []
     for picture in pictures:
@@ -193,7 +202,15 @@ def _measure(
                 for choice in choices:
                     measure(choice, kind, value, other_bytes)
             kept = measure(KEEP, kind, value, other_bytes)
-            measured.append([measure(one, kind, value, other_bytes, kept) for one in choices])
+            own = [Counter[str]() for _ in choices]
+            measured.append(
+                [
+                    measure(one, kind, value, other_bytes, kept, less)
+                    for one, less in zip(choices, own, strict=True)
+                ]
+            )
+            for total, less in zip(lost, own, strict=True):
+                total.update(less)
         except SampleError as error:
             bad.append(f"{key}: {error}")
         if len(measured) >= MIN_PICTURES and time.perf_counter() > until:
@@ -218,15 +235,20 @@ def _pictures(corpus: Corpus, drawn: Sequence[Run], scratch: Path) -> Iterator[P
 
 
 def measure(
-    choice: ImageChoice, kind: str, value: Value, other_bytes: int, kept: Cost | None = None
+    choice: ImageChoice,
+    kind: str,
+    value: Value,
+    other_bytes: int,
+    kept: Cost | None = None,
+    lost: Counter[str] | None = None,
 ) -> Cost:
     """Do to a picture what was chosen, and decode it. Raises SampleError if it does not decode.
 
     ``kept``: what it took as it is. If nothing is done to it, it is not decoded again: the same
-    bytes would seem to differ by chance.
+    bytes would seem to differ by chance. ``lost`` counts what is lost of it.
     """
     started = time.perf_counter()
-    made, stored = rewrite(value, kind, choice) if choice else (kind, value)
+    made, stored = rewrite(value, kind, choice, lost) if choice else (kind, value)
     written = time.perf_counter()
     if kept is not None and stored is value:
         return kept._replace(rewrite_s=written - started)
@@ -240,7 +262,9 @@ def measure(
     return Cost(len(stored) + other_bytes, written - started, ended - written, square)
 
 
-def _estimate(choice: ImageChoice, mean: Cost, num_samples: int, workers: int) -> Estimate:
+def _estimate(
+    choice: ImageChoice, mean: Cost, num_samples: int, workers: int, lost: dict[str, int]
+) -> Estimate:
     return Estimate(
         choice=str(choice),
         sample_bytes=mean.num_bytes,
@@ -248,4 +272,5 @@ def _estimate(choice: ImageChoice, mean: Cost, num_samples: int, workers: int) -
         decodes_per_s=1 / max(mean.decode_s, 1e-9),
         psnr_db=10 * math.log10(255**2 / mean.square) if mean.square else None,
         added_s=mean.rewrite_s * num_samples / workers if choice else 0.0,
+        lost=lost,
     )

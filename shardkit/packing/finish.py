@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -121,11 +122,19 @@ def with_options(before: Provenance, options: PackOptions) -> Provenance:
 
 
 def notes_on(options: PackOptions, receipts: list[Receipt]) -> list[str]:
-    """What there is to say of options that came to nothing, a line each."""
+    """What pictures lost, and what there is to say of options that came to nothing, a line each."""
+    lost = sum((Counter(receipt.lost) for receipt in receipts), Counter[str]())
+    notes = []
+    if lost:
+        from shardkit.images.losses import told
+
+        notes.append(
+            f"pictures written anew: {told(lost)}; without {options.images} all stay as they are"
+        )
     stored = (encoding for receipt in receipts for encoding in receipt.encodings.values())
-    if options.compression is None or any("codec" in encoding for encoding in stored):
-        return []
-    return [
-        "compression had no effect: no field holds arrays of one shape with"
-        f" {get_format(options.to).compresses_from} bytes or more each"
-    ]
+    if options.compression is not None and not any("codec" in encoding for encoding in stored):
+        notes.append(
+            "compression had no effect: no field holds arrays of one shape with"
+            f" {get_format(options.to).compresses_from} bytes or more each"
+        )
+    return notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 
 from shardkit.errors import BadImageError, SampleError
@@ -78,18 +79,20 @@ def rewrite_images(batch: SampleBatch, choice: ImageChoice) -> SampleBatch:
     made: dict[str, list[Value | None]] = {}
     reasons: dict[int, tuple[str, str]] = {}
     paths = [*batch.paths]
+    lost = Counter[str]()
     for i in range(len(batch)):
         held = [name for name in names if batch.columns[name][i] is not None]
         try:
             if len(held) > 1:
                 raise SampleError(two_pictures(held))
             for name in held:
-                field, value, paths[i] = _rewritten(batch, i, name, choice)
+                field, value, paths[i], own = _rewritten(batch, i, name, choice)
                 made.setdefault(field, [None] * len(batch))[i] = value
+                lost.update(own)
         except SampleError as error:
             reasons[i] = held[0], str(error)
     others = {name: values for name, values in batch.columns.items() if name not in names}
-    done = SampleBatch(batch.keys, paths, others | made, batch.rejects)
+    done = SampleBatch(batch.keys, paths, others | made, batch.rejects, lost)
     return without(batch, done, reasons)
 
 
@@ -102,21 +105,23 @@ def two_pictures(names: list[str]) -> str:
 
 def _rewritten(
     batch: SampleBatch, i: int, name: str, choice: ImageChoice
-) -> tuple[str, Value, bytes]:
-    """(field, value, encoded paths) of a sample whose picture is in field ``name``."""
+) -> tuple[str, Value, bytes, Counter[str]]:
+    """(field, value, encoded paths, what was lost) of a sample whose picture is in field
+    ``name``."""
     value = batch.columns[name][i]
     key, packed = batch.keys[i], batch.paths[i]
-    kind, value = rewrite(value, name, choice)  # type: ignore[arg-type]  # it is not None
+    lost = Counter[str]()
+    kind, value = rewrite(value, name, choice, lost)  # type: ignore[arg-type]  # it is not None
     field = field_of(kind)
     if field == name:
-        return field, value, packed
+        return field, value, packed, lost
     if field in batch.columns and batch.columns[field][i] is not None:
         raise SampleError(f"its sample has a field {field} already; rename that file")
     fields = [*batch.fields(i)]
     for one, path, _ in unpack_paths(key, packed, fields):
         if one == name:
             packed = rename_field(key, packed, fields, name, field, renamed(path, key, field))
-    return field, value, packed
+    return field, value, packed, lost
 
 
 def require_one_shape(batch: SampleBatch) -> None:

@@ -8,6 +8,7 @@ they are; column formats (HDF5, .npy) may store them typed, see :mod:`shardkit.s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -37,12 +38,14 @@ class SampleBatch:
         paths: one a sample: what :func:`pack_paths` makes of the files it came from.
         columns: field name -> one canonical value a sample, ``None`` where absent.
         rejects: (path, reason) of inputs that could not become samples.
+        lost: what was lost of values that were written anew, and how often.
     """
 
     keys: list[bytes] = field(default_factory=list)
     paths: list[bytes] = field(default_factory=list)
     columns: dict[str, list[Value | None]] = field(default_factory=dict)
     rejects: list[tuple[str, str]] = field(default_factory=list)
+    lost: Counter[str] = field(default_factory=Counter)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -52,13 +55,14 @@ class SampleBatch:
         return {name: v for name, values in self.columns.items() if (v := values[i]) is not None}
 
     def take(self, rows: Sequence[int]) -> SampleBatch:
-        """The samples at ``rows``, in that order; rejects are kept."""
+        """The samples at ``rows``, in that order; rejects and what was lost are kept."""
         columns = {name: [values[i] for i in rows] for name, values in self.columns.items()}
         return SampleBatch(
             [self.keys[i] for i in rows],
             [self.paths[i] for i in rows],
             {name: v for name, v in columns.items() if any(x is not None for x in v)},
             self.rejects,
+            self.lost,
         )
 
     def extend(self, other: SampleBatch) -> None:
@@ -67,6 +71,7 @@ class SampleBatch:
         self.keys += other.keys
         self.paths += other.paths
         self.rejects += other.rejects
+        self.lost += other.lost
         for name in self.columns.keys() | other.columns.keys():
             mine = self.columns.setdefault(name, [None] * before)
             mine += other.columns.get(name, [None] * added)

@@ -1,7 +1,8 @@
 """Token ids as nanoGPT and Megatron write them, mapped and checked.
 
 - nanoGPT: a ``.bin`` of nothing but uint16 ids, documents end to end; or with the header of
-  1,024 bytes that llm.c and modded-nanogpt put before them.
+  1,024 bytes that llm.c and modded-nanogpt put before them. ``meta.json`` beside it, as ``convert
+  --to bin`` writes it, may say uint32.
 - Megatron: ``X.bin`` with the ids and ``X.idx``, which says their dtype and which of them make a
   sequence, and which sequences a document. Layout as in ``megatron/core/datasets/
   indexed_dataset.py`` (Megatron-LM).
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Integers, Tokens
+from shardkit.corpus.containers.token_evidence import dtype_of, refuse_other_files
 from shardkit.errors import CorpusError, FormatError
 from shardkit.memory.whole_files import map_whole
 from shardkit.system.paths import show_path
@@ -54,6 +56,7 @@ class TokenFile:
             decreasing, the last is T; None where nobody knows.
         fingerprint: a hash of size, dtype, document ends, and blocks spread over the ids (all of
             a large file would take minutes).
+        is_guess: whether nothing but the file's ending says that it holds ids.
     """
 
     kind: Literal["nanogpt", "megatron"]
@@ -61,6 +64,7 @@ class TokenFile:
     data: Tokens
     document_ends: Integers | None
     fingerprint: str
+    is_guess: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -130,7 +134,10 @@ def _made(
 
 def _open_nanogpt(path: Path, eos: int | None) -> TokenFile:
     held = memoryview(map_whole(path))
+    refuse_other_files(path, held)
     dtype, start = _header(path, held)
+    told = None if start else dtype_of(path, len(held))
+    dtype = told or dtype
     if len(held) % np.dtype(dtype).itemsize:
         raise FormatError(
             f"{show_path(path)} has {len(held)} bytes, which are no whole number of ids of"
@@ -138,7 +145,8 @@ def _open_nanogpt(path: Path, eos: int | None) -> TokenFile:
         )
     data: Tokens = np.frombuffer(held[start:], dtype)
     ends = None if eos is None or not len(data) else _ends_at(path, data, eos)
-    return _made("nanogpt", (path,), data, ends)
+    made = _made("nanogpt", (path,), data, ends)
+    return replace(made, is_guess=not start and told is None)
 
 
 def _header(path: Path, held: memoryview) -> tuple[str, int]:

@@ -24,6 +24,9 @@ LABEL_NAMES = ("label", "labels", "cls")
 ALL_NULL = "all its values are null"
 """Why a column is left out that has no values, so that there is nothing to leave out."""
 
+MANY_NUMBERS = 100
+"""Columns of a number each, over which a table is hardly meant to have a field for each."""
+
 MAX_BASE = 50
 """Of the name of a column that a field is named by: with an ending, a field's name has 64."""
 
@@ -174,11 +177,23 @@ class TablePlan:
         ):
             named = ", ".join(map(repr, several))
             said.append(f"{named} hold classes; if --fields names but one of them, it is field cls")
+        numbers = [c.name for c in self.columns if c.how in ("number", "label", "index")]
+        if len(numbers) > MANY_NUMBERS:
+            said.append(many_numbers(numbers))
         reasons: dict[str, list[str]] = {}
         for name, why in self.left_out.items():
             reasons.setdefault(why, []).append(repr(name))
         said += [f"left out: {', '.join(names)} ({why})" for why, names in reasons.items()]
         return said
+
+
+def many_numbers(names: list[str]) -> str:
+    """What is said of a table that is rather one array: pixels, embeddings."""
+    return (
+        f"{len(names):,} columns hold a number each ({names[0]!r}, {names[1]!r} ...), and are as"
+        " many fields; if they are pixels, or one vector, numpy.savez('x.npz', images=...,"
+        " labels=...) of them packs as rows: docs/your-data.md#lines-of-python-for-other-data"
+    )
 
 
 def _is_plain(column: PackedColumn) -> bool:

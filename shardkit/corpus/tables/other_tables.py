@@ -8,6 +8,8 @@ LOADERS = {".arrow": "arrow", ".csv": "csv", ".json": "json"}
 """By the ending of a file, what ``load_dataset`` calls its kind; JSON may lie beside others and
 tell of them."""
 
+_OF_CSV = "; if its first line is a row, with column_names=[...], too, or that row is lost"
+
 
 def load_advice(endings: Iterable[str], where: str, what: str = "data_dir") -> str:
     """What to run for files of these endings, as the end of a message; ``""`` if nothing is known.
@@ -19,4 +21,5 @@ def load_advice(endings: Iterable[str], where: str, what: str = "data_dir") -> s
     if not known:
         return ""
     loaded = f"datasets.load_dataset({LOADERS[known[0]]!r}, {what}={where!r})"
-    return f"; if it is a table, in Python: shardkit.pack({loaded}, DEST, to=...)"
+    more = _OF_CSV if LOADERS[known[0]] == "csv" else ""
+    return f"; if it is a table, in Python: shardkit.pack({loaded}, DEST, to=...){more}"
