@@ -249,6 +249,8 @@ def test_the_batch_owns_its_lists(tmp_path: Path) -> None:
 
 # --- labels -------------------------------------------------------------------------------
 
+A_AND_B = [("train", "", ["a.jpg", "b.jpg"])]
+
 
 def write(path: Path, text: str) -> Path:
     path.write_text(text, errors="surrogateescape")
@@ -294,45 +296,49 @@ def test_labels_with_splits(tmp_path: Path) -> None:
 )
 def test_a_header_is_optional(tmp_path: Path, header: str) -> None:
     file = write(tmp_path / "l.csv", header + '"a, b.jpg",cat\n\nc.jpg,dog\n')
-    labels = read_labels(file, IMAGE_EXTENSIONS)
+    folders = [("train", "", ["a, b.jpg"]), ("train", "x", ["c.jpg"])]
+    labels = read_labels(str(file), folders, IMAGE_EXTENSIONS)
     assert labels.classes == ["cat", "dog"]
-    assert (labels.of("", "a, b.jpg"), labels.of("x", "c.jpg")) == (0, 1)
+    assert (labels.of("", ["a, b.jpg"]), labels.of("x", ["c.jpg"])) == ([0], [1])
 
 
 def test_labels_of_names_that_are_not_utf8(tmp_path: Path) -> None:
     for suffix, text in ((".csv", "\udcff.jpg,3\n"), (".json", '{"\udcff.jpg": 3}')):
-        labels = read_labels(write(tmp_path / f"l{suffix}", text), IMAGE_EXTENSIONS)
-        assert labels.of("", "\udcff.jpg") == 3
+        file = write(tmp_path / f"l{suffix}", text)
+        labels = read_labels(str(file), [("train", "", ["\udcff.jpg"])], IMAGE_EXTENSIONS)
+        assert labels.of("", ["\udcff.jpg"]) == [3]
 
 
 @pytest.mark.parametrize("value", ["007", "1.0", "+1", "1e3", "99999999999999999999"])
 def test_what_is_no_plain_number_is_a_name(tmp_path: Path, value: str) -> None:
-    labels = read_labels(write(tmp_path / "l.csv", f"a.jpg,{value}\nb.jpg,1\n"), IMAGE_EXTENSIONS)
+    file = write(tmp_path / "l.csv", f"a.jpg,{value}\nb.jpg,1\n")
+    labels = read_labels(str(file), A_AND_B, IMAGE_EXTENSIONS)
     assert labels.classes == sorted([value, "1"])
 
 
 def test_files_without_a_label(tmp_path: Path) -> None:
     tree(tmp_path / "src", {"a.jpg": JPG, "b.jpg": JPG, "k/c.jpg": JPG})
-    corpus = ImageCorpus(tmp_path / "src", labels=write(tmp_path / "l.csv", "a.jpg,1\n"))
+    file = write(tmp_path / "l.csv", "a.jpg,1\n")
     with pytest.raises(CorpusError, match=r"no label for 2 of the files, the first of them b.jpg"):
-        next(corpus.runs(tmp_path))
+        ImageCorpus(tmp_path / "src", labels=file)
 
 
 def test_a_bare_name_that_fits_two_files(tmp_path: Path) -> None:
     tree(tmp_path / "src", {"x/a.jpg": JPG, "y/a.jpg": JPG})
-    corpus = ImageCorpus(tmp_path / "src", labels=write(tmp_path / "l.csv", "a.jpg,1\n"))
+    file = write(tmp_path / "l.csv", "a.jpg,1\n")
     with pytest.raises(CorpusError, match=r"a.jpg fits both x/a.jpg and y/a.jpg"):
-        next(corpus.runs(tmp_path))
+        ImageCorpus(tmp_path / "src", labels=file)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "what"),
     [
-        ("l.txt", "a.jpg,1", "must be a .csv"),
+        ("l.xls", "a.jpg,1", "must be a .csv"),
         ("l.csv", "", "holds no labels"),
-        ("l.csv", "path,label\n", "holds no labels"),
+        ("l.csv", "path,label\n", "has no label for any of the files, the first of them a.jpg"),
         ("l.csv", "a.jpg,1\nb.jpg\n", "entry 2 has 1 columns"),
-        ("l.csv", "a.jpg,1,2\n", "entry 1 has 3 columns"),
+        ("l.csv", "a.jpg\n", "entry 1 has 1 columns"),
+        ("l.csv", "a.jpg,1,2\n", "l.csv has 3 columns, and no header; say which"),
         ("l.csv", "a.jpg,1\n./a.jpg,2\n", "entry 2 labels a.jpg '2', an earlier one '1'"),
         ("l.csv", "a.jpg, \n", "the label is empty"),
         ("l.csv", 'a.jpg,"' + "x" * 200_000 + '"\n', "is no .csv file: field larger"),
@@ -349,14 +355,14 @@ def test_a_bare_name_that_fits_two_files(tmp_path: Path) -> None:
 )
 def test_broken_label_files(tmp_path: Path, name: str, text: str, what: str) -> None:
     with pytest.raises(CorpusError, match=what) as info:
-        read_labels(write(tmp_path / name, text), IMAGE_EXTENSIONS)
+        read_labels(str(write(tmp_path / name, text)), A_AND_B, IMAGE_EXTENSIONS)
     assert "\n" not in str(info.value)
     assert name in str(info.value)
 
 
 def test_a_missing_label_file(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="cannot be read: No such file"):
-        read_labels(tmp_path / "l.csv", IMAGE_EXTENSIONS)
+        read_labels(str(tmp_path / "l.csv"), A_AND_B, IMAGE_EXTENSIONS)
 
 
 # --- workers ------------------------------------------------------------------------------

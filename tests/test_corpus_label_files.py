@@ -11,7 +11,6 @@ import shardkit
 from shardkit.corpus.label_files import advice
 from shardkit.images.sniff import IMAGE_EXTENSIONS
 
-LABELS = "write it as path,label into a .csv, and pass that by --labels"
 METADATA = "write it as metadata.csv, its first column called file_name, and the others are fields"
 
 
@@ -21,11 +20,13 @@ METADATA = "write it as metadata.csv, its first column called file_name, and the
         ("labels.csv", "id,label\na.jpg,1\nb.jpg,2\n", "--labels HERE/labels.csv takes it"),
         ("x.csv", "pictures/a.jpg,cat\n", "--labels HERE/x.csv takes it"),
         ("l.json", '{"a.jpg": "cat", "b.jpg": 2}', "--labels HERE/l.json takes it"),
-        ("train.tsv", "id\tlabel\na.jpg\tcat\n", LABELS),
-        ("labels.txt", "a.jpg 1\nb.jpg 2\n", LABELS),
+        ("train.tsv", "id\tlabel\na.jpg\tcat\n", "--labels HERE/train.tsv takes it"),
+        ("labels.txt", "a.jpg 1\nb.jpg 2\n", "--labels HERE/labels.txt takes it"),
         ("list_attr.txt", "2\nSmiling Young\na.jpg 1 -1\n", METADATA),
-        ("train.csv", "id,x,y\na.jpg,1,2\n", METADATA),
-        ("train.csv", "id,label\na,1\n", "its names lack the endings of the files; write it, with"),
+        ("train.csv", "id,x,y\na.jpg,1,2\n", "--labels HERE/train.csv:x takes it, or whichever"),
+        ("train.csv", "n,id,Label\n7,a,1\n", "--labels HERE/train.csv:Label takes it, or"),
+        ("boxes.txt", "a.jpg\tcat\t1\n", "--labels HERE/boxes.txt:2 takes it, or whichever"),
+        ("train.csv", "id,label\na,1\n", "--labels HERE/train.csv takes it"),
         ("train.csv", "id,label\ngone,1\n", ""),
         ("notes.txt", "of a and b\n", ""),
         ("odd.csv", "\0\xff", ""),

@@ -70,7 +70,12 @@ token_options = together(
     "--to", type=click.Choice(CONTAINERS), help="Container format.  [default: npy for tokens]"
 )
 @click.option("--corpus", type=click.Choice(KINDS), help="Kind of input.  [default: detected]")
-@click.option("--labels", type=click.Path(), help="csv or json of path -> label.")
+@click.option(
+    "--labels",
+    metavar="FILE[:COLUMN]",
+    help="Table that names files and their labels: .csv, .tsv, .txt or .json. COLUMN, by title or"
+    " number, holds the labels where there are more than two, as in train.csv:breed.",
+)
 @click.option(
     "--text-field", metavar="NAME", help="Key of .jsonl lines, or column, that is the text."
 )

@@ -43,9 +43,6 @@ class BinaryCorpus(ClassFolderCorpus):
     def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
         without_documents(folder, ignored)
 
-    def label_endings(self) -> frozenset[str]:
-        return frozenset(extension(n) for _, names in self.all_names() for n in names) - {""}
-
     def _checked(self, runs: Iterator[Run]) -> Iterator[Run]:
         """The same; raises CorpusError where a file's extension cannot name its field."""
         for run in runs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -11,7 +12,8 @@ from shardkit.corpus.class_folders import DeeperFolders
 from shardkit.corpus.files import FolderListing, walk
 from shardkit.corpus.folders import FolderCorpus, Root, list_names, run_of, split_roots
 from shardkit.corpus.label_files import LABEL_ENDINGS, label_notes
-from shardkit.corpus.labels import Labels, read_labels
+from shardkit.corpus.label_names import Labels
+from shardkit.corpus.labels import read_labels
 from shardkit.errors import CorpusError
 from shardkit.system.paths import first_few, show_path
 
@@ -20,8 +22,8 @@ class ClassFolderCorpus(FolderCorpus):
     """Each file is a sample, and its class is its first-level folder.
 
     Folders are numbered as Python's ``sorted()`` orders their names, empty ones too, exactly as
-    torchvision's ImageFolder numbers them; with splits, the union over them. ``labels`` (a .csv or
-    .json file) takes their place, in any layout.
+    torchvision's ImageFolder numbers them; with splits, the union over them. ``labels``, a
+    table that names files, takes their place, in any layout: :mod:`shardkit.corpus.labels`.
 
     Attributes:
         odd: what speaks against folders being classes, in words, where somebody said they are.
@@ -32,7 +34,7 @@ class ClassFolderCorpus(FolderCorpus):
     files_noun: ClassVar[str] = "files"
     """What its files are called where the layout is refused."""
 
-    def __init__(self, source: Path, labels: Path | None = None) -> None:
+    def __init__(self, source: Path, labels: str | Path | None = None) -> None:
         super().__init__(source)
         self._beside: dict[str, int] = {}
         self.notes: list[str] = []
@@ -41,7 +43,9 @@ class ClassFolderCorpus(FolderCorpus):
         self._flat: list[str] = []
         top = self._names_in("", self._beside)
         self._roots = split_roots(top)
-        self._labels = None if labels is None else read_labels(Path(labels), self.label_endings())
+        self._labels = None
+        if labels is not None:
+            self._labels = read_labels(os.fspath(labels), self.all_names(), self.extensions)
         self.classes = self.find_classes(top)
         self._index = {name: i for i, name in enumerate(self.classes or ())}
 
@@ -66,8 +70,6 @@ class ClassFolderCorpus(FolderCorpus):
     def runs(self, scratch: Path) -> Iterator[Run]:
         if not self._roots:
             raise CorpusError("a corpus rebuilt from its spec can read runs, not list them")
-        if self._labels is not None:
-            self._labels.check(self.all_names())
         self.notes = self.class_notes()
         self._deeper = DeeperFolders()
         yield from super().runs(scratch)
@@ -78,7 +80,10 @@ class ClassFolderCorpus(FolderCorpus):
         if not folder.names:
             return iter(())
         if self._labels is not None:
-            return by_label(run_of(folder, root), folder, self._labels)
+            run = run_of(folder, root)
+            if root.split in self._labels.without:
+                return iter((run,))
+            return by_label(run, folder, self._labels)
         class_name = root.key_base(folder.base).partition("/")[0]
         if not class_name:
             return iter((run_of(folder, root),))
@@ -100,21 +105,17 @@ class ClassFolderCorpus(FolderCorpus):
         if self._labels is None:
             may_be_labels = self.extensions and not LABEL_ENDINGS.isdisjoint(self._beside)
             return notes + label_notes(self.source, self.extensions) if may_be_labels else notes
-        return notes or [f"cls is as {self._labels.where} has it"]
+        return [*(notes or [self._labels.told_indices()]), *self._labels.notes]
 
     def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
         """Drop what is called as a sample and is none, and count it."""
 
-    def label_endings(self) -> frozenset[str]:
-        """The extensions that files have: what a line of labels without one is not about."""
-        return self.extensions
-
-    def all_names(self) -> Iterator[tuple[str, list[str]]]:
-        """Each folder, and the names in it that are samples."""
+    def all_names(self) -> Iterator[tuple[str, str, list[str]]]:
+        """Each split's folders, and the names in them that are samples."""
         for root in self._roots:
             for folder in walk(self.source, root.base, self.extensions or None, {}, measure=False):
                 self.pass_documents(folder, {})
-                yield folder.base, folder.names
+                yield root.split, folder.base, folder.names
 
     def find_classes(self, top: FolderListing) -> list[str] | None:
         """Class names in index order; None where there are none."""
@@ -160,11 +161,10 @@ def told(classes: Sequence[str], source: str) -> str:
 def by_label(run: Run, folder: FolderListing, labels: Labels) -> Iterator[Run]:
     """One run a label, in order of label."""
     groups: dict[int, Run] = {}
-    for i, name in enumerate(folder.names):
-        label = labels.of(folder.base, name)
+    for i, label in enumerate(labels.of(folder.base, folder.names)):
         if label is None:
             raise CorpusError(
-                f"{show_path(name)} came while listing and has no label; run it again"
+                f"{show_path(folder.names[i])} came while listing and has no label; run it again"
             )
         group = groups.get(label)
         if group is None:

@@ -3,99 +3,51 @@
 from __future__ import annotations
 
 import csv
-import json
 import posixpath
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from shardkit.corpus.label_names import Folder, Labels, fitting_names
+from shardkit.corpus.label_tables import (
+    TABLE_ENDINGS,
+    Columns,
+    Row,
+    choose_columns,
+    read_rows,
+    split_option,
+)
 from shardkit.corpus.names import extension, join
 from shardkit.errors import CorpusError
 from shardkit.system.paths import show_path
 
-_INDEX = re.compile(r"-?(0|[1-9][0-9]{0,17})")
-"""A label that is a class index as it stands; ``007`` is a name."""
-
-Row = tuple[int, str, Any]
-"""Where it stands in the file, path, label."""
+HEAD_ROWS = 64
+"""By which the columns of a table are told; all rows, if none of these is of a file."""
 
 
-class Labels:
-    """Labels by path relative to the source, or by bare file name.
+def read_labels(given: str, folders: Iterable[Folder], extensions: frozenset[str]) -> Labels:
+    """The labels of the files in some folders, by ``FILE`` or ``FILE:COLUMN``.
 
-    Attributes:
-        classes: the sorted label names; None where the labels are indices already.
-    """
-
-    def __init__(self, labels: dict[str, str], where: str) -> None:
-        self.where = where
-        self.classes: list[str] | None = None
-        if all(_INDEX.fullmatch(label) for label in labels.values()):
-            self._indices = {path: int(label) for path, label in labels.items()}
-            return
-        self.classes = sorted(set(labels.values()))
-        index = {name: i for i, name in enumerate(self.classes)}
-        self._indices = {path: index[label] for path, label in labels.items()}
-
-    def of(self, base: str, name: str) -> int | None:
-        """The class index of file ``name`` in folder ``base``."""
-        found = self._indices.get(join(base, name))
-        return self._indices.get(name) if found is None else found
-
-    def check(self, folders: Iterable[tuple[str, list[str]]]) -> None:
-        """Whether every file has one label, and no bare name labels two files.
-
-        Raises:
-            CorpusError: otherwise.
-        """
-        by_name: dict[str, str] = {}
-        missing, first = 0, ""
-        for base, names in folders:
-            for name in names:
-                path = join(base, name)
-                if path in self._indices:
-                    by_name.setdefault(name, path)
-                elif name not in self._indices:
-                    missing += 1
-                    first = first or path
-                elif by_name.setdefault(name, path) != path:
-                    raise CorpusError(
-                        f"{self.where}: {show_path(name)} fits both {show_path(by_name[name])} and"
-                        f" {show_path(path)}; label files by their path relative to the source"
-                    )
-        if missing:
-            raise CorpusError(
-                f"{self.where} has no label for {missing:,} of the files, the first of them"
-                f" {show_path(first)}; add them, as path relative to the source or bare file name"
-            )
-
-
-def read_labels(file: Path, extensions: frozenset[str]) -> Labels:
-    """Labels of a ``.csv`` (rows ``path,label``, with or without a header) or ``.json`` file.
-
-    A first row is a header if its path has none of the ``extensions`` that files have.
+    A first row that names no file is a header, if it has none of the ``extensions`` of files.
 
     Raises:
-        CorpusError: it cannot be read, or is no such file.
+        CorpusError: it cannot be read, or is no such file, or does not fit the files.
     """
+    file, column = split_option(given)
     where = show_path(file)
-    kind = file.suffix.lower()
-    if kind not in (".csv", ".json"):
+    kind = extension(file.name)
+    if kind not in TABLE_ENDINGS:
         raise CorpusError(
-            f"{where}: labels must be a .csv (path,label) or .json (path: label) file"
+            f"{where}: labels must be a {', '.join(TABLE_ENDINGS)} file of path,label"
         )
-    labels: dict[str, str] = {}
     try:
-        rows = _json_rows(file) if kind == ".json" else _csv_rows(file, extensions)
-        for number, path, raw in rows:
-            label = _label(raw, f"{where}: entry {number}")
-            path = posixpath.normpath(path)
-            if labels.setdefault(path, label) != label:
-                raise CorpusError(
-                    f"{where}: entry {number} labels {show_path(path)} {label!r}, an earlier one"
-                    f" {labels[path]!r}; keep one"
-                )
+        head = [row for _, row in islice(read_rows(file), HEAD_ROWS)]
+        if not head:
+            raise CorpusError(f"{where} holds no labels")
+        listed = [*folders]
+        columns = _columns(file, column, head, listed, extensions)
+        labels = _collect(read_rows(file), columns, where)
     except CorpusError:
         raise
     except OSError as error:
@@ -104,38 +56,63 @@ def read_labels(file: Path, extensions: frozenset[str]) -> Labels:
         raise CorpusError(f"{where} is no {kind} file: {error}") from error
     if not labels:
         raise CorpusError(f"{where} holds no labels")
-    return Labels(labels, where)
+    made = Labels(labels, where if column is None else f"{where}:{column}")
+    made.check(listed)
+    return made
 
 
-def _csv_rows(file: Path, extensions: frozenset[str]) -> Iterator[Row]:
-    with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as lines:
-        rows = ((number, row) for number, row in enumerate(csv.reader(lines), 1) if row)
-        for place, (number, row) in enumerate(rows):
-            if len(row) != 2:
-                raise CorpusError(
-                    f"{show_path(file)}: entry {number} has {len(row)} columns, expected two:"
-                    " path,label"
-                )
-            if place or extension(row[0].strip()) in extensions:
-                yield number, row[0], row[1]
+def _columns(
+    file: Path,
+    column: str | None,
+    head: Sequence[Sequence[Any]],
+    folders: Sequence[Folder],
+    extensions: frozenset[str],
+) -> Columns:
+    def fitting(cells: Set[str]) -> Set[str]:
+        return fitting_names(cells, folders)
+
+    found = choose_columns(file, column, head, fitting, extensions)
+    if found is None and len(head) == HEAD_ROWS:
+        head = [row for _, row in read_rows(file)]
+        found = choose_columns(file, column, head, fitting, extensions)
+    if found is not None:
+        return found
+    paths = (join(base, name) for _, base, names in folders for name in names)
+    first = next(paths, "")
+    got = ",".join(str(cell) for cell in head[-1])[:100]
+    raise CorpusError(
+        f"{show_path(file)} has no label for any of the files, the first of them"
+        f" {show_path(first)}: none of its columns names one, as in {got!r}; a column must hold"
+        " paths relative to the source or bare file names, with their endings or without"
+    )
 
 
-def _json_rows(file: Path) -> Iterator[Row]:
-    text = file.read_text(encoding="utf-8-sig", errors="surrogateescape")
-    pairs = json.loads(text, object_pairs_hook=_Pairs)
-    if not isinstance(pairs, _Pairs):
-        raise CorpusError(f"{show_path(file)}: expected one JSON object of path: label")
-    return ((number, path, label) for number, (path, label) in enumerate(pairs, 1))
+def _collect(rows: Iterator[Row], columns: Columns, where: str) -> dict[str, str]:
+    """Path -> label. Raises CorpusError for a row of other columns, or with another label."""
+    labels: dict[str, str] = {}
+    names, at, count = columns.names, columns.label, columns.count
+    normalized = posixpath.normpath
+    if columns.has_header:
+        next(rows)
+    for number, row in rows:
+        if len(row) != count:
+            raise CorpusError(
+                f"{where}: entry {number} has {len(row)} columns, expected {count} as in the first"
+            )
+        raw = row[at]
+        label = raw.strip() if isinstance(raw, str) else _number(raw, f"{where}: entry {number}")
+        if not label:
+            raise CorpusError(f"{where}: entry {number}: the label is empty")
+        path = normalized(row[names])
+        if labels.setdefault(path, label) != label:
+            raise CorpusError(
+                f"{where}: entry {number} labels {show_path(path)} {label!r}, an earlier one"
+                f" {labels[path]!r}; keep one"
+            )
+    return labels
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object whose repeated keys are not lost."""
-
-
-def _label(raw: Any, where: str) -> str:
-    if isinstance(raw, bool) or not isinstance(raw, (str, int)):
+def _number(raw: Any, where: str) -> str:
+    if isinstance(raw, bool) or not isinstance(raw, int):
         raise CorpusError(f"{where}: a label must be a number or a name, got {raw!r:.40}")
-    label = str(raw).strip()
-    if not label:
-        raise CorpusError(f"{where}: the label is empty")
-    return label
+    return str(raw)

@@ -60,7 +60,9 @@ def pack(
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``; may be left out for tokens, which go
             to npy then.
         corpus: kind of input, where it should not be detected.
-        labels: csv or json of path -> label, where folders do not say.
+        labels: a table that names files and their labels, where folders do not say: ``.csv``,
+            ``.tsv``, ``.txt`` or ``.json``. Of more than two columns, ``"train.csv:breed"`` says
+            which holds the labels, by title or number.
         text_field: pack this field of each .jsonl line as ``txt``, not the whole line; the column
             of tables that is their text.
         fields: columns of tables, or keys of .jsonl lines, to pack, as a list or as text with
@@ -86,9 +88,7 @@ def pack(
         return _pack_spooled(source, as_path(dest, "dest"), made, text_field, chosen, started)
     _refuse_object(source)
     src = as_path(source, "the source")
-    opened = open_corpus(
-        src, corpus, labels and Path(labels), text_field, chosen, made.makes_tokens
-    )
+    opened = open_corpus(src, corpus, labels, text_field, chosen, made.makes_tokens)
     _refuse_unfit(opened, src, made)
     return run_pack(src, opened, choose_dest(src, dest, made.to), made, started)
 
