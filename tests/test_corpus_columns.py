@@ -15,13 +15,8 @@ from hypothesis import strategies as st
 from shardkit.corpus.tables.column_plan import make_plan
 from shardkit.corpus.tables.columns import Fact, Facts, TablePlan, field_base
 from shardkit.corpus.tables.features import card_head, class_names, from_yaml, in_schema, of_hub
-from shardkit.corpus.tables.json_fields import (
-    KeyFields,
-    KeySearch,
-    first_keys,
-    members,
-    notes_on_keys,
-)
+from shardkit.corpus.tables.json_fields import KeyFields, members
+from shardkit.corpus.tables.json_keys import KeySearch, first_keys, notes_on_keys
 from shardkit.corpus.tables.media import ending_of, kept_name, sniff
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.index.manifest import is_field_name
@@ -400,15 +395,25 @@ def test_keys_that_cannot_be(fields: list[str], text: str | None, what: str) -> 
 def test_keys_that_are_left_out_are_named() -> None:
     head = b'{"a": 1, "text": "x"}\n[1]\nnope\n{"b": 2}\n{"cut'
     seen = first_keys(head, is_whole=False)
-    assert seen == ["a", "text", "b"]
+    assert [*seen] == ["a", "text", "b"]
     assert notes_on_keys(seen, None, "text") == [
         "left out of each line: 'a', 'b' (--fields text,a,b keeps them beside the text)"
     ]
     assert notes_on_keys(seen, ["text", "c"], "text") == [
         "left out of each line: 'a', 'b' (not among --fields)",
-        "no 'c' in the first lines of the first file",
+        "the first lines of the first file have no 'c'",
     ]
-    assert notes_on_keys(["text"], None, "text") == notes_on_keys([], ["a"], None) == []
+    assert notes_on_keys({"text": "a"}, None, "text") == notes_on_keys({}, ["a"], None) == []
+
+
+def test_texts_that_are_called_as_classes_are_said_to_be_none() -> None:
+    seen = first_keys(b'{"text": "a", "label": null}\n{"label": "cat", "class": 1}\n', True)
+    assert seen == {"text": "a", "label": "cat", "class": 1}
+    assert notes_on_keys(seen, ["text", "label", "class"], "text") == [
+        "key 'label' holds texts and is field label.txt, not cls; a whole number under label,"
+        " labels or cls would be"
+    ]
+    assert notes_on_keys({"label": "cat"}, ["label"], "label") == []
 
 
 @given(st.binary(max_size=60), st.integers(0, 60), st.integers(1, 9))

@@ -551,7 +551,7 @@ def test_files_named_as_splits_are_said_to_be_none(tmp_path: Path) -> None:
     packed = shardkit.pack(tmp_path / "in", tmp_path / "out", **options)
     assert packed.splits == {"train": 2}
     assert packed.notes == [
-        "all of split train: test.jsonl.gz, train.jsonl; splits are folders, as in train/, test/"
+        "test.jsonl.gz, train.jsonl are of split train; splits are folders, as in train/, test/"
     ]
     tree(tmp_path / "sorted", {"train/train.jsonl": b"1\n", "test/test.jsonl": b"2\n"})
     packed = shardkit.pack(tmp_path / "sorted", tmp_path / "other", **options)
@@ -584,6 +584,6 @@ def test_a_key_that_comes_late_is_packed(tmp_path: Path) -> None:
         progress=False,
     )
     assert packed.num_samples == 302 and packed.num_rejects == 0
-    assert "no 'note', 'other' in the first lines of the first file" in packed.notes
+    assert "the first lines of the first file have no 'note', 'other'" in packed.notes
     ds = shardkit.open(tmp_path / "out")
     assert (ds[300]["note.txt"], ds[301]["other.txt"]) == ("late", "later")

@@ -220,7 +220,7 @@ def test_a_file_of_no_split_is_not_mixed_with_those_of_some(tmp_path: Path) -> N
     write(tmp_path / "in/test.parquet", parquet(["a"]))
     write(tmp_path / "in/other.parquet", parquet(["b"]))
     with pytest.raises(
-        CorpusError, match=r"test\.parquet is of split 'test' .* other\.parquet names"
+        CorpusError, match=r"test\.parquet in .* is of split 'test' .* other\.parquet names"
     ):
         open_corpus(tmp_path / "in")
 

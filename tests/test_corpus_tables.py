@@ -508,6 +508,9 @@ def test_a_label_of_minus_one_is_none(tmp_path: Path) -> None:
     batch = read_table(source, tmp_path)
     assert batch.columns["cls"] == [None, b"0", None, b"1"]
     assert batch.rejects == [("t.parquet at row 4", "column 'label' has class 2, and there are 2")]
+    one = with_features(pa.table({"label": [1], "text": ["a"]}), label=labels_of("a"))
+    batch = read_table(save_parquet(tmp_path / "one", one), tmp_path)
+    assert batch.rejects == [("t.parquet at row 0", "column 'label' has class 1, and there is 1")]
 
 
 def test_further_labels_keep_their_names(tmp_path: Path) -> None:
@@ -549,6 +552,28 @@ def test_whole_numbers_that_are_called_labels(tmp_path: Path, name: str) -> None
     source = save_parquet(tmp_path / "in", pa.table({name: [-1, 7], "text": ["a", "b"]}))
     assert read_table(source, tmp_path).columns["cls"] == [b"-1", b"7"]
     assert open_corpus(source).classes is None
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "field"),
+    [
+        ("label", {"text": ["a", "b"]}, "label.txt"),
+        ("Category", {"n": [1, 2]}, "txt"),
+        ("class", {"text": ["a", "b"], "label": [0, 1]}, ""),
+        ("tag", {"text": ["a", "b"]}, ""),
+    ],
+)
+def test_texts_that_are_called_as_classes_are_said_to_be_none(
+    tmp_path: Path, name: str, others: dict[str, Any], field: str
+) -> None:
+    source = save_parquet(tmp_path / "in", pa.table({name: ["cat", "dog"], **others}))
+    said = [note for note in open_corpus(source).notes if "not cls" in note]
+    if not field:
+        assert said == []
+        return
+    (note,) = said
+    assert note.startswith(f"column '{name}' holds texts and is field {field}, not cls; whole num")
+    assert f"dataset.class_encode_column('{name}') of datasets makes one" in note
 
 
 def test_names_of_classes_from_the_card_of_the_hub(tmp_path: Path) -> None:

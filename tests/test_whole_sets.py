@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import zstandard
 from array_files import IMAGES, LABELS, folder
 from conftest import Run, write
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
+from tables import save, save_dict, state
 from test_tfrecord import imagenet
 from tf_records import records
 
 import shardkit
 from shardkit.corpus.open import open_corpus
-from shardkit.corpus.tables.hub_configs import Config, config_folder, configs_of_card
 from shardkit.corpus.whole_sets import notes_on_splits
 from shardkit.errors import CorpusError
 from shardkit.samples.numbered_files import missing_files
@@ -49,6 +51,20 @@ def table(path: Path, *texts: str) -> Path:
         (["c4.00000-of-00002.json.gz"], ["c4.00001-of-00002.json.gz"]),
         (["a/x-00000-of-00001", "b/x-00000-of-00001", "0000.parquet", "2-of-3"], []),
         (["x-00000-of-00003-a.p", "x-00002-of-00003-b.p"], ["x-00001-of-00003*"]),
+        (["0/x-00000-of-00002.p", "1/x-00001-of-00002.p"], []),  # spread over folders
+        (["d/0/x-00000-of-00003.p", "d/1/x-00001-of-00003.p"], ["d/*/x-00002-of-00003.p"]),
+        (
+            ["0/x-00000-of-00002.p", "1/x-00000-of-00002.p"],
+            ["0/x-00001-of-00002.p", "1/x-00001-of-00002.p"],
+        ),
+        (
+            ["train/x-00000-of-00002.p", "val/x-00001-of-00002.p"],
+            ["train/x-00001-of-00002.p", "val/x-00000-of-00002.p"],
+        ),
+        (
+            ["d/0/x-00000-of-00002.p", "e/1/x-00001-of-00002.p"],
+            ["d/0/x-00001-of-00002.p", "e/1/x-00000-of-00002.p"],
+        ),
     ],
 )
 def test_missing_files(paths: list[str], missing: list[str]) -> None:
@@ -68,11 +84,74 @@ def test_a_set_of_tables_that_lacks_some_is_refused(tmp_path: Path, run: Run) ->
     table(tmp_path / "in" / "train-00002-of-00003.parquet", "c")
     code, _, err = run("pack", "in", "out", "--to", "npy")
     assert code == 2 and err.startswith("shardkit: error: in lacks 1 file that the names of the")
-    assert "train-00001-of-00003.parquet; fetch them" in err
+    assert "train-00001-of-00003.parquet; fetch it, or" in err
     one = tmp_path / "in" / "train-00000-of-00003.parquet"
     assert shardkit.pack(one, tmp_path / "one", to="npy", **OPTIONS).num_samples == 1
     table(tmp_path / "in" / "train-00001-of-00003.parquet", "b")
     assert shardkit.pack("in", tmp_path / "all", to="npy", **OPTIONS).num_samples == 3
+
+
+@pytest.mark.parametrize("folder_", ["", "train/", "parts/train-data/"])
+def test_a_set_of_tables_in_a_folder_that_lacks_some(tmp_path: Path, folder_: str) -> None:
+    table(tmp_path / f"{folder_}x-00000-of-00002.parquet", "a")
+    table(tmp_path / "test/y-00000-of-00001.parquet", "b")
+    with pytest.raises(CorpusError, match=f"lacks 1 file that .*: {folder_}x-00001-of-00002.parq"):
+        open_corpus(tmp_path)
+
+
+def test_a_set_of_tables_spread_over_folders(tmp_path: Path) -> None:
+    for number in range(3):
+        table(tmp_path / f"part{number}" / f"x-0000{number}-of-00003.parquet", f"{number}")
+    assert sum(len(run) for run in open_corpus(tmp_path).runs(tmp_path)) == 3
+    (tmp_path / "part1/x-00001-of-00003.parquet").unlink()
+    with pytest.raises(CorpusError, match=r"lacks 1 file that .*: \*/x-00001-of-00003\.parquet;"):
+        open_corpus(tmp_path)
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".ndjson.zst"])
+@pytest.mark.parametrize("folder_", ["", "train/"])
+def test_a_set_of_lines_that_lacks_some_is_refused(
+    tmp_path: Path, run: Run, ending: str, folder_: str
+) -> None:
+    line = b'{"text": "a"}\n'
+    packed = {".gz": gzip.compress, ".zst": zstandard.compress}.get(Path(ending).suffix, bytes)
+    for number in (0, 2):
+        write(tmp_path / "in" / f"{folder_}x-0000{number}-of-00003{ending}", packed(line))
+    code, _, err = run("pack", "in", "out", "--to", "npy")
+    assert code == 2
+    assert err.startswith(
+        "shardkit: error: in lacks 1 file that the names of the others tell of:"
+        f" {folder_}x-00001-of-00003{ending}; fetch it, or, if the rest alone is meant, give it"
+    )
+    one = tmp_path / "in" / f"{folder_}x-00000-of-00003{ending}"
+    assert shardkit.pack(one, tmp_path / "one", to="npy", **OPTIONS).num_samples == 1
+    write(tmp_path / "in" / f"{folder_}x-00001-of-00003{ending}", packed(line))
+    assert shardkit.pack("in", tmp_path / "all", to="npy", **OPTIONS).num_samples == 3
+
+
+def test_a_saved_dataset_that_lacks_a_file_is_refused(tmp_path: Path) -> None:
+    save_dict(tmp_path, {"train": [["a"], ["b"], ["c"]], "test": [["d"]]})
+    (tmp_path / "train/data-00001-of-00003.arrow").unlink()
+    with pytest.raises(CorpusError, match=r"train lacks 1 file .*: data-00001-of-00003\.arrow;"):
+        open_corpus(tmp_path)
+
+
+def test_a_saved_dataset_whose_state_forgets_a_file_is_refused(tmp_path: Path) -> None:
+    save(tmp_path, [["a"], ["b"]])
+    write(tmp_path / "state.json", state(["data-00000-of-00002.arrow"]))
+    with pytest.raises(CorpusError, match=r"lacks 1 file .*: data-00001-of-00002\.arrow;"):
+        open_corpus(tmp_path)
+
+
+def test_tables_of_an_older_saved_dataset_are_said(tmp_path: Path, run: Run) -> None:
+    save(tmp_path / "in", [["a"], ["b"], ["c"]])
+    save(tmp_path / "in", [["d"]])
+    code, out, _ = run("pack", "in", "out", "--to", "npy")
+    assert code == 0 and "files passed over: 3 .arrow" in out
+    assert (
+        "left out: 3 files not in state.json: data-00000-of-00003.arrow,"
+        " data-00001-of-00003.arrow, data-00002-of-00003.arrow" in out
+    )
 
 
 def test_a_set_of_records_that_lacks_some_is_refused(tmp_path: Path) -> None:
@@ -81,97 +160,6 @@ def test_a_set_of_records_that_lacks_some_is_refused(tmp_path: Path) -> None:
         open_corpus(tmp_path / "in")
     path = tmp_path / "in" / "x.tfrecord-00000-of-00010"
     assert len([*open_corpus(path).runs(tmp_path)]) == 1, source
-
-
-# --- configurations -----------------------------------------------------------------------
-
-
-def test_configurations_in_folders_are_refused(tmp_path: Path, run: Run) -> None:
-    for name in ("en", "de"):
-        table(tmp_path / "in" / name / "train-00000-of-00001.parquet", f"{name} 1")
-        table(tmp_path / "in" / name / "test-00000-of-00001.parquet", f"{name} 2")
-    code, _, err = run("pack", "in", "out", "--to", "npy")
-    assert code == 2 and "in holds 2 configurations, which are datasets of their own, by its" in err
-    assert "de (de/train-00000-of-00001.parquet), en (en/train-" in err or "de (de/test-" in err
-    assert shardkit.pack("in/en", "out", to="npy", **OPTIONS).num_samples == 2
-
-
-def test_parts_in_folders_are_one_dataset(tmp_path: Path) -> None:
-    """No name tells a split: as Spark and others write parts."""
-    for name in ("year=2023", "year=2024"):
-        table(tmp_path / "in" / name / "part-0.parquet", name)
-    assert shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", **OPTIONS).num_samples == 2
-
-
-CARD = """---
-configs:
-- config_name: en
-  data_files:
-  - split: train
-    path: en_a.parquet
-  - split: test
-    path: en_b.parquet
-- config_name: de
-  data_files: "de_*.parquet"
-{more}---
-# Texts
-"""
-
-
-def hub(root: Path, more: str = "") -> Path:
-    for name in ("en_a", "en_b", "de_a"):
-        table(root / f"{name}.parquet", name)
-    write(root / "README.md", CARD.format(more=more))
-    return root
-
-
-def test_configurations_of_a_card_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"2 configurations.*README\.md: en \(en_a.*, de \(de_a"):
-        open_corpus(hub(tmp_path))
-    (tmp_path / "de_a.parquet").unlink()
-    assert sorted(open_corpus(tmp_path).splits()) == ["test", "train"]
-
-
-def test_a_configuration_of_all_files_is_the_dataset(tmp_path: Path) -> None:
-    hub(tmp_path, "- config_name: all\n  data_files:\n  - split: train\n    path: '*.parquet'\n")
-    corpus = open_corpus(tmp_path)
-    assert corpus.splits() == ["train"] and sum(len(run) for run in corpus.runs(tmp_path)) == 3
-
-
-def test_a_card_tells_splits_that_names_do_not(tmp_path: Path) -> None:
-    """``train_sft`` and ``train_gen`` are two splits, though both are called train."""
-    card = "---\nconfigs:\n- config_name: default\n  data_files:\n"
-    for name in ("train_sft", "train_gen"):
-        table(tmp_path / "data" / f"{name}-00000-of-00001.parquet", name)
-        card += f"  - split: {name}\n    path: data/{name}-*\n"
-    write(tmp_path / "README.md", card + "---\n")
-    for source in (tmp_path, tmp_path / "data"):
-        assert open_corpus(source).splits() == ["train_gen", "train_sft"]
-
-
-def test_cards_that_are_built_otherwise() -> None:
-    entry = {"config_name": "a", "data_dir": "x", "data_files": None}
-    assert configs_of_card({"configs": "all"}) == configs_of_card({}) == []
-    assert configs_of_card({"configs": [None, entry]}) == [Config("a", (("", "x/**"),))]
-    held = configs_of_card(
-        {"configs": [{"data_files": {"train": "a.parquet", "test": ["b", "c"]}}]}
-    )
-    assert held[0].patterns == (("train", "a.parquet"), ("test", "b"), ("test", "c"))
-    assert Config("a", (("", "data/**/x-*"),)).split_of("data/x-1") == ""
-
-
-@pytest.mark.parametrize(
-    ("path", "folder_"),
-    [
-        ("train.parquet", ""),
-        ("data/train.parquet", ""),
-        ("en/train/0.parquet", "en"),
-        ("data/en/0.parquet", "data/en"),
-        ("partial-train/0.parquet", ""),
-    ],
-)
-def test_config_folder(path: str, folder_: str) -> None:
-    assert config_folder(path) == folder_
 
 
 # --- one split under two names ------------------------------------------------------------

@@ -20,6 +20,7 @@ from conftest import CONTAINERS, picture, tree, write
 datasets = pytest.importorskip("datasets")
 
 from PIL import Image  # noqa: E402
+from test_hub_configs import FOUND, PATHS  # noqa: E402
 
 import shardkit  # noqa: E402
 from shardkit.errors import CorpusError, UsageError  # noqa: E402
@@ -385,3 +386,48 @@ def test_what_is_advised_for_tables_that_pack_does_not_read(tmp_path: Path, endi
     shardkit.pack(loaded, tmp_path / "out", **OPTIONS)
     batch = shardkit.open(tmp_path / "out").read([0, 1])
     assert batch["txt"] == ["a", "b"] and batch["n.npy"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("pattern", FOUND)
+def test_patterns_of_a_card_are_those_of_datasets(tmp_path: Path, pattern: str) -> None:
+    from datasets.data_files import resolve_pattern
+
+    for path in PATHS:
+        write(tmp_path / path, b"")
+    try:
+        found = resolve_pattern(pattern, str(tmp_path))
+    except FileNotFoundError:
+        found = []
+    there = sorted(os.path.relpath(path, tmp_path) for path in found)
+    assert there == sorted(PATHS[i] for i in FOUND[pattern])
+
+
+def test_splits_of_a_card_are_those_of_datasets(tmp_path: Path) -> None:
+    source, ignore = tmp_path / "in", "left out"
+    for name in ("train_sft-0", "train_gen-0", "x/y/a", ignore):
+        table = datasets.Dataset.from_dict({"text": [name]})
+        table.to_parquet(source / "data" / f"{name}.parquet")
+    card = "---\nconfigs:\n- config_name: default\n  data_files:\n"
+    for split, path in (
+        ("sft", "data/train_sft-*"),
+        ("gen", "[data/train_gen*]"),
+        ("a", "'**/a.*'"),
+    ):
+        card += f"  - split: {split}\n    path: {path}\n"
+    write(source / "README.md", card + "---\n")
+    theirs = datasets.load_dataset(str(source), cache_dir=str(tmp_path / "cache"))
+    packed = shardkit.pack(source, tmp_path / "out", **OPTIONS)
+    assert packed.splits == {split: len(own) for split, own in theirs.items()}
+    assert packed.ignored[".parquet"] == 1
+    for split, own in theirs.items():
+        ours = shardkit.open(tmp_path / "out", split=split)
+        assert [sample["txt"] for sample in ours] == own["text"]
+
+
+def test_texts_become_classes_as_the_output_advises(tmp_path: Path) -> None:
+    dataset = datasets.Dataset.from_dict({"text": ["a", "b"], "label": ["dog", "cat"]})
+    packed = shardkit.pack(dataset, tmp_path / "texts", **OPTIONS)
+    assert any("dataset.class_encode_column('label')" in note for note in packed.notes)
+    shardkit.pack(dataset.class_encode_column("label"), tmp_path / "out", **OPTIONS)
+    ds = shardkit.open(tmp_path / "out")
+    assert ds.classes == ["cat", "dog"] and [sample["cls"] for sample in ds] == [1, 0]

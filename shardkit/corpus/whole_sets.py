@@ -23,14 +23,35 @@ def refuse_missing(paths: Iterable[str], source: Path) -> None:
             f"{show_path(source)} holds {one} beside {other}, which count their files otherwise:"
             " one of the two sets may be an old one; move it away"
         )
-    missing = missing_files(paths)
-    if missing:
+    if missing := missing_files(paths):
         raise CorpusError(
-            f"{show_path(source)} lacks {len(missing):,} file{'s' * (len(missing) > 1)} that the"
-            f" names of the others tell of: {first_few(missing)}; fetch them, or, if the rest"
-            " alone is meant, give it names without '-of-', or pack a folder of links to it that"
-            " have such names"
+            f"{_lacking(source, missing)} that the names of the others tell of:"
+            f" {first_few(missing)}; fetch {_them(missing)}, or, if the rest alone is meant, give"
+            " it names without '-of-', or pack a folder of links to it that have such names"
         )
+
+
+def refuse_absent(paths: Sequence[str], source: Path) -> None:
+    """Raise CorpusError if there are files that the card of a dataset names, and that are not
+    there."""
+    if paths:
+        raise CorpusError(
+            f"{_lacking(source, paths)} that README.md names: {first_few(paths)}; fetch"
+            f" {_them(paths)}, or, if the rest alone is meant, leave {_them(paths)} out there"
+        )
+
+
+def _lacking(source: Path, missing: Sequence[str]) -> str:
+    return f"{show_path(source)} lacks {count_files(missing)}"
+
+
+def count_files(names: Sequence[str]) -> str:
+    """``1 file``, ``2 files``: how many there are."""
+    return f"{len(names):,} file{'s' * (len(names) != 1)}"
+
+
+def _them(missing: Sequence[str]) -> str:
+    return "it" if len(missing) == 1 else "them"
 
 
 def notes_on_splits(splits: Sequence[str]) -> list[str]:

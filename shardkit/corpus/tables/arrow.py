@@ -13,18 +13,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from shardkit.corpus.folders import Root
+from shardkit.corpus.folders import Root, list_names, pass_over
 from shardkit.corpus.names import join
 from shardkit.corpus.tables.features import Features, in_info
 from shardkit.corpus.tables.saved_files import DICT_NAME, INFO_NAME, STATE_NAME, is_saved
 from shardkit.corpus.tables.table_files import ClosedFile, Table
 from shardkit.corpus.tables.tabular import TableCorpus
+from shardkit.corpus.whole_sets import count_files, refuse_missing
 from shardkit.errors import FormatError
 from shardkit.index.manifest import is_field_name
 from shardkit.memory.whole_files import read_file
-from shardkit.system.paths import show_path
+from shardkit.system.paths import first_few, show_path
 
 _MAX_JSON_BYTES = 64 << 20
+_ARROW = frozenset({".arrow"})
 
 
 class SavedCorpus(TableCorpus):
@@ -32,21 +34,40 @@ class SavedCorpus(TableCorpus):
 
     kind = "hf"
     noun = "saved datasets"
+    _said: list[str]
 
     def files(self, ignored: dict[str, int]) -> Iterator[tuple[Root, str]]:
+        self._said = []
         if not is_saved(self.source):
             return
+        for root in self._roots():
+            folder = self.source / root.base
+            names = _files(folder)
+            there = {*list_names(folder, "", _ARROW).names}
+            refuse_missing(there.intersection(names), folder)
+            self._pass_over(root, sorted(there.difference(names)), ignored)
+            yield from ((root, join(root.base, name)) for name in names)
+
+    def _roots(self) -> list[Root]:
         path = self.source / DICT_NAME
         if not path.is_file():
             split = _state(self.source).get("_split")
-            name = str(split) if is_field_name(split) else "train"
-            yield from _files(self.source, Root(name, ""))
-            return
+            return [Root(str(split) if is_field_name(split) else "train", "")]
         splits = _load(path).get("splits")
         if not isinstance(splits, list) or not all(map(is_field_name, splits)):
             raise FormatError(f"{show_path(path)} names no splits, or one that cannot be a folder")
-        for split in splits:
-            yield from _files(self.source, Root(split, split))
+        return [Root(split, split) for split in splits]
+
+    def _pass_over(self, root: Root, names: list[str], ignored: dict[str, int]) -> None:
+        """Tables that are not of this dataset, but of an older one that was saved there."""
+        for name in names:
+            pass_over(name, ignored)
+        if names:
+            shown = first_few([join(root.base, name) for name in names])
+            self._said.append(f"left out: {count_files(names)} not in {STATE_NAME}: {shown}")
+
+    def notes_on_files(self) -> Sequence[str]:
+        return self._said
 
     def open_table(self, path: Path) -> Table:
         return _ArrowTable(path)
@@ -55,16 +76,16 @@ class SavedCorpus(TableCorpus):
         return in_info((self.source / base).parent / INFO_NAME)
 
 
-def _files(source: Path, root: Root) -> Iterator[tuple[Root, str]]:
-    folder = source / root.base
+def _files(folder: Path) -> list[str]:
+    """The names of the tables of one saved dataset, in order."""
     held = _state(folder).get("_data_files")
-    names = [file.get("filename") for file in held or [] if isinstance(file, dict)]
+    names: list[Any] = [file.get("filename") for file in held or [] if isinstance(file, dict)]
     for name in names:
         if not isinstance(name, str) or not name or "/" in name or "\0" in name or name == "..":
             raise FormatError(
                 f"{show_path(folder / STATE_NAME)} names {name!r}, which is no file beside it"
             )
-        yield root, join(root.base, name)
+    return names
 
 
 def _state(folder: Path) -> dict[str, Any]:

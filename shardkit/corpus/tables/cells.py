@@ -122,7 +122,8 @@ def _labels(column: PackedColumn, array: Any, beside: Beside) -> At:
         if is_null[i] or (number == -1 and column.how == "label"):
             return _NONE
         if most is not None and not 0 <= number < most:
-            raise SampleError(f"column {column.name!r} has class {number}, and there are {most}")
+            are = "is" if most == 1 else "are"
+            raise SampleError(f"column {column.name!r} has class {number}, and there {are} {most}")
         return ((name, b"%d" % number, suffix),)
 
     return at

@@ -21,6 +21,9 @@ _BYTES = frozenset({"binary", "large_binary", "binary_view"})
 
 LABEL_NAMES = ("label", "labels", "cls")
 
+CLASS_WORDS = frozenset({*LABEL_NAMES, "category", "class"})
+"""What a column of names of classes is called, of which nothing but its text is packed."""
+
 ALL_NULL = "all its values are null"
 """Why a column is left out that has no values, so that there is nothing to leave out."""
 
@@ -180,11 +183,23 @@ class TablePlan:
         numbers = [c.name for c in self.columns if c.how in ("number", "label", "index")]
         if len(numbers) > MANY_NUMBERS:
             said.append(many_numbers(numbers))
+        said += self._notes_on_classes()
         reasons: dict[str, list[str]] = {}
         for name, why in self.left_out.items():
             reasons.setdefault(why, []).append(repr(name))
         said += [f"left out: {', '.join(names)} ({why})" for why, names in reasons.items()]
         return said
+
+    def _notes_on_classes(self) -> list[str]:
+        if any(column.how in ("label", "index") for column in self.columns):
+            return []
+        return [
+            f"column {column.name!r} holds texts and is field {column.field(ENDINGS['text'])}, not"
+            " cls; whole numbers or a ClassLabel would be: dataset.class_encode_column"
+            f"({column.name!r}) of datasets makes one, and shardkit.pack takes the dataset"
+            for column in self.columns
+            if column.how == "text" and column.name.lower() in CLASS_WORDS
+        ]
 
 
 def many_numbers(names: list[str]) -> str:

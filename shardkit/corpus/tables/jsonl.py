@@ -29,18 +29,12 @@ from shardkit.corpus.lines import (
 )
 from shardkit.corpus.names import extension, join
 from shardkit.corpus.tables.by_field import by_field
-from shardkit.corpus.tables.json_fields import (
-    HEAD_BYTES,
-    JsonCell,
-    KeyFields,
-    KeySearch,
-    first_keys,
-    half_a_pair,
-    no_string,
-    notes_on_keys,
-)
+from shardkit.corpus.tables.hub_card import HubCard, agree, keep_told
+from shardkit.corpus.tables.json_fields import JsonCell, KeyFields, half_a_pair, no_string
+from shardkit.corpus.tables.json_keys import HEAD_BYTES, KeySearch, first_keys, notes_on_keys
 from shardkit.corpus.tables.json_scan import scan_json, unescape
 from shardkit.corpus.tables.table_splits import named_split
+from shardkit.corpus.whole_sets import refuse_missing
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.samples.sample import SampleBatch, Value, pack_paths, part_of_file
 from shardkit.system.paths import show_path
@@ -91,6 +85,7 @@ class JsonlCorpus(Input):
         self._is_all_read = True
         self.classes: list[str] | None = None
         self.ignored: dict[str, int] = {}
+        self._card = HubCard(source, PACKED_JSONL_EXTENSIONS)
 
     @classmethod
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
@@ -101,7 +96,7 @@ class JsonlCorpus(Input):
         return made if self._fields is None else made | {"fields": list(self._fields.keys)}
 
     def splits(self) -> list[str]:
-        return [root.split for root in self._roots({})]
+        return list(dict.fromkeys(root.split for root, _ in self._files({})))
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.ignored.clear()
@@ -109,8 +104,9 @@ class JsonlCorpus(Input):
         self._search = None
         found = False
         named: dict[str, str] = {}
-        for root, base in self._files():
-            if not root.base and (split := named_split(base)) is not None:
+        for root, base in self._files(self.ignored):
+            is_untold = not (root.base or self._card.has_splits)
+            if is_untold and (split := named_split(base)) is not None:
                 named.setdefault(split, base)
             for run in self._file_runs(root, base, scratch):
                 found = True
@@ -119,10 +115,12 @@ class JsonlCorpus(Input):
             raise nothing_found(self.noun, self.source, self.ignored)
         if self._search is not None and self._is_all_read:
             self._search.refuse(show_path(self.source))
+        self.notes += self._card.notes
         if named.keys() - {"train"}:
             shown = ", ".join(map(show_path, named.values()))
             self.notes.append(
-                f"all of split train: {shown}; splits are folders, as in train/, test/"
+                f"{shown} {'is' if len(named) == 1 else 'are'} of split train; splits are folders,"
+                " as in train/, test/"
             )
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
@@ -148,19 +146,22 @@ class JsonlCorpus(Input):
         ]
         return batch
 
-    def _roots(self, ignored: dict[str, int]) -> list[Root]:
+    def _files(self, ignored: dict[str, int]) -> list[tuple[Root, str]]:
+        """Every file, in the split that the card of a dataset of the hub says, or else that of its
+        folder at the top; those of one split together."""
         if not self.source.is_dir():
-            return [Root("train", "")]
-        return find_roots(self.source, WANTED, ignored)
-
-    def _files(self) -> Iterator[tuple[Root, str]]:
-        if not self.source.is_dir():
-            yield Root("train", ""), ""
-            return
-        for root in self._roots(self.ignored):
-            for folder in walk(self.source, root.base, WANTED, self.ignored):
-                for name in [*jsonl_names(folder, self.ignored), *folder.lost]:
-                    yield root, join(folder.base, name)
+            return [(Root("train", ""), "")]
+        found = {
+            join(folder.base, name): root
+            for root in find_roots(self.source, WANTED, ignored)
+            for folder in walk(self.source, root.base, WANTED, ignored)
+            for name in [*jsonl_names(folder, ignored), *folder.lost]
+        }
+        told = keep_told(found, self._card.told([*found]), ignored)
+        refuse_missing(found, self.source)
+        if not self._card.has_splits or agree(found, told):
+            return [(root, base) for base, root in found.items()]
+        return [(Root(told[base], ""), base) for base in sorted(found, key=told.__getitem__)]
 
     def _file_runs(self, root: Root, base: str, scratch: Path) -> Iterator[Run]:
         path = self.source / base
@@ -215,7 +216,7 @@ class JsonlCorpus(Input):
         seen = first_keys(head, is_whole=len(head) < HEAD_BYTES)
         chosen = None if self._fields is None else self._fields.keys
         if seen and self._search is None:
-            self._search = KeySearch(chosen or (), seen)
+            self._search = KeySearch(chosen or (), [*seen])
         self.notes += notes_on_keys(seen, chosen, self.text_field)
 
     def _cells(self, line: Value | None, scratch: Path) -> list[JsonCell]:

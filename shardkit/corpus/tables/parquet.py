@@ -6,7 +6,7 @@ Splits are folders, as everywhere, or what the files' paths say:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,9 @@ from shardkit.corpus.endings import PARQUET_EXTENSIONS
 from shardkit.corpus.files import walk
 from shardkit.corpus.folders import Root, find_roots
 from shardkit.corpus.names import join
-from shardkit.corpus.tables.features import CARD_NAME, Features, of_hub, read_card
-from shardkit.corpus.tables.hub_configs import (
-    Config,
-    configs_of_card,
-    refuse_several_configs,
-    splits_of_card,
-)
+from shardkit.corpus.tables.features import Features, of_hub
+from shardkit.corpus.tables.hub_card import HubCard, Told, agree, keep_told, root_of_hub
+from shardkit.corpus.tables.hub_configs import refuse_configs_in_folders
 from shardkit.corpus.tables.table_files import ClosedFile, Table
 from shardkit.corpus.tables.table_splits import splits_of_paths
 from shardkit.corpus.tables.tabular import TableCorpus
@@ -41,34 +37,41 @@ class ParquetCorpus(TableCorpus):
     extensions = PARQUET_EXTENSIONS
     is_one_file = True
     _described: Features | None = None
-    _configs: list[Config] | None = None
+    _card: HubCard | None = None
 
     def files(self, ignored: dict[str, int]) -> Iterator[tuple[Root, str]]:
         if not self.source.is_dir():
             return iter([(Root("train", ""), "")])
-        found = []
+        found: dict[str, Root] = {}
         for root in find_roots(self.source, PARQUET_EXTENSIONS, ignored):
             for folder in walk(self.source, root.base, PARQUET_EXTENSIONS, ignored):
                 names = sorted([*folder.names, *folder.lost])
-                found += [(root, join(folder.base, name)) for name in names]
-        bases = [base for _, base in found]
-        refuse_missing(bases, self.source)
-        if any(root.base for root, _ in found):
-            return iter(found)
-        splits = self._splits_of(bases)
-        named = zip(splits, bases, strict=True)
-        return ((Root(split, ""), base) for split, base in sorted(named, key=lambda x: x[0]))
+                found |= {join(folder.base, name): root for name in names}
+        told = self._hub_card().told([*found])
+        if told is None and not any(root.base for root in found.values()):
+            refuse_configs_in_folders([*found], self.source)
+        told = keep_told(found, told, ignored)
+        refuse_missing(found, self.source)
+        return iter(self._in_splits(found, told))
 
-    def _splits_of(self, bases: Sequence[str]) -> list[str]:
-        """What the card of a dataset of the hub says, or else the paths."""
-        if self._configs is None:
-            folder, within = _root_of_hub(self.source)
-            configs = configs_of_card(read_card(folder / CARD_NAME, "configs"))
-            refuse_several_configs([within + base for base in bases], configs, self.source)
-            self._configs = configs
-        _, within = _root_of_hub(self.source)
-        by_card = splits_of_card([within + base for base in bases], self._configs)
-        return by_card or splits_of_paths(bases, self.source)
+    def _hub_card(self) -> HubCard:
+        self._card = self._card or HubCard(self.source, PARQUET_EXTENSIONS)
+        return self._card
+
+    def _in_splits(self, found: Mapping[str, Root], told: Told) -> list[tuple[Root, str]]:
+        """Each file in the split that the card says, or else the folders at the top, or its
+        path."""
+        if agree(found, told):
+            return [(root, base) for base, root in found.items()]
+        bases = [*found]
+        splits = [told[base] for base in bases]
+        if not all(splits):
+            splits = splits_of_paths(bases, self.source)
+        named = sorted(zip(splits, bases, strict=True), key=lambda pair: pair[0])
+        return [(Root(split, ""), base) for split, base in named]
+
+    def notes_on_files(self) -> Sequence[str]:
+        return [] if self._card is None else self._card.notes
 
     def open_table(self, path: Path) -> Table:
         return _ParquetTable(path)
@@ -77,17 +80,10 @@ class ParquetCorpus(TableCorpus):
         """What the card of a dataset of the hub says, be its root or ``data/`` the source."""
         if self._described is None:
             folder = self.source if self.source.is_dir() else self.source.parent
-            root, _ = _root_of_hub(folder)
+            root, _ = root_of_hub(folder)
             above = of_hub(root) if root != folder else {}
             self._described = {**above, **of_hub(folder)}
         return self._described
-
-
-def _root_of_hub(folder: Path) -> tuple[Path, str]:
-    """The folder of a dataset's card, and what leads from there to ``folder``, which may be its
-    ``data/``."""
-    whole = folder.absolute()
-    return (whole.parent, "data/") if whole.name == "data" else (folder, "")
 
 
 class _ParquetTable:

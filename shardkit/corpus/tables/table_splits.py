@@ -62,7 +62,7 @@ def _unclear(paths: Sequence[str], splits: Sequence[str | None], source: Path) -
     named, split = next(pair for pair in pairs if pair[1] not in (None, "train"))
     other = next(path for path, split in pairs if split is None)
     return CorpusError(
-        f"in {show_path(source)}, {show_path(named)} is of split {split!r} by its name, and"
+        f"{show_path(named)} in {show_path(source)} is of split {split!r} by its name, and"
         f" {show_path(other)} names no split; call the files of each split train-*, test-* and so"
         " on, or put them into folders of those names, or pack them apart"
     )

@@ -27,7 +27,7 @@ class Survey:
     def notes(self, packed: Sequence[str]) -> list[str]:
         """What there is to say of the columns that are packed, a line each."""
         return [
-            f"split {split!r} has no column {', '.join(map(repr, absent))}"
+            f"split {split!r} has no column{'s' * (len(absent) > 1)} {', '.join(map(repr, absent))}"
             for split, lacking in self.lacking.items()
             if (absent := [name for name in packed if name in lacking])
         ]

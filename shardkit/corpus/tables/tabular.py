@@ -80,6 +80,7 @@ class TableCorpus(Input):
                 *plan.notes(),
                 *found.notes(packed),
                 *notes_on_splits([*found.lacking]),
+                *self.notes_on_files(),
             ]
 
     def _take(
@@ -117,6 +118,10 @@ class TableCorpus(Input):
     def files(self, ignored: dict[str, int]) -> Iterator[tuple[Root, str]]:
         """Every file, relative to the source; those of one split together."""
         raise NotImplementedError
+
+    def notes_on_files(self) -> Sequence[str]:
+        """What there is to say of those that were found, a line each."""
+        return ()
 
     def open_table(self, path: Path) -> Table:
         """Open a file; raises what pyarrow raises."""
