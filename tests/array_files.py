@@ -3,6 +3,7 @@ format."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from pathlib import Path
@@ -59,3 +60,14 @@ def folder(root: Path, **arrays: Any) -> Path:
     for name, array in arrays.items():
         npy(root / f"{name}.npy", array)
     return root
+
+
+_IDX = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}
+
+
+def idx(path: Path, array: Any) -> Path:
+    """As MNIST's files are; compressed where the name says so."""
+    kind = _IDX[array.dtype.str[1:]]
+    head = bytes([0, 0, kind, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+    data = head + array.astype(array.dtype.newbyteorder(">")).tobytes()
+    return write(path, gzip.compress(data) if path.suffix == ".gz" else data)

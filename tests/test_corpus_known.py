@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -107,10 +108,79 @@ def test_pickles_of_cifar_are_refused_with_lines_that_work(
         pack(source)
     monkeypatch.chdir(source)
     exec("\n".join(refused.value.__notes__), {})
-    with np.load(io.BytesIO((source / "plain-data_batch_1.npz").read_bytes())) as plain:
+    with np.load(io.BytesIO((source / "plain" / "data_batch_1.npz").read_bytes())) as plain:
         assert np.array_equal(plain["data"], data) and plain["labels"].tolist() == [0, 1, 1, 0]
-    (source / "data_batch_1").unlink()
-    assert pack(source).num_samples == 4
+    with pytest.raises(CorpusError, match=rf"then pack {source}/plain"):
+        pack(source)
+    assert shardkit.pack(source / "plain", tmp_path / "out", **OPTIONS).num_samples == 4
+
+
+def cifar(root: Path, kind: str) -> dict[str, Any]:
+    """Pickles as CIFAR-10's and CIFAR-100's are, with fewer rows; the rows of each split."""
+    rng = np.random.default_rng(0)
+    rows: dict[str, Any] = {"train": [], "test": []}
+    ten = {f"data_batch_{i}": "train" for i in range(1, 6)} | {"test_batch": "test"}
+    for name, split in (ten if kind == "10" else {"train": "train", "test": "test"}).items():
+        batch = {
+            "data": rng.integers(0, 256, (13, 3072), np.uint8),
+            "filenames": [f"{name}_{i}.png" for i in range(13)],
+            "batch_label": f"{name} of 5",
+        }
+        labels = [i % 10 for i in range(13)]
+        own = {"labels": labels} if kind == "10" else {"coarse_labels": [x // 5 for x in labels]}
+        batch |= own | ({} if kind == "10" else {"fine_labels": labels})
+        write(root / name, pickle.dumps(batch, protocol=2))
+        rows[split].append(batch)
+    names = [f"class {i}" for i in range(10)]
+    if kind == "10":
+        meta: Any = {"label_names": names, "num_vis": 3072, "num_cases_per_batch": 13}
+        write(root / "batches.meta", pickle.dumps(meta, protocol=2))
+        write(root / "readme.html", "<html></html>")
+    else:
+        meta = {"fine_label_names": names, "coarse_label_names": ["one", "two"]}
+        write(root / "meta", pickle.dumps(meta, protocol=2))
+        write(root / "file.txt~", "")
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["10", "100"])
+def test_what_the_lines_for_cifar_make_is_packed_as_it_is(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "in"
+    rows = cifar(source, kind)
+    with pytest.raises(CorpusError, match="holds pickles") as refused:
+        pack(source)
+    (lines,) = refused.value.__notes__
+    assert max(map(len, lines.split("\n"))) < 100
+    monkeypatch.chdir(source)
+    exec(lines, {})
+    packed = shardkit.pack(source / "plain", tmp_path / "out", **OPTIONS)
+    assert packed.splits == {"test": 13, "train": 65 if kind == "10" else 13}
+    for split, batches in rows.items():
+        ds = shardkit.open(tmp_path / "out", split)
+        assert ds.classes == [f"class {i}" for i in range(10)]
+        read = ds.read(range(len(ds)))
+        data = np.concatenate([batch["data"] for batch in batches])
+        assert read["images.npy"].dtype == np.uint8 and read["images.npy"].shape[1:] == (32, 32, 3)
+        assert np.array_equal(read["images.npy"][:, 3, 4, 2], data[:, 2 * 1024 + 3 * 32 + 4])
+        fine = "labels" if kind == "10" else "fine_labels"
+        assert read["cls"].tolist() == [label for batch in batches for label in batch[fine]]
+        assert ds[5]["filenames.txt"] == batches[0]["filenames"][5]
+    assert "names of classes are those of label_names" in packed.notes
+    assert ("left out: num_vis" in "".join(packed.notes)) is (kind == "10")
+    if kind == "100":
+        kept = json.loads((tmp_path / "out" / "shardkit.json").read_text())["corpus"]["names"]
+        assert kept == {"coarse_labels": {"0": "one", "1": "two"}}
+        assert read["coarse_labels.npy"].tolist() == rows["test"][0]["coarse_labels"]
+
+
+def test_lines_for_cifar_are_for_cifar_alone(tmp_path: Path) -> None:
+    cifar(tmp_path / "in", "100")
+    write(tmp_path / "in" / "extra", pickle.dumps({"data": [1]}, protocol=2))
+    with pytest.raises(CorpusError) as refused:
+        pack(tmp_path / "in")
+    assert "for name in ['extra', 'meta', 'test', 'train']:" in refused.value.__notes__[0]
 
 
 def test_a_file_without_an_ending_is_passed_over_beside_more_of_text(tmp_path: Path) -> None:

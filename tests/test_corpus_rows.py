@@ -17,7 +17,8 @@ from test_corpus_files import read_all
 
 import shardkit
 from shardkit.corpus.containers.npy_reading import reading_of
-from shardkit.corpus.containers.row_columns import ArrayColumn, divide, is_series
+from shardkit.corpus.containers.row_columns import ArrayColumn, divide
+from shardkit.corpus.containers.row_series import is_series
 from shardkit.corpus.containers.rows import RowCorpus
 from shardkit.corpus.detect import detect
 from shardkit.corpus.kinds import from_spec
@@ -179,7 +180,8 @@ def test_shards_follow_one_another(tmp_path: Path) -> None:
 def test_shards_built_otherwise_are_refused(tmp_path: Path) -> None:
     npz(tmp_path / "a.npz", x=IMAGES, y=LABELS)
     npz(tmp_path / "b.npz", x=IMAGES.astype(np.float32), y=LABELS)
-    with pytest.raises(CorpusError, match=r"b\.npz is built otherwise than .*a\.npz: 'x' has rows"):
+    said = r"b\.npz is built .*a\.npz: 'x' has rows of float32\[4, 3\] as npy in 'x\.npy'"
+    with pytest.raises(CorpusError, match=said):
         open_corpus(tmp_path)
 
 
@@ -533,6 +535,19 @@ def test_either_is_refused_with_both_readings(tmp_path: Path, run: Run) -> None:
     assert "each file may be a sample, or each row of all of them; choose with --corpus" in err
     assert shardkit.pack("in", "a", to="npy", corpus="arrays", **OPTIONS).num_samples == 2
     assert shardkit.pack("in", "b", to="npy", corpus="rows", **OPTIONS).num_samples == 20
+
+
+@pytest.mark.parametrize("split", ["", "train_", "test_"])
+def test_labels_of_another_length_are_named_with_it(split: str, tmp_path: Path, run: Run) -> None:
+    other = {"test_images": IMAGES, "test_labels": LABELS} if split == "train_" else {}
+    arrays = {f"{split}images": IMAGES, f"{split}labels": LABELS[:19], **other}
+    folder(tmp_path / "in", **arrays)
+    said = f"{split}images.npy of 20 rows and {split}labels.npy of 19 rows, which do not fit each "
+    for more, advice in (((), "is a sample, choose --corpus arrays"), (("--corpus", "rows"), "")):
+        code, _, err = run("pack", "in", "out", "--to", "npy", *more)
+        assert code == 2 and err.count("\n") == 1 and f"in holds {said}" in err and advice in err
+    with pytest.raises(CorpusError, match=r"labels\.npy of 19 rows, which do not fit .*--fields"):
+        open_corpus(npz(tmp_path / "x.npz", **arrays))
 
 
 def test_what_stays_as_it_was(tmp_path: Path) -> None:

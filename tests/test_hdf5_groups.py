@@ -111,7 +111,7 @@ def test_a_group_a_sample_is_refused_with_the_lines_that_stack_them(
         }
     source = hdf5(tmp_path / "x.h5", **arrays)
     said = run_lines(source, monkeypatch)
-    assert "12 groups are called in a series or built alike ('s0/image', 's1/image' ...)" in said
+    assert "12 groups are called in a series or built alike (s0/image, s1/image, " in said
     shardkit.pack("rows-x.h5", "out", to="npy", **OPTIONS)
     ds = shardkit.open("out")
     batch = ds.read(range(12))
@@ -178,7 +178,7 @@ def test_an_array_a_sample(base: str, tmp_path: Path, monkeypatch: pytest.Monkey
     for i in range(12):
         arrays |= {f"{base}images/{i}": IMAGES[i], f"{base}labels/{i}": i}
     said = run_lines(hdf5(tmp_path / "x.h5", **arrays), monkeypatch)
-    assert f"12 arrays are called in a series or built alike ('{base}images/0'" in said
+    assert f"12 arrays are called in a series or built alike ({base}images/0," in said
     shardkit.pack("rows-x.h5", "out", to="npy", **OPTIONS)
     batch = shardkit.open("out").read(range(12))
     assert np.array_equal(batch["images.npy"], IMAGES) and batch["cls"].tolist() == [*range(12)]

@@ -125,7 +125,8 @@ def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **op
     SOURCE is a folder of images (class folders or flat), of image-text pairs, of images with masks,
     boxes or other annotations, of text, of .jsonl, of .parquet, of arrays, of sound or film, or one
     that Hugging Face datasets saved; arrays of rows (images.npy beside labels.npy, .npz,
-    .safetensors, HDF5), TFRecord or LMDB files, one or a folder; or any files, with --corpus files.
+    .safetensors, HDF5, MNIST's idx files), TFRecord or LMDB files, one or a folder; or any files,
+    with --corpus files.
     Every column of a table becomes a field: pictures, sounds, labels, text, numbers. With a
     tokenizer, text is stored as ids, in npy unless --to says otherwise. DEST defaults to SOURCE's
     name and the format, in the current folder.

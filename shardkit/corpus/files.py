@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
@@ -85,6 +85,13 @@ class FolderListing:
         self.names = [*compress(self.names, chosen)]
         self.sizes = [*compress(self.sizes, chosen)]
         self.stamps = [*compress(self.stamps, chosen)]
+
+    def keep_named(self, is_wanted: Callable[[str], bool], ignored: dict[str, int]) -> None:
+        """Drop files of other names, counting them in ``ignored``; their names alone are kept."""
+        for name in self.names:
+            if not is_wanted(name):
+                ignored[extension(name)] = ignored.get(extension(name), 0) + 1
+        self.names = [name for name in self.names if is_wanted(name)]
 
 
 # --- listing ------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -79,6 +79,23 @@ def find_roots(
     if roots[0].base:
         ignored.update(beside)
     return roots
+
+
+def walk_named(
+    source: Path, is_wanted: Callable[[str], bool], ignored: dict[str, int]
+) -> Iterator[tuple[Root, FolderListing]]:
+    """Every folder of each split, with the names of the files that are wanted, whatever ending
+    they have; others are counted in ``ignored``."""
+    beside: dict[str, int] = {}
+    top = list_names(source, "", None, beside)
+    top.keep_named(is_wanted, beside)
+    roots = split_roots(top)
+    if roots[0].base:
+        ignored.update(beside)
+    for root in roots:
+        for folder in walk(source, root.base, None, ignored):
+            folder.keep_named(is_wanted, ignored)
+            yield root, folder
 
 
 def list_names(

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from shardkit.corpus.containers.idx_files import is_idx_name, looks_like_idx
+from shardkit.corpus.containers.name_lists import set_aside
 from shardkit.corpus.containers.npy_reading import (
     COLUMNS,
     Reading,
@@ -17,7 +19,7 @@ from shardkit.corpus.containers.npy_reading import (
     reading_of,
     reading_of_many,
 )
-from shardkit.corpus.containers.row_columns import ArrayColumn
+from shardkit.corpus.containers.row_columns import ArrayColumn, misfit, told_misfit
 from shardkit.corpus.containers.row_files import column_of
 from shardkit.corpus.containers.tfrecord_file import (
     has_record_ending,
@@ -51,6 +53,9 @@ MOST_NPY = 4096
 MOST_FOLDERS = 64
 """Folders below a source that are looked into: the others are like them, or packing says so."""
 
+MOST_IDX = 8
+"""MNIST's files looked into, of one input."""
+
 KindOf = Callable[[str], str]
 """The kind that a file of a name belongs to by itself, or ``""``."""
 
@@ -78,6 +83,8 @@ def container_kind(source: Path, kind_of: KindOf) -> str | None:
 def _of_file(path: Path) -> str | None:
     if is_record_name(path.name) and not _holds_records(path):
         return None
+    if is_idx_name(path.name) and not looks_like_idx(path):
+        return None
     return ROWS if extension(path.name) == NPY else container_of(path.name)
 
 
@@ -94,7 +101,7 @@ def container_of(name: str) -> str | None:
         return RECORDS
     if extension(name) in LMDB_EXTENSIONS:
         return DATABASE
-    return ROWS if extension(name) in CONTAINER_EXTENSIONS else None
+    return ROWS if extension(name) in CONTAINER_EXTENSIONS or is_idx_name(name) else None
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,8 @@ def _of_folder(source: Path, kind_of: KindOf) -> str | None:
 
 
 def _of_nested(source: Path, kind_of: KindOf) -> str | None:
-    """Rows, if each folder below that holds ``.npy`` files holds columns, with labels among them.
+    """Rows, if each folder below that holds ``.npy`` files holds columns, with labels among them;
+    or if other containers of rows are all in one folder, as ``MNIST/raw``.
 
     Raises:
         CorpusError: only some do, or they hold containers of another kind, of which nobody knows
@@ -140,6 +148,8 @@ def _of_nested(source: Path, kind_of: KindOf) -> str | None:
     kinds = {_kind(folder, kind_of) for folder in held}
     if kinds == {NPY}:
         return _nested_arrays(source, held)
+    if kinds == {ROWS} and len(held) == 1:
+        return _judge(held, kind_of)
     if len(kinds) == 1:
         raise CorpusError(
             f"{show_path(held[0].path / held[0].files[0])} and others lie in folders of"
@@ -222,10 +232,21 @@ def _judge(folders: Sequence[_Folder], kind_of: KindOf) -> str | None:
         paths = [each.path / name for each in folders for name in each.files]
         if not all(_holds_records(path) for path in paths if is_record_name(path.name)):
             return None
+    if kinds == {ROWS} and not _hold_rows(folders):
+        return None
     if kinds == {None}:
         for folder in folders:
             _refuse_mixed(folder, kind_of)
     return kinds.pop() if len(kinds) == 1 else None
+
+
+def _hold_rows(folders: Sequence[_Folder]) -> bool:
+    """Whether files are containers by their endings, or one of the first begins as MNIST's do: if
+    others do not, packing says so."""
+    found = [each.path / name for each in folders for name in each.files]
+    idx = [path for path in found if is_idx_name(path.name)]
+    rest = any(extension(path.name) in CONTAINER_EXTENSIONS for path in found)
+    return rest or any(path.is_file() and looks_like_idx(path) for path in idx[:MOST_IDX])
 
 
 def _kind(folder: _Folder, kind_of: KindOf) -> str | None:
@@ -249,6 +270,7 @@ def _npy_kind(folders: Sequence[_Folder]) -> str | None:
         return None
     if "either" in readings:
         folder = folders[readings.index("either")]
+        _refuse_misfit(folder)
         num = sum(map(_is_npy, folder.files))
         raise CorpusError(
             f"{show_path(folder.path)} holds {num:,} .npy files: each file may be a sample, or each"
@@ -256,6 +278,18 @@ def _npy_kind(folders: Sequence[_Folder]) -> str | None:
             " sample, call them 0.a.npy, 0.b.npy and so on, and choose --corpus paired"
         )
     return ROWS
+
+
+def _refuse_misfit(folder: _Folder) -> None:
+    """Raise CorpusError if labels are of another length than what they seem to belong to."""
+    names = [*filter(_is_npy, folder.files)]
+    columns = [column for column in _columns(folder, names[:COLUMNS]) if column is not None]
+    found = misfit(set_aside(columns, [])[0]) if len(columns) == len(names) else None
+    if found is not None:
+        raise CorpusError(
+            f"{show_path(folder.path)} holds {told_misfit(*found)}; or, if each file is a sample,"
+            " choose --corpus arrays"
+        )
 
 
 def _reading(folder: _Folder) -> Reading:

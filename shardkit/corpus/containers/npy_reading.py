@@ -9,16 +9,16 @@ from typing import Literal
 import numpy as np
 
 from shardkit.corpus.containers.column_names import LABEL_NAMES, title
+from shardkit.corpus.containers.name_lists import set_aside
 from shardkit.corpus.containers.row_columns import (
     ArrayColumn,
     divide,
-    is_label,
-    is_series,
+    is_label_column,
     label_of,
 )
 from shardkit.corpus.containers.row_parts import Parts, find_parts
+from shardkit.corpus.containers.row_series import is_series
 from shardkit.errors import CorpusError
-from shardkit.samples.split_names import split_word
 
 COLUMNS = 64
 """Most ``.npy`` files of a folder that are taken for columns, and not for samples."""
@@ -37,9 +37,12 @@ def reading_of(columns: Sequence[ArrayColumn | None]) -> Reading:
     Rows: at most 64 files of one first axis over 1 that differ in dtype or in their other axes, and
     are not numbered as in a series or have one of labels among them; or several a split, where all
     names tell of splits; or numbered parts of such columns, with labels in each. Small ones of
-    another length may lie beside labels. A few that are equal in all this, or one a split, may be
-    either, and so may what has labels and is neither of these: labels of many are no sample.
+    another length may lie beside labels, and so may names of classes. A few that are equal in all
+    this, or one a split, may be either, and so may what has labels and is neither of these: labels
+    of many are no sample.
     """
+    lists = set_aside([column for column in columns if column is not None], [])[1]
+    columns = [column for column in columns if column not in lists]
     known = [column for column in columns if column is not None]
     parts = find_parts(known) if len(known) == len(columns) else None
     if parts is not None and _all_have_labels(parts):
@@ -65,23 +68,16 @@ def _name_labels(columns: Sequence[ArrayColumn]) -> bool:
 def _all_have_labels(parts: Parts) -> bool:
     """Whether each part has labels beside rows of another kind."""
     for part in parts.parts.values():
-        labels = {title(each.column.name) for each in part if _is_label(each.column)}
+        labels = {title(each.column.name) for each in part if is_label_column(each.column)}
         if not labels or len({each.column.row for each in part}) < 2:
             return False
     return True
 
 
-def _is_label(column: ArrayColumn) -> bool:
-    """Also of a name with its split's word, ``train_labels``."""
-    name = title(column.name)
-    found = split_word(name)
-    return is_label(found[1] if found is not None else name, column)
-
-
 def have_labels(columns: Sequence[ArrayColumn | None]) -> bool:
     """Whether labels of many rows are among columns."""
     known = [column for column in columns if column is not None]
-    return any(_is_label(column) and column.num_rows > 1 for column in known)
+    return any(is_label_column(column) and column.num_rows > 1 for column in known)
 
 
 def _reading(known: Sequence[ArrayColumn]) -> Reading:

@@ -1,4 +1,5 @@
-"""Opening a file of arrays, whatever kind it is; or a folder of ``.npy`` files, one a column."""
+"""Opening a file of arrays, whatever kind it is; or a folder of ``.npy`` or idx files, one a
+column."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shardkit.corpus.containers.hdf5_rows import open_hdf5
+from shardkit.corpus.containers.idx_files import is_idx_name
 from shardkit.corpus.containers.npz import open_npz
-from shardkit.corpus.containers.row_files import NpyFolder, RowFile, SafetensorsFile
+from shardkit.corpus.containers.row_files import ArrayFolder, RowFile, SafetensorsFile
 from shardkit.corpus.endings import NPY, NPZ, SAFETENSORS
 from shardkit.corpus.names import extension
 from shardkit.errors import CorpusError, FormatError
@@ -19,7 +21,7 @@ from shardkit.system.paths import show_path
 def open_rows(
     path: Path, names: Sequence[str] | None = None, scratch: Path | None = None, stamp: int = 0
 ) -> Iterator[RowFile]:
-    """Open a file of arrays, or of a folder the ``.npy`` files of these names.
+    """Open a file of arrays, or of a folder the ``.npy`` and idx files of these names.
 
     Args:
         names: columns that will be read; None for all of a file. scratch: where decompressed copies
@@ -31,9 +33,9 @@ def open_rows(
     """
     try:
         if path.is_dir():
-            yield NpyFolder(path, names or [])
-        elif (kind := extension(path.name)) == NPY:
-            yield NpyFolder(path.parent, [path.name])
+            yield ArrayFolder(path, names or [], scratch)
+        elif (kind := extension(path.name)) == NPY or is_idx_name(path.name):
+            yield ArrayFolder(path.parent, [path.name], scratch)
         elif kind == SAFETENSORS:
             yield SafetensorsFile(path)
         elif kind == NPZ:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +45,12 @@ class ArrayColumn:
         """Of rows of any length, a guess."""
         size = self.dtype.itemsize * math.prod(self.shape[1:])
         return size + ANY_LENGTH_BYTES if self.dtype.hasobject else size
+
+    @property
+    def is_number(self) -> bool:
+        """Whether each row is one integer."""
+        is_integer = self.how == "npy" and self.dtype.kind in "iu"
+        return is_integer and math.prod(self.shape[1:]) == 1
 
     @property
     def num_bytes(self) -> int:
@@ -147,11 +152,33 @@ def _main(group: Group, where: str) -> ArrayColumn:
     return main
 
 
+def misfit(columns: Sequence[ArrayColumn]) -> tuple[ArrayColumn, ArrayColumn] | None:
+    """The largest array of a split, and labels that no array has the length of; None if all fit."""
+    for group in (_by_name(columns)[0] or {"": _titled(columns)}).values():
+        others = [column for name, column in group.items() if not is_label(name, column)]
+        lengths = {column.num_rows for column in others}
+        for name, column in group.items():
+            if lengths and is_label(name, column) and column.num_rows not in lengths:
+                return max(others, key=lambda other: other.num_bytes), column
+    return None
+
+
 def _several_lengths(columns: Sequence[ArrayColumn], where: str) -> CorpusError:
+    found = misfit(columns)
+    if found is not None:
+        return CorpusError(f"{where} holds {told_misfit(*found)}, or choose with --fields")
     listed = first_few([f"{c.name} {_rows(c.num_rows)}" for c in columns], 8)
     return CorpusError(
         f"{where} holds arrays of several lengths ({listed}): which rows are samples is not"
         " clear; choose with --fields, or keep in one file what has one row a sample"
+    )
+
+
+def told_misfit(main: ArrayColumn, labels: ArrayColumn) -> str:
+    """What is wrong with two columns of several lengths, and what to do."""
+    return (
+        f"{main.name} of {_rows(main.num_rows)} and {labels.name} of {_rows(labels.num_rows)},"
+        " which do not fit each other: give each row its label"
     )
 
 
@@ -169,33 +196,14 @@ def label_of(group: Group) -> str | None:
 def is_label(name: str, column: ArrayColumn) -> bool:
     """Whether a column may hold class numbers; Keras has them as (N, 1), too, Caffe as
     (N, 1, 1, 1)."""
-    is_number = column.how == "npy" and column.dtype.kind in "iu"
-    return is_number and math.prod(column.shape[1:]) == 1 and last_word(name) in LABEL_NAMES
+    return column.is_number and last_word(name) in LABEL_NAMES
 
 
-def is_series(names: Sequence[str]) -> bool:
-    """Whether names differ in their numbers alone: ``a1``, ``a2``."""
-    patterns = {re.sub(r"[0-9]+", "0", name) for name in names}
-    return len(names) > 1 and len(patterns) == 1 and "0" in patterns.pop()
-
-
-MANY = 8
-"""Columns in a series of which it is said that they are columns: fewer may be cameras or layers."""
-
-
-def series_notes(columns: Sequence[ArrayColumn]) -> list[str]:
-    """A line for each series of many columns, of which each may have been meant as a sample."""
-    series: dict[str, list[str]] = {}
-    for column in columns:
-        if len(column.shape) > 1:
-            series.setdefault(re.sub("[0-9]+", "0", title(column.name)), []).append(column.name)
-    return [
-        f"{len(names):,} arrays called in a series ({names[0]}, {names[1]}, ...) are columns: each"
-        " sample has a row of each; if each is a sample, write them as one array, along a new first"
-        " axis"
-        for names in series.values()
-        if len(names) >= MANY
-    ]
+def is_label_column(column: ArrayColumn) -> bool:
+    """As :func:`is_label`, also of a name with its split's word, ``train_labels``."""
+    name = title(column.name)
+    found = split_word(name)
+    return is_label(found[1] if found is not None else name, column)
 
 
 def require_equal(groups: Iterable[tuple[str, Group]]) -> None:
@@ -217,4 +225,5 @@ def require_equal(groups: Iterable[tuple[str, Group]]) -> None:
 def _told(column: ArrayColumn | None) -> str:
     if column is None:
         return "is not"
-    return f"has rows of {column.dtype}{list(column.shape[1:])} as {column.how}"
+    rows = f"{column.dtype}{list(column.shape[1:])} as {column.how}"
+    return f"has rows of {rows} in {column.name!r}"

@@ -1,7 +1,7 @@
 """Files of arrays of which each row belongs to a sample: what is in them, and blocks of their rows.
 
-``.npy`` files of one folder, of which each is a column, are one such "file", too: the folder. They
-and ``.safetensors`` are mapped; the others have modules of their own.
+``.npy`` and idx files of one folder, of which each is a column, are one such "file", too: the
+folder. They and ``.safetensors`` are mapped; the others have modules of their own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shardkit.arrays import Array
+from shardkit.corpus.containers.idx_files import idx_layout, is_idx_name, map_idx
 from shardkit.corpus.containers.row_columns import ArrayColumn, How
 from shardkit.errors import CorpusError, FormatError
 from shardkit.memory.maps import mapped
@@ -67,30 +68,47 @@ class RowFile(Protocol):
         """
 
 
-# --- .npy ---------------------------------------------------------------------------------
+# --- .npy and idx --------------------------------------------------------------------------
 
 
-class NpyFolder(RowFile):
-    """``.npy`` files of one folder, each a column of its own, by the file's name."""
+class ArrayFolder(RowFile):
+    """``.npy`` and idx files of one folder, each a column of its own, by the file's name.
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+    ``scratch``: where idx files are unpacked to.
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str], scratch: Path | None) -> None:
         self.left_out: dict[str, str] = {}
         self.columns = []
-        self._arrays = {}
+        self._folder, self._scratch = folder, scratch
+        self._arrays: dict[str, Array] = {}
         for name in names:
-            array = map_npy(folder / name)
-            column = column_of(name, array.dtype, array.shape)
+            if is_idx_name(name):
+                dtype, shape = idx_layout(folder / name)
+            else:
+                array = self._arrays[name] = map_npy(folder / name)
+                dtype, shape = array.dtype, array.shape
+            column = column_of(name, dtype, shape)
             if column is None:
                 self.left_out[name] = NO_ROWS
             else:
                 self.columns.append(column)
-                self._arrays[name] = array
 
     def block(self, name: str, start: int, stop: int) -> Any:
-        return rows_of(self._arrays[name], start, stop)
+        if not is_idx_name(name):
+            return rows_of(self._arrays[name], start, stop)
+        rows = self._idx(name)[start:stop]
+        return np.ascontiguousarray(rows, rows.dtype.newbyteorder("="))
 
     def prepare(self) -> None:
-        pass
+        for column in self.columns:
+            if is_idx_name(column.name):
+                self._idx(column.name)
+
+    def _idx(self, name: str) -> Array:
+        if name not in self._arrays:
+            self._arrays[name] = map_idx(self._folder / name, self._scratch)
+        return self._arrays[name]
 
 
 def map_npy(path: Path) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from shardkit.corpus.containers.name_lists import NameList
 from shardkit.corpus.containers.row_columns import Group
 
 
@@ -55,6 +56,7 @@ class RowLayout:
     Attributes:
         sets: those of one split together. lost: (split, base, key) of names that lead nowhere.
         left_out: what of the files is packed in no field, (name, why) -> files.
+        lists: names of numbers that lie beside the arrays.
         notes: what else there is to say, a line each.
         ignored: files passed over, by extension.
     """
@@ -63,6 +65,7 @@ class RowLayout:
     lost: list[tuple[str, str, str]] = field(default_factory=list)
     left_out: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     ignored: dict[str, int] = field(default_factory=dict)
+    lists: list[NameList] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def leave_out(self, reasons: Mapping[str, str], where: str) -> None:

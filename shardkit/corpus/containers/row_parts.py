@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shardkit.corpus.containers.column_names import title
-from shardkit.corpus.containers.row_columns import ArrayColumn, is_series
+from shardkit.corpus.containers.row_columns import ArrayColumn
+from shardkit.corpus.containers.row_series import is_series
 from shardkit.samples.split_names import split_word
 
 _DIGITS = re.compile("[0-9]+")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shardkit.corpus.containers.column_names import title
+from shardkit.corpus.containers.name_lists import NameList, set_aside
 from shardkit.corpus.containers.row_columns import ArrayColumn, divide
 from shardkit.corpus.containers.row_layout import RowLayout, RowSet
 from shardkit.corpus.containers.row_parts import Numbered, Parts, find_parts
@@ -45,6 +46,8 @@ def sets_of(
     Raises:
         CorpusError: columns of several lengths, or parts of which some lack a column.
     """
+    columns, lists = set_aside(columns, fields or [])
+    layout.lists += [NameList(piece.base, column) for column in lists]
     parts = _parts_of(columns, piece.where, fields) if may_be_parts else None
     if parts is None:
         chosen = [c for c in columns if fields is None or not names_of(c).isdisjoint(fields)]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from shardkit.corpus.containers.column_names import field_for, refuse_twins, title
 from shardkit.corpus.containers.hdf5_recipes import attributes_of_groups, refuse_sample_groups
+from shardkit.corpus.containers.idx_files import choose_idx, is_idx_name
+from shardkit.corpus.containers.name_lists import FILES, NameList
 from shardkit.corpus.containers.open_rows import open_rows
 from shardkit.corpus.containers.row_columns import (
     Group,
@@ -17,8 +19,8 @@ from shardkit.corpus.containers.row_files import NO_ROWS
 from shardkit.corpus.containers.row_layout import RowLayout, RowSet
 from shardkit.corpus.containers.row_pieces import Piece, names_of, sets_of
 from shardkit.corpus.endings import CONTAINER_EXTENSIONS, HDF5_EXTENSIONS, NPY
-from shardkit.corpus.files import FolderListing, input_stamp, walk
-from shardkit.corpus.folders import Root, find_roots
+from shardkit.corpus.files import FolderListing, input_stamp
+from shardkit.corpus.folders import Root, walk_named
 from shardkit.corpus.names import extension, join
 from shardkit.errors import CorpusError
 from shardkit.samples.split_names import splits_by_words
@@ -53,6 +55,7 @@ def find_sets(source: Path, fields: Sequence[str] | None = None) -> RowLayout:
     for each, named in zip(found, by_words, strict=True):
         told = each.root.split if each.root.base else named
         layout.sets += _sets_of(source, each, told, layout, fields)
+    _add_files_of_names(source, found, layout)
     _refuse_unknown(layout, fields, show_path(source))
     order = list(dict.fromkeys(each.split for each in layout.sets))
     layout.sets.sort(key=lambda each: order.index(each.split))
@@ -81,20 +84,28 @@ def _found(source: Path, layout: RowLayout) -> Iterator[_Found]:
     if not source.is_dir():
         yield _Found(Root("train", ""), "")
         return
-    for root in find_roots(source, WANTED, layout.ignored):
-        for folder in walk(source, root.base, WANTED, layout.ignored):
-            yield from _of_folder(source, folder, root)
-            for name in folder.lost:
-                base = join(folder.base, name)
-                layout.lost.append((root.split, base, root.key_base(base)))
+    for root, folder in walk_named(source, _is_wanted, layout.ignored):
+        yield from _of_folder(source, folder, root, layout)
+        for name in folder.lost:
+            base = join(folder.base, name)
+            layout.lost.append((root.split, base, root.key_base(base)))
 
 
-def _of_folder(source: Path, folder: FolderListing, root: Root) -> Iterator[_Found]:
-    arrays = [name for name in folder.names if extension(name) == NPY]
-    files = [name for name in folder.names if extension(name) != NPY]
+def _is_wanted(name: str) -> bool:
+    return extension(name) in WANTED or is_idx_name(name)
+
+
+def _of_folder(
+    source: Path, folder: FolderListing, root: Root, layout: RowLayout
+) -> Iterator[_Found]:
+    where = show_path(source / folder.base)
+    idx, left_out = choose_idx([*filter(is_idx_name, folder.names)], where)
+    layout.leave_out(left_out, where)
+    arrays = sorted([name for name in folder.names if extension(name) == NPY] + idx)
+    files = [name for name in folder.names if name not in {*arrays, *left_out}]
     if arrays and files:
         raise CorpusError(
-            f"{show_path(source / folder.base)} holds both {show_path(arrays[0])} and"
+            f"{where} holds both {show_path(arrays[0])} and"
             f" {show_path(files[0])}: put files of several arrays and files of one into folders of"
             " their own"
         )
@@ -102,6 +113,18 @@ def _of_folder(source: Path, folder: FolderListing, root: Root) -> Iterator[_Fou
         yield _Found(root, folder.base, tuple(arrays))
     for name in files:
         yield _Found(root, join(folder.base, name))
+
+
+def _add_files_of_names(source: Path, found: Sequence[_Found], layout: RowLayout) -> None:
+    """Those in the source, and beside the arrays; they are not passed over."""
+    held = {each.base if each.names else each.base.rpartition("/")[0] for each in found}
+    for base in sorted({"", *held}) if source.is_dir() else ():
+        for name in FILES:
+            if (source / base / name).is_file():
+                layout.lists.append(NameList(join(base, name)))
+                layout.ignored[".txt"] -= 1
+    if not layout.ignored.get(".txt", 1):
+        del layout.ignored[".txt"]
 
 
 def _sets_of(

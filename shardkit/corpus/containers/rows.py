@@ -15,10 +15,10 @@ from shardkit.arrays import Array
 from shardkit.corpus.base import Run
 from shardkit.corpus.containers.chosen_fields import ChosenFields
 from shardkit.corpus.containers.open_rows import open_rows
-from shardkit.corpus.containers.row_columns import series_notes
 from shardkit.corpus.containers.row_files import BLOCK_BYTES, RowFile
 from shardkit.corpus.containers.row_labels import RowLabels, find_label
 from shardkit.corpus.containers.row_layout import RowLayout, RowSet
+from shardkit.corpus.containers.row_series import series_notes
 from shardkit.corpus.containers.row_sets import (
     CLS,
     Plan,
@@ -66,7 +66,7 @@ class RowCorpus(ChosenFields):
     def _look(self) -> None:
         """Find what is there, and decide what becomes of it."""
         self._layout = layout = find_sets(self.source, self._fields)
-        labels = find_label(self.source, layout.sets)
+        labels = find_label(self.source, layout)
         self.classes = labels.classes
         self._names = {
             column: {str(number): name for number, name in own.items()}

@@ -20,10 +20,10 @@ from shardkit.corpus.containers.tfrecord_file import (
     record_places,
 )
 from shardkit.corpus.containers.tfrecord_schema import Schema, make_schema
-from shardkit.corpus.files import FolderListing, input_stamp, walk
-from shardkit.corpus.folders import Root, list_names, nothing_found, split_roots
+from shardkit.corpus.files import input_stamp
+from shardkit.corpus.folders import Root, nothing_found, walk_named
 from shardkit.corpus.lines import plain_copy, plain_name, read_pieces
-from shardkit.corpus.names import extension, join
+from shardkit.corpus.names import join
 from shardkit.corpus.whole_sets import notes_on_splits, refuse_missing
 from shardkit.errors import FormatError, SampleError
 from shardkit.samples.sample import SampleBatch, Value, pack_paths
@@ -180,24 +180,9 @@ def find_files(source: Path, ignored: dict[str, int]) -> Iterator[tuple[Root, st
     if not source.is_dir():
         yield Root("train", ""), ""
         return
-    top = list_names(source, "", None)
-    top.names = [name for name in top.names if is_record_name(name)]
-    roots = split_roots(top)
-    if roots[0].base:
-        beside = list_names(source, "", None, ignored)
-        _keep_records(beside, ignored)
-    for root in roots:
-        for folder in walk(source, root.base, None, ignored):
-            _keep_records(folder, ignored)
-            for name in sorted([*folder.names, *folder.lost]):
-                yield root, join(folder.base, name)
-
-
-def _keep_records(folder: FolderListing, ignored: dict[str, int]) -> None:
-    for name in folder.names:
-        if not is_record_name(name):
-            ignored[extension(name)] = ignored.get(extension(name), 0) + 1
-    folder.names = [name for name in folder.names if is_record_name(name)]
+    for root, folder in walk_named(source, is_record_name, ignored):
+        for name in sorted([*folder.names, *folder.lost]):
+            yield root, join(folder.base, name)
 
 
 def _in_splits(found: Iterator[tuple[Root, str]], name: str) -> list[_File]:
