@@ -34,7 +34,7 @@ ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 @pytest.fixture
 def packed(run: Run) -> Run:
     """The same, where ``pictures`` are packed as ``pictures-npy``."""
-    assert run("pack", "pictures", "--to", "npy", "--shard-size", "3kB").code == 0
+    assert run("pack", "pictures", "--to", "npy", "--shard-size", "3kB", "--workers", 0).code == 0
     return run
 
 
@@ -84,17 +84,22 @@ def test_converting_to_the_same_format_is_said(packed: Run, tmp_path: Path) -> N
         "  pictures-npy was npy already, so this is a copy of it: `shardkit stage` makes one"
         " faster; for another format, give lmdb or hdf5 or webdataset"
     )
-    got = packed("convert", "pictures-npy", "copy", "--to", "npy")
+    got = packed("convert", "pictures-npy", "copy", "--to", "npy", "--workers", 0)
     assert got.code == 0 and got.out.splitlines()[-1] == said
     assert tree(tmp_path / "copy") == tree(tmp_path / "pictures-npy")
     for args in (["small", "--to", "npy", "--resize", 8], ["x", "--to", "lmdb"]):
-        assert "already" not in packed("convert", "pictures-npy", *args).out
-    packed("convert", "pictures-npy", "wds", "--to", "wds")
-    assert "already" not in packed("convert", "wds", "y", "--to", "wds", "--dali-index").out
-    assert "already" in packed("convert", "y", "z", "--to", "wds", "--dali-index").out
+        assert "already" not in packed("convert", "pictures-npy", *args, "--workers", 0).out
+    packed("convert", "pictures-npy", "wds", "--to", "wds", "--workers", 0)
+    assert (
+        "already"
+        not in packed("convert", "wds", "y", "--to", "wds", "--dali-index", "--workers", 0).out
+    )
+    assert (
+        "already" in packed("convert", "y", "z", "--to", "wds", "--dali-index", "--workers", 0).out
+    )
     (tmp_path / "theirs").mkdir()
     shutil.copy(tmp_path / "wds" / "train-00000.tar", tmp_path / "theirs" / "x-7.tar")
-    assert "already" not in packed("convert", "theirs", "ours", "--to", "wds").out
+    assert "already" not in packed("convert", "theirs", "ours", "--to", "wds", "--workers", 0).out
 
 
 def test_info(packed: Run) -> None:
@@ -116,7 +121,7 @@ def test_info(packed: Run) -> None:
 
 def test_info_says_what_class_numbers_are_in_any_format(run: Run, tmp_path: Path) -> None:
     make_images(tmp_path / "p")
-    run("pack", "p", "--to", "wds")
+    run("pack", "p", "--to", "wds", "--workers", 0)
     (tmp_path / "theirs").mkdir()
     shutil.copy(tmp_path / "p-webdataset" / "train-00000.tar", tmp_path / "theirs" / "x-7.tar")
     assert "    cls: class number (3 classes)\n" in run("info", "p-webdataset").out
@@ -125,10 +130,10 @@ def test_info_says_what_class_numbers_are_in_any_format(run: Run, tmp_path: Path
 
 def test_info_of_arrays_and_many_classes(run: Run, tmp_path: Path) -> None:
     make_arrays(tmp_path / "arrays")
-    run("pack", "arrays", "--to", "hdf5", "--compression", 3)
-    run("pack", make_arrays(tmp_path / "ragged", ragged=True), "--to", "npy")
+    run("pack", "arrays", "--to", "hdf5", "--compression", 3, "--workers", 0)
+    run("pack", make_arrays(tmp_path / "ragged", ragged=True), "--to", "npy", "--workers", 0)
     make_images(tmp_path / "many", per_class=1, classes=7)
-    run("pack", "many", "--to", "lmdb", "--shuffle", "--seed", 3)
+    run("pack", "many", "--to", "lmdb", "--shuffle", "--seed", 3, "--workers", 0)
     assert "    npy: array <i2[4, 5]\n" in run("info", "arrays-hdf5").out
     assert "    npy: ragged <i2[-1, 5]\n" in run("info", "ragged-npy").out
     lines = run("info", "many-lmdb").out.splitlines()
@@ -171,7 +176,7 @@ def test_info_of_the_system_as_json(run: Run) -> None:
 
 
 def test_info_of_tars_made_by_others(packed: Run, tmp_path: Path) -> None:
-    packed("convert", "pictures-npy", "wds", "--to", "wds")
+    packed("convert", "pictures-npy", "wds", "--to", "wds", "--workers", 0)
     (tmp_path / "theirs").mkdir()
     shutil.copy(tmp_path / "wds" / "train-00000.tar", tmp_path / "theirs" / "x-7.tar")
     lines = packed("info", "theirs").out.splitlines()
@@ -184,7 +189,7 @@ def test_info_of_tars_made_by_others(packed: Run, tmp_path: Path) -> None:
 
 def test_what_open_with_says_works(packed: Run, tmp_path: Path) -> None:
     for to in ("npy", "lmdb", "hdf5", "webdataset"):
-        packed("convert", "pictures-npy", f"it's {to}", "--to", to)
+        packed("convert", "pictures-npy", f"it's {to}", "--to", to, "--workers", 0)
         ours, theirs = shardkit.info(tmp_path / f"it's {to}").open_with
         assert len(eval(ours, {"shardkit": shardkit})) == 36
         library = theirs.partition(".")[0]
@@ -568,7 +573,7 @@ def test_a_bad_input_is_one_line(run: Run, tmp_path: Path) -> None:
 def test_compression_of_nothing_is_said(run: Run, tmp_path: Path) -> None:
     (tmp_path / "arrays").mkdir()
     np.save(tmp_path / "arrays" / "a.npy", np.zeros((64, 2), np.int16))
-    compress = ["--to", "hdf5", "--compression", 3]
+    compress = ["--to", "hdf5", "--compression", 3, "--workers", 0]
     assert "no effect" not in run("pack", "arrays", *compress).out
     what = "no field holds arrays of one shape with 256 bytes or more each"
     said = f"  compression had no effect: {what}"
@@ -586,7 +591,7 @@ def test_overwrite_removes_what_is_ours_alone(packed: Run, tmp_path: Path) -> No
     write(dest / "train-00000.notes.txt", "mine")
     write(dest / "sub" / "train-00000.jpg.npy", "mine")
     mine = {"README", "train-00000.notes.txt", "sub/train-00000.jpg.npy"}
-    got = packed("pack", "pictures", dest, "--to", "lmdb", "--overwrite")
+    got = packed("pack", "pictures", dest, "--to", "lmdb", "--overwrite", "--workers", 0)
     assert got.code == 0
     ours = {f"train.{kind}" for kind in ("rows", "names", "find", "sums")}
     assert tree(dest).keys() == mine | ours | {"shardkit.json", "train-00000.lmdb", "data.mdb"}
@@ -614,8 +619,8 @@ def test_a_started_pack_is_no_dataset_yet(run: Run, tmp_path: Path) -> None:
 def test_an_empty_folder_is_a_fine_destination(packed: Run, tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
-    assert packed("pack", "pictures", "a", "--to", "npy").code == 0
-    assert packed("convert", "pictures-npy", "b", "--to", "npy").code == 0
+    assert packed("pack", "pictures", "a", "--to", "npy", "--workers", 0).code == 0
+    assert packed("convert", "pictures-npy", "b", "--to", "npy", "--workers", 0).code == 0
     assert packed("unpack", "pictures-npy", "c").code == 0
 
 
@@ -631,7 +636,7 @@ def test_names_that_are_no_text(run: Run, tmp_path: Path) -> None:
     write(source / "\x1b]0;title" / "d.jpg", picture(4))
     dest = tmp_path / "dest \udcff\x07"
     for args in (
-        ["pack", source, dest, "--to", "npy"],
+        ["pack", source, dest, "--to", "npy", "--workers", "0"],
         ["info", dest],
         ["verify", dest, "--against", source],
         ["unpack", dest, tmp_path / "back \udcff"],
@@ -697,7 +702,7 @@ def test_no_bar_with_json(packed: Run) -> None:
 
 def test_nothing_but_the_result_on_a_pipe(packed: Run, tmp_path: Path) -> None:
     for args in (
-        ["pack", "pictures", "p", "--to", "npy"],
+        ["pack", "pictures", "p", "--to", "npy", "--workers", "0"],
         ["verify", "p", "--against", "pictures"],
         ["unpack", "p", "u"],
     ):
