@@ -301,7 +301,9 @@ def test_errors_are_one_line(
     code: int,
     message: str,
 ) -> None:
-    texts = shardkit.pack(make_texts(tmp_path / "texts"), tmp_path / "packed", to="npy").dest
+    texts = shardkit.pack(
+        make_texts(tmp_path / "texts"), tmp_path / "packed", to="npy", workers=0
+    ).dest
     name, *options = [word.format(dataset=dataset, texts=texts) for word in args]
     with pytest.raises(SystemExit) as stopped:
         train(script, capsys, Path(name), *options)
