@@ -47,7 +47,7 @@ class Keyed:
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> shardkit.Dataset:
     root: Path = tmp_path_factory.mktemp("keyed")
     make_images(root / "source", per_class=9, classes=3)
-    return shardkit.open(shardkit.pack(root / "source", root / "packed", to="npy").dest)
+    return shardkit.open(shardkit.pack(root / "source", root / "packed", to="npy", workers=0).dest)
 
 
 def batches(loader: Any) -> list[tuple[list[int], list[int]]]:

@@ -167,7 +167,9 @@ def test_two_that_end_crosswise_and_in_another_thread() -> None:
 def test_a_loader_uses_memory_again_and_leaves_none(tmp_path: Path, workers: int) -> None:
     for number in range(64):
         write(tmp_path / "files" / f"{number:02d}.npy", npy(np.full(200_000, number, np.int32)))
-    dataset = shardkit.open(shardkit.pack(tmp_path / "files", tmp_path / "out", to="npy").dest)
+    dataset = shardkit.open(
+        shardkit.pack(tmp_path / "files", tmp_path / "out", to="npy", workers=0).dest
+    )
     loader = shardkit.Loader(dataset, 2, shuffle="full", workers=workers)
     places, before = set(), buffers._kept.state.users
     for batch in chain.from_iterable(loader for _ in range(3)):  # 96 batches
@@ -181,7 +183,9 @@ def test_a_loader_uses_memory_again_and_leaves_none(tmp_path: Path, workers: int
 def test_batches_that_are_kept_keep_their_values(tmp_path: Path) -> None:
     for number in range(64):
         write(tmp_path / "files" / f"{number:02d}.npy", npy(np.full(200_000, number, np.int32)))
-    dataset = shardkit.open(shardkit.pack(tmp_path / "files", tmp_path / "out", to="npy").dest)
+    dataset = shardkit.open(
+        shardkit.pack(tmp_path / "files", tmp_path / "out", to="npy", workers=0).dest
+    )
     for workers in (0, 2):
         held = [batch["npy"] for batch in shardkit.Loader(dataset, 2, workers=workers)]
         assert [int(tensor[row, -1]) for tensor in held for row in (0, 1)] == [*range(64)]

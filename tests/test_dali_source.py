@@ -204,7 +204,7 @@ def test_all_kinds_of_pictures_are_the_first_output(tmp_path: Path) -> None:
     """ImageNet has a PNG that is called .JPEG, and shardkit calls its field png."""
     folder = make_images(tmp_path / "source", per_class=3)
     write(folder / "class0" / "img.001.jpg", picture(1, kind="PNG"))
-    shardkit.pack(folder, tmp_path / "out", to="lmdb", progress=False)
+    shardkit.pack(folder, tmp_path / "out", to="lmdb", workers=0, progress=False)
     dataset = shardkit.open(tmp_path / "out")
     pictures, labels = source(dataset, 9)(info(0))
     originals = [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
@@ -219,7 +219,9 @@ def test_all_kinds_of_pictures_are_the_first_output(tmp_path: Path) -> None:
 
 
 def test_absent_and_empty_values_text_and_arrays(tmp_path: Path) -> None:
-    shardkit.pack(make_pairs(tmp_path / "source"), tmp_path / "out", to="hdf5", progress=False)
+    shardkit.pack(
+        make_pairs(tmp_path / "source"), tmp_path / "out", to="hdf5", workers=0, progress=False
+    )
     dataset = shardkit.open(tmp_path / "out")
     (texts,) = source(dataset, 13, fields=["txt"], missing="empty")(info(0))
     expected = [(dataset[i].get("txt") or "").encode() for i in range(13)]
@@ -237,7 +239,9 @@ def test_absent_and_empty_values_text_and_arrays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ragged", [False, True])
 def test_arrays(ragged: bool, tmp_path: Path) -> None:
-    shardkit.pack(make_arrays(tmp_path / "a", ragged), tmp_path / "x", to="npy", progress=False)
+    shardkit.pack(
+        make_arrays(tmp_path / "a", ragged), tmp_path / "x", to="npy", workers=0, progress=False
+    )
     (arrays,) = source(shardkit.open(tmp_path / "x"), 10, fields=["npy"])(info(0))
     for i, array in enumerate(arrays):
         assert array.dtype == np.int16 and (array == i).all()
@@ -267,7 +271,9 @@ def test_numbers_in_lists_and_other_byte_orders() -> None:
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
-    shardkit.pack(make_images(tmp_path / "a"), tmp_path / "x", to="webdataset", progress=False)
+    shardkit.pack(
+        make_images(tmp_path / "a"), tmp_path / "x", to="webdataset", workers=0, progress=False
+    )
     tar = tmp_path / "x" / "train-00000.tar"
     data = bytearray(tar.read_bytes())
     data[data.index(b"\xff\xd8") + 20] ^= 1

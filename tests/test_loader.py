@@ -321,7 +321,7 @@ def test_states_of_other_runs(
 
 @pytest.mark.parametrize("worker_type", ["thread", "process"])
 def test_fields_become_tensors_or_lists(tmp_path: Path, worker_type: Any) -> None:
-    shardkit.pack(make_pairs(tmp_path / "s"), tmp_path / "d", to="lmdb", progress=False)
+    shardkit.pack(make_pairs(tmp_path / "s"), tmp_path / "d", to="lmdb", workers=0, progress=False)
     dataset = shardkit.open(tmp_path / "d")
     (batch,) = Loader(dataset, 13, worker_type=worker_type, as_buffer=["jpg"])
     assert batch["jpg"].dtype == torch.uint8
@@ -341,7 +341,7 @@ def test_fields_become_tensors_or_lists(tmp_path: Path, worker_type: Any) -> Non
 
 
 def test_arrays_and_bytes(tmp_path: Path, dataset: shardkit.Dataset) -> None:
-    shardkit.pack(make_arrays(tmp_path / "s"), tmp_path / "d", to="hdf5", progress=False)
+    shardkit.pack(make_arrays(tmp_path / "s"), tmp_path / "d", to="hdf5", workers=0, progress=False)
     (batch,) = Loader(shardkit.open(tmp_path / "d"), 10)
     assert batch["npy"].shape == (10, 4, 5)
     assert batch["npy"].dtype == torch.int16
@@ -604,7 +604,7 @@ def free_port() -> int:
 
 def test_damage_is_found_and_replaced(tmp_path: Path) -> None:
     source = make_images(tmp_path / "s")
-    shardkit.pack(source, tmp_path / "d", to="webdataset", progress=False)
+    shardkit.pack(source, tmp_path / "d", to="webdataset", workers=0, progress=False)
     shard = tmp_path / "d" / "train-00000.tar"
     data = bytearray(shard.read_bytes())
     at = data.find((source / "class1" / "img.003.jpg").read_bytes()) + 50

@@ -376,7 +376,7 @@ def test_what_is_no_token_id(tmp_path: Path, container: str, dtype: str) -> None
 
 
 def test_a_dataset_without_tokens(tmp_path: Path) -> None:
-    shardkit.pack(make_texts(tmp_path / "s"), tmp_path / "d", to="npy", progress=False)
+    shardkit.pack(make_texts(tmp_path / "s"), tmp_path / "d", to="npy", workers=0, progress=False)
     with pytest.raises(UsageError, match="holds txt, no tokens; pack it with --tokenizer"):
         TokenDataset(tmp_path / "d", seq_len=2)
 

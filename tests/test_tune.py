@@ -577,7 +577,9 @@ def test_a_loop_that_waits() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("tune")
-    shardkit.pack(make_images(root / "source"), root / "packed", to="npy", progress=False)
+    shardkit.pack(
+        make_images(root / "source"), root / "packed", to="npy", workers=0, progress=False
+    )
     return root / "packed"
 
 

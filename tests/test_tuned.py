@@ -40,7 +40,9 @@ def drawing(sample: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> shardkit.Dataset:
     root = tmp_path_factory.mktemp("tuned")
-    shardkit.pack(make_images(root / "source"), root / "packed", to="npy", progress=False)
+    shardkit.pack(
+        make_images(root / "source"), root / "packed", to="npy", workers=0, progress=False
+    )
     return shardkit.open(root / "packed")
 
 
@@ -150,7 +152,7 @@ def test_memory_and_files_are_not_what_it_is_about(
 
 def test_the_container_is_what_it_is_about(dataset: shardkit.Dataset, tmp_path: Path) -> None:
     tuned.save(about(Loader(dataset, 4)), TUNED, 1.0)
-    shardkit.convert(dataset.path, tmp_path / "other", to="hdf5", progress=False)
+    shardkit.convert(dataset.path, tmp_path / "other", to="hdf5", workers=0, progress=False)
     other = shardkit.open(tmp_path / "other")
     assert other.fingerprint == dataset.fingerprint
     assert settings_of(other) != TUNED
@@ -166,7 +168,9 @@ def test_the_container_of_tokens(tmp_path: Path) -> None:
     found = set()
     for container in ("npy", "lmdb"):
         packed = tmp_path / container
-        shardkit.pack(tmp_path / "pairs", packed, to=container, corpus="paired", progress=False)
+        shardkit.pack(
+            tmp_path / "pairs", packed, to=container, corpus="paired", workers=0, progress=False
+        )
         found.add(about(Loader(TokenDataset(packed, seq_len=8), 4))["container"])
     assert found == {"npy", "lmdb"}
 

@@ -186,7 +186,7 @@ def test_a_folder_that_is_gone_ends_nothing(tmp_path: Path, watched: Callable[..
 def test_what_is_known_of_our_own_datasets(tmp_path: Path, watched: Callable[..., Watch]) -> None:
     """The files that they are in; and our crops are decoding, not somebody's transform."""
     dataset = tmp_path / "data"
-    shardkit.pack(make_images(tmp_path / "pictures"), dataset, to="lmdb", progress=False)
+    shardkit.pack(make_images(tmp_path / "pictures"), dataset, to="lmdb", workers=0, progress=False)
     watch = watched()
     transform = shardkit.images.train(16)
     for _ in range(3):
