@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 
 KILLED = 9
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir"}
@@ -29,3 +31,19 @@ def dies_before_change(number: int, work: Callable[[], object]) -> bool:
         finally:
             os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == KILLED
+
+
+def forked(work: Callable[[], object]) -> BaseProcess:
+    """A process that does this. It imports nothing anew, and dies as any other."""
+    process = get_context("fork").Process(target=work)
+    process.start()
+    return process
+
+
+def end_of(process: BaseProcess) -> int:
+    """The exit status that it ends with, or minus the signal; nothing of it is left."""
+    process.join()
+    status = process.exitcode
+    process.close()
+    assert status is not None
+    return status

@@ -6,6 +6,8 @@ import errno
 import json
 import multiprocessing
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import CONTAINERS, Run, make_arrays, make_images, make_pairs, picture, tree, write
+from dying import end_of, forked
 from pyarrow import parquet as pq
 from test_corpus_tables import labels_of, save_parquet, with_features
 from text_data import make_tokenizer
@@ -46,17 +49,18 @@ def convert(dataset: Path, dest: Path, to: str, **options: Any) -> shardkit.Pack
 # --- token ids ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def texts(tmp_path: Path) -> Path:
-    """Texts as tokens, in two splits, with the tokenizer beside them."""
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts as tokens, in two splits, with the tokenizer beside them: for tests that only read."""
+    root = tmp_path_factory.mktemp("texts")
     for split, count in {"train": 30, "val": 5}.items():
         for i in range(count):
-            write(tmp_path / "in" / split / f"{i:02d}.txt", "" if i == 3 else f"text {i} " * i)
-    tokenizer = make_tokenizer(tmp_path / "t.json")
+            write(root / "in" / split / f"{i:02d}.txt", "" if i == 3 else f"text {i} " * i)
+    tokenizer = make_tokenizer(root / "t.json")
     options = {**OPTIONS, "tokenizer": tokenizer, "shard_size": "400B"}
     for to in CONTAINERS:
-        shardkit.pack(tmp_path / "in", tmp_path / to, to=to, **options)
-    return tmp_path
+        shardkit.pack(root / "in", root / to, to=to, **options)
+    return root
 
 
 def ids_of(dataset: Path, split: str) -> list[list[int]]:
@@ -64,9 +68,9 @@ def ids_of(dataset: Path, split: str) -> list[list[int]]:
     return [np.asarray(ids).tolist() for ids in ds.read(range(len(ds)))["tokens"]]
 
 
-def test_bin(container: str, texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = convert(texts / container, texts / "out", "bin")
-    assert sorted(tree(texts / "out")) == [
+def test_bin(container: str, texts: Path, tmp_path: Path) -> None:
+    result = convert(texts / container, tmp_path / "out", "bin")
+    assert sorted(tree(tmp_path / "out")) == [
         MARKER,
         "meta.json",
         "tokenizer.json",
@@ -79,43 +83,47 @@ def test_bin(container: str, texts: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for split in ("train", "val"):
         expected = ids_of(texts / container, split)
         ids = np.memmap(
-            texts / "out" / f"{split}.bin", dtype=np.uint16, mode="r"
+            tmp_path / "out" / f"{split}.bin", dtype=np.uint16, mode="r"
         )  # as nanoGPT does
         assert ids.tolist() == [i for document in expected for i in document]
         total += len(ids)
-        back = texts / f"back-{split}"
-        shardkit.convert(texts / "out" / f"{split}.bin", back, to="npy", eos=spec["eos"], **OPTIONS)
+        back = tmp_path / f"back-{split}"
+        shardkit.convert(
+            tmp_path / "out" / f"{split}.bin", back, to="npy", eos=spec["eos"], **OPTIONS
+        )
         assert ids_of(back, "train") == expected
     assert (result.container, result.num_tokens, result.num_shards) == ("bin", total, 2)
     assert result.splits == {"train": 30, "val": 5} and result.notes == []
-    meta = json.loads((texts / "out" / "meta.json").read_text())
+    meta = json.loads((tmp_path / "out" / "meta.json").read_text())
     assert (meta["vocab_size"], meta["dtype"]) == (spec["vocab_size"], "uint16")
     assert (meta["eos"], meta["bos"], meta["tokenizer"]) == (spec["eos"], None, "tokenizer.json")
     assert meta["splits"]["val"]["documents"] == 5
-    assert tree(texts / "out")["tokenizer.json"] == tree(texts / container)["tokenizer.json"]
+    assert tree(tmp_path / "out")["tokenizer.json"] == tree(texts / container)["tokenizer.json"]
 
 
-def test_megatron(container: str, texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_megatron(
+    container: str, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(export_ids, "INDEX_STEP", 4)
-    convert(texts / container, texts / "out", "megatron")
+    convert(texts / container, tmp_path / "out", "megatron")
     names = [f"{split}.{ending}" for split in ("train", "val") for ending in ("bin", "idx")]
-    assert sorted(tree(texts / "out")) == [MARKER, "meta.json", "tokenizer.json", *names]
+    assert sorted(tree(tmp_path / "out")) == [MARKER, "meta.json", "tokenizer.json", *names]
     for split in ("train", "val"):
-        found = open_token_file(texts / "out" / f"{split}.idx")
+        found = open_token_file(tmp_path / "out" / f"{split}.idx")
         expected = ids_of(texts / container, split)
         assert found.document_ends is not None and found.dtype == np.dtype("<u2")
         assert found.document_ends.tolist() == np.cumsum([*map(len, expected)]).tolist()
         assert found.data.tolist() == [i for document in expected for i in document]
-    shardkit.convert(texts / "out" / "train.idx", texts / "back", to="npy", **OPTIONS)
-    assert ids_of(texts / "back", "train") == ids_of(texts / container, "train")
+    shardkit.convert(tmp_path / "out" / "train.idx", tmp_path / "back", to="npy", **OPTIONS)
+    assert ids_of(tmp_path / "back", "train") == ids_of(texts / container, "train")
 
 
-def test_all_formats_give_the_same_files(texts: Path) -> None:
+def test_all_formats_give_the_same_files(texts: Path, tmp_path: Path) -> None:
     for to in ("bin", "megatron"):
         made = []
         for container in CONTAINERS:
-            convert(texts / container, texts / f"{container}-{to}", to)
-            made.append(tree(texts / f"{container}-{to}"))
+            convert(texts / container, tmp_path / f"{container}-{to}", to)
+            made.append(tree(tmp_path / f"{container}-{to}"))
         assert all(files == made[0] for files in made)
 
 
@@ -392,14 +400,21 @@ def to(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tokens")
+    return pack_tokens(root, documents([50, 60, 70] * 20), shard_size="2kB")
+
+
 @pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    return pack_tokens(tmp_path, documents([50, 60, 70] * 20), shard_size="2kB")
+def dataset(tokens: Path, tmp_path: Path) -> Path:
+    """A copy of a test's own, which it may write to."""
+    return Path(shutil.copytree(tokens, tmp_path / "npy"))
 
 
 def others(folder: Path) -> set[str]:
     """What lies in a folder besides what a test made there."""
-    return {path.name for path in folder.iterdir()} - {"documents", "npy"}
+    return {path.name for path in folder.iterdir()} - {"npy"}
 
 
 def test_damage_is_not_passed_on(to: str, dataset: Path, tmp_path: Path) -> None:
@@ -504,30 +519,28 @@ def test_an_old_export_comes_back(
     assert tree(tmp_path) == before
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import shardkit
-from shardkit.operations import export_folder
-
-def killing(function, at):
+def killing(function: Callable[..., Any], at: int) -> Callable[..., Any]:
+    """The function, but for a ``kill -9`` in place of one of its calls."""
     calls = [0]
-    def call(*args, **options):
+
+    def call(*args: Any, **options: Any) -> Any:
         calls[0] += 1
         if calls[0] == at:
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*args, **options)
+
     return call
 
-dataset, dest, to, what, at = sys.argv[1:]
-if what == "fsync":
-    export_folder.fsync_path = killing(export_folder.fsync_path, int(at))
-if what == "rename":
-    Path.rename = killing(Path.rename, int(at))
-if what == "rmtree":
-    export_folder.shutil.rmtree = killing(export_folder.shutil.rmtree, int(at))
-shardkit.convert(dataset, dest, to=to, overwrite=os.path.exists(dest), progress=False)
-"""
+
+def convert_and_die(dataset: Path, dest: Path, to: str, what: str, at: int) -> None:
+    if what == "fsync":
+        export_folder.fsync_path = killing(export_folder.fsync_path, at)
+    if what == "rename":
+        Path.rename = killing(Path.rename, at)
+    if what == "rmtree":
+        shutil.rmtree = killing(shutil.rmtree, at)
+    convert(dataset, dest, to, overwrite=dest.exists())
+
 
 KILLS = [("fsync", 1), ("fsync", 3), ("rename", 1), ("rename", 2), ("rmtree", 1), ("rmtree", 2)]
 
@@ -543,9 +556,9 @@ def test_kill(what: str, at: int, is_there: bool, to: str, dataset: Path, tmp_pa
     if is_there:
         convert(dataset, tmp_path / "out", "bin" if to == "parquet" else "parquet")
         old = tree(tmp_path / "out")
-    args = [sys.executable, "-c", KILLED, dataset, tmp_path / "out", to, what, at]
-    done = subprocess.run([*map(str, args)], capture_output=True, timeout=60)
-    if done.returncode == 0:  # a new one takes no second rename, and removes nothing twice
+    end = end_of(forked(lambda: convert_and_die(dataset, tmp_path / "out", to, what, at)))
+    assert end in (0, -signal.SIGKILL)
+    if end == 0:  # a new one takes no second rename, and removes nothing twice
         assert not is_there
     if (tmp_path / "out").exists():
         assert tree(tmp_path / "out") in (old, expected)
@@ -635,7 +648,7 @@ def test_without_pyarrow(dataset: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_command(run: Run, tmp_path: Path) -> None:
-    assert run("pack", "pictures", "--to", "npy", "--shard-size", "3kB").code == 0
+    assert run("pack", "pictures", "--to", "npy", "--shard-size", "3kB", "--workers", 0).code == 0
     got = run("convert", "pictures-npy", "--to", "parquet")
     assert got.code == 0 and got.err == ""
     assert got.out == (
@@ -660,7 +673,7 @@ def test_the_command_knows_all_exports() -> None:
 def test_an_interrupted_command_says_that_nothing_was_written(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run("pack", "pictures", "--to", "npy").code == 0
+    assert run("pack", "pictures", "--to", "npy", "--workers", 0).code == 0
 
     def interrupt(*_: object) -> Callable[[], None]:
         raise KeyboardInterrupt
