@@ -338,3 +338,16 @@ def test_the_folders_of_medical_pictures_are_splits(tmp_path: Path) -> None:
     assert dict(pack(source, corpus="parallel").splits) == {"train": 1, "test": 1}
     train = shardkit.open(tmp_path / "out", split="train")
     assert bytes(train[0]["labels.nii.gz"]) == b"labelsTr/hip_1"
+
+
+def test_splits_further_down_than_an_annotation_file_tells_them(tmp_path: Path) -> None:
+    for i, split in enumerate(("train", "test")):
+        write(tmp_path / "in" / "data" / split / f"{i}.jpg", picture(i))
+    write(tmp_path / "in" / "metadata.csv", "file_name,n\ndata/train/0.jpg,0\ndata/test/1.jpg,1\n")
+    told = notes_of(tmp_path / "in", "metadata", tmp_path)[-1]
+    assert told.startswith("one split, train: data/test, data/train are called as splits are")
+    moved = tmp_path / "in" / "data" / "metadata.csv"
+    write(moved, "file_name,n\ntrain/0.jpg,0\ntest/1.jpg,1\n")
+    (tmp_path / "in" / "metadata.csv").unlink()
+    assert len(notes_of(moved.parent, "metadata", tmp_path)) == 1
+    assert open_corpus(moved.parent).splits() == ["test", "train"]

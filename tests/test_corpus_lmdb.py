@@ -93,6 +93,11 @@ def test_splits(tmp_path: Path) -> None:
         shardkit.pack(source, tmp_path / f"{source.name}-out", to="npy", **OPTIONS)
         shardkit.unpack(tmp_path / f"{source.name}-out", tmp_path / f"{source.name}-back")
         assert len(tree(tmp_path / f"{source.name}-back")) == 12
+    database(tmp_path / "files" / "more.lmdb", scene_text(3))
+    corpus = open_corpus(tmp_path / "files")
+    read_all(corpus, tmp_path / "s")
+    assert corpus.splits() == ["train"]
+    assert corpus.notes[0] == "all of split train, val.lmdb too, since more.lmdb names no split"
 
 
 def test_what_values_are(tmp_path: Path) -> None:

@@ -226,6 +226,10 @@ def test_splits_by_folders_and_by_words(tmp_path: Path) -> None:
         assert detect(tmp_path / name) == "tfrecord"
         assert set(open_corpus(tmp_path / name).splits()) == splits
     assert open_corpus(tmp_path / "none").splits() == ["train"]
+    assert not any("split" in note for note in open_corpus(tmp_path / "none").notes)
+    records(tmp_path / "none" / "test.tfrecord", [imagenet(1)])
+    told = "all of split train, test.tfrecord too, since a.tfrecord names no split"
+    assert told in open_corpus(tmp_path / "none").notes
     corpus = open_corpus(tmp_path / "folders")
     batches = read_all(corpus, tmp_path / "s")
     assert corpus.ignored == {".md": 1}

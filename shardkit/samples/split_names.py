@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from shardkit.samples.sample import SPLIT_NAMES
+from shardkit.system.paths import show_path
 
 _BETWEEN = re.compile(r"[/_.\-]+")
 
@@ -20,6 +21,19 @@ def splits_by_words(names: Sequence[str]) -> list[str] | None:
     if not names or any(len(words) != 1 for words in found):
         return None
     return [word for words in found for word in words]
+
+
+def mixed_names(names: Sequence[str]) -> list[str]:
+    """What there is to say of files that are all of split train, where some names tell another."""
+    if splits_by_words(names) is not None:
+        return []
+    told = [name for name in names if (splits_by_words([name]) or ["train"]) != ["train"]]
+    if not told:
+        return []
+    other = next((name for name in names if splits_by_words([name]) is None), names[-1])
+    return [
+        f"all of split train, {show_path(told[0])} too, since {show_path(other)} names no split"
+    ]
 
 
 def split_word(name: str) -> tuple[str, str] | None:

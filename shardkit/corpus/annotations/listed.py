@@ -149,7 +149,7 @@ class ListedCorpus(AnnotatedCorpus):
         notes = [f"annotations of {files}", *self.sheet.notes]
         if unnamed:
             notes.append(f"{len(unnamed):,} pictures that it does not name: {first_few(unnamed)}")
-        return notes
+        return notes + (lost_splits(self.sheet.rows) if self.splits() == ["train"] else [])
 
     def _entries(
         self, split: str, found: dict[str, _Found], keys: dict[str, str]
@@ -210,6 +210,23 @@ class ListedCorpus(AnnotatedCorpus):
             return None
         folder = _below(row.split, row.parts[0][1]).partition("/")[0]
         return self.classes.index(folder) if folder in self.classes else None
+
+
+def lost_splits(paths: Iterable[str]) -> list[str]:
+    """What there is to say where pictures of one split lie in folders called as several are, below
+    the first ones, which alone tell splits."""
+    found: dict[str, str] = {}
+    for base in sorted({path.rpartition("/")[0] for path in paths}):
+        parts = base.split("/")
+        for i, name in enumerate(parts, 1):
+            if (split := split_of(name)) is not None:
+                found.setdefault(split, "/".join(parts[:i]))
+    if len(found) < 2:
+        return []
+    return [
+        f"one split, train: {first_few([*found.values()])} are called as splits are, and only the"
+        " first folders tell them: move the annotation file beside them, and pack the folder there"
+    ]
 
 
 def class_folders(source: Path) -> list[str] | None:

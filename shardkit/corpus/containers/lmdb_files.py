@@ -36,7 +36,7 @@ from shardkit.errors import FormatError, SampleError
 from shardkit.formats.lmdb_pages import Entries, read_entries
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.samples.sample import SampleBatch, Value, pack_paths
-from shardkit.samples.split_names import splits_by_words
+from shardkit.samples.split_names import mixed_names, splits_by_words
 from shardkit.storage.folder import Folder
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
@@ -134,13 +134,17 @@ class LmdbCorpus(Input):
         self.ignored.clear()
         self.ignored.update(self._ignored)
         found = False
+        self.notes = []
+        if self.splits() == ["train"]:
+            self.notes += mixed_names([_named(each.base) for each in self._databases])
         for each in self._databases:
             for run in self._file_runs(each):
                 found = True
                 yield run
         if self._about:
             names = ", ".join(map(show_path, sorted(self._about)))
-            self.notes = [f"passed over: keys that say something of the whole file: {names}"[:300]]
+            told = f"passed over: keys that say something of the whole file: {names}"
+            self.notes.append(told[:300])
         if not found:
             raise nothing_found(self.noun, self.source, self.ignored)
 
@@ -226,12 +230,17 @@ def find_databases(source: Path, ignored: dict[str, int]) -> list[_Database]:
         is_database = extension(name) in LMDB_EXTENSIONS or not (source / name).exists()
         (bases if is_database else others).append(name)
     _count(others, ignored)
-    splits = splits_by_words([base.removesuffix(f"/{DATA_NAME}") for base in bases])
+    splits = splits_by_words([*map(_named, bases)])
     made = [
         _Database(split, base)
         for split, base in zip(splits or ["train"] * len(bases), bases, strict=True)
     ]
     return sorted(made, key=lambda each: (each.split, each.base))
+
+
+def _named(base: str) -> str:
+    """What a database is called: the folder that ``data.mdb`` lies in, or the file."""
+    return base.removesuffix(f"/{DATA_NAME}")
 
 
 def _count(names: Sequence[str], ignored: dict[str, int]) -> None:

@@ -23,7 +23,7 @@ from shardkit.corpus.files import FolderListing, input_stamp
 from shardkit.corpus.folders import Root, walk_named
 from shardkit.corpus.names import extension, join
 from shardkit.errors import CorpusError
-from shardkit.samples.split_names import splits_by_words
+from shardkit.samples.split_names import mixed_names, splits_by_words
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
@@ -71,12 +71,8 @@ def _splits_by_words(found: Sequence[_Found], layout: RowLayout) -> list[str]:
     splits = splits_by_words(bases)
     if splits is not None:
         return splits
-    told = [base for base in bases if (splits_by_words([base]) or ["train"]) != ["train"]]
-    if told and not any(each.root.base for each in found):
-        other = next((base for base in bases if splits_by_words([base]) is None), bases[-1])
-        layout.notes.append(
-            f"all of split train, {show_path(told[0])} too, since {show_path(other)} names no split"
-        )
+    if not any(each.root.base for each in found):
+        layout.notes += mixed_names(bases)
     return [""] * len(found)
 
 

@@ -27,7 +27,7 @@ from shardkit.corpus.names import join
 from shardkit.corpus.whole_sets import notes_on_splits, refuse_missing
 from shardkit.errors import FormatError, SampleError
 from shardkit.samples.sample import SampleBatch, Value, pack_paths
-from shardkit.samples.split_names import splits_by_words
+from shardkit.samples.split_names import mixed_names, splits_by_words
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import stamp_of_open
@@ -70,6 +70,8 @@ class TfRecordCorpus(ChosenFields):
     def _look(self) -> None:
         self._schema, notes = self._first_schema()
         self.notes = [*notes, *notes_on_splits(self.splits())]
+        if self.splits() == ["train"]:
+            self.notes += mixed_names([file.base.rpartition("/")[2] for file in self._files])
         self.has_text = bool(self._texts())
         self.has_pictures = ["", "picture"] in self._schema.fields.values()
 
