@@ -190,6 +190,31 @@ def test_names_that_end_in_what_they_are(tmp_path: Path) -> None:
     assert packed.ignored == {".md": 1}
 
 
+def test_what_names_end_in_is_cut_once(tmp_path: Path) -> None:
+    """``a_rgb`` is the stem of ``a_rgb_rgb.jpg``, and not of ``a_rgb.jpg``, which is ``a``."""
+    source = tmp_path / "source"
+    for i, stem in enumerate(["a", "b", "a_rgb"]):
+        write(source / "images" / f"{stem}_rgb.jpg", picture(i))
+        write(source / "masks" / f"{stem}.png", png(i))
+    held = samples(pack(source))
+    assert sorted(held) == ["a", "a_rgb", "b"]
+    for i, stem in enumerate(["a", "b", "a_rgb"]):
+        assert bytes(held[stem]["jpg"]) == picture(i) and bytes(held[stem]["masks.png"]) == png(i)
+
+
+def test_a_mask_of_a_picture_that_is_not_there_is_no_other_pictures(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for stem in ("1", "1_a", "2", "2_a"):
+        write(source / "images" / f"{stem}.jpg", picture(1))
+    for stem in ("1_a", "2_a", "1_b", "2_b"):
+        write(source / "masks" / f"{stem}.png", png(1))
+    packed = pack(source)
+    held = samples(packed)
+    assert {key for key, own in held.items() if "masks.png" in own} == {"1_a", "2_a", "1_b", "2_b"}
+    assert "jpg" not in held["1_b"]
+    assert "masks: 2 files have no picture, and are samples without one: 1_b, 2_b" in packed.notes
+
+
 def test_splits_within(tmp_path: Path) -> None:
     packed = pack(MAKERS["splits within"][1](tmp_path / "source"))
     assert packed.splits == {"train": 5, "test": 1, "val": 2}
@@ -248,7 +273,7 @@ def test_a_mask_without_its_picture_is_not_lost(tmp_path: Path) -> None:
     write(source / "masks" / "lone.png", png(3))
     packed = pack(source)
     assert samples(packed)["lone"].keys() == {"masks.png"}
-    assert "masks: 1 files have no picture, and are samples without one: lone" in packed.notes
+    assert "masks: 1 file has no picture, and is a sample without one: lone" in packed.notes
 
 
 def test_two_pictures_of_one_stem_are_refused(tmp_path: Path) -> None:

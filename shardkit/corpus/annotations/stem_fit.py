@@ -78,17 +78,26 @@ def cut_suffix(stem: str, suffixes: Sequence[str]) -> tuple[str, str]:
 
 
 def _find_suffixes(stems: AbstractSet[str], others: AbstractSet[str]) -> tuple[str, ...]:
-    """What follows one of ``others`` in half of the stems, at least, that begin with one."""
+    """What follows one of ``others`` in half of the stems, at least, that begin with one.
+
+    Where some stems of a split are those of others as they are, a suffix must follow some of these,
+    too: else ``1_b``, whose picture is not there, would be the mask of ``1`` beside ``1_a`` and its
+    own.
+    """
     following: dict[str, set[str]] = {}
     for stem in stems:
         rest = stem if stem in others else _longest_start(stem, others)
         if rest is not None:
             following.setdefault(stem[len(rest) :], set()).add(rest)
     matched = set().union(*following.values())
+    exact = following.get("", set())
+    splits = {stem.partition("//")[0] for stem in exact}
     found = [
         suffix
         for suffix, own in sorted(following.items())
-        if any(map(str.isalpha, suffix)) and len(own) >= HALF * len(matched)
+        if any(map(str.isalpha, suffix))
+        and len(own) >= HALF * len(matched)
+        and (own & exact or splits.isdisjoint(stem.partition("//")[0] for stem in own))
     ]
     is_clear = all(
         cut_suffix(rest + suffix, found) == (rest, suffix)

@@ -52,7 +52,8 @@ def plan_tracks(looks: Sequence[TrackLook], where: str) -> TrackPlan | None:
     others = [look for look in held if look is not reference]
     own_suffix = common_suffix(others, reference)
     fits = {look.name: fit(look, reference, own_suffix) for look in others}
-    fits[reference.name] = fit(reference, reference, own_suffix)
+    own = frozenset(cut_suffix(stem, [own_suffix])[0] for stem in reference.stems)
+    fits[reference.name] = StemFit(1.0, (own_suffix,) * bool(own_suffix), own_suffix, own, own)
     kept = [look for look in held if fits[look.name].share]
     _refuse_unlike([look for look in held if look not in kept], reference, where)
     if len(kept) < 2:
@@ -179,11 +180,14 @@ def _notes(
             f" {shown(missing)}"
         )
     if pictures is not None and (more := its.stems - pictures):
-        found.append(
-            f"{where}: {len(more):,} files have no picture, and are samples without one:"
-            f" {shown(more)}"
-        )
+        found.append(f"{where}: {_no_picture(len(more))}: {shown(more)}")
     return found
+
+
+def _no_picture(count: int) -> str:
+    if count == 1:
+        return "1 file has no picture, and is a sample without one"
+    return f"{count:,} files have no picture, and are samples without one"
 
 
 def _besides(suffixes: Sequence[str]) -> str:
