@@ -10,8 +10,10 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow as pa
 import pytest
 from conftest import picture, write
+from pyarrow import parquet as pq
 
 import shardkit
 from shardkit.corpus.annotations.yolo_files import lists_of_splits
@@ -258,7 +260,7 @@ def test_two_sets_of_one_name_are_refused(tmp_path: Path) -> None:
     for name in ("00000-of-00001", "00000-of-00002", "00001-of-00002"):
         write(tmp_path / "in" / f"train-{name}.parquet", "")
         parquet.write_table(pa.table({"x": [1]}), tmp_path / "in" / f"train-{name}.parquet")
-    with pytest.raises(CorpusError, match=r"which count their files otherwise"):
+    with pytest.raises(CorpusError, match=r"which are not of one set"):
         pack(tmp_path / "in")
 
 
@@ -351,3 +353,54 @@ def test_splits_further_down_than_an_annotation_file_tells_them(tmp_path: Path) 
     (tmp_path / "in" / "metadata.csv").unlink()
     assert len(notes_of(moved.parent, "metadata", tmp_path)) == 1
     assert open_corpus(moved.parent).splits() == ["test", "train"]
+
+
+def test_a_set_that_was_fetched_twice_is_refused(tmp_path: Path) -> None:
+    for name in ("aaaa", "bbbb"):
+        path = tmp_path / "in" / f"train-00000-of-00001-{name}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"text": [name]}), path)
+    with pytest.raises(CorpusError, match=r"aaaa.parquet beside train-0.*are not of one set"):
+        pack(tmp_path / "in")
+
+
+def test_logs_beside_arrays_say_nothing_of_them(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    write(source / "logs" / "run.log", "of it")
+    np.save(source / "images.npy", np.zeros((6, 4, 4), np.uint8))
+    np.save(source / "labels.npy", np.arange(6))
+    result = pack(source)
+    assert (result.kind, result.num_samples, result.ignored) == ("rows", 6, {".log": 1})
+
+
+@pytest.mark.parametrize("other", [[0.7, 1.7], [[0, 1], [1, 0]], ["a", "b"], [float("nan"), 1.0]])
+def test_labels_that_only_one_split_has_as_numbers_are_no_classes(
+    other: list[Any], tmp_path: Path
+) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    for split, labels in {"train": other, "test": [0, 1]}.items():
+        np.savez(source / f"{split}.npz", x=np.zeros((2, 3)), labels=np.array(labels))
+    result = pack(source)
+    assert result.notes[-1].startswith("no cls: 'labels' has no whole numbers in train.npz")
+    train = shardkit.open(tmp_path / "out", split="train")
+    assert "cls" not in train.fields
+
+
+def test_names_of_further_numbers_go_to_parquet_from_rows(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    np.savez(
+        source / "train.npz",
+        images=np.zeros((2, 4, 4), np.uint8),
+        labels=np.array([0, 1]),
+        coarse_labels=np.array([1, 0], np.uint8),
+        label_names=np.array(["cat", "dog", "owl"]),
+        coarse_label_names=np.array(["animal", "plant", "thing"]),
+    )
+    pack(source)
+    result = shardkit.convert(tmp_path / "out", tmp_path / "table", to="parquet", progress=False)
+    assert not any("left out" in note for note in result.notes)
+    (file,) = (tmp_path / "table").rglob("*.parquet")
+    features = json.loads(pq.read_schema(file).metadata[b"huggingface"])["info"]["features"]
+    assert features["coarse_labels"]["names"] == ["animal", "plant", "thing"]

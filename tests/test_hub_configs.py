@@ -326,3 +326,16 @@ def test_without_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(CorpusError, match=r"need fsspec 2023\.12\.2 or newer: pip install"):
         matches("a.parquet", "never/seen/*")
     assert matches("a.parquet", "a.parquet")
+
+
+@pytest.mark.parametrize("pattern", ["*a" * 14 + "b.parquet", "**/a/" * 10 + "b.parquet"])
+def test_patterns_that_would_take_hours_are_refused(pattern: str) -> None:
+    with pytest.raises(CorpusError, match="of more than 4 stars, which takes too long"):
+        matches("a" * 60 + ".parquet", pattern)
+    assert matches("x/a.parquet", "**/" * 20 + "*.parquet")
+
+
+@pytest.mark.parametrize("paths", [[["a"]], {"a": 1}, [None]])
+def test_what_is_no_path_in_a_card_names_no_file(paths: Any) -> None:
+    (config,) = configs_of_card({"configs": [{"data_files": [{"split": "test", "path": paths}]}]})
+    assert config.patterns == ()

@@ -20,8 +20,8 @@ def refuse_missing(paths: Iterable[str], source: Path) -> None:
     if twice := twice_counted(paths):
         one, other = map(show_path, twice)
         raise CorpusError(
-            f"{show_path(source)} holds {one} beside {other}, which count their files otherwise:"
-            " one of the two sets may be an old one; move it away"
+            f"{show_path(source)} holds {one} beside {other}, which are not of one set: one of"
+            " the two may be an old one; move it away"
         )
     if missing := missing_files(paths):
         raise CorpusError(

@@ -48,6 +48,11 @@ def _names_by_field(spec: Mapping[str, Any]) -> dict[str, list[str]]:
 def _fields(spec: Mapping[str, Any]) -> dict[str, str]:
     """Column -> its field, of columns of arrays; the manifest is not trusted."""
     columns = spec.get("columns")
+    if spec.get("kind") == "rows":  # split -> of each column name, field, and how it is stored
+        parts = columns.values() if isinstance(columns, dict) else ()
+        held = [own for part in parts if isinstance(part, list) for own in part]
+        pairs = [(str(own[0]), str(own[1])) for own in held if isinstance(own, list) and own[1:]]
+        return {name.removesuffix(".npy"): field for name, field in pairs}
     return {
         column: f"{held.get('name')}.npy"
         for column, held in (columns.items() if isinstance(columns, dict) else ())
@@ -56,8 +61,16 @@ def _fields(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _names(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Column -> names; of rows they stand by their numbers, which here must be all from 0 on."""
     names = spec.get("names")
-    return names if isinstance(names, dict) else {}
+    return {
+        column: [*own.values()] if isinstance(own, dict) and _are_from_0(own) else own
+        for column, own in (names.items() if isinstance(names, dict) else ())
+    }
+
+
+def _are_from_0(numbered: Mapping[str, Any]) -> bool:
+    return [*numbered] == [str(i) for i in range(len(numbered))]
 
 
 def notes_on_names(columns: Sequence[ExportColumn], info: DatasetInfo) -> list[str]:

@@ -56,14 +56,18 @@ def _spread(folders: dict[str, _Held]) -> dict[str, _Held]:
 
 
 def twice_counted(paths: Iterable[str]) -> tuple[str, str] | None:
-    """Two files of one name that say that there are different numbers of them, as where a dataset
-    was written anew over an old one; None if there are none."""
+    """Two files of one name that say that there are different numbers of them, or that are the same
+    one of them, as where a dataset was written anew over an old one; None if there are none."""
     first: dict[str, tuple[str, str]] = {}
+    numbered: dict[tuple[str, int], str] = {}
     for path in paths:
         folder, slash, name = path.rpartition("/")
         if found := _ONE_OF.match(name):
-            total, other = first.setdefault(folder + slash + found["stem"], (found["total"], path))
+            stem = folder + slash + found["stem"]
+            total, other = first.setdefault(stem, (found["total"], path))
             if total != found["total"]:
+                return other, path
+            if (other := numbered.setdefault((stem, int(found["number"])), path)) != path:
                 return other, path
     return None
 

@@ -121,12 +121,23 @@ def _of_folder(source: Path, kind_of: KindOf) -> str | None:
         return _judge([top], kind_of)
     is_beside = any(extension(name) == NPY or container_of(name) for name in top.files)
     if is_beside:
-        return None
+        return None if _hold_samples(source, kind_of) else _judge([top], kind_of)
     if not SPLIT_NAMES.issuperset(top.folders):
         return _of_nested(source, kind_of)
     below = [_list(source / name) for name in top.folders]
     found = [folder for folder in below if folder is not None and not folder.folders]
     return _judge(found, kind_of) if len(found) == len(below) else None
+
+
+def _hold_samples(source: Path, kind_of: KindOf) -> bool:
+    """Whether folders below hold anything that may be a sample, or are too many to look into: logs
+    and the like beside arrays say nothing of those."""
+    seen = 0
+    for folder in islice(walk(source, measure=False), MOST_FOLDERS):
+        seen += 1
+        if folder.base and any(kind_of(n) or container_of(n) for n in folder.names):
+            return True
+    return seen == MOST_FOLDERS
 
 
 def _of_nested(source: Path, kind_of: KindOf) -> str | None:

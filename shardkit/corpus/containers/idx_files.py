@@ -121,7 +121,11 @@ def map_idx(path: Path, scratch: Path | None) -> Array:
     """
     with path.open("rb") as file, _damage(path):
         if _is_packed(file) and scratch is None:
-            data = memoryview(gzip.GzipFile(fileobj=file).read())
+            packed = gzip.GzipFile(fileobj=file)
+            head = packed.read(_MOST_HEAD)
+            dtype, shape, start = _parsed(head, path)
+            more = start + dtype.itemsize * math.prod(shape) + 1 - len(head)  # and a bit too much
+            data = memoryview(head + packed.read(max(more, 0)))
         elif _is_packed(file) and scratch is not None:
             stamp = stamp_of_open(file.fileno(), path)
             copy = plain_copy(path, os.path.abspath(path), stamp, scratch)

@@ -130,6 +130,11 @@ def _label(source: Path, sets: Sequence[RowSet]) -> tuple[str | None, str, int]:
     if len(labels) != 1:
         return None, "", 0
     (name,) = labels
+    held = [(each, column) for each in sets if (column := each.columns.get(str(name))) is not None]
+    odd = next((each for each, column in held if not column.is_number), None)
+    if odd is not None:
+        where = show_path(odd.base) if odd.base else f"split {odd.split}"
+        return None, f"no cls: {name!r} has no whole numbers in {where}; it is an array", 0
     smallest, largest = _range(source, sets, str(name))
     if smallest < 0 or largest >= 2**63:
         return (

@@ -13,6 +13,9 @@ from shardkit.errors import CorpusError
 
 _MAGIC = re.compile(r"[*?[]")
 
+_MOST_STARS = 4
+"""In one name, and folders at any depth in one path: each more multiplies the ways to match one."""
+
 
 def is_one_file(pattern: str) -> bool:
     """Whether a pattern is the path of one file of the dataset's own."""
@@ -38,6 +41,13 @@ def _special_folders(path: str) -> int:
 
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> re.Pattern[str]:
+    pattern = re.sub(r"(?<![^/])(?:\*\*/)+", "**/", pattern)
+    parts = pattern.split("/")
+    if max(parts.count("**"), *(part.count("*") for part in parts)) > _MOST_STARS:
+        raise CorpusError(
+            f"README.md has the pattern {pattern[:100]!r} of more than {_MOST_STARS} stars, which"
+            " takes too long to match; write a simpler one"
+        )
     try:
         from fsspec.utils import glob_translate
     except ImportError as error:

@@ -160,7 +160,7 @@ def read_card(path: Path, key: str) -> dict[str, Any]:
         ) from error
     try:
         held = yaml.safe_load(head)
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         what = str(error).partition("\n")[0]
         raise FormatError(f"{show_path(path)} is damaged: its {key}: {what}") from error
     if not isinstance(held, dict):

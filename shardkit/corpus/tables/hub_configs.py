@@ -70,7 +70,8 @@ def _patterns(files: Any) -> list[tuple[str, str]]:
         split, paths = _DEFAULT_SPLIT, one
         if isinstance(one, dict):
             split, paths = str(one.get("split", _DEFAULT_SPLIT)), one.get("path", [])
-        found += [(split, str(path)) for path in (paths if isinstance(paths, list) else [paths])]
+        listed = paths if isinstance(paths, list) else [paths]
+        found += [(split, str(path)) for path in listed if isinstance(path, str | int | float)]
     return found
 
 
