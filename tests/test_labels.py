@@ -230,6 +230,7 @@ def test_classes_without_samples_and_a_single_class(tmp_path: Path) -> None:
     list(corpus.runs(tmp_path))
     assert corpus.notes == [
         f"cls is of 2 classes, named by {file}: ant, cat",
+        "1 of the 3 names there is of no file here",
         f"no sample is of 1 of these classes, which {file} has: ant",
         f"all labels are the same; look whether {file} is what you mean",
     ]
@@ -256,3 +257,22 @@ def test_rows_of_other_columns_and_other_columns(tmp_path: Path) -> None:
     assert "entry 3 has 2 columns, expected 3 as in the first" in said(source, f"{file}:x")
     held = write(tmp_path / "l.json", json.dumps({"a": 1, "b": 2}))
     assert "no one column 'x'" in said(source, f"{held}:x")
+
+
+def test_a_row_is_of_one_file_and_a_file_of_one_row(tmp_path: Path) -> None:
+    source = pictures(tmp_path / "in", ["s/x.jpg", "s/x.jpg.jpg", "t/y.jpg"])
+    file = write(tmp_path / "l.csv", "s/x.jpg,cat\nt/y.jpg,dog\n")
+    assert "s/x.jpg fits both s/x.jpg and s/x.jpg.jpg" in said(source, file)
+    source = pictures(tmp_path / "two", ["s/a.jpg", "t/b.jpg"])
+    file = write(tmp_path / "m.csv", "a.jpg,dog\ns/a.jpg,cat\nb.jpg,dog\n")
+    assert "labels s/a.jpg twice, as s/a.jpg and as a.jpg, and not alike" in said(source, file)
+    for rows in ("a.jpg,1\ns/a.jpg,0\n", "b/a.jpg,1\na.jpg,0\n"):
+        source = pictures(tmp_path / rows[0], ["s/a.jpg", "b/a.jpg"])
+        file = write(tmp_path / "n.csv", rows)
+        assert "a.jpg fits both b/a.jpg and s/a.jpg" in said(source, file)
+
+
+def test_a_quote_that_is_not_closed_joins_no_rows(tmp_path: Path) -> None:
+    source = pictures(tmp_path / "in", ["train/1.jpg", "test/2.jpg", "test/3.jpg"])
+    file = write(tmp_path / "l.csv", 'id,label\n1.jpg,"a\n2.jpg,b\n3.jpg,c\n')
+    assert "has a line break in it; a quote before it is not closed" in said(source, file)

@@ -438,7 +438,7 @@ def test_the_lines_for_a_table_a_split(tmp_path: Path, monkeypatch: pytest.Monke
     (clips := tmp_path / "clips").mkdir()
     for i, split in enumerate(["train", "dev", "test"]):
         (clips / f"{i}.mp3").write_bytes(b"ID3" + bytes([i]))
-        rows = f"client_id\tpath\tsentence\nme\t{i}.mp3\tin {split}\n"
+        rows = f'client_id\tpath\tsentence\nme\t{i}.mp3\t"in {split}\nNA\t{i}.mp3\tNA"\n'
         (tmp_path / f"{split}.tsv").write_text(rows)
     text = (Path(__file__).parents[1] / "docs" / "your-data.md").read_text("utf-8")
     block = text.partition("**A table a split")[2].partition("```text\n")[2].partition("```")[0]
@@ -447,5 +447,6 @@ def test_the_lines_for_a_table_a_split(tmp_path: Path, monkeypatch: pytest.Monke
     for i, (split, name) in enumerate(
         [("train", "train"), ("validation", "dev"), ("test", "test")]
     ):
-        sample = shardkit.open("common-voice", split=split)[0]
-        assert (sample["mp3"], sample["sentence.txt"]) == (b"ID3" + bytes([i]), f"in {name}")
+        first, second = shardkit.open("common-voice", split=split)
+        assert (first["mp3"], first["sentence.txt"]) == (b"ID3" + bytes([i]), f'"in {name}')
+        assert (second["client_id.txt"], second["sentence.txt"]) == ("NA", 'NA"')

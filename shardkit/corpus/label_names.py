@@ -72,13 +72,13 @@ class Labels:
         if base:
             yield stems
 
-    def check(self, folders: Iterable[Folder]) -> None:
+    def check(self, folders: Sequence[Folder]) -> None:
         """Whether every file has one label, or none of its split has, and no name labels two files.
 
         Raises:
             CorpusError: otherwise.
         """
-        owner: dict[str, str] = {}
+        owners = _Owners(self.where)
         splits: dict[str, _Tally] = {}
         used: set[int] = set()
         for split, base, names in folders:
@@ -86,26 +86,28 @@ class Labels:
             splits.setdefault(split, _Tally()).add(paths, keys)
             used.update(self._indices[key] for key in keys if key is not None)
             if keys != paths or not base or self._has_bare:
-                self._refuse_shared(owner, names, paths, keys)
+                owners.add(names, paths, keys)
         self._refuse_missing(splits)
-        self.notes = [*self._notes(used)]
+        num_rest = len(self._indices) - sum(tally.num_labelled for tally in splits.values())
+        if num_rest:
+            self._refuse_two_labels(folders)
+        self.notes = [*self._notes(used, num_rest)]
 
-    def _refuse_shared(
-        self,
-        owner: dict[str, str],
-        names: Sequence[str],
-        paths: Sequence[str],
-        keys: Sequence[str | None],
-    ) -> None:
-        """Raise CorpusError if a bare name, or one without its ending, is of two files."""
-        for name, path, key in zip(names, paths, keys, strict=True):
-            if key == path:
-                owner.setdefault(name, path)
-            elif key is not None and owner.setdefault(key, path) != path:
-                raise CorpusError(
-                    f"{self.where}: {show_path(key)} fits both {show_path(owner[key])} and"
-                    f" {show_path(path)}; label files by their path relative to the source"
-                )
+    def _refuse_two_labels(self, folders: Sequence[Folder]) -> None:
+        """Raise CorpusError if a file has another label by a name that is no other file's."""
+        held = {key for _, base, names in folders for key in self._keys(base, names)}
+        rest = {key: index for key, index in self._indices.items() if key not in held}
+        for _, base, names in folders:
+            keys = self._keys(base, names)
+            for form in self._forms(base, names):
+                for key in rest.keys() & form:
+                    i = [*form].index(key)
+                    own = keys[i]
+                    if own is not None and self._indices[own] != rest[key]:
+                        raise CorpusError(
+                            f"{self.where} labels {show_path(paths_of(base, names)[i])} twice, as"
+                            f" {show_path(own)} and as {show_path(key)}, and not alike; keep one"
+                        )
 
     def _refuse_missing(self, splits: dict[str, _Tally]) -> None:
         some = {split: tally for split, tally in splits.items() if tally.num_labelled} or splits
@@ -120,7 +122,10 @@ class Labels:
             split: tally.num_missing for split, tally in splits.items() if tally.num_missing
         }
 
-    def _notes(self, used: Set[int]) -> Iterator[str]:
+    def _notes(self, used: Set[int], num_rest: int) -> Iterator[str]:
+        if num_rest:
+            are = "is" if num_rest == 1 else "are"
+            yield f"{num_rest:,} of the {len(self._indices):,} names there {are} of no file here"
         for split, count in self.without.items():
             yield (
                 f"no cls in {split}: {self.where} has no label for any of its {count:,}"
@@ -141,6 +146,33 @@ class Labels:
         numbers = sorted({*self._indices.values()})
         count = f"{len(numbers):,} number{'s' * (len(numbers) != 1)}"
         return f"cls is as {self.where} has it: {count}, {numbers[0]} to {numbers[-1]}"
+
+
+class _Owners:
+    """Which file each name of the labels is of, if it is less than a file's whole path."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._inexact: dict[str, str] = {}
+        self._exact: dict[str, str] = {}
+
+    def add(self, names: Sequence[str], paths: Sequence[str], keys: Sequence[str | None]) -> None:
+        """Raise CorpusError if a bare name, or one without its ending, is of two files."""
+        for name, path, key in zip(names, paths, keys, strict=True):
+            if key == path:
+                for own in (name, path):
+                    self._exact.setdefault(own, path)
+                    self._refuse(own, self._inexact.get(own, path), path)
+            elif key is not None:
+                self._refuse(key, self._inexact.setdefault(key, path), path)
+                self._refuse(key, self._exact.get(key, path), path)
+
+    def _refuse(self, key: str, one: str, other: str) -> None:
+        if one != other:
+            raise CorpusError(
+                f"{self._where}: {show_path(key)} fits both {show_path(one)} and"
+                f" {show_path(other)}; label files by their path relative to the source"
+            )
 
 
 @dataclass

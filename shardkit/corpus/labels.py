@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import posixpath
+import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice
 from pathlib import Path
@@ -21,6 +22,8 @@ from shardkit.corpus.label_tables import (
 from shardkit.corpus.names import extension, join
 from shardkit.errors import CorpusError
 from shardkit.system.paths import show_path
+
+_BREAKS = re.compile("[\\n\\r\\0]")
 
 HEAD_ROWS = 64
 """By which the columns of a table are told; all rows, if none of these is of a file."""
@@ -108,6 +111,11 @@ def _collect(rows: Iterator[Row], columns: Columns, where: str) -> dict[str, str
             raise CorpusError(
                 f"{where}: entry {number} labels {show_path(path)} {label!r}, an earlier one"
                 f" {labels[path]!r}; keep one"
+            )
+    for text in (*labels, *{*labels.values()}):
+        if not text.isprintable() and _BREAKS.search(text):
+            raise CorpusError(
+                f"{where}: {text[:60]!r} has a line break in it; a quote before it is not closed"
             )
     return labels
 
