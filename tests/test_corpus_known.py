@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import pickle
@@ -404,3 +405,23 @@ def test_names_of_further_numbers_go_to_parquet_from_rows(tmp_path: Path) -> Non
     (file,) = (tmp_path / "table").rglob("*.parquet")
     features = json.loads(pq.read_schema(file).metadata[b"huggingface"])["info"]["features"]
     assert features["coarse_labels"]["names"] == ["animal", "plant", "thing"]
+
+
+def test_lines_of_json_that_are_called_as_a_document(tmp_path: Path) -> None:
+    """C4's and Dolma's."""
+    write(tmp_path / "in" / "c4-train.00000-of-00001.json.gz", gzip.compress(b'{"text": "a"}\n'))
+    with pytest.raises(CorpusError, match=r"holds lines of JSON, call it c4.*00001.jsonl.gz") as e:
+        pack(tmp_path / "in")
+    (tmp_path / "in" / str(e.value).rpartition(" ")[2]).write_bytes(gzip.compress(b'{"a": 1}\n'))
+    (tmp_path / "in" / "c4-train.00000-of-00001.json.gz").unlink()
+    assert pack(tmp_path / "in").kind == "jsonl"
+
+
+def test_classes_that_may_be_one_are_said(tmp_path: Path) -> None:
+    for name in ("Cat", "cat", "dog"):
+        write(tmp_path / "in" / name / "0.jpg", picture(0))
+    assert "; Cat and cat differ in case alone" in notes_of(tmp_path / "in", "images", tmp_path)[0]
+    for name in ("caf\u00e9", "cafe\u0301"):
+        write(tmp_path / "two" / name / "0.jpg", picture(0))
+    told = notes_of(tmp_path / "two", "images", tmp_path)[0]
+    assert told.endswith("differ in how accents are written alone")

@@ -47,9 +47,10 @@ def test_names_in_the_same_container(ending: str, how: str, name: str, tmp_path:
     ds = shardkit.open(tmp_path / "out")
     assert ds.classes is not None and ds.classes[:7] == DAYS and len(ds.classes) == len(names)
     assert {*ds[0]} == {"__key__", "images.npy", "cls"} and len(ds) == 20
+    more = "" if len(names) == 7 else f"; no sample is of its last {len(names) - 7}"
     assert packed.notes == [
         "cls is 'labels', from 0 to 6",
-        f"names of classes are those of {name}",
+        f"names of classes are those of {name}{more}",
     ]
     assert shardkit.verify(tmp_path / "out", against=source).ok
 
@@ -64,6 +65,18 @@ def test_names_in_a_text_file(ending: str, name: str, tmp_path: Path) -> None:
     assert shardkit.open(tmp_path / "out").classes == DAYS
     assert f"names of classes are those of {name}" in packed.notes
     assert packed.ignored == {".txt": 1}
+
+
+def test_numbered_lines_name_their_numbers(tmp_path: Path) -> None:
+    source = with_names(tmp_path / "in")
+    lines = [f"{i} {day}" for i, day in enumerate(DAYS)]
+    write(source / "classes.txt", "\n".join(reversed(lines)))
+    shardkit.pack(source, tmp_path / "out", **OPTIONS)
+    assert shardkit.open(tmp_path / "out").classes == DAYS
+    write(source / "classes.txt", "\n".join(f"{i}: {day}" for i, day in enumerate(DAYS, 1)))
+    packed = shardkit.pack(source, tmp_path / "again", **OPTIONS)
+    assert shardkit.open(tmp_path / "again").classes is None
+    assert any("its lines are numbered, and not from 0 to 6" in note for note in packed.notes)
 
 
 @pytest.mark.parametrize("to", CONTAINERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -155,7 +156,18 @@ def folder_classes(source: Path, tops: Sequence[FolderListing], noun: str) -> li
 def told(classes: Sequence[str], source: str) -> str:
     """What there is to say of classes, and where they come from."""
     number = f"{len(classes):,} class{'es' * (len(classes) != 1)}"
-    return f"cls is of {number}, {source}: {first_few(classes)}"
+    return f"cls is of {number}, {source}: {first_few(classes)}{_alike(classes)}"
+
+
+def _alike(classes: Sequence[str]) -> str:
+    """Which two classes may have been meant as one; ``""`` if none."""
+    first: dict[str, str] = {}
+    for name in classes:
+        other = first.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
+        if other is not name:
+            how = "case" if other.casefold() == name.casefold() else "how accents are written"
+            return f"; {show_path(other)} and {show_path(name)} differ in {how} alone"
+    return ""
 
 
 def by_label(run: Run, folder: FolderListing, labels: Labels) -> Iterator[Run]:

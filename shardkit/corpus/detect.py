@@ -195,10 +195,27 @@ def _seen(census: Census) -> str:
     return ("among others " if census.is_sample else "") + "; ".join(parts)
 
 
+def _lines_advice(census: Census) -> str:
+    names = (name for folder in census.folders for name in folder.names)
+    found = next((name for name in names if name.lower().endswith(_PACKED_JSON)), None)
+    if found is None:
+        return ""
+    return f"; if {show_path(found)} holds lines of JSON, call it {_as_lines(found)}"
+
+
+_PACKED_JSON = (".json.gz", ".json.zst")
+"""As C4 and Dolma call their lines of JSON; others call one document so."""
+
+
+def _as_lines(name: str) -> str:
+    start, _, ending = name.rpartition(".")
+    return show_path(f"{start}l.{ending}")
+
+
 def _nothing(census: Census, where: str) -> str:
     if census.count(""):
         unknown = count_endings(census.kinds[""])
-        advice = load_advice(census.kinds[""], where)
+        advice = load_advice(census.kinds[""], where) + _lines_advice(census)
         return (
             f"nothing to pack in {where}: {unknown}, none of a known kind; choose with --corpus, of"
             f" which {BinaryCorpus.kind} takes any{advice}"

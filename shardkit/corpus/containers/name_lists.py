@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ def read_names(source: Path, held: NameList) -> list[str]:
     path = source / held.base if held.base else source
     with os_errors(f"reading {show_path(path)}"):
         try:
-            names = [*_texts(path, held.column)]
+            names = _in_order([*_texts(path, held.column)])
         except UnicodeDecodeError:
             raise CorpusError("it is not all UTF-8") from None
         except FormatError as error:
@@ -90,6 +91,24 @@ def read_names(source: Path, held: NameList) -> list[str]:
             raise CorpusError(f"it has {name!r} twice" if name else "a name in it is empty")
         seen.add(name)
     return names
+
+
+_NUMBERED = re.compile(r"([0-9]+)[\s:,;.)-]+(\S.*)")
+
+
+def _in_order(names: list[str]) -> list[str]:
+    """The same; of lines like ``0 cat`` each name at its number.
+
+    Raises:
+        CorpusError: lines have numbers, and not all from 0 on.
+    """
+    found = [_NUMBERED.fullmatch(name) for name in names]
+    numbered = {int(match[1]): match[2] for match in found if match is not None}
+    if len(numbered) < len(names) or not names:
+        return names
+    if sorted(numbered) != [*range(len(names))]:
+        raise CorpusError(f"its lines are numbered, and not from 0 to {len(names) - 1}")
+    return [numbered[number] for number in range(len(names))]
 
 
 def _texts(path: Path, column: ArrayColumn | None) -> Iterator[str]:

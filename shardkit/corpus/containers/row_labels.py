@@ -74,7 +74,9 @@ def _names_of_lists(
         if other is None:
             made[target] = dict(enumerate(names))
             if target == label:
-                layout.notes.append(f"names of classes are those of {title(first.name)}")
+                more = len(names) - 1 - ranges[target][1]
+                rest = f"; no sample is of its last {more:,}" if more else ""
+                layout.notes.append(f"names of classes are those of {title(first.name)}{rest}")
             continue
         why = f"{show_path(first.name)} and {show_path(other.name)} name {target!r} otherwise"
         for each, _ in lists:

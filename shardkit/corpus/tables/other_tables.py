@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-LOADERS = {".arrow": "arrow", ".csv": "csv", ".json": "json"}
+LOADERS = {".arrow": "arrow", ".csv": "csv", ".tsv": "csv", ".json": "json"}
 """By the ending of a file, what ``load_dataset`` calls its kind; JSON may lie beside others and
 tell of them."""
 
@@ -20,6 +20,7 @@ def load_advice(endings: Iterable[str], where: str, what: str = "data_dir") -> s
     known = [ending for ending in LOADERS if ending in there]
     if not known:
         return ""
-    loaded = f"datasets.load_dataset({LOADERS[known[0]]!r}, {what}={where!r})"
+    tabs = ", delimiter='\\t', quoting=3" if known[0] == ".tsv" else ""
+    loaded = f"datasets.load_dataset({LOADERS[known[0]]!r}, {what}={where!r}{tabs})"
     more = _OF_CSV if LOADERS[known[0]] == "csv" else ""
     return f"; if it is a table, in Python: shardkit.pack({loaded}, DEST, to=...){more}"
