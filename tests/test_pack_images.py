@@ -308,7 +308,9 @@ def test_labels_against_folders(source: Path, pack: Pack, tmp_path: Path) -> Non
     )
     labels = write(tmp_path / "labels.csv", "path,label\n" + "".join(rows))
     dataset = pack(resize=8, labels=labels)
-    assert shardkit.verify(dataset, against=source).ok
+    result = shardkit.verify(dataset, against=source)
+    assert result.ok
+    assert "classes are of a file given by --labels, which was not compared" in result.notes
     index = dataset / "shardkit.json"
     info = json.loads(index.read_text())
     assert info["corpus"]["labels"] is True

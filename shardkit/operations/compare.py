@@ -43,6 +43,7 @@ class Originals:
 
     Attributes:
         rewritten: how pictures were written anew, in words, if they were.
+        has_own_labels: whether classes came from a file of labels, which is not compared.
         name: what the input is called, to be printed. num_originals, num_compared: samples of it
             so far, and those of them that the dataset has.
     """
@@ -53,7 +54,8 @@ class Originals:
         self.name = name
         self._is_part = provenance.limit is not None
         self.rewritten = [describe(choice) for choice in provenance.images]
-        self._has_labels = self._corpus.classes == info.classes and not provenance.has_labels
+        self.has_own_labels = provenance.has_labels
+        self._has_labels = self._corpus.classes == info.classes and not self.has_own_labels
         self._texts = Texts.of(folder, info)
         self._left_out = _rejected(folder)
         self._folder = folder
@@ -82,8 +84,8 @@ class Originals:
                     yield from self._compare(run.split, batch, i)
                 self.num_originals += len(batch)
                 bar.add(len(batch), sum(run.sizes))
-        has_own_labels = self._info.provenance.has_labels
-        if self.num_compared and not has_own_labels and self._corpus.classes != self._info.classes:
+        own = self.has_own_labels or self._corpus.classes == self._info.classes
+        if self.num_compared and not own:
             yield (
                 show_path(self._folder / INDEX_NAME),
                 "its names of classes are not the original's",

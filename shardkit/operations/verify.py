@@ -168,6 +168,8 @@ def _compare(originals: Originals, result: VerifyResult, progress: bool | None) 
         found.insert(0, Problem(originals.name, what))
     result.problems += found
     result.is_compared, result.num_compared = True, originals.num_compared
+    if originals.has_own_labels:
+        result.notes.append("classes are of a file given by --labels, which was not compared")
     if originals.rewritten:
         result.notes.append(
             f"pictures were written anew ({', then '.join(originals.rewritten)}): keys, labels"
