@@ -544,20 +544,6 @@ def test_tokens_and_labels_of_lines(tmp_path: Path) -> None:
         shardkit.pack(source, tmp_path / "none", fields=["id"], **options)
 
 
-def test_files_named_as_splits_are_said_to_be_none(tmp_path: Path) -> None:
-    """Lines of JSON have always been split by folders alone; nobody is to train on test unaware."""
-    tree(tmp_path / "in", {"train.jsonl": b"1\n", "test.jsonl.gz": gzip.compress(b"2\n")})
-    options = {"to": "npy", "workers": 0, "progress": False}
-    packed = shardkit.pack(tmp_path / "in", tmp_path / "out", **options)
-    assert packed.splits == {"train": 2}
-    assert packed.notes == [
-        "test.jsonl.gz, train.jsonl are of split train; splits are folders, as in train/, test/"
-    ]
-    tree(tmp_path / "sorted", {"train/train.jsonl": b"1\n", "test/test.jsonl": b"2\n"})
-    packed = shardkit.pack(tmp_path / "sorted", tmp_path / "other", **options)
-    assert packed.splits == {"train": 1, "test": 1} and packed.notes == []
-
-
 # --- keys that no line has ----------------------------------------------------------------
 
 

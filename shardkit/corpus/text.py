@@ -15,10 +15,12 @@ from shardkit.corpus.folders import (
     batch_of,
     list_names,
     pass_names,
+    run_of,
     split_folders,
 )
 from shardkit.corpus.names import DOCUMENTS, join, stem
-from shardkit.corpus.text_folders import find_text_folders, left_out, passed_over
+from shardkit.corpus.text_folders import drop_documents, find_text_folders, left_out, passed_over
+from shardkit.corpus.text_splits import TextSplits, find_text_splits
 from shardkit.samples.sample import SampleBatch
 from shardkit.system.paths import first_few, show_path
 
@@ -35,10 +37,11 @@ TEXT_EXTENSIONS = frozenset("." + ending for ending in _ENDINGS.split())
 class TextCorpus(ClassFolderCorpus):
     """Field ``txt`` holds a file's bytes as they are, whatever their encoding.
 
-    Folders are classes where they plainly are (:mod:`shardkit.corpus.text_folders`), and what few
-    texts lie above them are then passed over. Elsewhere folders are a part of keys alone, and so
-    they are where the text is to be ``tokenized``. READMEs and the like are samples there, but for
-    those beside the folders of splits.
+    Names tell splits where they plainly do (:mod:`shardkit.corpus.text_splits`). Folders are
+    classes where they plainly are (:mod:`shardkit.corpus.text_folders`), and what few texts lie
+    above them are then passed over. Elsewhere folders are a part of keys alone, and so they are
+    where the text is to be ``tokenized``. READMEs and the like are samples there, but for those
+    beside splits.
     """
 
     kind = "text"
@@ -52,9 +55,15 @@ class TextCorpus(ClassFolderCorpus):
         if tokenized:
             self._found = left_out(self._found)
         super().__init__(source)
+        self._named = TextSplits()
+        if self.classes is None:
+            self._named = find_text_splits(source, TEXT_EXTENSIONS)
 
     def spec(self) -> dict[str, Any]:
         return {"kind": self.kind} if self.classes is None else super().spec()
+
+    def splits(self) -> list[str]:
+        return self._named.names() or super().splits()
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         return batch_of(run, self.contents(run), "txt")
@@ -71,12 +80,22 @@ class TextCorpus(ClassFolderCorpus):
     def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
         if self.classes is not None:
             return super().folder_runs(folder, root)
+        if self._named.of:
+            drop_documents(folder, self.ignored)
+            return (run_of(part, split) for split, part in self._named.parts(folder))
         return FolderCorpus.folder_runs(self, folder, root)
+
+    def lost_run(self, folder: FolderListing, root: Root) -> Run:
+        """Where names tell splits it is of the last one: all runs of a split follow one another."""
+        last = self._named.names()[-1:]
+        return super().lost_run(folder, Root(last[0], "") if last else root)
 
     def class_notes(self) -> list[str]:
         if self.classes is not None:
             return [told(self.classes, "the folders"), *passed_over(self._found)]
-        notes = [self._found.why] if self._found.why else []
+        notes = [self._found.why, *self._named.notes] if self._found.why else self._named.notes
+        if self._named.of:
+            return [*notes]
         tops = [list_names(self.source, root.base, TEXT_EXTENSIONS, {}) for root in self._roots]
         return [*notes, *_lost_splits(tops[0]), *_documents_among(tops)]
 

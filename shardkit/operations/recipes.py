@@ -24,8 +24,11 @@ from shardkit.system.paths import show_path
 PEEKED_ROWS = 5
 """From so many samples ``datasets`` guesses features, and refuses tars if their fields differ."""
 
-_VALIDATION = frozenset({"val", "valid", "validation", "dev"})
-"""What ``datasets`` calls "validation" if files are named so."""
+_TOLD = {
+    **dict.fromkeys(["val", "valid", "validation", "dev"], "validation"),
+    **dict.fromkeys(["eval", "evaluation"], "test"),
+}
+"""What ``datasets`` calls a split whose files are named so."""
 
 DALI_BATCH = 8
 
@@ -85,7 +88,7 @@ def _with_huggingface(path: Path, place: Located, reader: ShardReader) -> str:
     if place.info.container != TARS or not (has_card or _is_alike(reader)):
         return _after(path, "parquet", "datasets.load_dataset('{}')")
     name = reader.index.split.name
-    found = "validation" if name in _VALIDATION else name
+    found = _TOLD.get(name, name)
     lines = [
         "import datasets",
         f"dataset = datasets.load_dataset({str(path)!r}, split={found!r})",

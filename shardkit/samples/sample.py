@@ -25,7 +25,9 @@ Value = bytes | memoryview
 KEY = "__key__"
 """Reserved field name: the sample's key."""
 
-SPLIT_NAMES = frozenset({"train", "val", "valid", "validation", "test", "dev"})
+SPLIT_NAMES = frozenset(
+    {"train", "val", "valid", "validation", "test", "dev", "eval", "evaluation"}
+)
 """What an input calls its splits; a folder of another name is no split."""
 
 

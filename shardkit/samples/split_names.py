@@ -17,10 +17,14 @@ def splits_by_words(names: Sequence[str]) -> list[str] | None:
 
     ``imagenet-train-000`` beside ``imagenet-val-000`` must not become one split.
     """
-    found = [SPLIT_NAMES.intersection(re.findall("[a-z]+", name.lower())) for name in names]
+    found = [_words(name) for name in names]
     if not names or any(len(words) != 1 for words in found):
         return None
     return [word for words in found for word in words]
+
+
+def _words(name: str) -> frozenset[str]:
+    return SPLIT_NAMES.intersection(re.findall("[a-z]+", name.lower()))
 
 
 def mixed_names(names: Sequence[str]) -> list[str]:
@@ -30,9 +34,10 @@ def mixed_names(names: Sequence[str]) -> list[str]:
     told = [name for name in names if (splits_by_words([name]) or ["train"]) != ["train"]]
     if not told:
         return []
-    other = next((name for name in names if splits_by_words([name]) is None), names[-1])
+    other = next(name for name in names if splits_by_words([name]) is None)
+    number = "several splits" if _words(other) else "no split"
     return [
-        f"all of split train, {show_path(told[0])} too, since {show_path(other)} names no split"
+        f"all of split train, {show_path(told[0])} too, since {show_path(other)} names {number}"
     ]
 
 

@@ -33,10 +33,10 @@ from shardkit.corpus.tables.hub_card import HubCard, agree, keep_told
 from shardkit.corpus.tables.json_fields import JsonCell, KeyFields, half_a_pair, no_string
 from shardkit.corpus.tables.json_keys import HEAD_BYTES, KeySearch, first_keys, notes_on_keys
 from shardkit.corpus.tables.json_scan import scan_json, unescape
-from shardkit.corpus.tables.table_splits import named_split
-from shardkit.corpus.whole_sets import refuse_missing
+from shardkit.corpus.whole_sets import notes_on_splits, refuse_missing
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.samples.sample import SampleBatch, Value, pack_paths, part_of_file
+from shardkit.samples.split_names import mixed_names, splits_by_words
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import stamp_of_open
@@ -47,6 +47,9 @@ _REJECT = b"!"
 """Begins a locator that holds, in place of an offset, why a whole file is refused."""
 
 RUN_LINES = 65_536
+
+_ONE_SPLIT = Root("train", "")
+"""Of files that no folder of a split holds."""
 
 _GONE = "the file changed or vanished while packing"
 
@@ -103,11 +106,8 @@ class JsonlCorpus(Input):
         self.notes.clear()
         self._search = None
         found = False
-        named: dict[str, str] = {}
-        for root, base in self._files(self.ignored):
-            is_untold = not (root.base or self._card.has_splits)
-            if is_untold and (split := named_split(base)) is not None:
-                named.setdefault(split, base)
+        files = self._files(self.ignored)
+        for root, base in files:
             for run in self._file_runs(root, base, scratch):
                 found = True
                 yield run
@@ -116,12 +116,9 @@ class JsonlCorpus(Input):
         if self._search is not None and self._is_all_read:
             self._search.refuse(show_path(self.source))
         self.notes += self._card.notes
-        if named.keys() - {"train"}:
-            shown = ", ".join(map(show_path, named.values()))
-            self.notes.append(
-                f"{shown} {'is' if len(named) == 1 else 'are'} of split train; splits are folders,"
-                " as in train/, test/"
-            )
+        self.notes += notes_on_splits(list(dict.fromkeys(root.split for root, _ in files)))
+        if not self._card.has_splits and {root for root, _ in files} == {_ONE_SPLIT}:
+            self.notes += mixed_names([base for _, base in files])
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         batch = SampleBatch()
@@ -147,10 +144,10 @@ class JsonlCorpus(Input):
         return batch
 
     def _files(self, ignored: dict[str, int]) -> list[tuple[Root, str]]:
-        """Every file, in the split that the card of a dataset of the hub says, or else that of its
-        folder at the top; those of one split together."""
+        """Every file, in the split that the card of a dataset of the hub says, or else its folder
+        at the top, or else a word of its path; those of one split together."""
         if not self.source.is_dir():
-            return [(Root("train", ""), "")]
+            return [(_ONE_SPLIT, "")]
         found = {
             join(folder.base, name): root
             for root in find_roots(self.source, WANTED, ignored)
@@ -159,7 +156,10 @@ class JsonlCorpus(Input):
         }
         told = keep_told(found, self._card.told([*found]), ignored)
         refuse_missing(found, self.source)
-        if not self._card.has_splits or agree(found, told):
+        if not self._card.has_splits and {*found.values()} == {_ONE_SPLIT}:
+            splits = splits_by_words([*found]) or [""] * len(found)
+            told = dict(zip(found, splits, strict=True))
+        if not any(told.values()) or agree(found, told):
             return [(root, base) for base, root in found.items()]
         return [(Root(told[base], ""), base) for base in sorted(found, key=told.__getitem__)]
 
