@@ -147,7 +147,10 @@ def test_few_strays_among_pictures_are_passed_over(tmp_path: Path, more: list[st
         ("missing", "does not exist"),
         ("a.tar", "is a tar file; use: shardkit convert"),
         ("a.tgz", "is a tar file; use: shardkit convert"),
-        ("a.jpg", r"is one file; give a folder.*\.parquet file$"),
+        (
+            "a.jpg",
+            r"is one file; give a folder.*\.npz, .*\.h5, .* as \.mat, docs/your-data\.md has",
+        ),
         (
             "a.csv",
             r"is one file.*pack\(datasets.load_dataset\('csv', data_files='.*/a.csv'\), DEST",

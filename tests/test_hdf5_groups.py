@@ -90,7 +90,7 @@ def run_lines(source: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         open_corpus(source)
     monkeypatch.chdir(source.parent)
     (lines,) = caught.value.__notes__
-    assert "\n" not in str(caught.value) and lines.count("\n") < 20
+    assert "\n" not in str(caught.value) and lines.count("\n") < 22
     exec(lines, {})
     return str(caught.value)
 
@@ -112,11 +112,12 @@ def test_a_group_a_sample_is_refused_with_the_lines_that_stack_them(
     source = hdf5(tmp_path / "x.h5", **arrays)
     said = run_lines(source, monkeypatch)
     assert "12 groups are called in a series or built alike (s0/image, s1/image, " in said
+    assert "with the name of the group that each row is of as 'group' (or choose" in said
     shardkit.pack("rows-x.h5", "out", to="npy", **OPTIONS)
     ds = shardkit.open("out")
     batch = ds.read(range(12))
     assert np.array_equal(batch["image.npy"], IMAGES) and batch["cls"].tolist() == [0, 1, 2] * 4
-    assert ds[10]["meta.text.txt"] == "num\u00e9ro 10"
+    assert ds[10]["meta.text.txt"] == "num\u00e9ro 10" and ds[10]["group.txt"] == "s10"
     chosen = shardkit.pack("x.h5", "chosen", to="npy", fields=["s3/image"], **OPTIONS)
     assert chosen.num_samples == 8
 
@@ -129,11 +130,35 @@ def test_groups_of_rows_are_refused_with_the_lines_that_join_them(
         arrays |= {f"data/demo_{i}/obs/image": IMAGES[start:stop]}
         arrays |= {f"data/demo_{i}/actions": np.arange(start, stop, dtype=np.float32)}
     said = run_lines(hdf5(tmp_path / "x.hdf5", **arrays), monkeypatch)
-    assert "each holds rows" in said
+    assert "each holds rows" in said and "row is of as 'group'" in said
     shardkit.pack("rows-x.hdf5", "out", to="npy", **OPTIONS)
     batch = shardkit.open("out").read(range(12))
     assert np.array_equal(batch["obs.image.npy"], IMAGES)
     assert batch["actions.npy"].tolist() == [*range(12)]
+    assert batch["group.txt"] == ["demo_0"] * 5 + ["demo_1"] * 7
+
+
+@pytest.mark.parametrize("function", ["stack", "concatenate"])
+def test_rows_of_groups_of_one_length_keep_their_group(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether each is a sample or holds rows: the lines do the one, and say how to do the other."""
+    parts = {f"demo_{i}/image": IMAGES[4 * i : 4 * i + 4] for i in range(3)}
+    groups = {f"demo_{i}/group": np.arange(4) + i for i in range(3)}
+    source = hdf5(tmp_path / "x.h5", **parts, **groups)
+    with pytest.raises(CorpusError, match="group that each row is of as 'group_name'") as caught:
+        open_corpus(source)
+    (lines,) = caught.value.__notes__
+    assert "np.stack(" in lines and "# np.concatenate if each holds rows" in lines
+    monkeypatch.chdir(tmp_path)
+    exec(lines.replace("np.stack(", f"np.{function}("), {})
+    shardkit.pack("rows-x.h5", "out", to="npy", **OPTIONS)
+    ds = shardkit.open("out")
+    many = 1 if function == "stack" else 4
+    assert [ds[i]["group_name.txt"] for i in range(len(ds))] == [
+        f"demo_{i}" for i in range(3) for _ in range(many)
+    ]
+    assert ds[len(ds) - 1]["group.npy"].reshape(-1)[-1] == 5
 
 
 def test_groups_of_all_shapes_are_refused_with_the_lines_that_make_files(
@@ -168,6 +193,7 @@ def test_splits_that_hold_groups(
     shardkit.pack(made, "out", to="npy", corpus=corpus, **OPTIONS)
     train, test = (shardkit.open("out", split) for split in ("train", "test"))
     assert len(train) == 8 and len(test) == 4
+    assert not is_even or test[1]["group.txt"] == "009"
     assert np.array_equal(test[1]["image.npy"], IMAGES[9, (0 if is_even else 1) :])
 
 

@@ -180,7 +180,7 @@ NAMES_FORMATS = {"readers", "measure.doctor.verdict.advice", "watching.fetching"
 NAMES_FORMATS |= {"corpus.kinds", "corpus.endings"}
 NAMES_FORMATS |= {
     f"corpus.containers.{name}"
-    for name in ("find", "hdf5_recipes", "hdf5_rows", "lmdb_files", "lmdb_values")
+    for name in ("find", "hdf5_recipes", "hdf5_rows", "lmdb_files", "lmdb_values", "row_recipes")
 }
 """Whose public classes have a format's name each, what recommends one by name, and what knows the
 files of others."""

@@ -79,7 +79,8 @@ def _note_on_rows(path: Path, num_files: int) -> list[str]:
     shown = ", ".join(map(str, shape))
     if num_files > 1:
         return [
-            f"each file is a sample, as {path.name} of ({shown}) is; --corpus rows takes each row"
+            f"each file is a sample, as {path.name} of ({shown}) is; if each row is one, --corpus"
+            " rows takes them, or says how to join files of which each is a class"
         ]
     return [f"1 array of ({shown}) is one sample; --corpus rows makes each of its rows one"]
 

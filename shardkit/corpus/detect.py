@@ -17,7 +17,7 @@ from shardkit.corpus.binaries import (
 )
 from shardkit.corpus.census import Census, is_paired, take_census
 from shardkit.corpus.containers.find import container_kind
-from shardkit.corpus.endings import TAR, kind_of
+from shardkit.corpus.endings import ONE_FILE, TAR, kind_of
 from shardkit.corpus.folders import count_endings, have_seen, peeking_once
 from shardkit.corpus.images import ImageCorpus
 from shardkit.corpus.kinds import CORPORA
@@ -59,7 +59,8 @@ def detect(source: Path) -> str:
         if kind and CORPORA[kind].is_one_file:
             return kind
         raise CorpusError(
-            f"{where} is one file; give a folder, a .jsonl file (also .gz, .zst) or a .parquet file"
+            f"{where} is one file; give a folder, or a file that holds many samples: {ONE_FILE};"
+            " for others, as .mat, docs/your-data.md has lines of Python"
             f"{load_advice([extension(source.name)], where, 'data_files')}"
         )
     require_folder(source)

@@ -23,6 +23,11 @@ HDF5_EXTENSIONS = frozenset({".h5", ".hdf5", ".he5"})
 CONTAINER_EXTENSIONS = frozenset({SAFETENSORS, NPZ}) | HDF5_EXTENSIONS
 """Of files that hold several arrays."""
 
+ONE_FILE = (
+    ".jsonl (also .gz, .zst), .parquet, .npy, .npz, .safetensors, .h5, .tfrecord, .lmdb or idx"
+)
+"""What a single file may be, in words."""
+
 TAR = "tar"
 """Stands for tars, which are converted and not packed."""
 

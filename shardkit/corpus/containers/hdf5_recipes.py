@@ -61,13 +61,29 @@ def _why(found: Sequence[SampleGroups], name: str) -> str:
     groups = found[0]
     first = (groups.fields or groups.others)[0]
     many = first_few([groups.path(each, first) for each in groups.names], 2)
-    how = "--corpus paired packs" if _are_files(found) else "can be packed"
+    how = "--corpus paired packs" if _are_files(found) else f"can be packed, {_kept(found)}"
     return (
         f"{sum(len(each.names) for each in found):,}"
         f" {'arrays' if groups.is_turned else 'groups'} are called in a series or built alike"
         f" ({many}): {_READINGS[groups.how]}, and as columns all would be in one sample; the lines"
         f" below make {_made(found, name)}, which {how} (or choose columns with --fields)"
     )
+
+
+def _kept(found: Sequence[SampleGroups]) -> str:
+    names = ", ".join(sorted({repr(_origin(groups)) for groups in found}))
+    what = "array" if found[0].is_turned else "group"
+    return f"with the name of the {what} that each row is of as {names}"
+
+
+def _origin(groups: SampleGroups) -> str:
+    """What the names of groups are called among their fields: rows that are joined must not lose
+    which episode, or patient, they are of."""
+    taken = {field.partition("/")[0].lower() for field in groups.fields}
+    name = "group"
+    while name in taken:
+        name += "_name"
+    return name
 
 
 def _are_files(found: Sequence[SampleGroups]) -> bool:
@@ -96,7 +112,9 @@ def _lines(found: Sequence[SampleGroups], name: str) -> list[str]:
 
 
 def _lines_for_rows(groups: SampleGroups, prefix: str) -> list[str]:
-    function = "concatenate" if groups.how == "join" else "stack"
+    is_join = groups.how == "join"
+    function = "concatenate" if is_join else "stack"
+    count = "[len(part) for part in parts]" if is_join else "len(rows) // len(names)"
     doubt = "  # np.concatenate if each holds rows" if groups.how == "either" else ""
     lacking = [f"    # without {', '.join(groups.others)}, which only some have"]
     inside = _group(groups.path("", groups.fields[0]) if groups.is_turned else groups.base)
@@ -111,6 +129,7 @@ def _lines_for_rows(groups: SampleGroups, prefix: str) -> list[str]:
         "        are_equal = all(part.dtype == parts[0].dtype for part in parts)",
         "        dtype = parts[0].dtype if are_equal else rows.dtype",
         f"        new.create_dataset({prefix!r} + field, data=rows, dtype=dtype)",
+        f"    new[{prefix + _origin(groups)!r}] = np.repeat(names, {count}).tolist()",
     ]
 
 

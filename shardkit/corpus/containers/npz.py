@@ -17,13 +17,13 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Array
+from shardkit.corpus.containers.pickled_arrays import PICKLED, holds_pickles
 from shardkit.corpus.containers.row_columns import ArrayColumn
 from shardkit.corpus.containers.row_files import (
     BLOCK_BYTES,
     NO_ROWS,
     RowFile,
     column_of,
-    refuse_pickles,
     rows_of,
 )
 from shardkit.errors import FormatError, StorageError
@@ -85,7 +85,11 @@ class NpzFile(RowFile):
             raise FormatError(f"{name!r} is encrypted; save it without a password")
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise FormatError(f"{name!r} is compressed as NumPy never does; save it again")
-        dtype, shape = self._layout(info)
+        head = self._head(info)
+        if holds_pickles(memoryview(head)):
+            self.left_out[name] = PICKLED
+            return
+        dtype, shape = _layout(info, head)
         column = column_of(name, dtype, shape)
         if column is None:
             self.left_out[name] = NO_ROWS
@@ -94,17 +98,9 @@ class NpzFile(RowFile):
         else:
             self.columns.append(column)
 
-    def _layout(self, info: zipfile.ZipInfo) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    def _head(self, info: zipfile.ZipInfo) -> bytes:
         with _damage(), self._members.open(info) as member:
-            head = member.read(MAX_NPY_HEADER)
-        refuse_pickles(memoryview(head), self._path, info.filename)
-        try:
-            dtype, shape, start = npy_layout(head)
-        except FormatError as error:
-            raise FormatError(f"{info.filename!r}: {error}") from error
-        if not dtype.itemsize or info.file_size - start != dtype.itemsize * math.prod(shape):
-            raise FormatError(f"{info.filename!r}: .npy data that does not fit {dtype}{shape}")
-        return dtype, shape
+            return member.read(MAX_NPY_HEADER)
 
     def prepare(self) -> None:
         for column in self.columns:
@@ -166,6 +162,17 @@ class NpzFile(RowFile):
             while block := member.read(BLOCK_BYTES):
                 if out is not None:
                     out.write(block)
+
+
+def _layout(info: zipfile.ZipInfo, head: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """The dtype and shape of a member that begins so. Raises FormatError."""
+    try:
+        dtype, shape, start = npy_layout(head)
+    except FormatError as error:
+        raise FormatError(f"{info.filename!r}: {error}") from error
+    if not dtype.itemsize or info.file_size - start != dtype.itemsize * math.prod(shape):
+        raise FormatError(f"{info.filename!r}: .npy data that does not fit {dtype}{shape}")
+    return dtype, shape
 
 
 def _is_stored(info: zipfile.ZipInfo) -> bool:

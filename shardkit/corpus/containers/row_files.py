@@ -17,10 +17,11 @@ import numpy as np
 
 from shardkit.arrays import Array
 from shardkit.corpus.containers.idx_files import idx_layout, is_idx_name, map_idx
+from shardkit.corpus.containers.pickled_arrays import PICKLED, holds_pickles
 from shardkit.corpus.containers.row_columns import ArrayColumn, How
 from shardkit.errors import CorpusError, FormatError
 from shardkit.memory.maps import mapped
-from shardkit.samples.encoding import MAX_NPY_HEADER, npy_layout, parse_npy
+from shardkit.samples.encoding import MAX_NPY_HEADER, parse_npy
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 
@@ -86,7 +87,11 @@ class ArrayFolder(RowFile):
             if is_idx_name(name):
                 dtype, shape = idx_layout(folder / name)
             else:
-                array = self._arrays[name] = map_npy(folder / name)
+                array = map_npy(folder / name)
+                if array is None:
+                    self.left_out[name] = PICKLED
+                    continue
+                self._arrays[name] = array
                 dtype, shape = array.dtype, array.shape
             column = column_of(name, dtype, shape)
             if column is None:
@@ -111,15 +116,16 @@ class ArrayFolder(RowFile):
         return self._arrays[name]
 
 
-def map_npy(path: Path) -> Array:
-    """The array of a ``.npy`` file, read-only.
+def map_npy(path: Path) -> Array | None:
+    """The array of a ``.npy`` file, read-only; None if it holds pickles.
 
     Raises:
-        FormatError: it is none, or damaged. CorpusError: it holds pickles. OSError.
+        FormatError: it is none, or damaged. OSError.
     """
     with path.open("rb") as file:
         view = mapped(file.fileno(), os.fstat(file.fileno()).st_size)
-    refuse_pickles(view[:MAX_NPY_HEADER], path, path.name)
+    if holds_pickles(view[:MAX_NPY_HEADER]):
+        return None
     try:
         return parse_npy(view)
     except FormatError as error:
@@ -146,41 +152,6 @@ def rows_of(array: Array, start: int, stop: int) -> Any:
         return [str(text).encode() for text in block]
     except UnicodeEncodeError as error:
         raise FormatError(f"a text holds half a surrogate pair: {error.reason}") from error
-
-
-def refuse_pickles(head: memoryview, path: Path, name: str) -> None:
-    """Raise CorpusError if a ``.npy`` that begins so holds Python objects."""
-    try:
-        has_objects = npy_layout(head)[0].hasobject
-    except FormatError:
-        return
-    if has_objects:
-        error = CorpusError(
-            f"{show_path(path)}: {name} holds pickled Python objects, which can run any code when"
-            " they are opened, so shardkit never reads them; if you trust whoever made it, the"
-            " lines below make it safe"
-        )
-        error.add_note(_lines_without_pickles(path))
-        raise error
-
-
-def _lines_without_pickles(path: Path) -> str:
-    """The lines that make plain arrays of pickled ones."""
-    made = f"plain-{path.stem}"
-    lines = [
-        "import numpy as np",
-        "plain = lambda v: np.array(v.tolist()) if getattr(v, 'dtype', 0) == object else v",
-        f"old = np.load({path.name!r}, allow_pickle=True)",
-    ]
-    if path.suffix == ".npz":
-        lines += [f"np.savez({made!r}, **{{name: plain(old[name]) for name in old}})"]
-    else:
-        lines += [
-            "old = plain(old)",
-            "old = old.item() if old.shape == () else old",
-            f"np.savez({made!r}, **old) if isinstance(old, dict) else np.save({made!r}, old)",
-        ]
-    return "\n".join(lines)
 
 
 # --- .safetensors -------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from shardkit.corpus.containers.name_lists import NameList, set_aside
 from shardkit.corpus.containers.row_columns import ArrayColumn, divide
 from shardkit.corpus.containers.row_layout import RowLayout, RowSet
 from shardkit.corpus.containers.row_parts import Numbered, Parts, find_parts
+from shardkit.corpus.containers.row_recipes import refuse_classes_apart
 from shardkit.corpus.names import join
 from shardkit.errors import CorpusError
 from shardkit.samples.split_names import split_word
@@ -50,13 +51,15 @@ def sets_of(
     layout.lists += [NameList(piece.base, column) for column in lists]
     parts = _parts_of(columns, piece.where, fields) if may_be_parts else None
     if parts is None:
-        chosen = [c for c in columns if fields is None or not names_of(c).isdisjoint(fields)]
+        chosen = [c for c in columns if fields is None or not names_of(c.name).isdisjoint(fields)]
         layout.leave_out({c.name: _UNCHOSEN for c in columns if c not in chosen}, piece.where)
+        if may_be_parts and fields is None:
+            layout.notes += refuse_classes_apart(columns, piece.where)
         yield from _divided(piece, chosen, layout)
         return
     layout.notes.append(_note_on(parts, piece.where))
     for (_, number), files in parts.parts.items():
-        own = [f for f in files if fields is None or not names_of(f.column).isdisjoint(fields)]
+        own = [f for f in files if fields is None or not names_of(f.column.name).isdisjoint(fields)]
         layout.leave_out({f.file: _UNCHOSEN for f in files if f not in own}, piece.where)
         prefix = join(piece.prefix, number) if number else piece.prefix
         part = replace(piece, part=number, prefix=prefix)
@@ -66,10 +69,10 @@ def sets_of(
 _UNCHOSEN = "not among --fields"
 
 
-def names_of(column: ArrayColumn) -> set[str]:
+def names_of(column: str) -> set[str]:
     """What a column may be called: by its file, and without the split that its name tells."""
-    short = split_word(title(column.name))
-    return {column.name, title(column.name), *([short[1]] if short else [])}
+    short = split_word(title(column))
+    return {column, title(column), *([short[1]] if short else [])}
 
 
 def _divided(

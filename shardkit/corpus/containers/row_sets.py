@@ -11,13 +11,12 @@ from shardkit.corpus.containers.hdf5_recipes import attributes_of_groups, refuse
 from shardkit.corpus.containers.idx_files import choose_idx, is_idx_name
 from shardkit.corpus.containers.name_lists import FILES, NameList
 from shardkit.corpus.containers.open_rows import open_rows
-from shardkit.corpus.containers.row_columns import (
-    Group,
-    require_equal,
-)
-from shardkit.corpus.containers.row_files import NO_ROWS
+from shardkit.corpus.containers.pickled_arrays import PICKLED, refuse_pickles
+from shardkit.corpus.containers.row_columns import Group, require_equal
+from shardkit.corpus.containers.row_files import NO_ROWS, RowFile
 from shardkit.corpus.containers.row_layout import RowLayout, RowSet
 from shardkit.corpus.containers.row_pieces import Piece, names_of, sets_of
+from shardkit.corpus.containers.row_recipes import refuse_columns_apart
 from shardkit.corpus.endings import CONTAINER_EXTENSIONS, HDF5_EXTENSIONS, NPY
 from shardkit.corpus.files import FolderListing, input_stamp
 from shardkit.corpus.folders import Root, walk_named
@@ -59,6 +58,7 @@ def find_sets(source: Path, fields: Sequence[str] | None = None) -> RowLayout:
     _refuse_unknown(layout, fields, show_path(source))
     order = list(dict.fromkeys(each.split for each in layout.sets))
     layout.sets.sort(key=lambda each: order.index(each.split))
+    refuse_columns_apart(source, layout)
     for split in order:
         own = [each for each in layout.sets if each.split == split]
         require_equal((show_path(source / each.base), each.built) for each in own)
@@ -131,6 +131,7 @@ def _sets_of(
     prefix = found.root.key_base(found.base) if found.base or found.names else source.name
     piece = Piece(found.base, prefix, where, told)
     with os_errors(f"opening {where}"), open_rows(path, found.names or None) as file:
+        _refuse_pickles(path, file, fields)
         if fields is None and extension(path.name) in HDF5_EXTENSIONS:
             alone = [name for name, why in file.left_out.items() if why == NO_ROWS]
             shapes = {c.name: c.shape for c in file.columns} | dict.fromkeys(alone, ())
@@ -139,8 +140,17 @@ def _sets_of(
         yield from sets_of(piece, file.columns, layout, fields, may_be_parts=bool(found.names))
 
 
+def _refuse_pickles(path: Path, file: RowFile, fields: Sequence[str] | None) -> None:
+    """Raise CorpusError if an array of pickles is among ``fields``, or none are chosen."""
+    pickled = [name for name, why in file.left_out.items() if why == PICKLED]
+    for name in pickled:
+        if fields is None or not names_of(name).isdisjoint(fields):
+            others = [title(column.name) for column in file.columns]
+            refuse_pickles(path / name if path.is_dir() else path, name, others)
+
+
 def _refuse_unknown(layout: RowLayout, fields: Sequence[str] | None, where: str) -> None:
-    known = {n for each in layout.sets for c in each.columns.values() for n in names_of(c)}
+    known = {n for each in layout.sets for c in each.columns.values() for n in names_of(c.name)}
     known |= {name for each in layout.sets for name in each.columns}
     for name in fields or ():
         if name not in known:
