@@ -17,10 +17,13 @@ def splits_by_words(names: Sequence[str]) -> list[str] | None:
 
     ``imagenet-train-000`` beside ``imagenet-val-000`` must not become one split.
     """
-    found = [_words(name) for name in names]
-    if not names or any(len(words) != 1 for words in found):
-        return None
-    return [word for words in found for word in words]
+    splits: list[str] = []
+    for name in names:
+        words = _words(name)
+        if len(words) != 1:
+            return None  # at the first: there may be a million names
+        splits += words
+    return splits or None
 
 
 def _words(name: str) -> frozenset[str]:
@@ -31,14 +34,12 @@ def mixed_names(names: Sequence[str]) -> list[str]:
     """What there is to say of files that are all of split train, where some names tell another."""
     if splits_by_words(names) is not None:
         return []
-    told = [name for name in names if (splits_by_words([name]) or ["train"]) != ["train"]]
-    if not told:
+    told = next((n for n in names if (splits_by_words([n]) or ["train"]) != ["train"]), None)
+    if told is None:
         return []
     other = next(name for name in names if splits_by_words([name]) is None)
     number = "several splits" if _words(other) else "no split"
-    return [
-        f"all of split train, {show_path(told[0])} too, since {show_path(other)} names {number}"
-    ]
+    return [f"all of split train, {show_path(told)} too, since {show_path(other)} names {number}"]
 
 
 def split_word(name: str) -> tuple[str, str] | None:
