@@ -9,6 +9,7 @@ import pytest
 from conftest import picture, write
 
 import shardkit
+from shardkit.corpus.odd_names import called_as_splits, role_in, splits_in
 from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError
 
@@ -80,6 +81,51 @@ def test_two_folders_of_one_split_keep_their_names(tmp_path: Path) -> None:
         (["train/data/a", "train/data/b", "val/data/a"], [], "all of it lies in train/data, val/d"),
         (["x/y/a", "x/y/b"], [], "all of it lies in x; pack "),
         (["x", "x/a", "x/b"], [], "all of it lies in x; pack "),
+        (
+            ["train", "cat"],
+            [],
+            "folder train is called as a split, and cat is not; if it is",
+        ),
+        (
+            ["Final_Training/Images/0", "Final_Training/Images/1", "Final_Test/Images"],
+            ["GT.csv"],
+            "are called after splits, and more; if they are splits, rename Final_Test to test,",
+        ),
+        (
+            ["bounding_box_train", "bounding_box_test", "gt_bbox", "query"],
+            ["gt_query/x.mat"],
+            "gt_bbox, gt_query, query are not; if they are splits, rename bounding_box_test to"
+            " test, bounding_box_train to train and move gt_bbox, gt_query, query away, or pack ",
+        ),
+        (["trainA", "trainB", "testA", "testB"], [], "move testA to test/A and so on, or pack "),
+        (
+            ["X_Training_Input", "X_Training_GroundTruth", "X_Validation_Input"],
+            [],
+            "put the pictures of each split, and what belongs to them, side by side, as train/im",
+        ),
+        (
+            ["D_train_HR", "D_train_LR_bicubic/X2", "D_valid_HR", "D_valid_LR_bicubic/X2"],
+            [],
+            "after splits, and more; if they are splits, pack .*/D_train_HR and the like apart, or",
+        ),
+        (["images_background/a", "images_rest/b"], [], "called as pictures or annotations are; pa"),
+        (["images_png", "masks_png"], [], "rename them to images, masks and the like if files of"),
+        (
+            [f"{c}/{own}" for c in "ab" for own in ("train/good", "test/bad", "ground_truth/bad")],
+            [],
+            "ground_truth, test, train in a are called as splits, .* pack .*in/a and the like",
+        ),
+        (
+            [f"Train/{c}/{own}" for c in ("Rural", "Urban") for own in ("images_png", "masks_png")],
+            [],
+            "images_png, masks_png in Train/Rural are called as .* pack .*/Train/Rural and the ",
+        ),
+        (
+            [f"train/{c}/{own}" for c in "ab" for own in ("blur", "sharp", "blur_gamma")],
+            [],
+            "blur, blur_gamma, sharp in train/a are called as",
+        ),
+        (["chair/train", "chair/test", "desk/train"], [], "test, train in chair are called as"),
     ],
 )
 def test_what_is_hardly_a_class_is_refused(
@@ -94,9 +140,23 @@ def test_what_is_hardly_a_class_is_refused(
     assert shardkit.pack(source, tmp_path / "out", corpus="images", **OPTIONS).num_samples > 1
 
 
+ORDINARY = [
+    ["train", "cat", "dog", "cow"],
+    ["bullet_train", "test_tube", "beer", "box", "cup", "pen"],
+    [*"abcdefghij", "bullet_train", "test_tube", "mask", "comic_book", "test", "masks"],
+    ["with_mask", "without_mask"],
+    ["cat_images", "dog_images"],
+    ["photos", "drawings"],
+    ["n01/images", "n02/images"],
+    ["cat/old", "cat/new", "dog/old"],
+    ["hats/straw", "shoes/flat", "glasses/masks"],
+]
+"""Classes, some of which are called after splits or parts of samples."""
+
+
 @pytest.mark.parametrize(
     "folders",
-    [["cat"], ["cat", "dog"], ["cat/a/b", "dog"], ["train", "cat"], ["cat/a"], ["."]],
+    [["cat"], ["cat", "dog"], ["cat/a/b", "dog"], ["cat/a"], ["."], *ORDINARY],
 )
 def test_class_folders_are_what_they_were(folders: list[str], tmp_path: Path) -> None:
     source = pictures(tmp_path / "in", folders)
@@ -108,15 +168,53 @@ def test_class_folders_are_what_they_were(folders: list[str], tmp_path: Path) ->
     assert found.classes == (None if folders == ["."] else sorted(expected))
 
 
+@pytest.mark.parametrize(
+    ("name", "splits", "role"),
+    [
+        ("bounding_box_train", {"train"}, ""),
+        ("trainA", {"train"}, ""),
+        ("Final_Training", {"train"}, ""),
+        ("FSD50K.dev_audio", {"dev"}, ""),
+        ("train2017", {"train"}, ""),
+        ("trainer", set(), ""),
+        ("contest", set(), ""),
+        ("masks_png", set(), "annotations"),
+        ("ISIC2018_Task1_Training_GroundTruth", {"train"}, "annotations"),
+        ("DIV2K_valid_HR", {"valid"}, "maybe annotations"),
+        ("images_background", set(), "pictures"),
+        ("gt_bbox", set(), "annotations"),
+        ("comic_book", set(), ""),
+        ("\u732b", set(), ""),
+        ("", set(), ""),
+    ],
+)
+def test_words_within_names(name: str, splits: set[str], role: str) -> None:
+    assert (splits_in(name), role_in(name)) == (splits, role)
+
+
+def test_many_folders_are_splits_only_if_all_are_called_so() -> None:
+    names = [f"{split}-{i}" for split in ("train", "dev") for i in range(20)]
+    assert called_as_splits(names, "x") is not None
+    assert called_as_splits([*names, "cat"], "x") is None
+
+
 def test_companions_have_no_odd_classes_either(tmp_path: Path) -> None:
     source = pictures(tmp_path / "in", ["cat", "dog"])
     for name in ("cat", "dog"):
         for i in range(2):
             write(source / name / f"{i}_mask.png", picture(i))
-    assert open_corpus(source).kind == "companions"
+    packed = shardkit.pack(source, tmp_path / "out", **OPTIONS)
+    assert packed.kind == "companions"
+    assert packed.notes == ["cls is of 2 classes, the folders: cat, dog"]
     write(source / "meta" / "x.csv", b"1")
     with pytest.raises(CorpusError, match=r"meta holds files.* choose --corpus companions"):
         open_corpus(source)
+    given = shardkit.pack(source, tmp_path / "given", corpus="companions", **OPTIONS)
+    assert given.notes == [
+        "cls is of 3 classes, the folders: cat, dog, meta",
+        "the folders may be no classes: meta holds files, and none of them is a sample of"
+        " companions; if so, move it away",
+    ]
 
 
 def test_pictures_of_a_list_beside_a_split_keep_their_keys(tmp_path: Path) -> None:

@@ -198,6 +198,57 @@ def test_a_folder_beside_splits_of_parallel_folders(tmp_path: Path) -> None:
         [*open_corpus(tmp_path, "parallel").runs(tmp_path)]
 
 
+def test_names_that_end_as_their_split_does(tmp_path: Path) -> None:
+    """DRIVE: 21_training.tif beside 21_manual1.gif, and 01_test.tif beside 01_manual1.gif."""
+    for split, numbers in (("training", range(21, 25)), ("test", range(11, 15))):
+        stems = {"images": split, "1st_manual": "manual1", "mask": f"{split}_mask"}
+        for name, suffix in stems.items():
+            folder(tmp_path / "in", many(f"{split}/{name}", [f"{i}_{suffix}" for i in numbers]))
+    with pytest.raises(CorpusError, match=r"in each split for itself they are.* folder of each"):
+        [*open_corpus(tmp_path / "in", "parallel").runs(tmp_path)]
+    for split in ("training", "test"):
+        runs = open_corpus(tmp_path / "in" / split, "parallel").runs(tmp_path)
+        assert sum(len(run) for run in runs) == 4
+
+
+def test_parallel_is_offered_where_folders_are_no_classes(tmp_path: Path) -> None:
+    """Sintel: flow of one name with the pictures, in the training split alone."""
+    names = ("training/clean/alley", "training/final/alley", "training/occlusions/alley")
+    for name in (*names, "test/clean/cave", "test/final/cave"):
+        folder(tmp_path, many(name, range(3), ".png"))
+    folder(tmp_path, many("training/flow/alley", range(3), ".flo"))
+    with pytest.raises(CorpusError, match=r"flow holds files.*, or --corpus parallel, since"):
+        open_corpus(tmp_path)
+    assert sum(len(run) for run in open_corpus(tmp_path, "parallel").runs(tmp_path)) == 6
+
+
+def test_several_masks_of_a_picture_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    """The Data Science Bowl of 2018: packing each folder apart would make a dataset a picture."""
+    for name in ("a", "b"):
+        folder(tmp_path, [f"train/{name}/images/{name}.png"])
+        folder(tmp_path, many(f"train/{name}/masks", [f"{name}{i}" for i in range(3)], ".png"))
+    with pytest.raises(CorpusError, match=r"make one of them.*into images/ and masks/ at the"):
+        detect(tmp_path)
+
+
+def test_pictures_of_two_splits_are_no_sample(tmp_path: Path) -> None:
+    """MVTec AD, category by category: good/000 of train and of test are two pictures."""
+    bottle = folder(tmp_path / "bottle", many("train/good", range(3), ".png"))
+    folder(bottle, many("test/good", range(3), ".png") + many("test/bad", range(2), ".png"))
+    folder(bottle, many("ground_truth/bad", ["0_mask", "1_mask"], ".png"))
+    for kind in (None, "parallel"):
+        with pytest.raises(CorpusError, match="test, train are called after splits") as info:
+            [*open_corpus(bottle, kind).runs(tmp_path)]
+        assert "move what lies in test to test/images, and what ground_truth" in str(info.value)
+    for split in ("train", "test"):
+        (bottle / split).rename(tmp_path / split)
+        (bottle / split).mkdir()
+        (tmp_path / split).rename(bottle / split / "images")
+    (bottle / "ground_truth").rename(bottle / "test" / "masks")
+    assert detect(bottle) == "parallel"
+    assert sum(len(run) for run in open_corpus(bottle).runs(tmp_path)) == 8
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

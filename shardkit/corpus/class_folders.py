@@ -9,14 +9,18 @@ later in a batch.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from shardkit.corpus.files import FolderListing
 from shardkit.corpus.folders import Root, peek, split_folders, split_of, split_roots
 from shardkit.corpus.names import DOCUMENTS, extension, join, stem
+from shardkit.corpus.odd_names import (
+    OddClasses,
+    called_as_parts,
+    called_as_parts_within,
+    called_as_splits,
+)
 from shardkit.corpus.roles import role_of
 from shardkit.errors import CorpusError
 from shardkit.system.paths import first_few, show_path
@@ -25,18 +29,18 @@ MAX_WRAPPERS = 4
 """Folders that hold nothing but one folder are entered so often."""
 
 
-class OddClasses(NamedTuple):
-    """What speaks against folders being classes, in words, and what to do then."""
-
-    why: str
-    advice: str
+MAX_LOOKS = 8
+"""So many folders of classes are looked into for folders that are called as no class is."""
 
 
-def refuse_odd_classes(source: Path, kind: str, extensions: frozenset[str]) -> None:
+def refuse_odd_classes(
+    source: Path, kind: str, extensions: frozenset[str], or_else: Callable[[Path], str]
+) -> None:
     """Refuse a folder of which the first-level folders are hardly its classes.
 
     Args:
-        kind: what it was taken for. extensions: those of its samples.
+        kind: what it was taken for. extensions: those of its samples. or_else: what else to choose
+            for a source, if anything.
 
     Raises:
         CorpusError: so it is. It names both readings.
@@ -46,7 +50,7 @@ def refuse_odd_classes(source: Path, kind: str, extensions: frozenset[str]) -> N
     if odd is not None:
         raise CorpusError(
             f"{show_path(source)} may be read in two ways: {odd.why}; {odd.advice}, or choose"
-            f" --corpus {kind} if its folders are classes all the same"
+            f" --corpus {kind} if its folders are classes all the same{or_else(source)}"
         )
 
 
@@ -56,7 +60,7 @@ def find_odd_classes(
     """What speaks against the first-level folders of a source being its classes; None if nothing
     does: all samples lie in one of several folders, or in folders within the only one; or a folder
     holds other files alone, or is called ``images`` beside classes; or some folders are called as
-    splits, and some are not.
+    splits, and some are not; or they, or those within, are called as parts of samples.
 
     Args:
         kind: what it is taken for. extensions: those of its samples; None for all.
@@ -69,7 +73,8 @@ def find_odd_classes(
     top = _peek_samples(source, "", extensions)
     roots = split_roots(top)
     if not roots[0].base:
-        odd = _some_splits(source, top.folders, extensions) or _parts_of_splits(top.folders)
+        odd = _some_splits(source, top.folders, extensions)
+        odd = odd or called_as_splits(top.folders, show_path(source))
         if odd is not None:
             return odd
     if roots[0].base:
@@ -101,7 +106,7 @@ def find_odd_classes(
         where = first_few(places[others[0]])
         why = f"{where} holds files, and none of them is a sample of {kind}"
         return OddClasses(why, "move it away")
-    return None
+    return called_as_parts(holding) or _parts_within(source, places)
 
 
 def _peek_samples(source: Path, base: str, extensions: frozenset[str] | None) -> FolderListing:
@@ -148,15 +153,11 @@ def _some_splits(
     return None
 
 
-def _parts_of_splits(names: Sequence[str]) -> OddClasses | None:
-    """LibriSpeech's ``train-clean-100`` and ``dev-clean`` are no classes."""
-    splits = {split_of(re.split("[-_ ]", name)[0]) for name in names}
-    if len(splits) > 1 and None not in splits:
-        return OddClasses(
-            f"folders {first_few(names)} are called after splits, and more",
-            "pack each apart, or rename them as splits are called",
-        )
-    return None
+def _parts_within(source: Path, places: dict[str, list[str]]) -> OddClasses | None:
+    """Folders of pictures and of masks, or of splits, within the folders of classes."""
+    bases = [base for own in list(places.values())[:MAX_LOOKS] for base in own]
+    odd = called_as_parts_within([(base, peek(source, base).folders) for base in bases])
+    return odd and OddClasses(odd.why, f"pack {show_path(source / odd.advice)} and the like apart")
 
 
 def _places(roots: Sequence[Root], names: Sequence[Sequence[str]]) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from shardkit.corpus.annotations.layouts import find_layout
-from shardkit.corpus.annotations.one_name import folders_of_one_name
+from shardkit.corpus.annotations.one_name import or_parallel
 from shardkit.corpus.arrays import ArrayCorpus
 from shardkit.corpus.binaries import (
     MEDIA_EXTENSIONS,
@@ -86,16 +86,7 @@ def detect(source: Path) -> str:
         _refuse_few_texts(source, census)
         return judge(census, where)
     except CorpusError as error:
-        raise CorpusError(f"{error}{_or_parallel(source)}") from None
-
-
-def _or_parallel(source: Path) -> str:
-    """One more kind to choose, where folders have files of one name."""
-    pair = folders_of_one_name(source)
-    if pair is None:
-        return ""
-    one, other = map(show_path, sorted(pair))
-    return f", or --corpus parallel, since files in {one} and {other} are of one name"
+        raise CorpusError(f"{error}{or_parallel(source)}") from None
 
 
 def _finds_media(census: Census) -> bool:

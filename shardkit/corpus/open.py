@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shardkit.corpus.annotations.companions import CompanionCorpus
+from shardkit.corpus.annotations.one_name import or_parallel
 from shardkit.corpus.base import Input
 from shardkit.corpus.class_folder_corpus import ClassFolderCorpus
 from shardkit.corpus.class_folders import (
@@ -48,7 +50,7 @@ def open_corpus(
         with peeking_once():
             kind = detect(source)
             if CORPORA[kind].class_files and labels is None and source.is_dir():
-                refuse_odd_classes(source, kind, CORPORA[kind].class_files)
+                refuse_odd_classes(source, kind, CORPORA[kind].class_files, or_parallel)
             elif kind in SPLITS_AT_TOP and source.is_dir():
                 refuse_splits_below(source)
     elif not CORPORA[kind].is_one_file or not source.is_file():
@@ -64,14 +66,15 @@ def open_corpus(
     if tokenized and not made.options.isdisjoint({"fields", "tokenized"}):
         options["tokenized"] = True
     corpus = made(source, **options)
-    if is_given and isinstance(corpus, ClassFolderCorpus):
+    if is_given and isinstance(corpus, ClassFolderCorpus | CompanionCorpus):
         corpus.odd = _oddity(corpus)
     return corpus
 
 
-def _oddity(corpus: ClassFolderCorpus) -> str:
+def _oddity(corpus: ClassFolderCorpus | CompanionCorpus) -> str:
     """What speaks against its folders being classes, though its kind was given."""
     if corpus.classes is None or "labels" in corpus.spec():
         return ""
-    odd = find_odd_classes(corpus.source, corpus.kind, corpus.extensions or None)
+    extensions = corpus.extensions or corpus.class_files or None
+    odd = find_odd_classes(corpus.source, corpus.kind, extensions)
     return "" if odd is None else f"the folders may be no classes: {odd.why}; if so, {odd.advice}"

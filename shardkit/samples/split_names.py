@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.system.paths import show_path
 
+_LONG = {"training": "train", "testing": "test"}
+
 _BETWEEN = re.compile(r"[/_.\-]+")
 
 
@@ -27,7 +29,8 @@ def splits_by_words(names: Sequence[str]) -> list[str] | None:
 
 
 def _words(name: str) -> frozenset[str]:
-    return SPLIT_NAMES.intersection(re.findall("[a-z]+", name.lower()))
+    found = re.findall("[a-z]+", name.lower())
+    return SPLIT_NAMES.intersection(_LONG.get(word, word) for word in found)
 
 
 def mixed_names(names: Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ from shardkit.corpus.annotations.annotated import (
 )
 from shardkit.corpus.annotations.companion_names import MASK, group_names
 from shardkit.corpus.base import Run
+from shardkit.corpus.class_folder_corpus import told
 from shardkit.corpus.files import FolderListing, walk
 from shardkit.corpus.folders import (
     Root,
@@ -35,6 +36,9 @@ class CompanionCorpus(AnnotatedCorpus):
 
     Class folders and splits are those of :class:`shardkit.corpus.images.ImageCorpus`. What belongs
     to no picture is passed over.
+
+    Attributes:
+        odd: what speaks against folders being classes, in words, where somebody said they are.
     """
 
     kind = "companions"
@@ -45,13 +49,16 @@ class CompanionCorpus(AnnotatedCorpus):
     def __init__(self, source: Path) -> None:
         super().__init__(source)
         self.classes = picture_classes(source)
+        self.odd = ""
+        self._has_twins = False
 
     def splits(self) -> list[str]:
         return [root.split for root in find_roots(self.source, IMAGE_EXTENSIONS, {})]
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.ignored.clear()
-        self.notes.clear()
+        self.notes = self._class_notes()
+        self._has_twins = False
         has_any = False
         for root in find_roots(self.source, IMAGE_EXTENSIONS, self.ignored):
             for run in runs_of(root.split, self._entries(root)):
@@ -72,7 +79,8 @@ class CompanionCorpus(AnnotatedCorpus):
             raise CorpusError(f"{show_path(self.source / folder.base)}: {error}") from error
         for name in grouped.passed:
             pass_over(name, self.ignored)
-        if grouped.num_twins and not self.notes:
+        if grouped.num_twins and not self._has_twins:
+            self._has_twins = True
             self.notes.append(f"a picture beside a .jpg of one stem is its field {MASK}.<ending>")
         sizes = dict(zip(folder.names, zip(folder.sizes, folder.stamps, strict=True), strict=True))
         pictures = sorted(grouped.samples)
@@ -81,6 +89,11 @@ class CompanionCorpus(AnnotatedCorpus):
             files = [("", name), *grouped.samples[name]]
             parts = [FilePart(view, join(folder.base, own), *sizes[own]) for view, own in files]
             yield AnnotatedEntry(join(root.key_base(folder.base), stem), parts, label=label)
+
+    def _class_notes(self) -> list[str]:
+        if self.classes is None:
+            return []
+        return [told(self.classes, "the folders"), *filter(None, [self.odd])]
 
     def _label(self, base: str, root: Root) -> int | None:
         folder = root.key_base(base).partition("/")[0]

@@ -21,6 +21,7 @@ from shardkit.corpus.annotations.metadata_files import (
     names_files,
 )
 from shardkit.corpus.annotations.siblings import SiblingVerdict, judge_siblings
+from shardkit.corpus.annotations.track_plan import refuse_splits_as_parts
 from shardkit.corpus.annotations.tracks import MAX_TRACKS, Tree, find_tree, look_at
 from shardkit.corpus.annotations.yolo_files import class_names_of, holds_yolo, label_folders
 from shardkit.corpus.files import FolderListing
@@ -92,6 +93,8 @@ def find_layout(source: Path, folders: Sequence[FolderListing], is_paired: bool)
         raise CorpusError(f"{where} may be read in several ways: as {_choices(found)}")
     if found:
         return found[0].kind
+    if verdict is not None and verdict.what == "unclear":
+        refuse_splits_as_parts(sorted({name for own in tree.values() for name in own}), where)
     for unclear, kind in ((verdict, PARALLEL), (companions, COMPANIONS)):
         if unclear is not None and unclear.what == "unclear":
             raise _unclear(where, unclear, kind)
@@ -265,12 +268,20 @@ def _refuse_deeper(source: Path, folders: Sequence[FolderListing]) -> None:
         masks = next((name for name in names if is_annotations(role_of(name))), None)
         is_judged = parent in splits
         if images and masks and not is_judged and _has_pictures(folders, f"{parent}/{images}"):
+            advice = (
+                f"{_no_splits(top, parent)}pack {show_path(source / parent)} and the like apart"
+            )
+            if _count(folders, f"{parent}/{images}") == 1 < _count(folders, f"{parent}/{masks}"):
+                advice = (
+                    "since one picture has several files there, make one of them, called as the"
+                    " picture is, and put the pictures of all such folders, and these, into"
+                    f" {images}/ and {masks}/ at the top"
+                )
             raise CorpusError(
                 f"{show_path(source)}: {show_path(images)} and {show_path(masks)} in"
                 f" {show_path(parent)} are parallel folders, which are packed where they lie at the"
-                f" top, or in splits; {_no_splits(top, parent)}pack {show_path(source / parent)}"
-                " and the like apart, or choose --corpus images if each picture is a sample, and"
-                " the first folders are classes"
+                f" top, or in splits; {advice}, or choose --corpus images if each picture is a"
+                " sample, and the first folders are classes"
             )
 
 
@@ -278,6 +289,10 @@ def _no_splits(top: FolderListing, name: str) -> str:
     """What to do with folders beside those called as splits, of which ``name`` may be one."""
     others = [folder for folder in top.folders if split_of(folder) is None]
     return f"move {first_few(others)} away, or " if others and split_of(name) else ""
+
+
+def _count(folders: Sequence[FolderListing], base: str) -> int:
+    return sum(len(folder.names) for folder in folders if folder.base == base)
 
 
 def _has_pictures(folders: Sequence[FolderListing], base: str) -> bool:

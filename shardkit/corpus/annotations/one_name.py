@@ -8,7 +8,18 @@ from pathlib import Path
 from shardkit.corpus.annotations.siblings import roles_of
 from shardkit.corpus.annotations.stem_fit import HALF, fit
 from shardkit.corpus.annotations.tracks import MAX_TRACKS, TrackLook, find_tree, look_at
+from shardkit.corpus.odd_names import are_several
 from shardkit.corpus.roles import Role, is_annotations
+from shardkit.system.paths import show_path
+
+
+def or_parallel(source: Path) -> str:
+    """One more kind to choose, where folders have files of one name."""
+    pair = folders_of_one_name(source)
+    if pair is None:
+        return ""
+    one, other = map(show_path, sorted(pair))
+    return f", or --corpus parallel, since files in {one} and {other} are of one name"
 
 
 def folders_of_one_name(source: Path) -> tuple[str, str] | None:
@@ -21,7 +32,8 @@ def folders_of_one_name(source: Path) -> tuple[str, str] | None:
         StorageError: as of :func:`shardkit.corpus.files.walk`.
     """
     tree = find_tree(source)
-    if not 1 < len({name for folders in tree.values() for name in folders}) <= MAX_TRACKS:
+    names = {name for folders in tree.values() for name in folders}
+    if not 1 < len(names) <= MAX_TRACKS or are_several(names):
         return None
     looks = [look for look in look_at(source, tree) if look.stems]
     roles = roles_of(looks)

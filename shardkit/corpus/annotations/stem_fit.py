@@ -51,6 +51,22 @@ def fit(look: TrackLook, other: TrackLook, own_suffix: str | None = None) -> Ste
     return found[-1] if found[-1].share >= HALF else found[0]
 
 
+def fit_in_each_split(look: TrackLook, other: TrackLook) -> bool:
+    """Whether the stems of one folder are those of another in each of several splits, though what
+    names end in besides is each split's own: ``21_training.tif`` and ``01_test.tif``."""
+    own, others = _by_split(look.stems), _by_split(other.stems)
+    common = own.keys() & others.keys()
+    looks = [(TrackLook("", own[split]), TrackLook("", others[split])) for split in common]
+    return len(others) > 1 and bool(looks) and all(fit(*pair).share >= HALF for pair in looks)
+
+
+def _by_split(stems: AbstractSet[str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for stem in stems:
+        found.setdefault(stem.partition("//")[0], set()).add(stem)
+    return found
+
+
 def common_suffix(looks: Sequence[TrackLook], other: TrackLook) -> str:
     """What the names of ``other`` end in besides, if more of ``looks`` fit it so than as it is."""
     shares = {

@@ -8,8 +8,16 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from shardkit.corpus.annotations.siblings import find_reference, opened, roles_of
-from shardkit.corpus.annotations.stem_fit import HALF, StemFit, common_suffix, cut_suffix, fit
+from shardkit.corpus.annotations.stem_fit import (
+    HALF,
+    StemFit,
+    common_suffix,
+    cut_suffix,
+    fit,
+    fit_in_each_split,
+)
 from shardkit.corpus.annotations.tracks import TrackLook
+from shardkit.corpus.odd_names import are_several, splits_in
 from shardkit.errors import CorpusError
 from shardkit.index.manifest import is_field_name
 from shardkit.system.paths import first_few, show_path
@@ -37,7 +45,8 @@ def plan_tracks(looks: Sequence[TrackLook], where: str) -> TrackPlan | None:
     """The plan for folders of parallel files; None if there are not two of them.
 
     Raises:
-        CorpusError: two folders have no stem in common, or would give one field's name.
+        CorpusError: two folders have no stem in common, would give one field's name, or are called
+            after splits.
     """
     held = opened([look for look in looks if look.stems])
     if len(held) < 2:
@@ -46,6 +55,7 @@ def plan_tracks(looks: Sequence[TrackLook], where: str) -> TrackPlan | None:
     for look in held:
         if not roles[look.name]:
             _refuse_parts_within(look, where)
+    refuse_splits_as_parts([look.name for look in held], where)
     reference = find_reference(held, roles)
     if reference is None:
         return _plan_of_equals(held, where)
@@ -91,6 +101,29 @@ def _plan_of_equals(held: Sequence[TrackLook], where: str) -> TrackPlan:
     return TrackPlan(_views({n: own.suffixes for n, own in fits.items()}, None, where), notes=notes)
 
 
+def refuse_splits_as_parts(names: Sequence[str], where: str) -> None:
+    """Refuse folders called after several splits: a picture of ``train`` and one of ``test`` are
+    never one sample, though both are called ``000``.
+
+    Raises:
+        CorpusError: so they are.
+    """
+    splits = [name for name in names if splits_in(name)]
+    if not are_several(splits):
+        return
+    one, others = show_path(splits[0]), [name for name in names if name not in splits]
+    advice = "pack each apart"
+    if others:
+        advice = (
+            f"move what lies in {one} to {one}/images, and what {first_few(others)} holds of it to"
+            f" {one}/masks or the like, and so for each split"
+        )
+    raise CorpusError(
+        f"{where}: folders {first_few(splits)} are called after splits, so that files of one name"
+        f" in them are no parts of one sample; {advice}"
+    )
+
+
 def _refuse_parts_within(look: TrackLook, where: str) -> None:
     """Refuse a folder that is itself one of parallel folders: samples of ``00/velodyne`` and of
     ``01/velodyne`` would be one, since their numbers are."""
@@ -109,10 +142,15 @@ def _refuse_unlike(unlike: Sequence[TrackLook], reference: TrackLook, where: str
     """Text and the like without a picture are passed over; pictures and arrays never are."""
     for look in unlike:
         if look.holds_pictures or look.holds_arrays:
+            advice = f"rename them, or move {show_path(look.name)} away"
+            if fit_in_each_split(look, reference):
+                advice = (
+                    "in each split for itself they are, since what names end in besides is the"
+                    " split's own: pack the folder of each split apart, with --corpus parallel"
+                )
             raise CorpusError(
                 f"{where}: no file in {show_path(look.name)} is called as one in"
-                f" {show_path(reference.name)}, but for the ending; rename them, or move"
-                f" {show_path(look.name)} away"
+                f" {show_path(reference.name)}, but for the ending; {advice}"
             )
 
 
