@@ -69,7 +69,7 @@ def test_the_command_that_is_advised_works(tmp_path: Path) -> None:
     write(source / "train.csv", "id_code,age,final diagnosis\n0a1,61,mild\n0b2,61,none\n")
     made = shardkit.pack(source, tmp_path / "out", **OPTIONS)
     (note,) = [note for note in made.notes if "looks like labels" in note]
-    option = f"--labels {source}/train.csv:age takes it"
+    option = f"--labels '{source}/train.csv:final diagnosis' takes it"
     assert f"{option}, or whichever of its columns holds the labels: age, final diagnosis" in note
     args = ["pack", str(source), str(tmp_path / "cli"), "--to", "npy", "--workers", "0", "--labels"]
     done = CliRunner().invoke(group, [*args, f"{source}/train.csv:final diagnosis"])
@@ -100,8 +100,8 @@ def test_esc_50(tmp_path: Path) -> None:
     assert [run.label for run in corpus.runs(tmp_path)] == [0, 14, 36]
     assert corpus.notes == [f"cls is as {file}:target has it: 3 numbers, 0 to 36"]
     assert said(audio, file) == (
-        f"{file} has 7 columns; say which holds the labels, as in --labels {file}:target; there are"
-        " fold, target, category, esc10, src_file, take"
+        f"{file} has 7 columns; say which holds the labels, as in --labels {file}:category; there"
+        " are fold, target, category, esc10, src_file, take"
     )
     assert "has no one column 'kind'; say which" in said(audio, f"{file}:kind")
 
@@ -140,6 +140,102 @@ def test_tables_of_two_columns(name: str, text: str, tmp_path: Path) -> None:
         b"a.jpg": 0,
         b"b.jpg": 1,
     }
+
+
+# --- labels of several words, and lists as CelebA has them ----------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "classes"),
+    [
+        ("a Boeing 707\nb Cessna  172 X\n", "", ["Boeing 707", "Cessna  172 X"]),
+        ("a 707\nb Boeing 707\n", "", ["707", "Boeing 707"]),
+        ("image family\na Boeing 707\nb Cessna 172\n", "", ["Boeing 707", "Cessna 172"]),
+        ("image family\na Boeing 707\nb Cessna\n", ":family", ["Boeing 707", "Cessna"]),
+        ("a Boeing 707\nb Boeing 737\n", ":2-", ["Boeing 707", "Boeing 737"]),
+        ("a x Boeing 707\nb y Boeing 737\n", ":3-", ["Boeing 707", "Boeing 737"]),
+        ("a Boeing 707\nb Cessna 172\n", ":2", ["Boeing", "Cessna"]),
+        ("2\na Boeing 707\nb Cessna\n", "", ["Boeing 707", "Cessna"]),
+        ("2\nYoung Job\na 1 cook\nb 1 smith\n", ":Job", ["cook", "smith"]),
+        ("2\nid Young Job\na.jpg  1 cook\nb.jpg  1 smith\n", ":Job", ["cook", "smith"]),
+        ("Job\na.jpg cook\nb.jpg smith\n", "", ["cook", "smith"]),
+    ],
+)
+def test_texts_split_by_blanks(text: str, column: str, classes: list[str], tmp_path: Path) -> None:
+    source = pictures(tmp_path / "in", ["a.jpg", "b.jpg"])
+    file = write(tmp_path / "l.txt", text)
+    corpus = open_corpus(source, labels=f"{file}{column}")
+    assert corpus.classes == classes
+    assert [run.label for run in corpus.runs(tmp_path)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "what"),
+    [
+        ("a Boeing 707\nb Boeing 717\n", "", "FILE has 3 columns, and no header; say which holds"
+         " the labels: --labels FILE:2- if the label is all that follows the name (Boeing 707), or"
+         " --labels FILE:2 or another if it is a word (Boeing)"),
+        ("a Boeing 707\nb Cessna\n", ":2", "FILE: its rows have different numbers of words, so that"
+         " the label is all that follows the name, and none of them is column 2; leave out :2"),
+        ("a 1 2\nb 1\n", "", "FILE: its rows have different numbers of words, all of them numb"),
+        ("id x y\na 1 2\nb 1\n", ":x", "FILE: entry 3 has 2 columns, expected 3"),
+        ("3\nx y\na 1 2\nb 1 2\n", ":x", "FILE: its first line says that 3 rows follow, and 2 do;"),
+        ("1\na 1\nb 1\n", "", "FILE: its first line says that 1 rows follow, and 2 do;"),
+    ],
+)  # fmt: skip
+def test_texts_split_by_blanks_that_are_refused(
+    text: str, column: str, what: str, tmp_path: Path
+) -> None:
+    source = pictures(tmp_path / "in", ["a.jpg", "b.jpg"])
+    file = write(tmp_path / "l.txt", text)
+    assert said(source, f"{file}{column}").startswith(what.replace("FILE", str(file)))
+
+
+def test_several_rows_a_picture(tmp_path: Path) -> None:
+    """As Open Images has boxes."""
+    source = pictures(tmp_path / "in", ["a.jpg", "b.jpg"])
+    file = write(tmp_path / "l.csv", "id,From,LabelName\na,x,/m/1\na,x,/m/2\nb,x,/m/1\n")
+    several = f"{file} has several rows for one file, the first of them a (entries 2 and 3);"
+    assert said(source, file).startswith(several)
+    assert "has several rows for one file: entry 3 labels a" in said(source, f"{file}:LabelName")
+
+
+@pytest.mark.parametrize("first", ["0034309 707", "0034309 BAE 146-200 X"])
+def test_a_first_row_of_a_file_that_is_elsewhere_is_no_header(first: str, tmp_path: Path) -> None:
+    source = pictures(tmp_path / "in", ["0056978.jpg", "0062765.jpg"])
+    rows = f"{first}\n0056978 Boeing 727\n0062765 A300 X\n0062767 A300\n"
+    corpus = open_corpus(source, labels=write(tmp_path / "l.txt", rows))
+    assert set(corpus.classes or ()) >= {"A300 X", "Boeing 727"}
+
+
+# --- paths that are not relative to the source -----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "images\\x\\a.jpg,cat\nimages\\y\\b.jpg,dog\n",
+        "../images/x/a.jpg,cat\n../images/y/b.jpg,dog\n",
+        "x/a.jpg,cat\ny/b.jpg,dog\n",
+        "file,label\nx\\a,cat\ny\\b,dog\n",
+    ],
+)
+def test_paths_with_backslashes_or_from_elsewhere(rows: str, tmp_path: Path) -> None:
+    source = pictures(tmp_path / "in", ["images/x/a.jpg", "images/y/b.jpg"])
+    corpus = open_corpus(source, "images", labels=write(source / "labels" / "l.csv", rows))
+    found = {key: run.label for run in corpus.runs(tmp_path) for key in run.keys}
+    assert found == {b"images/x/a": 0, b"images/y/b": 1}
+    assert corpus.classes == ["cat", "dog"]
+    is_below = rows.startswith(("x", "file"))
+    assert any("are those below images" in note for note in corpus.notes) == is_below
+
+
+def test_paths_that_fit_below_several_folders(tmp_path: Path) -> None:
+    source = pictures(tmp_path / "in", ["p/x/a.jpg", "p/x/b.jpg", "q/x/a.jpg", "q/x/b.jpg"])
+    file = write(tmp_path / "l.csv", "x/a.jpg,cat\nx/b.jpg,dog\n")
+    assert f"{file}: its paths are not relative to the source, and fit below p, q;" in said(
+        source, file, "images"
+    )
 
 
 # --- which column names files -------------------------------------------------------------
@@ -276,3 +372,30 @@ def test_a_quote_that_is_not_closed_joins_no_rows(tmp_path: Path) -> None:
     source = pictures(tmp_path / "in", ["train/1.jpg", "test/2.jpg", "test/3.jpg"])
     file = write(tmp_path / "l.csv", 'id,label\n1.jpg,"a\n2.jpg,b\n3.jpg,c\n')
     assert "has a line break in it; a quote before it is not closed" in said(source, file)
+
+
+def test_a_number_is_a_column_and_no_cell_of_a_first_row_that_is_data(tmp_path: Path) -> None:
+    """Tiny-ImageNet's boxes may hold a 2."""
+    names = [f"val_{i}.JPEG" for i in range(4)]
+    source = pictures(tmp_path / "in", names)
+    rows = "".join(f"{name}\tn0{i}\t0\t2\t{i}\t6{i}\n" for i, name in enumerate(names))
+    file = write(tmp_path / "val_annotations.txt", rows)
+    assert open_corpus(source, labels=f"{file}:2").classes == ["n00", "n01", "n02", "n03"]
+    file = write(tmp_path / "l.csv", "id,2,1\n" + "".join(f"{name},a,b\n" for name in names))
+    assert open_corpus(source, labels=f"{file}:2").classes == ["a"]
+    assert "column 'id' is the one that names files" in said(source, f"{file}:id")
+
+
+def test_of_two_columns_that_could_name_files_one_is_asked_for(tmp_path: Path) -> None:
+    source = pictures(tmp_path / "in", ["0.jpg", "1.jpg", "2.jpg"])
+    file = write(tmp_path / "l.csv", "label,id\n1,0\n2,1\n0,2\n")
+    assert "both columns name files; say which holds the labels" in said(source, file)
+    corpus = open_corpus(source, labels=f"{file}:label")
+    assert [run.label for run in corpus.runs(tmp_path)] == [0, 1, 2]
+    assert [run.locators for run in corpus.runs(tmp_path)] == [[b"2.jpg"], [b"0.jpg"], [b"1.jpg"]]
+    file = write(tmp_path / "m.csv", "label,id\n1,0.jpg\n2,1.jpg\n0,2.jpg\n")
+    assert [run.locators for run in open_corpus(source, labels=file).runs(tmp_path)] == [
+        [b"2.jpg"],
+        [b"0.jpg"],
+        [b"1.jpg"],
+    ]

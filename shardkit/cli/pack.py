@@ -74,7 +74,8 @@ token_options = together(
     "--labels",
     metavar="FILE[:COLUMN]",
     help="Table that names files and their labels: .csv, .tsv, .txt or .json. COLUMN, by title or"
-    " number, holds the labels where there are more than two, as in train.csv:breed.",
+    " number, holds the labels where there are more than two, as in train.csv:breed; 2-, of"
+    " a .txt split by blanks, is the second and all that follow.",
 )
 @click.option(
     "--text-field", metavar="NAME", help="Key of .jsonl lines, or column, that is the text."

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import csv
-import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from shardkit.corpus.label_columns import Columns, Head, choose_columns
 from shardkit.corpus.label_names import Folder, Labels, fitting_names
-from shardkit.corpus.label_tables import (
-    TABLE_ENDINGS,
-    Columns,
-    Row,
-    choose_columns,
-    read_rows,
-    split_option,
-)
+from shardkit.corpus.label_paths import Spelling, guess_spelling
+from shardkit.corpus.label_tables import TABLE_ENDINGS, Row, find_words, read_rows, split_option
+from shardkit.corpus.label_words import Words
 from shardkit.corpus.names import extension, join
 from shardkit.errors import CorpusError
 from shardkit.system.paths import show_path
@@ -45,12 +40,16 @@ def read_labels(given: str, folders: Iterable[Folder], extensions: frozenset[str
             f"{where}: labels must be a {', '.join(TABLE_ENDINGS)} file of path,label"
         )
     try:
-        head = [row for _, row in islice(read_rows(file), HEAD_ROWS)]
-        if not head:
-            raise CorpusError(f"{where} holds no labels")
         listed = [*folders]
-        columns = _columns(file, column, head, listed, extensions)
-        labels = _collect(read_rows(file), columns, where)
+
+        def is_name(word: str) -> bool:
+            return extension(word) in extensions - {""} or bool(fitting_names({word}, listed))
+
+        words = find_words(file, column, is_name)
+        columns, spelling = _columns(file, column, words, listed, extensions)
+        if words is not None:
+            words.check(file, columns.has_header)
+        labels = _collect(read_rows(file, words), columns, spelling, file)
     except CorpusError:
         raise
     except OSError as error:
@@ -61,40 +60,60 @@ def read_labels(given: str, folders: Iterable[Folder], extensions: frozenset[str
         raise CorpusError(f"{where} holds no labels")
     made = Labels(labels, where if column is None else f"{where}:{column}")
     made.check(listed)
+    if spelling.below:
+        made.notes.append(f"paths in {where} are those below {show_path(spelling.below)}")
     return made
 
 
 def _columns(
     file: Path,
     column: str | None,
-    head: Sequence[Sequence[Any]],
+    words: Words | None,
     folders: Sequence[Folder],
     extensions: frozenset[str],
-) -> Columns:
-    def fitting(cells: Set[str]) -> Set[str]:
-        return fitting_names(cells, folders)
+) -> tuple[Columns, Spelling]:
+    """Raises CorpusError if none of them names a file, in any way."""
 
-    found = choose_columns(file, column, head, fitting, extensions)
-    if found is None and len(head) == HEAD_ROWS:
-        head = [row for _, row in read_rows(file)]
-        found = choose_columns(file, column, head, fitting, extensions)
-    if found is not None:
-        return found
+    def find(spelling: Spelling | None) -> Columns | None:
+        if spelling is None:
+            return None
+        own = Head(file, column, head, words is not None)
+        return choose_columns(own, lambda cells: spelling.fitting(cells, folders), extensions)
+
+    head: list[Row] = []
+    for most in (HEAD_ROWS, None):
+        head = [*islice(read_rows(file, words), most)]
+        if not head:
+            raise CorpusError(f"{show_path(file)} holds no labels")
+        found = find(Spelling())
+        if found is not None:
+            return found, Spelling()
+        if len(head) < HEAD_ROWS:
+            break
+    other = guess_spelling(file, {str(cell) for _, row in head for cell in row}, folders)
+    if other is not None and (found := find(other)) is not None:
+        return found, other
+    raise CorpusError(_no_name(file, head[-1][1], folders))
+
+
+def _no_name(file: Path, last: Sequence[Any], folders: Sequence[Folder]) -> str:
     paths = (join(base, name) for _, base, names in folders for name in names)
     first = next(paths, "")
-    got = ",".join(str(cell) for cell in head[-1])[:100]
-    raise CorpusError(
+    got = ",".join(str(cell) for cell in last)[:100]
+    return (
         f"{show_path(file)} has no label for any of the files, the first of them"
         f" {show_path(first)}: none of its columns names one, as in {got!r}; a column must hold"
         " paths relative to the source or bare file names, with their endings or without"
     )
 
 
-def _collect(rows: Iterator[Row], columns: Columns, where: str) -> dict[str, str]:
+def _collect(
+    rows: Iterator[Row], columns: Columns, spelling: Spelling, file: Path
+) -> dict[str, str]:
     """Path -> label. Raises CorpusError for a row of other columns, or with another label."""
+    where = show_path(file)
     labels: dict[str, str] = {}
     names, at, count = columns.names, columns.label, columns.count
-    normalized = posixpath.normpath
     if columns.has_header:
         next(rows)
     for number, row in rows:
@@ -106,11 +125,11 @@ def _collect(rows: Iterator[Row], columns: Columns, where: str) -> dict[str, str
         label = raw.strip() if isinstance(raw, str) else _number(raw, f"{where}: entry {number}")
         if not label:
             raise CorpusError(f"{where}: entry {number}: the label is empty")
-        path = normalized(row[names])
+        path = spelling.path(row[names])
         if labels.setdefault(path, label) != label:
             raise CorpusError(
-                f"{where}: entry {number} labels {show_path(path)} {label!r}, an earlier one"
-                f" {labels[path]!r}; keep one"
+                f"{where} has several rows for one file: entry {number} labels {show_path(path)}"
+                f" {label!r}, an earlier one {labels[path]!r}; write one row a file"
             )
     for text in (*labels, *{*labels.values()}):
         if not text.isprintable() and _BREAKS.search(text):

@@ -17,12 +17,17 @@ from shardkit.corpus.class_folders import (
 )
 from shardkit.corpus.detect import detect, require_folder
 from shardkit.corpus.folders import peeking_once
+from shardkit.corpus.images import ImageCorpus
 from shardkit.corpus.kinds import CORPORA
+from shardkit.corpus.label_files import label_advice
 from shardkit.errors import CorpusError
 from shardkit.system.paths import show_path
 
 SPLITS_AT_TOP = frozenset({"paired", "companions", "metadata", "captions", "text", "arrays"})
 """Kinds that know the splits of a source by its first folders alone."""
+
+_MOST_LABELS = 3
+"""Files of labels spoken of where a source is refused."""
 
 
 def open_corpus(
@@ -48,9 +53,9 @@ def open_corpus(
         raise CorpusError(f"{kind!r} is no kind of corpus; choose one of {', '.join(CORPORA)}")
     if kind is None:
         with peeking_once():
-            kind = detect(source)
+            kind = _detect(source, labels is None)
             if CORPORA[kind].class_files and labels is None and source.is_dir():
-                refuse_odd_classes(source, kind, CORPORA[kind].class_files, or_parallel)
+                _refuse_odd_classes(source, kind)
             elif kind in SPLITS_AT_TOP and source.is_dir():
                 refuse_splits_below(source)
     elif not CORPORA[kind].is_one_file or not source.is_file():
@@ -69,6 +74,38 @@ def open_corpus(
     if is_given and isinstance(corpus, ClassFolderCorpus | CompanionCorpus):
         corpus.odd = _oddity(corpus)
     return corpus
+
+
+def _detect(source: Path, may_have_labels: bool) -> str:
+    """The kind of a source; where it is not clear, labels of pictures at the top are spoken of."""
+    try:
+        return detect(source)
+    except CorpusError as error:
+        if may_have_labels and source.is_dir():
+            _raise_with_labels(
+                error, source, ImageCorpus.extensions, f", with --corpus {ImageCorpus.kind}"
+            )
+        raise
+
+
+def _refuse_odd_classes(source: Path, kind: str) -> None:
+    """Raise CorpusError if folders are hardly classes, and say which table may have these."""
+    extensions = CORPORA[kind].class_files
+    try:
+        refuse_odd_classes(source, kind, extensions, or_parallel)
+    except CorpusError as error:
+        _raise_with_labels(error, source, extensions)
+        raise
+
+
+def _raise_with_labels(
+    error: CorpusError, source: Path, extensions: frozenset[str], between: str = ""
+) -> None:
+    """Raise what was, and what ``--labels`` could take, if there is such a file."""
+    beside = label_advice(source, extensions)
+    usable = [each.said(between) for each in beside if each.how.startswith("--labels")]
+    if usable:
+        raise CorpusError("; ".join([str(error), *usable[:_MOST_LABELS]])) from None
 
 
 def _oddity(corpus: ClassFolderCorpus | CompanionCorpus) -> str:
