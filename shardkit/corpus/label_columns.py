@@ -78,21 +78,27 @@ def choose_columns(
     fit = fitting({cell for i, own in enumerate(cells) if i != label for cell in own})
     names = _names_column(head.file, whole, [own & fit for own in cells], label)
     if names is None:
+        if label is not None and fitting(cells[label]):
+            raise _is_of_names(head, str(whole[-1][label]))
         return None
     is_json = extension(head.file.name) == ".json"
     is_data = is_json or _is_data(whole, names, fit, extensions)
     label = as_data if is_data else as_titles
     if label == names:
-        raise CorpusError(
-            f"{show_path(head.file)}: column {column!r} is the one that names files, as"
-            f" {str(rows[-1][names])!r}; say which holds the labels"
-        )
+        raise _is_of_names(head, str(whole[-1][names]))
     if column is None and count == 2:
         return Columns(names, 1 - names, count, not is_data)
     if label is None or (is_data and not is_number(column) and not rest_from(column)):
         refuse_several(head.file, ((i, row[names]) for i, row in head.entries if len(row) == count))
         raise CorpusError(_which(head, whole, names, is_data))
     return Columns(names, label, count, not is_data)
+
+
+def _is_of_names(head: Head, name: str) -> CorpusError:
+    return CorpusError(
+        f"{show_path(head.file)}: column {head.column!r} is the one that names files, as {name!r};"
+        " say which holds the labels"
+    )
 
 
 def refuse_several(file: Path, names: Iterable[tuple[int, Any]]) -> None:
