@@ -425,3 +425,35 @@ def test_classes_that_may_be_one_are_said(tmp_path: Path) -> None:
         write(tmp_path / "two" / name / "0.jpg", picture(0))
     told = notes_of(tmp_path / "two", "images", tmp_path)[0]
     assert told.endswith("differ in how accents are written alone")
+
+
+def test_files_of_which_each_may_be_a_sample_are_said(tmp_path: Path) -> None:
+    """Slices of volumes, as TransUNet's Synapse has them, and tensors in files of their own."""
+    (tmp_path / "npz").mkdir()
+    for i in range(3):
+        values = {"image": np.zeros((16, 16)), "label": np.zeros((16, 16))}
+        np.savez(tmp_path / "npz" / f"case0_slice{i:03}.npz", **values)
+    told = pack(tmp_path / "npz").notes[-1]
+    assert told.startswith("each row of 3 files of 16 rows is a sample (case0_slice000.npz, case0_")
+
+
+def test_splits_without_a_class_in_common_are_said(tmp_path: Path) -> None:
+    """CheXpert's folders are patients."""
+    for split, names in {"train": ("p1", "p2"), "valid": ("p3",)}.items():
+        for name in names:
+            write(tmp_path / "in" / split / name / "0.jpg", picture(0))
+    told = "the folders may be no classes: none of train is in valid; --labels takes classes"
+    assert any(note.startswith(told) for note in notes_of(tmp_path / "in", "images", tmp_path))
+    write(tmp_path / "in" / "valid" / "p1" / "0.jpg", picture(0))
+    assert len(notes_of(tmp_path / "in", "images", tmp_path)) == 1
+
+
+def test_labels_whose_paths_begin_above_the_source(tmp_path: Path) -> None:
+    source = tmp_path / "in" / "train"
+    for i in range(2):
+        write(source / f"patient{i}" / "study1" / "view1.jpg", picture(i))
+    rows = [f"CheXpert-v1.0-small/train/patient{i}/study1/view1.jpg,AP,{i}" for i in range(2)]
+    file = write(tmp_path / "train.csv", "\n".join(["Path,AP/PA,Edema", *rows]))
+    corpus = open_corpus(source, labels=f"{file}:Edema")
+    assert [run.label for run in corpus.runs(tmp_path)] == [0, 1]
+    assert f"paths in {file} are taken without CheXpert-v1.0-small/train/" in corpus.notes

@@ -68,7 +68,10 @@ def _note_on_rows(path: Path, num_files: int) -> list[str]:
     """What to say where there are so few files, of which ``path`` is the first: their rows may be
     what is meant."""
     if extension(path.name) in TENSOR_EXTENSIONS:
-        return []
+        return [
+            f"each of {num_files} files is a sample; if each row of them is one, save them by"
+            " np.save as .npy, of which --corpus rows takes each row"
+        ] * (num_files > 1)
     try:
         with path.open("rb") as file:
             _, shape, _ = npy_layout(file.read(MAX_NPY_HEADER))
@@ -116,7 +119,8 @@ def tensor_to_npy(value: Value) -> bytes:
         raise SampleError(f"torch.load refused it: {type(error).__name__}: {first_line}") from error
     if not isinstance(held, torch.Tensor):
         raise SampleError(
-            f"holds {_a(type(held).__name__)}, expected one tensor; save each tensor on its own"
+            f"holds {_a(type(held).__name__)}, expected one tensor; save each one of"
+            " it as 0.NAME.npy, 1.NAME.npy and so on, which --corpus paired joins by their numbers"
         )
     if held.layout is not torch.strided or held.is_quantized:
         raise SampleError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -42,6 +42,7 @@ class ClassFolderCorpus(FolderCorpus):
         self.odd = ""
         self._deeper = DeeperFolders()
         self._flat: list[str] = []
+        self._no_common = ""
         top = self._names_in("", self._beside)
         self._roots = split_roots(top)
         self._labels = None
@@ -103,6 +104,8 @@ class ClassFolderCorpus(FolderCorpus):
             notes.append(self.odd)
         if notes and self._flat:
             notes.append(f"no cls in {', '.join(self._flat)}: there are no class folders there")
+        if self._no_common:
+            notes.append(self._no_common)
         if self._labels is None:
             may_be_labels = self.extensions and not LABEL_ENDINGS.isdisjoint(self._beside)
             return notes + label_notes(self.source, self.extensions) if may_be_labels else notes
@@ -127,6 +130,9 @@ class ClassFolderCorpus(FolderCorpus):
             tops = [self._names_in(root.base, {}) for root in self._roots]
             flat = zip(self._roots, tops, strict=True)
             self._flat = [root.split for root, top in flat if top.names and not top.folders]
+            self._no_common = _without_common(
+                {root.split: {*top.folders} for root, top in zip(self._roots, tops, strict=True)}
+            )
         return folder_classes(self.source, tops, self.files_noun)
 
     def _names_in(self, base: str, ignored: dict[str, int]) -> FolderListing:
@@ -134,6 +140,19 @@ class ClassFolderCorpus(FolderCorpus):
         folder = list_names(self.source, base, self.extensions or None, ignored)
         self.pass_documents(folder, ignored)
         return folder
+
+
+def _without_common(classes: Mapping[str, Set[str]]) -> str:
+    """What there is to say where no class of train is in another split, too: the folders may be
+    patients, or songs."""
+    train = classes.get("train", frozenset[str]())
+    others = {split: own for split, own in classes.items() if split != "train" and own}
+    if not train or not others or any(train & own for own in others.values()):
+        return ""
+    return (
+        f"the folders may be no classes: none of train is in {first_few([*others])}; --labels takes"
+        " classes from a table"
+    )
 
 
 def folder_classes(source: Path, tops: Sequence[FolderListing], noun: str) -> list[str] | None:

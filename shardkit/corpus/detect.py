@@ -61,7 +61,7 @@ def detect(source: Path) -> str:
         raise CorpusError(
             f"{where} is one file; give a folder, or a file that holds many samples: {ONE_FILE};"
             " for others, as .mat, docs/your-data.md has lines of Python"
-            f"{load_advice([extension(source.name)], where, 'data_files')}"
+            f"{load_advice({extension(source.name): 1}, where, 'data_files')}"
         )
     require_folder(source)
     if (source / INDEX_NAME).is_file():

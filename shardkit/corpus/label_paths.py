@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,11 @@ class Spelling:
 
     Attributes:
         below: the folder that they are relative to; None if they are taken as they stand.
+        above: the folders before that, which the source itself lies in.
     """
 
     below: str | None = None
+    above: str = ""
 
     def path(self, cell: str) -> str:
         """Relative to the source, if it is a path at all."""
@@ -30,6 +33,7 @@ class Spelling:
         path = posixpath.normpath(cell.replace("\\", "/"))
         while path.startswith("../"):
             path = path[3:]
+        path = path.removeprefix(self.above)
         return f"{self.below}/{path}" if self.below and "/" in path else path
 
     def fitting(self, cells: Set[str], folders: Sequence[Folder]) -> set[str]:
@@ -48,6 +52,12 @@ def guess_spelling(file: Path, cells: Set[str], folders: Sequence[Folder]) -> Sp
     if Spelling("").fitting(cells, folders):
         return Spelling("")
     paths = {path for cell in cells if "/" in (path := Spelling("").path(cell))}
+    top = [folder for folder in folders if not folder[1]]
+    for above in _shared(paths):
+        below = {path for path in paths if "/" in path.removeprefix(above)}
+        spelling = Spelling("", above)
+        if spelling.fitting(below, folders) or spelling.fitting(paths, top):
+            return spelling
     ends = {posixpath.dirname(path) for path in paths}
     bases = {base for _, base, _ in folders}
     tops = {base[: -len(end) - 1] for end in ends for base in bases if base.endswith("/" + end)}
@@ -58,3 +68,11 @@ def guess_spelling(file: Path, cells: Set[str], folders: Sequence[Folder]) -> Sp
             f" {first_few(fits)}; pack one of these, or write the paths from the source on"
         )
     return Spelling(fits[0]) if fits else None
+
+
+def _shared(paths: Set[str]) -> list[str]:
+    """The folders that most paths begin with, each with its slash: ``a/``, ``a/b/``."""
+    first = Counter(path.partition("/")[0] for path in paths).most_common(1)
+    own = [path for path in paths if first and path.startswith(f"{first[0][0]}/")]
+    shared = posixpath.commonprefix([path.split("/")[:-1] for path in own])
+    return ["/".join([*shared[:i], ""]) for i in range(1, len(shared) + 1)]

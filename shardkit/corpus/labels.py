@@ -62,6 +62,8 @@ def read_labels(given: str, folders: Iterable[Folder], extensions: frozenset[str
     made.check(listed)
     if spelling.below:
         made.notes.append(f"paths in {where} are those below {show_path(spelling.below)}")
+    if spelling.above:
+        made.notes.append(f"paths in {where} are taken without {show_path(spelling.above)}")
     return made
 
 

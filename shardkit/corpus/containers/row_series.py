@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from shardkit.corpus.containers.column_names import title
 from shardkit.corpus.containers.row_columns import ArrayColumn
+from shardkit.system.paths import first_few
 
 
 def is_series(names: Sequence[str]) -> bool:
@@ -17,6 +18,24 @@ def is_series(names: Sequence[str]) -> bool:
 
 MANY = 8
 """Columns in a series of which it is said that they are columns: fewer may be cameras or layers."""
+
+
+LONG = 4096
+"""Rows of a file from which on it is hardly one sample."""
+
+
+def files_note(files: Mapping[str, int]) -> list[str]:
+    """What there is to say of files called in a series, name -> rows, of which each may have been
+    meant as a sample: slices of a volume, episodes, vectors."""
+    if not is_series([*files]) or max(files.values()) > LONG:
+        return []
+    rows = {*files.values()}
+    of = f"{rows.pop():,}" if len(rows) == 1 else f"{min(rows):,} to {max(rows):,}"
+    return [
+        f"each row of {len(files):,} files of {of} rows is a sample ({first_few([*files])}); if"
+        " each file is one, save its arrays as 0.image.npy, 0.label.npy and so on, for --corpus"
+        " paired"
+    ]
 
 
 def series_notes(columns: Sequence[ArrayColumn]) -> list[str]:

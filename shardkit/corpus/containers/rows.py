@@ -18,7 +18,7 @@ from shardkit.corpus.containers.open_rows import open_rows
 from shardkit.corpus.containers.row_files import BLOCK_BYTES, RowFile
 from shardkit.corpus.containers.row_labels import RowLabels, find_label
 from shardkit.corpus.containers.row_layout import RowLayout, RowSet
-from shardkit.corpus.containers.row_series import series_notes
+from shardkit.corpus.containers.row_series import files_note, series_notes
 from shardkit.corpus.containers.row_sets import (
     CLS,
     Plan,
@@ -26,10 +26,12 @@ from shardkit.corpus.containers.row_sets import (
     plan_of,
 )
 from shardkit.corpus.containers.row_sets import stamp_of as stamp_of_set
+from shardkit.corpus.endings import CONTAINER_EXTENSIONS
 from shardkit.corpus.files import HUGE_BYTES, input_stamp
 from shardkit.corpus.folders import nothing_found
 from shardkit.corpus.images import not_image
 from shardkit.corpus.lines import mapped_copy
+from shardkit.corpus.names import extension
 from shardkit.corpus.whole_sets import notes_on_splits
 from shardkit.errors import CorpusError, FormatError, SampleError, StorageError
 from shardkit.images.sniff import HEAD_BYTES, image_field
@@ -84,6 +86,7 @@ class RowCorpus(ChosenFields):
             *_left_out(layout),
             *notes_on_splits(self.splits()),
             *(series_notes([*layout.sets[0].columns.values()]) if layout.sets else []),
+            *files_note(_files(layout)),
         ]
         made = [(field, how) for plan in self._plans.values() for _, field, how in plan]
         self.has_text = any(field == "txt" for field, _ in made)
@@ -214,6 +217,12 @@ class RowCorpus(ChosenFields):
             paths = [stem + os.fsencode(name) for name in sorted(batch.fields(i))]
             batch.paths.append(pack_paths(key, paths))
         return batch
+
+
+def _files(layout: RowLayout) -> dict[str, int]:
+    """Files that hold all columns -> how many rows each has."""
+    sets = layout.sets
+    return {s.base: s.num_rows for s in sets if extension(s.base) in CONTAINER_EXTENSIONS}
 
 
 def _left_out(layout: RowLayout) -> list[str]:
