@@ -213,11 +213,16 @@ def test_killed_in_the_middle(train: Callable[..., Path], tmp_path: Path) -> Non
 
 
 def test_it_is_ended_once_enough_was_seen(train: Callable[..., Path], tmp_path: Path) -> None:
-    started = time.monotonic()
-    found = watch([sys.executable, train(batches=99999, workers=1)], tmp_path, to_end=False)
-    assert time.monotonic() - started < 60
-    assert found.exit_code == 0 and found.evidence.ended.startswith("stopped by the doctor")
-    assert (tmp_path / "out").read_text() == ""
+    said = []
+    for _ in range(3):  # once in hundreds, torch hears first that its worker has ended, and says so
+        started = time.monotonic()
+        found = watch([sys.executable, train(batches=99999, workers=1)], tmp_path, to_end=False)
+        assert time.monotonic() - started < 60
+        assert found.exit_code == 0 and found.evidence.ended.startswith("stopped by the doctor")
+        said.append((tmp_path / "out").read_text())
+        if not said[-1]:
+            break
+    assert said[-1] == ""
 
 
 def test_torchrun_says_nothing_of_its_end(train: Callable[..., Path], tmp_path: Path) -> None:
