@@ -56,12 +56,18 @@ def role_of(name: str, beside: Iterable[str] = ()) -> Role:
     for role, words in _WORDS.items():
         if word in words:
             return role
-    others = [_word(other) for other in beside if other != name]
-    if any(_belongs_to(word, other) for other in others):
-        return "annotations"
-    if any(_belongs_to(other, word) for other in others):
+    for i in (i for i, letter in enumerate(word) if letter == "_"):
+        if _belongs_to(word, word[:i]) and _is_among(word[:i], name, beside):
+            return "annotations"
+    if split_of(word) is None:  # of a thousand folders, few are called as splits
+        return ""
+    if any(_belongs_to(_word(other), word) for other in beside if other != name):
         return "pictures"
     return ""
+
+
+def _is_among(word: str, name: str, beside: Iterable[str]) -> bool:
+    return any(_word(other) == word for other in beside if other != name)
 
 
 _WORDS: dict[Role, frozenset[str]] = {
