@@ -127,8 +127,10 @@ class Input(Corpus, Protocol):
         options: those of :func:`shardkit.corpus.open.open_corpus` that it takes, besides the
             source. One that takes ``fields``, or ``tokenized``, is told whether its text is to be
             tokenized.
+        odd: what speaks against its folders being classes, in words, where somebody said they are.
     """
 
+    odd: str = ""
     noun: ClassVar[str]
     extensions: ClassVar[frozenset[str]] = frozenset()
     class_files: ClassVar[frozenset[str]] = frozenset()

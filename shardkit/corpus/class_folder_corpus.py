@@ -25,9 +25,6 @@ class ClassFolderCorpus(FolderCorpus):
     Folders are numbered as Python's ``sorted()`` orders their names, empty ones too, exactly as
     torchvision's ImageFolder numbers them; with splits, the union over them. ``labels``, a
     table that names files, takes their place, in any layout: :mod:`shardkit.corpus.labels`.
-
-    Attributes:
-        odd: what speaks against folders being classes, in words, where somebody said they are.
     """
 
     options = frozenset({"labels"})
@@ -39,7 +36,6 @@ class ClassFolderCorpus(FolderCorpus):
         super().__init__(source)
         self._beside: dict[str, int] = {}
         self.notes: list[str] = []
-        self.odd = ""
         self._deeper = DeeperFolders()
         self._flat: list[str] = []
         self._no_common = ""

@@ -16,6 +16,7 @@ from shardkit.corpus.files import FolderListing, Reason, list_folder, read_files
 from shardkit.corpus.names import encode, extension, join, stems
 from shardkit.errors import CorpusError, StorageError
 from shardkit.samples.sample import SPLIT_NAMES, SampleBatch, Value
+from shardkit.samples.split_names import LONG_NAMES
 from shardkit.system.paths import show_path
 
 
@@ -43,8 +44,6 @@ def split_roots(top: FolderListing) -> list[Root]:
     return [Root(split, name) for name, split in sorted(splits.items())]
 
 
-_LONG = {"training": "train", "testing": "test"}
-
 _BEHIND = re.compile(r"([-_ ]?(?:19|20)[0-9]{2}|[-_ ](?:set|split|data))$")
 """What may stand behind a split's name."""
 
@@ -54,7 +53,7 @@ def split_of(name: str) -> str | None:
     ``train2017``, or a word, as in ``test_set``; None if it is called otherwise. ``training`` and
     ``testing``, as ADE20K and KITTI have them, are train and test."""
     word = _BEHIND.sub("", name.lower())
-    split = _LONG.get(word, word)
+    split = LONG_NAMES.get(word, word)
     return split if split in SPLIT_NAMES else None
 
 

@@ -88,7 +88,7 @@ def choose_columns(
         raise _is_of_names(head, str(whole[-1][names]))
     if column is None and count == 2:
         return Columns(names, 1 - names, count, not is_data)
-    if label is None or (is_data and not is_number(column) and not rest_from(column)):
+    if label is None or (is_data and not _is_position(column) and not rest_from(column)):
         refuse_several(head.file, ((i, row[names]) for i, row in head.entries if len(row) == count))
         raise CorpusError(_which(head, whole, names, is_data))
     return Columns(names, label, count, not is_data)
@@ -140,7 +140,7 @@ def _called(titles: Sequence[str], i: int) -> str:
     return titles[i] if titles[i] and titles.count(titles[i]) == 1 else str(i + 1)
 
 
-def is_number(column: str | None) -> bool:
+def _is_position(column: str | None) -> bool:
     return column is not None and column.isascii() and column.isdigit()
 
 
@@ -169,7 +169,7 @@ def _index_of(
         return titles.index(column)
     if is_of_words and rest_from(column) is not None:
         return len(first) - 1  # its rows are cut so that the last cell is all that follows
-    if is_number(column) and column not in titles and 0 < int(column) <= len(first):
+    if _is_position(column) and column not in titles and 0 < int(column) <= len(first):
         return int(column) - 1
     return None
 

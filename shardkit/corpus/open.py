@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shardkit.corpus.annotations.companions import CompanionCorpus
 from shardkit.corpus.annotations.one_name import or_parallel
 from shardkit.corpus.base import Input
-from shardkit.corpus.class_folder_corpus import ClassFolderCorpus
 from shardkit.corpus.class_folders import (
     find_odd_classes,
     refuse_odd_classes,
@@ -25,6 +23,9 @@ from shardkit.system.paths import show_path
 
 SPLITS_AT_TOP = frozenset({"paired", "companions", "metadata", "captions", "text", "arrays"})
 """Kinds that know the splits of a source by its first folders alone."""
+
+CLASSES_BY_FOLDER = frozenset({"images", "companions", "text", "media", "files"})
+"""Kinds that may take folders for classes, and say what speaks against it."""
 
 _MOST_LABELS = 3
 """Files of labels spoken of where a source is refused."""
@@ -71,8 +72,8 @@ def open_corpus(
     if tokenized and not made.options.isdisjoint({"fields", "tokenized"}):
         options["tokenized"] = True
     corpus = made(source, **options)
-    if is_given and isinstance(corpus, ClassFolderCorpus | CompanionCorpus):
-        corpus.odd = _oddity(corpus)
+    if is_given and kind in CLASSES_BY_FOLDER:
+        corpus.odd = _oddity(corpus, source)
     return corpus
 
 
@@ -108,10 +109,10 @@ def _raise_with_labels(
         raise CorpusError("; ".join([str(error), *usable[:_MOST_LABELS]])) from None
 
 
-def _oddity(corpus: ClassFolderCorpus | CompanionCorpus) -> str:
+def _oddity(corpus: Input, source: Path) -> str:
     """What speaks against its folders being classes, though its kind was given."""
     if corpus.classes is None or "labels" in corpus.spec():
         return ""
     extensions = corpus.extensions or corpus.class_files or None
-    odd = find_odd_classes(corpus.source, corpus.kind, extensions)
+    odd = find_odd_classes(source, corpus.kind, extensions)
     return "" if odd is None else f"the folders may be no classes: {odd.why}; if so, {odd.advice}"

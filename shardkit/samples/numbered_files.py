@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable
 
 from shardkit.samples.sample import SPLIT_NAMES
+from shardkit.samples.split_names import LONG_NAMES
 
 _ONE_OF = re.compile(r"(?P<stem>.+?)(?P<dash>[-_.])(?P<number>[0-9]{2,6})-of-(?P<total>[0-9]{2,6})")
 
-_SPLITS = SPLIT_NAMES | {"training", "testing"}
+_SPLITS = SPLIT_NAMES | LONG_NAMES.keys()
 
 _Held = dict[int, re.Match[str]]
 """Number -> the file that has it."""

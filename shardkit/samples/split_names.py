@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.system.paths import show_path
 
-_LONG = {"training": "train", "testing": "test"}
+LONG_NAMES = {"training": "train", "testing": "test"}
+"""What others call a split -> the split."""
 
 _BETWEEN = re.compile(r"[/_.\-]+")
 
@@ -30,7 +31,7 @@ def splits_by_words(names: Sequence[str]) -> list[str] | None:
 
 def _words(name: str) -> frozenset[str]:
     found = re.findall("[a-z]+", name.lower())
-    return SPLIT_NAMES.intersection(_LONG.get(word, word) for word in found)
+    return SPLIT_NAMES.intersection(LONG_NAMES.get(word, word) for word in found)
 
 
 def mixed_names(names: Sequence[str]) -> list[str]:

@@ -36,9 +36,6 @@ class CompanionCorpus(AnnotatedCorpus):
 
     Class folders and splits are those of :class:`shardkit.corpus.images.ImageCorpus`. What belongs
     to no picture is passed over.
-
-    Attributes:
-        odd: what speaks against folders being classes, in words, where somebody said they are.
     """
 
     kind = "companions"
@@ -49,7 +46,6 @@ class CompanionCorpus(AnnotatedCorpus):
     def __init__(self, source: Path) -> None:
         super().__init__(source)
         self.classes = picture_classes(source)
-        self.odd = ""
         self._has_twins = False
 
     def splits(self) -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Array
-from shardkit.corpus.containers.pickled_arrays import PICKLED, holds_pickles
+from shardkit.corpus.containers.pickled_arrays import PICKLED
 from shardkit.corpus.containers.row_columns import ArrayColumn
 from shardkit.corpus.containers.row_files import (
     BLOCK_BYTES,
@@ -28,7 +28,7 @@ from shardkit.corpus.containers.row_files import (
 )
 from shardkit.errors import FormatError, StorageError
 from shardkit.memory.maps import mapped
-from shardkit.samples.encoding import MAX_NPY_HEADER, npy_layout, parse_npy
+from shardkit.samples.encoding import MAX_NPY_HEADER, holds_pickles, npy_layout, parse_npy
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from shardkit.corpus.endings import NPZ
 from shardkit.corpus.names import extension
-from shardkit.errors import CorpusError, FormatError
-from shardkit.samples.encoding import npy_layout
+from shardkit.errors import CorpusError
 from shardkit.system.paths import show_path
 
 PICKLED = "it holds pickled Python objects, which are never read"
@@ -17,14 +16,6 @@ PICKLED = "it holds pickled Python objects, which are never read"
 
 _MOST_OTHERS = 8
 """Columns beside one of pickles that are listed as what ``--fields`` can choose."""
-
-
-def holds_pickles(head: memoryview) -> bool:
-    """Whether a ``.npy`` that begins so holds Python objects."""
-    try:
-        return npy_layout(head)[0].hasobject
-    except FormatError:
-        return False
 
 
 def refuse_pickles(path: Path, name: str, others: Sequence[str]) -> None:

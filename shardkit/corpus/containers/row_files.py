@@ -17,11 +17,11 @@ import numpy as np
 
 from shardkit.arrays import Array
 from shardkit.corpus.containers.idx_files import idx_layout, is_idx_name, map_idx
-from shardkit.corpus.containers.pickled_arrays import PICKLED, holds_pickles
+from shardkit.corpus.containers.pickled_arrays import PICKLED
 from shardkit.corpus.containers.row_columns import ArrayColumn, How
 from shardkit.errors import CorpusError, FormatError
 from shardkit.memory.maps import mapped
-from shardkit.samples.encoding import MAX_NPY_HEADER, parse_npy
+from shardkit.samples.encoding import MAX_NPY_HEADER, holds_pickles, parse_npy
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 
