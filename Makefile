@@ -78,7 +78,7 @@ needs-test:
 	@PYTHON=$(PYTHON) sh scripts/system_packages.sh $(if $(wildcard $(READY)),,build) test
 
 # pip would take a pillow-simd that it compiled earlier, perhaps without AVX2: hence no cache.
-$(READY): pyproject.toml shardkit/images/kernel.c
+$(READY): pyproject.toml shardkit/images/kernel.c shardkit/images/scan.h
 	@PYTHON=$(PYTHON) sh scripts/system_packages.sh build
 	@echo "Making the environment in $(VENV): some minutes the first time, torch is large."
 	$(PYTHON) -m venv $(VENV)

@@ -3,16 +3,22 @@
  *     kernel_fuzz SECONDS SEED FILE...
  *
  * Files are changed at random (bytes flipped, numbers set to their limits, cut short, a piece of
- * another file spliced in), and cut out and resized at random. A batch is decoded twice, on one
- * thread and on two: statuses and pixels must be the same, so none may come from memory never
- * written. Prints how many there were of each status. */
+ * another file spliced in, restart markers moved, doubled, dropped and renumbered), and cut out and
+ * resized at random. A batch is decoded twice, on one thread and on two: statuses and pixels must be
+ * the same, so none may come from memory never written. And a third time with libjpeg's own Huffman
+ * decoder: what both accept has the same pixels, and what that one accepts is accepted. Prints how
+ * many there were of each status, and how many only libjpeg's refused. */
 #define SHARDKIT_WITHOUT_PYTHON
+#define LEAST_SCAN_BYTES 16
 #include "../shardkit/images/kernel.c"
 
 #include <stdlib.h>
 #include <time.h>
 
 enum { BATCH = 16, MOST_BYTES = 1 << 20, MOST_PIXELS = 1 << 20 };
+
+/* Counted besides each status: accepted, and libjpeg's decoder has refused it. */
+enum { MORE = BAD_BOX + 1 };
 
 typedef struct {
     unsigned char *data;
@@ -44,11 +50,69 @@ static size_t somewhere(const File *file)
     return draw(2) && file->size > 700 ? draw(700) : draw((uint32_t)file->size);
 }
 
+/* Some restart marker at or behind `at`; the file's size if there is none. */
+static size_t restart_marker(const File *file, size_t at)
+{
+    for (; at + 1 < file->size; at++)
+        if (file->data[at] == 0xFF && (file->data[at + 1] & 0xF8) == JPEG_RST0)
+            return at;
+    return file->size;
+}
+
+/* The bytes from `from` on to where `to` is now, which may lie before. */
+static void move(File *file, size_t from, size_t to)
+{
+    if (file->size - from > MOST_BYTES - to)
+        return;
+    memmove(file->data + to, file->data + from, file->size - from);
+    file->size = to + (file->size - from);
+}
+
+static void change_markers(File *file)
+{
+    size_t at = restart_marker(file, draw((uint32_t)file->size)), other;
+    if (at == file->size)
+        return;
+    switch (draw(6)) {
+    case 0: /* another number */
+        file->data[at + 1] = JPEG_RST0 + draw(8);
+        break;
+    case 1: /* no marker */
+        move(file, at + 2, at);
+        break;
+    case 2: /* two, or data before it */
+        move(file, at, at + 2);
+        break;
+    case 3: /* an interval less, or several: the numbers may be right again */
+        other = restart_marker(file, at + 2);
+        for (uint32_t more = draw(2) * 7; more > 0 && other < file->size; more--)
+            other = restart_marker(file, other + 2);
+        move(file, other, at);
+        break;
+    case 4: /* an interval twice */
+        other = restart_marker(file, at + 2);
+        move(file, at, other);
+        break;
+    default: /* elsewhere */
+        move(file, at + 2, at);
+        other = somewhere(file);
+        move(file, other, other + 2);
+        if (other + 2 < file->size) {
+            file->data[other] = 0xFF;
+            file->data[other + 1] = JPEG_RST0 + draw(8);
+        }
+    }
+}
+
 static void change(File *file, const File *other)
 {
     static const unsigned char limits[] = {0, 1, 2, 4, 8, 63, 64, 127, 128, 254, 255, 0xD8, 0xDA};
     size_t at = somewhere(file), from, count;
-    switch (draw(8)) {
+    switch (draw(10)) {
+    case 8:
+    case 9:
+        change_markers(file);
+        break;
     case 0:
         file->size = at + 1;
         break;
@@ -110,38 +174,45 @@ static void run_batch(const File *files, int count, long *seen)
     File mutants[BATCH];
     Slot slots[BATCH];
     double boxes[BATCH][4];
-    int32_t status[2][BATCH];
-    unsigned char *out[2] = {malloc(BATCH * pixels), malloc(BATCH * pixels)};
-    for (int run = 0; run < 2; run++) {
+    int32_t status[3][BATCH];
+    unsigned char *out[3] = {malloc(BATCH * pixels), malloc(BATCH * pixels),
+                             malloc(BATCH * pixels)};
+    for (int run = 0; run < 3; run++) {
         memset(out[run], run, BATCH * pixels);
         for (int i = 0; i < BATCH; i++) {
             if (run == 0) {
                 mutants[i] = mutant(files, count);
                 draw_box(boxes[i], &mutants[i]);
             }
-            slots[i] = (Slot){mutants[i].data, mutants[i].size, boxes[i], i % 2,
+            slots[i] = (Slot){mutants[i].data, mutants[i].size, boxes[i], i % 2, run == 2,
                               out[run] + i * pixels};
         }
         Batch batch = {.slots = slots, .status = status[run], .count = BATCH,
                        .height = height, .width = width, .max_pixels = MOST_PIXELS,
                        .is_cropped_first = width % 2};
-        crop_resize(&batch, run ? 2 : 1);
+        crop_resize(&batch, run == 1 ? 2 : 1);
     }
     for (int i = 0; i < BATCH; i++) {
-        if (status[0][i] != status[1][i] ||
-            memcmp(out[0] + i * pixels, out[1] + i * pixels, pixels)) {
+        const unsigned char *first = out[0] + i * pixels;
+        int is_same = status[0][i] == status[1][i] && !memcmp(first, out[1] + i * pixels, pixels);
+        int is_libjpegs = status[0][i] == status[2][i]
+                              ? !memcmp(first, out[2] + i * pixels, pixels)
+                              : status[0][i] == OK; /* libjpeg has looked at more */
+        if (!is_same || !is_libjpegs) {
             FILE *stream = fopen("differs.jpg", "wb");
             fwrite(mutants[i].data, 1, mutants[i].size, stream);
             fclose(stream);
-            fprintf(stderr, "two runs differ: %d x %d, status %d and %d, see differs.jpg\n", width,
-                    height, status[0][i], status[1][i]);
+            fprintf(stderr, "%s differ: %d x %d, status %d, %d and %d, see differs.jpg\n",
+                    is_same ? "the kernel and libjpeg" : "two runs", width, height, status[0][i],
+                    status[1][i], status[2][i]);
             exit(2);
         }
         seen[status[0][i]]++;
+        seen[MORE] += status[0][i] != status[2][i];
         free(mutants[i].data);
     }
-    free(out[0]);
-    free(out[1]);
+    for (int run = 0; run < 3; run++)
+        free(out[run]);
 }
 
 int main(int argc, char **argv)
@@ -153,13 +224,13 @@ int main(int argc, char **argv)
     for (int i = 0; i < count; i++)
         files[i] = read_file(argv[3 + i]);
     state = strtoull(argv[2], NULL, 10);
-    long seen[BAD_BOX + 1] = {0};
+    long seen[MORE + 1] = {0};
     time_t end = time(NULL) + atoi(argv[1]);
     do
         run_batch(files, count, seen);
     while (time(NULL) < end);
-    printf("ok %ld elsewhere %ld broken %ld too-large %ld bad-box %ld\n", seen[OK], seen[ELSEWHERE],
-           seen[BROKEN], seen[TOO_LARGE], seen[BAD_BOX]);
+    printf("ok %ld elsewhere %ld broken %ld too-large %ld bad-box %ld more %ld\n", seen[OK],
+           seen[ELSEWHERE], seen[BROKEN], seen[TOO_LARGE], seen[BAD_BOX], seen[MORE]);
     for (int i = 0; i < count; i++)
         free(files[i].data);
     free(files);

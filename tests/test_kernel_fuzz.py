@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from jpegs import LAYOUTS, jpeg, three_scans, without_segment
 from test_kernel_faults import saved
+from test_kernel_scan import with_restarts
 
 DRIVER = Path(__file__).parent / "kernel_fuzz.c"
 SECONDS = 10
@@ -50,6 +51,8 @@ def seeds(folder: Path) -> list[Path]:
     shapes = [(1, 1), (17, 9), (40, 56), (130, 33)]
     files = [jpeg(*shape, layout) for shape in shapes for layout in LAYOUTS]
     files += [saved("CMYK"), three_scans(jpeg(50, 40, "grey"))]
+    files += [with_restarts(97, 80, mcus, subsampling=mcus % 3) for mcus in (1, 2, 3, 5, 8)]
+    files += [with_restarts(130, 60, 4, mode="L", optimize=True)]
     files += [without_segment(jpeg(40, 40), marker) for marker in (0xDB, 0xC4, 0xC0)]
     paths = [folder / f"{number:03d}.jpg" for number in range(len(files))]
     for path, data in zip(paths, files, strict=True):
@@ -71,4 +74,4 @@ def test_mutated_pictures_do_no_harm(driver: Path, tmp_path: Path) -> None:
     found = dict(re.findall(r"(\S+) (\d+)", done.stdout))
     print(done.stdout)
     assert int(found["ok"]) > 1000 < int(found["broken"]), "too little of it was decoded"
-    assert min(int(found[name]) for name in ("elsewhere", "too-large", "bad-box")) > 0
+    assert min(int(found[name]) for name in ("elsewhere", "too-large", "bad-box", "more")) > 0
