@@ -195,10 +195,10 @@ static void run_batch(const File *files, int count, long *seen)
     for (int i = 0; i < BATCH; i++) {
         const unsigned char *first = out[0] + i * pixels;
         int is_same = status[0][i] == status[1][i] && !memcmp(first, out[1] + i * pixels, pixels);
-        int is_libjpegs = status[0][i] == status[2][i]
+        int is_as_libjpegs = status[0][i] == status[2][i]
                               ? !memcmp(first, out[2] + i * pixels, pixels)
                               : status[0][i] == OK; /* libjpeg has looked at more */
-        if (!is_same || !is_libjpegs) {
+        if (!is_same || !is_as_libjpegs) {
             FILE *stream = fopen("differs.jpg", "wb");
             fwrite(mutants[i].data, 1, mutants[i].size, stream);
             fclose(stream);

@@ -4,7 +4,8 @@
  *
  * 1. the smallest DCT scale (1/8, 1/4, 1/2 or 1) at which the crop still has the target's size;
  * 2. only the columns (jpeg_crop_scanline) and rows (jpeg_skip_scanlines) that the crop needs; what
- *    lies below the last row is not even read;
+ *    lies below the last row is not even read, and of what lies beside and above it only what has
+ *    to be, see scan.h;
  * 3. a triangle filter as wide as the shrinking asks for, Pillow's antialiased BILINEAR with a box
  *    of sub-pixel accuracy, rows first, straight into the slot. A flip only reorders its weights.
  *
@@ -27,11 +28,13 @@
 #include <jpeglib.h>
 #include <jerror.h>
 
+#include "scan.h"
+
 #if !defined(LIBJPEG_TURBO_VERSION_NUMBER) || LIBJPEG_TURBO_VERSION_NUMBER < 2000000
 #error "libjpeg-turbo 2.0 or newer is needed: others cannot leave out rows and columns safely"
 #endif
 
-enum Status { OK = 0, ELSEWHERE = 1, BROKEN = 2, TOO_LARGE = 3, BAD_BOX = 4 };
+enum Status { OK = 0, ELSEWHERE = 1, BROKEN = 2, TOO_LARGE = 3, BAD_BOX = 4, AGAIN = 5 };
 
 /* Real progressive files have about ten; each is a pass over the whole picture, however few its
  * bytes are. */
@@ -58,14 +61,16 @@ typedef struct {
     size_t size;
     const double *box; /* x, y, width, height in pixels of the full picture */
     int is_flipped;
+    int by_libjpeg; /* the scan, too, and not by scan.h: something in it is odd */
     unsigned char *out; /* height * width * 3 */
 } Slot;
 
 typedef struct {
-    const Slot *slots;
+    Slot *slots;
     int32_t *status; /* (count,) */
     int count, height, width;
     int is_cropped_first; /* pixels outside the box do not count, not even within the filter's reach */
+    int by_libjpeg; /* every scan: to compare with */
     double max_pixels;
     atomic_int next;
 } Batch;
@@ -77,6 +82,7 @@ typedef struct {
     struct jpeg_error_mgr errors;
     struct jpeg_source_mgr source;
     struct jpeg_progress_mgr progress;
+    Scan scan;
     int status;
     int is_exhausted; /* the data ended before libjpeg had enough */
     jmp_buf escape;
@@ -298,11 +304,65 @@ static int crop_columns(j_decompress_ptr jpeg, const Axis *axis)
     return (int)left;
 }
 
+static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks)
+{
+    if (!next_mcu(&((Decoder *)jpeg)->scan, blocks))
+        fail((j_common_ptr)jpeg, AGAIN);
+    return TRUE;
+}
+
+/* Tables that several components share are built once. libjpeg has checked them. */
+static const Codes *codes_of(j_decompress_ptr jpeg, const Codes **made, const JHUFF_TBL *table)
+{
+    if (!table)
+        fail((j_common_ptr)jpeg, AGAIN);
+    if (!*made) {
+        Codes *codes = allocate(jpeg, 1, sizeof *codes);
+        build(codes, table);
+        *made = codes;
+    }
+    return *made;
+}
+
+/* Let scan.h decode the scan, of which the columns from `left` on are needed, at `n` eighths of
+ * their size. */
+static void take_scan(j_decompress_ptr jpeg, int left, int n)
+{
+    Scan *scan = &((Decoder *)jpeg)->scan;
+    const Codes *dc[NUM_HUFF_TBLS] = {NULL}, *ac[NUM_HUFF_TBLS] = {NULL};
+    size_t size = jpeg->src->bytes_in_buffer;
+    if (jpeg->arith_code || jpeg->progressive_mode || jpeg_has_multiple_scans(jpeg) ||
+        size < LEAST_SCAN_BYTES)
+        return;
+    for (int i = 0; i < jpeg->blocks_in_MCU; i++) {
+        const jpeg_component_info *one = jpeg->cur_comp_info[jpeg->MCU_membership[i]];
+        int d = one->dc_tbl_no, a = one->ac_tbl_no;
+        scan->blocks[i].dc = codes_of(jpeg, &dc[d], jpeg->dc_huff_tbl_ptrs[d]);
+        scan->blocks[i].ac = codes_of(jpeg, &ac[a], jpeg->ac_huff_tbl_ptrs[a]);
+        scan->blocks[i].component = jpeg->MCU_membership[i];
+    }
+    int side = n * (jpeg->comps_in_scan == 1 ? 1 : jpeg->max_h_samp_factor);
+    uint32_t num_mcus = jpeg->MCUs_per_row * jpeg->MCU_rows_in_scan;
+    scan->num_blocks = jpeg->blocks_in_MCU;
+    scan->row_size = (int32_t)jpeg->MCUs_per_row;
+    scan->first_column = left / side;
+    scan->end_column = (left + (int)jpeg->output_width + side - 1) / side;
+    scan->interval = jpeg->restart_interval ? jpeg->restart_interval : num_mcus;
+    scan->num_intervals = (num_mcus + scan->interval - 1) / scan->interval;
+    scan->at = jpeg->src->next_input_byte;
+    scan->end = scan->at + size;
+    scan->plain = allocate(jpeg, size + MOST_MCU_BYTES, 1);
+    jpeg->entropy->decode_mcu = decode_mcu;
+}
+
 /* Decode the rows a ring at a time, and make each row of the slot as soon as its last one is in. */
 static void paint(j_decompress_ptr jpeg, const Slot *slot, const Batch *batch, const Axis *x,
                   const Axis *y)
 {
-    int left = x->low - crop_columns(jpeg, x), width = batch->width, count = 3 * (x->high - x->low);
+    int first = crop_columns(jpeg, x);
+    if (!slot->by_libjpeg)
+        take_scan(jpeg, first, eighths(slot->box, batch->height, batch->width));
+    int left = x->low - first, width = batch->width, count = 3 * (x->high - x->low);
     size_t row_size = 3 * (size_t)jpeg->output_width / 64 * 64 + 64;
     size_t line_size = count + 3 * x->taps + 1;
     /* No row begins where a vector would: libjpeg-turbo writes such rows past the caches, and to
@@ -373,12 +433,22 @@ static int attempt(Decoder *decoder, const Slot *slot, const Batch *batch)
     return OK;
 }
 
-static int decode_slot(const Slot *slot, const Batch *batch)
+static int decode_once(const Slot *slot, const Batch *batch)
 {
     Decoder decoder;
     memset(&decoder, 0, offsetof(Decoder, escape));
     int status = attempt(&decoder, slot, batch);
     jpeg_destroy_decompress(&decoder.jpeg);
+    return status;
+}
+
+static int decode_slot(Slot *slot, const Batch *batch)
+{
+    int status = decode_once(slot, batch);
+    if (status == AGAIN) {
+        slot->by_libjpeg = 1;
+        status = decode_once(slot, batch);
+    }
     if (status != OK)
         memset(slot->out, 0, 3 * (size_t)batch->height * batch->width);
     return status;
@@ -509,23 +579,25 @@ static void run(Py_buffer *views, const double *boxes, const char *flips, unsign
 {
     size_t slot_size = 3 * (size_t)batch->height * batch->width;
     for (int i = 0; i < batch->count; i++)
-        slots[i] = (Slot){views[i].buf, views[i].len, boxes + 4 * i, flips[i], out + i * slot_size};
+        slots[i] = (Slot){views[i].buf,      views[i].len,          boxes + 4 * i, flips[i],
+                          batch->by_libjpeg, out + i * slot_size};
     batch->slots = slots;
     crop_resize(batch, threads);
 }
 
 /* crop_resize(values, boxes (B, 4) float64, flips (B,) bool, out (B, height, width, 3) uint8,
- *             status (B,) int32 out, height, width, threads, max_pixels, is_cropped_first) */
+ *             status (B,) int32 out, height, width, threads, max_pixels, is_cropped_first,
+ *             by_libjpeg = False) */
 static PyObject *py_crop_resize(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *values;
     Py_buffer boxes, flips, out, status, *views = NULL;
-    Batch batch;
+    Batch batch = {.by_libjpeg = 0};
     int threads;
-    if (!PyArg_ParseTuple(args, "Oy*y*w*w*iiidp", &values, &boxes, &flips, &out, &status,
+    if (!PyArg_ParseTuple(args, "Oy*y*w*w*iiidp|p", &values, &boxes, &flips, &out, &status,
                           &batch.height, &batch.width, &threads, &batch.max_pixels,
-                          &batch.is_cropped_first))
+                          &batch.is_cropped_first, &batch.by_libjpeg))
         return NULL;
     batch.count = (int)flips.len;
     batch.status = status.buf;

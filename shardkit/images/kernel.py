@@ -2,8 +2,11 @@
 
 ``kernel.c`` decodes only the part of each picture that its crop needs, no larger than needed,
 resizes it with antialiasing straight into its slot and flips it there, on threads of its own, with
-the GIL released for the whole batch. Wheels bring it. Installed from source, it is built where a C
-compiler and the headers of libjpeg-turbo are, and left out elsewhere. Ask :func:`is_available`.
+the GIL released for the whole batch. Of a file with restart markers, ``scan.h`` passes over what
+stands between those beside and above the crop without decoding it.
+
+Wheels bring it. Installed from source, it is built where a C compiler and the headers of
+libjpeg-turbo are, and left out elsewhere. Ask :func:`is_available`.
 """
 
 from __future__ import annotations
@@ -134,7 +137,8 @@ def crop_resize(
     Returns:
         (B,) int32, a :class:`Status` a slot. A slot that failed is black, and the others are not
         affected. ``BROKEN``: libjpeg refuses the file; what lies behind the last row that the crop
-        needs is not looked at, so a file damaged only there passes. ``ELSEWHERE`` also where a file
+        needs is not looked at, nor what restart markers let it pass over, so a file damaged only
+        there passes. ``ELSEWHERE`` also where a file
         does not end as it should, or libjpeg warns of damage that decoders disagree about: the
         caller's own decoder shall judge it, as if there were no kernel. EXIF orientation is not
         applied.
