@@ -70,7 +70,7 @@ gpu: ## on a machine with a GPU: run the tests that need it and measure on it, i
 	$(if $(wildcard $(READY)),$(BIN)/python,$(PYTHON)) scripts/tools/gpu_proof.py $(GPU)
 
 clean: ## remove everything these targets made, the environments too
-	rm -rf $(VENV) $(DALI_VENV) $(OPEN_VENV) demo bench-data bench-peers campaign-findings build dist *.egg-info shardkit/images/_kernel*.so
+	rm -rf $(VENV) $(DALI_VENV) $(OPEN_VENV) demo bench-data bench-peers campaign-findings build dist *.egg-info shardkit/images/_*.so
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find shardkit scripts tests -name __pycache__ -prune -exec rm -rf {} +
 
@@ -78,7 +78,7 @@ needs-test:
 	@PYTHON=$(PYTHON) sh scripts/system_packages.sh $(if $(wildcard $(READY)),,build) test
 
 # pip would take a pillow-simd that it compiled earlier, perhaps without AVX2: hence no cache.
-$(READY): pyproject.toml shardkit/images/kernel.c shardkit/images/scan.h
+$(READY): pyproject.toml $(wildcard shardkit/*/*.[ch])
 	@PYTHON=$(PYTHON) sh scripts/system_packages.sh build
 	@echo "Making the environment in $(VENV): some minutes the first time, torch is large."
 	$(PYTHON) -m venv $(VENV)
@@ -87,7 +87,7 @@ ifeq ($(PIL),simd)
 	CC='$(PIL_CC)' $(PIP) --no-cache-dir pillow-simd
 endif
 	$(PIP) -e '.[$(PIL),dev]'
-	@$(BIN)/python -c 'from shardkit.images import kernel; print(kernel.why_not() or "The compiled kernel is built.")'
+	@$(BIN)/python -c 'from shardkit.images import kernel, restarts; print(kernel.why_not() or restarts.why_not() or "The compiled kernel is built.")'
 	@touch $@
 
 $(DALI_VENV)/.ready: pyproject.toml

