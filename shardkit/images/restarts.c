@@ -179,15 +179,20 @@ static void check_complete(j_decompress_ptr jpeg)
                 fail((j_common_ptr)jpeg, UNLIKE);
 }
 
+static JDIMENSION round_up(JDIMENSION count, int step) { return (count + step - 1) / step * step; }
+
+/* All blocks of whole MCUs: those beyond the picture's edge are written, too. */
 static void check_coefficients(j_decompress_ptr jpeg, jvirt_barray_ptr *coefficients)
 {
     for (int i = 0; i < jpeg->num_components; i++) {
         const jpeg_component_info *component = &jpeg->comp_info[i];
-        for (JDIMENSION y = 0; y < component->height_in_blocks; y++) {
+        JDIMENSION height = round_up(component->height_in_blocks, component->v_samp_factor);
+        size_t count = (size_t)DCTSIZE2 * round_up(component->width_in_blocks,
+                                                   component->h_samp_factor);
+        for (JDIMENSION y = 0; y < height; y++) {
             JBLOCKARRAY rows = jpeg->mem->access_virt_barray((j_common_ptr)jpeg, coefficients[i], y,
                                                              1, FALSE);
             const JCOEF *row = rows[0][0];
-            size_t count = (size_t)component->width_in_blocks * DCTSIZE2;
             int is_beyond = 0;
             for (size_t k = 0; k < count; k++)
                 is_beyond |= row[k] > MAX_COEFFICIENT || row[k] < -MAX_COEFFICIENT;
@@ -232,6 +237,21 @@ static void take_tables(Job *job)
     copy_tables(&job->made, job->made.dc_huff_tbl_ptrs, job->tables.dc_huff_tbl_ptrs);
     copy_tables(&job->made, job->made.ac_huff_tbl_ptrs, job->tables.ac_huff_tbl_ptrs);
     job->made.restart_interval = job->tables.restart_interval;
+}
+
+/* Blocks beyond the picture's edge, which fill its last MCUs, differ from encoder to encoder, and
+ * libjpeg writes its own. As a picture of whole MCUs it has none, and they are written as they were
+ * read. (Its frame header says that size; it is not what is wanted here.) */
+static void keep_padding(j_compress_ptr jpeg)
+{
+    int across = 1, down = 1;
+    for (int i = 0; i < jpeg->num_components; i++) {
+        const jpeg_component_info *component = &jpeg->comp_info[i];
+        across = component->h_samp_factor > across ? component->h_samp_factor : across;
+        down = component->v_samp_factor > down ? component->v_samp_factor : down;
+    }
+    jpeg->image_width = round_up(jpeg->image_width, across * DCTSIZE);
+    jpeg->image_height = round_up(jpeg->image_height, down * DCTSIZE);
 }
 
 static void take_script(Job *job)
@@ -283,6 +303,8 @@ static void write_coefficients(Job *job, jvirt_barray_ptr *coefficients)
         take_tables(job);
     if (job->script.size)
         take_script(job);
+    else if (jpeg->num_components > 1) /* where there is one, an MCU is a block, whatever it says */
+        keep_padding(jpeg);
     jpeg_write_coefficients(jpeg, coefficients);
     jpeg_finish_compress(jpeg);
 }
