@@ -73,7 +73,7 @@ def marker_at(jpeg: Value, at: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class FrameHeader:
     """What a frame header says.
 
     Attributes:
@@ -109,7 +109,7 @@ def find_frame(found: list[Segment]) -> Segment:
     return next(segment for segment in found if segment.code in _FRAMES)
 
 
-def read_frame(jpeg: Value, found: list[Segment]) -> Frame | None:
+def read_frame(jpeg: Value, found: list[Segment]) -> FrameHeader | None:
     """The one frame header among these; ``None`` if there is none that is sound."""
     headers = [segment for segment in found if segment.code in _FRAMES]
     if len(headers) != 1:
@@ -121,7 +121,7 @@ def read_frame(jpeg: Value, found: list[Segment]) -> Frame | None:
     factors = [(number >> 4, number & 15) for number in payload[7::3]]
     if not (width and height and factors and all(a and b for a, b in factors)):
         return None
-    return Frame(headers[0].code, bits, width, height, factors, list(payload[6::3]))
+    return FrameHeader(headers[0].code, bits, width, height, factors, list(payload[6::3]))
 
 
 def restart_interval(jpeg: Value, found: list[Segment]) -> int:

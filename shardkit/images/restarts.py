@@ -28,7 +28,7 @@ from shardkit.images.markers import (
     SOF_EXTENDED,
     SOF_PROGRESSIVE,
     SOS,
-    Frame,
+    FrameHeader,
     Segment,
     end_of_scan,
     find_frame,
@@ -144,7 +144,7 @@ def add_restarts(jpeg: Value) -> tuple[Value, Outcome]:
     return made, Outcome.ADDED
 
 
-def interval_of(frame: Frame) -> int:
+def interval_of(frame: FrameHeader) -> int:
     """The interval that we write, in MCUs: as wide in pixels, whatever the MCU.
 
     A pixel of grey has fewer bytes, so there it is twice as wide. It need not divide the row.
@@ -179,7 +179,7 @@ _LEFT = {
 }
 
 
-def _check_kind(jpeg: Value, head: list[Segment]) -> Frame:
+def _check_kind(jpeg: Value, head: list[Segment]) -> FrameHeader:
     if not is_jpeg(jpeg):
         raise _LeftError(Outcome.UNSUITED)
     frame = read_frame(jpeg, head)
@@ -193,7 +193,7 @@ def _check_kind(jpeg: Value, head: list[Segment]) -> Frame:
     return frame
 
 
-def _check_scans(jpeg: Value, first: Segment, end: int, frame: Frame, own: int) -> int:
+def _check_scans(jpeg: Value, first: Segment, end: int, frame: FrameHeader, own: int) -> int:
     """The interval to write, if they are worth it; ``own``: that of a baseline JPEG."""
     interval = interval_of(frame)
     if end < 0:
@@ -208,7 +208,7 @@ def _check_scans(jpeg: Value, first: Segment, end: int, frame: Frame, own: int) 
     return interval
 
 
-def _read_script(jpeg: Value, frame: Frame, scan: Segment) -> tuple[bytes, int]:
+def _read_script(jpeg: Value, frame: FrameHeader, scan: Segment) -> tuple[bytes, int]:
     """All scans, as a note holds them, and where the last one ends; -1 if it does not."""
     script, bits = b"", {number: 1 << place for place, number in enumerate(frame.ids)}
     while True:
