@@ -16,8 +16,9 @@ from odd_pictures import four_channels
 from PIL import Image
 
 from shardkit.errors import BadImageError, UsageError
-from shardkit.images import restarts
+from shardkit.images import recode, restarts
 from shardkit.images.markers import DHT, DRI, SOS, end_of_scan, segments
+from shardkit.images.restart_note import Note, find_note, read_note, write_note
 from shardkit.images.restarts import Outcome, add_restarts, has_restarts, remove_restarts
 
 pytestmark = pytest.mark.skipif(bool(restarts.why_not()), reason=restarts.why_not())
@@ -339,15 +340,15 @@ def test_damage_is_said(how: str, layout: str) -> None:
 )
 def test_lying_scripts_are_refused(script: bytes) -> None:
     made = added(jpeg(250, 131, "progressive"))
-    place = restarts.find_note(made, segments(made))
+    place = find_note(made, segments(made))
     assert place is not None
     ours = segments(made)[place]
-    note = restarts.read_note(made, ours)
+    note = read_note(made, ours)
     behind = ours.start + note.inserted
-    lying = restarts.Note(note.checksum, note.frame, note.interval, script)
+    lying = Note(note.checksum, note.frame, note.interval, script)
     with pytest.raises(BadImageError):
         remove_restarts(
-            made[: ours.start] + restarts.write_note(lying, made[ours.end : behind]) + made[behind:]
+            made[: ours.start] + write_note(lying, made[ours.end : behind]) + made[behind:]
         )
 
 
@@ -395,7 +396,7 @@ def test_libjpeg_is_not_needed_to_look() -> None:
 def test_only_tables_and_interval_stand_behind_the_note() -> None:
     made = added(jpeg(120, 90))
     found = segments(made)
-    place = restarts.find_note(made, found)
+    place = find_note(made, found)
     assert place is not None
     assert {segment.code for segment in found[place + 1 : -1]} == {DHT, DRI}
 
@@ -408,7 +409,7 @@ def made_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[bytes]:
         raise ImportError("No module named 'shardkit.images._restarts'")
 
     made = added(jpeg(60, 40))
-    monkeypatch.setattr(restarts, "_compiled", compiled)
+    monkeypatch.setattr(recode, "_compiled", compiled)
     restarts.why_not.cache_clear()
     yield made
     restarts.why_not.cache_clear()

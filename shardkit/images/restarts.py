@@ -13,13 +13,9 @@ becomes a baseline one likewise. ``formats.md`` specifies the stored form.
 from __future__ import annotations
 
 import zlib
-from enum import IntEnum, StrEnum
-from functools import cache
-from importlib import import_module
-from types import ModuleType
+from enum import StrEnum
 
-from shardkit.errors import BadImageError, UsageError
-from shardkit.images.limits import MAX_PIXELS
+from shardkit.errors import BadImageError
 from shardkit.images.markers import (
     DHT,
     DRI,
@@ -38,8 +34,20 @@ from shardkit.images.markers import (
     restart_interval,
     segments,
 )
+from shardkit.images.recode import MAX_SCANS, Recoded, recode, require, why_not
 from shardkit.images.restart_note import Note, damaged, find_note, read_note, write_note
 from shardkit.samples.sample import Value
+
+__all__ = [
+    "INTERVAL",
+    "Outcome",
+    "add_restarts",
+    "has_restarts",
+    "interval_of",
+    "remove_restarts",
+    "require",
+    "why_not",
+]
 
 INTERVAL = 6
 """Between restart markers, in MCUs of 16 pixels across, as photos mostly have; see
@@ -68,49 +76,6 @@ class Outcome(StrEnum):
     """Would not come back byte for byte: left as it is."""
     BROKEN = "broken"
     """Damaged or cut off, or libjpeg warns: left as it is."""
-
-
-# --- the compiled module -------------------------------------------------------------------
-
-
-class _Status(IntEnum):
-    OK = 0
-    UNLIKE = 1
-    BROKEN = 2
-    TOO_LARGE = 3
-
-
-@cache
-def why_not() -> str:
-    """Why the compiled module cannot be used, and what to do; empty if it can."""
-    try:
-        _compiled()
-    except ImportError as error:
-        return (
-            "shardkit was installed without its compiled module for restart markers: install a C "
-            "compiler and the headers of Python and libjpeg-turbo (Debian: gcc python3-dev "
-            f"libjpeg-dev), then shardkit again ({error})"
-        )
-    return ""
-
-
-def require() -> None:
-    """Raise ``UsageError`` if the compiled module is not there."""
-    if reason := why_not():
-        raise UsageError(reason)
-
-
-def _compiled() -> ModuleType:
-    return import_module("shardkit.images._restarts")
-
-
-def _recode(
-    jpeg: Value, header: bytes = b"", script: bytes = b"", interval: int = 0
-) -> tuple[_Status, bytes]:
-    """The same coefficients with the header's tables, or the best; by a script, or in one scan."""
-    require()
-    status, made = _compiled().recode(jpeg, header, script, interval, MAX_PIXELS)
-    return _Status(status), made
 
 
 # --- adding --------------------------------------------------------------------------------
@@ -165,17 +130,17 @@ def _rewrite(jpeg: Value) -> bytes:
     if frame.code == SOF_PROGRESSIVE:
         script, end = _read_script(jpeg, frame, head[-1])
     interval = _check_scans(jpeg, head[-1], end, frame, 0 if script else own)
-    status, made = _recode(jpeg, interval=interval)
-    if status != _Status.OK:
+    status, made = recode(jpeg, interval=interval)
+    if status != Recoded.OK:
         raise _LeftError(_LEFT[status])
     note = Note(zlib.crc32(jpeg), frame.code, own if script else 0, script)
     return _join(jpeg, head, end, made, note)
 
 
 _LEFT = {
-    _Status.UNLIKE: Outcome.UNLIKE,
-    _Status.BROKEN: Outcome.BROKEN,
-    _Status.TOO_LARGE: Outcome.UNSUITED,
+    Recoded.UNLIKE: Outcome.UNLIKE,
+    Recoded.BROKEN: Outcome.BROKEN,
+    Recoded.TOO_LARGE: Outcome.UNSUITED,
 }
 
 
@@ -217,6 +182,8 @@ def _read_script(jpeg: Value, frame: FrameHeader, scan: Segment) -> tuple[bytes,
         if len(said) != 2 * count + 3 or not bits.keys() >= numbers:
             raise _LeftError(Outcome.BROKEN)
         script += bytes([sum(bits[number] for number in numbers), *said[-3:]])
+        if len(script) > 4 * MAX_SCANS:
+            raise _LeftError(Outcome.UNSUITED)
         end = end_of_scan(jpeg, scan.end)
         found = segments(jpeg, end) if end >= 0 else []
         if not found or found[-1].code != SOS:
@@ -283,18 +250,18 @@ def _undo(jpeg: Value, note: Note, found: list[Segment], place: int) -> bytes:
     if note.script:
         return _progressive(jpeg, note, found[place - 1], end)
     header = b"".join([jpeg[: ours.start], jpeg[scan.start : scan.end]])
-    made = _made(_recode(jpeg, header=header))
+    made = _made(recode(jpeg, header=header))
     return b"".join([header, made[segments(made)[-1].end : -2], jpeg[end:]])
 
 
 def _progressive(jpeg: Value, note: Note, frame: Segment, end: int) -> bytes:
-    made = _made(_recode(jpeg, script=note.script, interval=note.interval))
+    made = _made(recode(jpeg, script=note.script, interval=note.interval))
     scans = made[find_frame(segments(made)).end : -2]
     return b"".join([_with_frame(jpeg, frame, note.frame), scans, jpeg[end:]])
 
 
-def _made(recoded: tuple[_Status, bytes]) -> bytes:
+def _made(recoded: tuple[Recoded, bytes]) -> bytes:
     status, made = recoded
-    if status != _Status.OK:
-        raise damaged("too large" if status == _Status.TOO_LARGE else "libjpeg refuses it")
+    if status != Recoded.OK:
+        raise damaged("too large" if status == Recoded.TOO_LARGE else "libjpeg refuses it")
     return made
