@@ -50,25 +50,57 @@ static void move_piece(File *file, size_t to, const unsigned char *from, size_t 
     file->size = to + count > file->size ? to + count : file->size;
 }
 
-/* Renumber, double or drop the first restart marker behind some place. */
-static void change_restart(File *file)
+/* Some restart marker at or behind `at`; the file's size if there is none. */
+static size_t restart_marker(const File *file, size_t at)
 {
-    for (size_t at = somewhere(file); at + 4 < file->size; at++) {
-        if (file->data[at] != 0xFF || (file->data[at + 1] & 0xF8) != 0xD0)
-            continue;
-        size_t left = file->size - at;
-        switch (draw(3)) {
-        case 0:
-            file->data[at + 1] = 0xD0 + draw(8);
-            break;
-        case 1:
-            move_piece(file, at + 2, file->data + at, left);
-            break;
-        default:
-            memmove(file->data + at, file->data + at + 2, left - 2);
-            file->size -= 2;
-        }
+    for (; at + 1 < file->size; at++)
+        if (file->data[at] == 0xFF && (file->data[at + 1] & 0xF8) == 0xD0)
+            return at;
+    return file->size;
+}
+
+/* The bytes from `from` on to where `to` is now, which may lie before. */
+static void move(File *file, size_t from, size_t to)
+{
+    if (file->size - from > MOST_BYTES - to)
         return;
+    memmove(file->data + to, file->data + from, file->size - from);
+    file->size = to + (file->size - from);
+}
+
+static void change_markers(File *file)
+{
+    size_t at = restart_marker(file, draw((uint32_t)file->size)), other;
+    if (at == file->size)
+        return;
+    switch (draw(6)) {
+    case 0: /* another number */
+        file->data[at + 1] = 0xD0 + draw(8);
+        break;
+    case 1: /* no marker */
+        move(file, at + 2, at);
+        break;
+    case 2: /* two, or data before it */
+        move(file, at, at + 2);
+        break;
+    case 3: /* an interval less, or several: the numbers may be right again */
+        other = restart_marker(file, at + 2);
+        for (uint32_t more = draw(2) * 7; more > 0 && other < file->size; more--)
+            other = restart_marker(file, other + 2);
+        move(file, other, at);
+        break;
+    case 4: /* an interval twice */
+        other = restart_marker(file, at + 2);
+        move(file, at, other);
+        break;
+    default: /* elsewhere */
+        move(file, at + 2, at);
+        other = somewhere(file);
+        move(file, other, other + 2);
+        if (other + 2 < file->size) {
+            file->data[other] = 0xFF;
+            file->data[other + 1] = 0xD0 + draw(8);
+        }
     }
 }
 
@@ -76,7 +108,7 @@ static void change(File *file, const File *other)
 {
     static const unsigned char limits[] = {0, 1, 2, 4, 8, 63, 64, 127, 128, 254, 255, 0xD8, 0xDA};
     size_t at = somewhere(file), from, count;
-    switch (draw(10)) {
+    switch (draw(11)) {
     case 0:
         file->size = at + 1;
         break;
@@ -95,7 +127,8 @@ static void change(File *file, const File *other)
         file->data[at] = limits[draw(sizeof limits)];
         break;
     case 5:
-        change_restart(file);
+    case 6:
+        change_markers(file);
         break;
     default:
         file->data[at] ^= 1 << draw(8);
