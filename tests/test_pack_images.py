@@ -477,8 +477,10 @@ def test_cli_estimate(run: Run, tmp_path: Path) -> None:
     got = run("pack", "pictures", "--to", "npy", "--estimate", "--resize", 8, "--workers", 3)
     assert got.code == 0 and got.err == ""
     head, columns, *rows = got.out.splitlines()
-    assert head == "measured on 36 of 36 samples; decoded by one thread, made by 3 workers"
-    assert " ".join(columns.split()) == "choice a sample in all decoded/s PSNR to make"
+    assert head == (
+        "measured on 36 of 36 samples; decoded/s and made/s by one thread, to make by 3 workers"
+    )
+    assert " ".join(columns.split()) == ("choice a sample in all decoded/s PSNR made/s to make")
     assert [row.split("  ")[1] for row in rows][:3] == ["keep", "--resize 8", "--resize 256"]
     assert [*tmp_path.iterdir()] == [tmp_path / "pictures"]
     found = json.loads(run("pack", "pictures", "--to", "npy", "--estimate", "--json").out)

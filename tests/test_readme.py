@@ -131,7 +131,10 @@ RAN = {
     "docs/feeding.md": ["pack", *7 * ["python"]],
     "docs/measuring.md": ["pack", *5 * ["bench"], "python", "stage", "tune", "python"],
     "docs/packing.md": ["pack", "info", "info", "show", "verify", "convert", "unpack"],
-    "docs/pictures.md": ["pack", "python", "pack", "pack", "convert", "python"],
+    "docs/pictures.md": [
+        *("pack", "python", "pack", "pack", "convert"),
+        *("pack", "verify", "unpack", "python"),
+    ],
     "docs/text.md": ["pack", "pack", "show", "verify", "python", "convert", "convert"],
     "docs/trainers.md": ["pack"],
     "docs/your-data.md": ["python", "pack", "python", "python", "pack", "pack"],
@@ -214,6 +217,7 @@ def check_pictures(folder: Path, names: dict[str, Any]) -> None:
     assert names["train"].state.count(" + ") <= 2
     assert names["pixels"].shape == (16, 16, 3)
     assert names["flipped"]["image"].shape == (16, 32, 32, 3)
+    assert tree(folder / "as-they-were") == tree(folder / "pictures")
 
 
 def check_text(folder: Path, names: dict[str, Any]) -> None:

@@ -40,7 +40,8 @@ def convert(dataset: tuple[str, ...], as_json: bool, **options: Any) -> None:
     DATASET is a packed dataset, or WebDataset tars made by others: a folder of them, one, several,
     or a pattern in quotes, as "a-{000000..000002}.tar"; also .tar.gz and .tar.zst. Samples,
     keys, bytes and the cut into shards stay as they are: converting there and back gives identical
-    files. Only --resize and the like write pictures anew.
+    files. Only --resize and the like write pictures anew, and --restarts rewrites JPEGs so that
+    unpack undoes it.
 
     Or it is token ids: nanoGPT's .bin, cut into documents if --eos says how they end, or Megatron's
     .bin and .idx. They become a dataset of tokens. TFRecord, .npz, .safetensors, HDF5 and LMDB

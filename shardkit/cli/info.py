@@ -9,7 +9,7 @@ import click
 
 from shardkit import __version__
 from shardkit.cli.output import count, echo_json
-from shardkit.images.choice import describe
+from shardkit.images.choice import describe, is_lossless
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.paths import first_few, show_path
 
@@ -51,8 +51,9 @@ def info(dataset: str | None, system: bool, only_open: bool, as_json: bool) -> N
         return
     kind = found.corpus.get("kind") or "files"
     click.echo(f"{show_path(dataset)}: {found.container}, packed from {show_path(kind)}")
-    if made := [describe(choice) for choice in found.corpus.get("images", [])]:
-        click.echo(f"  pictures written anew: {show_path(', then '.join(made))}")
+    if made := found.corpus.get("images", []):
+        how = "rewritten without loss" if all(map(is_lossless, made)) else "written anew"
+        click.echo(f"  pictures {how}: {show_path(', then '.join(map(describe, made)))}")
     if tokens := found.corpus.get("tokens"):
         click.echo(f"  tokens of {_tokenizer(tokens)}")
     if kind == "nanogpt" and found.corpus.get("tokens", {}).get("eos") is None:

@@ -53,8 +53,13 @@ image_options = together(
         metavar="1-100",
         help="Of JPEG and WebP; with --image-format, of every picture.  [default: 90]",
     ),
+    click.option(
+        "--restarts",
+        is_flag=True,
+        help="Rewrite JPEGs, without loss, with restart markers: a crop is then decoded without"
+        " decoding all of the picture. unpack gives the original bytes.",
+    ),
 )
-
 """Those of :class:`shardkit.images.choice.ImageChoice`."""
 
 reject_options = together(

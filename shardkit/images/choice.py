@@ -1,4 +1,4 @@
-"""What to make of pictures while packing: how large, and in which format."""
+"""What to make of pictures while packing: how large, in which format, and with restart markers."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ class ImageChoice:
         image_format: ``keep`` leaves pictures that need no scaling as they are, and others in their
             format. ``jpeg`` (baseline), ``png`` and ``webp`` write others anew. ``raw`` makes
             arrays (H, W, 3) of uint8.
+        restarts: rewrite JPEGs without loss, those that were written anew among them, so that parts
+            of them can be decoded alone, see :mod:`shardkit.images.restarts`; ``unpack`` undoes it.
     """
 
     resize: int | None = None
@@ -40,6 +42,7 @@ class ImageChoice:
     crop: int | None = None
     quality: int | None = None
     image_format: ImageFormat = "keep"
+    restarts: bool = False
 
     def __post_init__(self) -> None:
         for name in ("resize", "max_side", "crop"):
@@ -49,6 +52,11 @@ class ImageChoice:
         if self.image_format not in FORMATS:
             raise UsageError(
                 f"image_format must be one of {', '.join(FORMATS)}, got {self.image_format!r}"
+            )
+        if self.restarts and self.image_format not in ("keep", "jpeg"):
+            raise UsageError(
+                f"restarts is for JPEGs, and image_format {self.image_format} leaves none: pass one"
+                " of the two"
             )
         if self.quality is None:
             return
@@ -68,6 +76,11 @@ class ImageChoice:
 
     def __bool__(self) -> bool:
         """Whether anything is to be done."""
+        return self.writes_anew or self.restarts
+
+    @property
+    def writes_anew(self) -> bool:
+        """Whether pictures may be decoded and written anew. Markers alone lose nothing."""
         return self._limits or self.image_format != "keep"
 
     @property
@@ -94,5 +107,13 @@ class ImageChoice:
 
 def describe(choice: dict[str, Any]) -> str:
     """A choice as JSON in the words of the command line; ``keep`` if it is none."""
-    flags = [f"--{name.replace('_', '-')} {value}" for name, value in choice.items()]
+    flags = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        for name, value in choice.items()
+    ]
     return " ".join(flags) or "keep"
+
+
+def is_lossless(choice: dict[str, Any]) -> bool:
+    """Whether a choice as JSON adds restart markers and does nothing else."""
+    return choice.keys() <= {"restarts"}

@@ -1,4 +1,5 @@
-"""Pictures made smaller, or written in another format: bytes and a choice -> bytes.
+"""Pictures made smaller, written in another format, or with restart markers: bytes and a choice ->
+bytes.
 
 Pillow does the work. Pixels are scaled by its antialiased Lanczos filter: of 85 ImageNet pictures
 scaled to a short side of 256, crops differ from those of the originals by 39.1 dB, by 38.5 dB with
@@ -17,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import SampleError, UsageError
-from shardkit.images import pillow
+from shardkit.images import pillow, restarts
 from shardkit.images.choice import KIND_OF, QUALITY, ImageChoice
 from shardkit.images.jpeg import read_header
 from shardkit.images.limits import MAX_PIXELS
 from shardkit.images.losses import has_alpha, losses
+from shardkit.images.restarting import with_restarts
 from shardkit.images.sizes import Geometry, geometry
 from shardkit.samples.encoding import npy_header
 from shardkit.samples.sample import Value
@@ -45,16 +47,28 @@ _ICC_OF_MODE = {"L": b"GRAY", "LA": b"GRAY", "RGB": b"RGB ", "RGBA": b"RGB "}
 
 
 def can_write(choice: ImageChoice) -> bool:
-    """Whether the Pillow that is installed has the format."""
+    """Whether what is installed can write what is chosen. Raises ImportError: no Pillow."""
+    return _has_format(choice) and not (choice.restarts and restarts.why_not())
+
+
+def _has_format(choice: ImageChoice) -> bool:
     from PIL import features
 
     return choice.image_format != "webp" or bool(features.check("webp"))
 
 
+def require_writers(choice: ImageChoice) -> None:
+    """Raise UsageError unless all is installed that writes what is chosen."""
+    if choice.restarts:
+        restarts.require()
+    if choice.writes_anew:
+        require_encoder(choice)
+
+
 def require_encoder(choice: ImageChoice) -> None:
     """Raise UsageError unless a Pillow is installed that can write what is chosen."""
     try:
-        writes = can_write(choice)
+        writes = _has_format(choice)
     except ImportError as error:
         raise UsageError(
             "pictures need a decoder to be written anew: pip install 'shardkit[simd]' or"
@@ -68,7 +82,7 @@ def require_encoder(choice: ImageChoice) -> None:
 
 
 def rewrite(
-    value: Value, kind: str, choice: ImageChoice, lost: Counter[str] | None = None
+    value: Value, kind: str, choice: ImageChoice, counts: Counter[str] | None = None
 ) -> tuple[str, Value]:
     """Make of a picture what was chosen.
 
@@ -85,9 +99,13 @@ def rewrite(
     - raw: RGB;
     - of an animation, the first picture.
 
+    What is a JPEG then is given restart markers, if that is chosen. With nothing else chosen no
+    picture is decoded, and Pillow is not needed.
+
     Args:
         kind: what it is, as :func:`shardkit.images.sniff.image_field` says.
-        lost: counts what is lost of it, by :mod:`shardkit.images.losses`.
+        counts: counts what is lost of it, by :mod:`shardkit.images.losses`, and what becomes of it
+            by :mod:`shardkit.images.restarting`.
 
     Returns:
         (kind, value): ``jpg``, ``png`` or ``webp``, or ``npy`` and the ``.npy`` file of a
@@ -96,17 +114,25 @@ def rewrite(
     Raises:
         SampleError: it does not decode, has over :data:`MAX_PIXELS`, or cannot be written so.
     """
+    if choice.writes_anew:
+        kind, value = _written_anew(value, kind, choice, counts)
+    return kind, with_restarts(value, kind, counts) if choice.restarts else value
+
+
+def _written_anew(
+    value: Value, kind: str, choice: ImageChoice, counts: Counter[str] | None
+) -> tuple[str, Value]:
     with _opened(value, kind) as image:
         wanted = wanted_kind(kind, choice)
         new = geometry(image.size, choice.resize, choice.max_side, choice.crop)
         if _is_as_wanted(image, kind, wanted, new, choice):
             return kind, value
         turn = read_header(value).orientation if kind == "jpg" else None
-        before = pillow.orientation(image) if turn is None and lost is not None else turn
-        own = [] if lost is None else [*losses(image, value, kind, wanted, before or 1)]
+        before = pillow.orientation(image) if turn is None and counts is not None else turn
+        own = [] if counts is None else [*losses(image, value, kind, wanted, before or 1)]
         made = _encode(image, turn, wanted, new, choice)
-    if lost is not None:
-        lost.update(own)
+    if counts is not None:
+        counts.update(own)
     return wanted, made
 
 

@@ -36,7 +36,8 @@ class Receipt:
         file_bytes: size of each of the shard's files, in bytes.
         encodings: field -> how it is stored in this shard.
         rejects: (path, reason) of inputs left out.
-        lost: what was lost of pictures that were written anew, and how often.
+        counts: what became of pictures that were written anew, and how often: what was lost, by
+            :mod:`shardkit.images.losses`, and by :mod:`shardkit.images.restarting`.
     """
 
     split: str
@@ -49,7 +50,7 @@ class Receipt:
     num_sums: int
     names_bytes: int
     rejects: list[tuple[str, str]] = field(default_factory=list)
-    lost: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def stem(self) -> str:

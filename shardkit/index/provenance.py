@@ -62,6 +62,11 @@ class Provenance:
         return {path: text for path, text in texts.items() if isinstance(text, str)}
 
     @property
+    def has_restarts(self) -> bool:
+        """Whether JPEGs may hold restart markers that ``unpack`` is to remove."""
+        return any(choice.get("restarts") is True for choice in self.images)
+
+    @property
     def passed(self) -> dict[str, int]:
         """Of tars made by others: members that are no part of a sample, by their endings."""
         return dict(self.spec.get("passed", {}))

@@ -12,12 +12,15 @@ import numpy as np
 
 from shardkit.arrays import Mask
 from shardkit.corpus.base import Corpus, Run
-from shardkit.errors import IndexFileError
-from shardkit.images.choice import describe
+from shardkit.errors import IndexFileError, SampleError
+from shardkit.images.choice import describe, is_lossless
 from shardkit.images.naming import RAW_FIELD, renamed
+from shardkit.images.restarting import without_restarts
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_rejected
 from shardkit.operations.detokenize import TEXT, Texts
+from shardkit.operations.restored import FIELD as JPEG
+from shardkit.operations.restored import has_restarts
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import SampleBatch, Value, unpack_paths
 from shardkit.shards.stored import ROWS_AT_ONCE, ShardReader, num_that_fit
@@ -40,6 +43,7 @@ class Originals:
 
     Where pictures were written anew while packing, all that is compared of them is that each sample
     still has one. Class numbers are compared then, too, unless they came from a file of labels.
+    Where JPEGs were given restart markers, and nothing else, they are compared as they were before.
 
     Attributes:
         rewritten: how pictures were written anew, in words, if they were.
@@ -53,7 +57,9 @@ class Originals:
         self._corpus = corpus
         self.name = name
         self._is_part = provenance.limit is not None
-        self.rewritten = [describe(choice) for choice in provenance.images]
+        anew = any(not is_lossless(choice) for choice in provenance.images)
+        self.rewritten = [describe(choice) for choice in provenance.images if anew]
+        self._has_restarts = has_restarts(info) and not anew
         self.has_own_labels = provenance.has_labels
         self._has_labels = self._corpus.classes == info.classes and not self.has_own_labels
         self._texts = Texts.of(folder, info)
@@ -111,6 +117,8 @@ class Originals:
         packed_batch = self._readers[name].samples(row, row + 1)
         packed = self._files(key, packed_batch.paths[0], packed_batch.fields(0))
         differ = {PICTURE: _picture_difference}
+        if self._has_restarts and JPEG in packed:
+            differ[JPEG] = _jpeg_difference
         if self._texts is not None and TOKENS in packed:
             packed[TEXT], differ[TEXT] = packed.pop(TOKENS), self._text_difference
         for field in sorted(original.keys() | packed.keys()):
@@ -185,6 +193,16 @@ def _picture_difference(key: bytes, original: File | None, packed: File | None) 
         return _difference(key, original, packed)
     new = renamed(original[0], key, str(packed[2], "ascii"))
     return "" if packed[0] == new else _difference(key, original, packed)
+
+
+def _jpeg_difference(key: bytes, original: File | None, packed: File | None) -> str:
+    """As :func:`_difference`; what was packed may have restart markers that were added."""
+    if packed is not None:
+        try:
+            packed = (*packed[:2], without_restarts(packed[2]))
+        except SampleError as error:
+            return f"cannot be given back: {error}"
+    return _difference(key, original, packed)
 
 
 def _rejected(folder: Path) -> set[str]:

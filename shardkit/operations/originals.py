@@ -17,6 +17,7 @@ from shardkit.corpus.tables.parquet import ParquetCorpus, SpooledCorpus
 from shardkit.corpus.text import TextCorpus
 from shardkit.errors import CorpusError
 from shardkit.operations.compare import Originals
+from shardkit.operations.restored import require_undo
 from shardkit.packing.hugging_face import is_hugging_face
 from shardkit.packing.spool import Spool, splits_of
 from shardkit.shards.locate import Located
@@ -34,9 +35,11 @@ def originals_of(place: Located, against: Any) -> Opener:
     end; it is said here already if they cannot be what was packed.
 
     Raises:
-        UsageError: this is neither a path nor such a dataset. CorpusError: the dataset does not
+        UsageError: this is neither a path nor such a dataset, or restart markers were added, and
+            what removes them was not built. CorpusError: the dataset does not
             know its input, or this is of another kind.
     """
+    require_undo(place.info)
     if is_hugging_face(against):
         if place.info.provenance.kind != ParquetCorpus.kind:
             raise CorpusError(

@@ -18,6 +18,7 @@ from shardkit.errors import DataError, DestinationError, UnsafePathError
 from shardkit.formats import TARS
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo
 from shardkit.operations.detokenize import Texts
+from shardkit.operations.restored import File, has_restarts, require_undo, undoing
 from shardkit.operations.unpack_work import (
     LAST_MARKER,
     PIECES,
@@ -59,11 +60,13 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
         DestinationError: ``dest`` holds something, or lies in a dataset.
         UnsafePathError: a stored path leaves ``dest``.
         DataError: the dataset is damaged, or was not packed from files; or the disk refused.
+        UsageError: restart markers were added to its JPEGs, and what removes them was not built.
     """
     source, target = as_path(dataset, "the dataset"), as_path(dest, "the destination")
     place = locate(source)
     refuse_taken(target)
     refuse_dataset(target)
+    require_undo(place.info)
     texts = Texts.of(place.folder, place.info)
     if texts is not None and not texts.spec.is_lossless:
         raise DataError(
@@ -81,7 +84,7 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
     ):
         bar.expect(sum(len(reader.index.table) for reader in readers))
         if not work.done.is_whole:
-            _write_files(work, readers, texts, _kept(place.info), bar)
+            _write_files(work, readers, texts, place.info, bar)
         done = work.done
         if not done.num_files:
             work.discard()
@@ -99,7 +102,8 @@ def _identity(info: DatasetInfo) -> dict[str, Any]:
         name: [split.num_rows, split.fingerprint, f"{split.files[f'{name}.names'][1]:016x}"]
         for name, split in info.splits.items()
     }
-    return {"splits": splits, "tokenizer": (info.provenance.tokens or {}).get("xxh3")}
+    identity = {"splits": splits, "tokenizer": (info.provenance.tokens or {}).get("xxh3")}
+    return identity | ({"restarts": True} if has_restarts(info) else {})
 
 
 def refuse_dataset(target: Path) -> None:
@@ -124,17 +128,18 @@ def _write_files(
     work: UnpackWork,
     readers: list[ShardReader],
     texts: Texts | None,
-    kept: dict[bytes, bytes],
+    info: DatasetInfo,
     bar: Progress,
 ) -> None:
     """Write all files that are not recorded as done, each whole, and record that."""
-    with _resumed(work, readers, [*kept]) as writer:
+    kept = _kept(info)
+    with _resumed(work, readers, [*kept]) as writer, undoing(info) as undone:
         before = [len(reader.index.table) for reader in readers[: work.done.split]]
         bar.skip(sum(before) + work.done.row)
         at_end = len(readers), 0
         for number, (split, start, stop) in enumerate(_pieces(readers, work.done), 1):
             num_bytes = writer.num_bytes
-            _write_rows(readers[split], start, stop, writer, texts)
+            _write_rows(undone(_files(readers[split], start, stop)), writer, texts)
             bar.add(stop - start, writer.num_bytes - num_bytes)
             if number % PIECES == 0:
                 work.checkpoint(writer.done(split, stop))
@@ -170,10 +175,8 @@ def _pieces(readers: list[ShardReader], done: Done) -> Iterator[tuple[int, int, 
             yield split, start, stop
 
 
-def _files(
-    reader: ShardReader, start: int, stop: int
-) -> Iterator[tuple[str, bytes, int | None, Value]]:
-    """(field, path, offset in it if it is a part, value) of all that came from files."""
+def _files(reader: ShardReader, start: int, stop: int) -> Iterator[File]:
+    """All that came from files."""
     samples = reader.samples(start, stop)
     for i, (key, packed) in enumerate(zip(samples.keys, samples.paths, strict=True)):
         values = samples.fields(i)
@@ -181,10 +184,8 @@ def _files(
             yield field, path, offset, values[field]
 
 
-def _write_rows(
-    reader: ShardReader, start: int, stop: int, writer: _Writer, texts: Texts | None
-) -> None:
-    for field, path, offset, value in _files(reader, start, stop):
+def _write_rows(files: Iterable[File], writer: _Writer, texts: Texts | None) -> None:
+    for field, path, offset, value in files:
         if texts is not None and field == TOKENS:
             writer.write(path, offset, texts.pieces(value))
         else:

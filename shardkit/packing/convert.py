@@ -45,6 +45,7 @@ OPTIONS = (
     "crop",
     "quality",
     "image_format",
+    "restarts",
     "on_error",
     "max_rejects",
     "compression",
@@ -68,7 +69,7 @@ def convert(
 
     Lossless: keys, original paths, every byte of every value and the cut into shards are kept, so
     converting there and back gives identical files. Unless pictures are to be made smaller, or
-    written in another format.
+    written in another format, or rewritten with restart markers.
 
     Args:
         dataset: its folder, or a file of ids; of tars a folder, one tar, a list of those in one
@@ -119,6 +120,11 @@ def _convert_located(
         check_unique_keys(RowIndex(located.storage, located.info, split))
     if IMAGE_FIELDS.isdisjoint(located.info.fields):
         refuse_choice(options.images, f"{show_path(source)} holds {', '.join(located.info.fields)}")
+    if options.restarts and located.info.provenance.has_restarts:
+        raise UsageError(
+            f"{show_path(source)} was packed with --restarts already: leave it out, and what is"
+            " there is kept"
+        )
     corpus = dataset_corpus(located, tars)
     result = run_pack(source, corpus, dest, options, started, origin)
     if not result.was_complete and is_a_copy(located, options):

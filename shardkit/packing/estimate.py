@@ -20,7 +20,9 @@ from shardkit.corpus.open import open_corpus
 from shardkit.errors import SampleError, UsageError
 from shardkit.images.choice import ImageChoice
 from shardkit.images.decode import decode
-from shardkit.images.encode import can_write, require_encoder, rewrite
+from shardkit.images.encode import can_write, require_encoder, require_writers, rewrite
+from shardkit.images.losses import NAMES as LOSSES
+from shardkit.images.restarting import counted, without_restarts
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import parse_fields, parse_options, refuse_choice
@@ -39,6 +41,7 @@ USUAL = (
     ImageChoice(resize=512),
     ImageChoice(max_side=512, image_format="webp"),
     ImageChoice(resize=256, crop=224, image_format="raw"),
+    ImageChoice(restarts=True),
 )
 
 KEEP = ImageChoice()
@@ -52,19 +55,25 @@ class Estimate:
         choice: in the words of the command line.
         sample_bytes: a sample, on average. total_bytes: all of them. Without index and padding.
         decodes_per_s: pictures decoded to RGB a second, on one thread, as they would be stored.
+        made_per_s: pictures written as they would be stored a second, on one thread; None where
+            nothing is done to them.
         psnr_db: of what is stored to the same pixels before compression; None where none is lost.
         added_s: what it adds to packing, by all workers.
         lost: what is lost of how many of the pictures that were measured, as
             :mod:`shardkit.images.losses` calls it.
+        restarts: what became of how many that were to have restart markers, and their bytes before
+            and after, as :mod:`shardkit.images.restarting` calls it.
     """
 
     choice: str
     sample_bytes: float
     total_bytes: int
     decodes_per_s: float
+    made_per_s: float | None
     psnr_db: float | None
     added_s: float
     lost: dict[str, int]
+    restarts: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,7 @@ def estimate(
     """
     made = parse_options(to, shard_size, options)
     require_encoder(made.images)
+    require_writers(made.images)
     opened = open_corpus(
         as_path(source, "the source"), corpus, labels, text_field, parse_fields(fields)
     )
@@ -121,8 +131,8 @@ def estimate(
     with TemporaryDirectory(prefix="shardkit-") as scratch:
         drawn, num_samples = draw_entries(opened, made, Path(scratch))
         pictures = _pictures(opened, drawn, Path(scratch))
-        lost = [Counter[str]() for _ in choices]
-        measured, bad = _measure(pictures, choices, time.perf_counter() + max_s, lost)
+        counts = [Counter[str]() for _ in choices]
+        measured, bad = _measure(pictures, choices, time.perf_counter() + max_s, counts)
     if not measured:
         raise SampleError(
             f"none of {len(drawn)} samples drawn from {show_path(source)} has a picture that can be"
@@ -136,8 +146,8 @@ def estimate(
         len(bad),
         made.num_workers,
         [
-            _estimate(choice, Cost(*own), num_samples, workers, dict(less))
-            for choice, own, less in zip(choices, numbers.tolist(), lost, strict=True)
+            _estimate(choice, Cost(*own), num_samples, workers, became)
+            for choice, own, became in zip(choices, numbers.tolist(), counts, strict=True)
         ],
     )
 
@@ -186,10 +196,10 @@ def _measure(
     pictures: Iterator[Picture],
     choices: Sequence[ImageChoice],
     until: float,
-    lost: Sequence[Counter[str]],
+    counts: Sequence[Counter[str]],
 ) -> tuple[list[list[Cost]], list[str]]:
-    """For each picture what each choice took, and why others are bad; ``lost``, one a choice,
-    count what is lost."""
+    """For each picture what each choice took, and why others are bad; ``counts``, one a choice,
+    say what became of them."""
     measured: list[list[Cost]] = []
     bad: list[str] = []
     for picture in pictures:
@@ -205,12 +215,12 @@ def _measure(
             own = [Counter[str]() for _ in choices]
             measured.append(
                 [
-                    measure(one, kind, value, other_bytes, kept, less)
-                    for one, less in zip(choices, own, strict=True)
+                    measure(one, kind, value, other_bytes, kept, became)
+                    for one, became in zip(choices, own, strict=True)
                 ]
             )
-            for total, less in zip(lost, own, strict=True):
-                total.update(less)
+            for total, became in zip(counts, own, strict=True):
+                total.update(became)
         except SampleError as error:
             bad.append(f"{key}: {error}")
         if len(measured) >= MIN_PICTURES and time.perf_counter() > until:
@@ -240,37 +250,44 @@ def measure(
     value: Value,
     other_bytes: int,
     kept: Cost | None = None,
-    lost: Counter[str] | None = None,
+    counts: Counter[str] | None = None,
 ) -> Cost:
     """Do to a picture what was chosen, and decode it. Raises SampleError if it does not decode.
 
     ``kept``: what it took as it is. If nothing is done to it, it is not decoded again: the same
-    bytes would seem to differ by chance. ``lost`` counts what is lost of it.
+    bytes would seem to differ by chance. ``counts`` counts what becomes of it.
     """
     started = time.perf_counter()
-    made, stored = rewrite(value, kind, choice, lost) if choice else (kind, value)
+    made, stored = rewrite(value, kind, choice, counts) if choice else (kind, value)
     written = time.perf_counter()
     if kept is not None and stored is value:
         return kept._replace(rewrite_s=written - started)
     pixels = parse_npy(stored).copy() if made == "npy" else decode(stored)
     ended = time.perf_counter()
     square = 0.0
-    if stored is not value and made in ("jpg", "webp"):
-        uncompressed = replace(choice, image_format="raw", quality=None)
+    if made in ("jpg", "webp") and not _is_of(stored, value, choice):
+        uncompressed = replace(choice, image_format="raw", quality=None, restarts=False)
         exact = parse_npy(rewrite(value, kind, uncompressed)[1])
         square = float(((pixels.astype(np.float32) - exact) ** 2).mean())
     return Cost(len(stored) + other_bytes, written - started, ended - written, square)
 
 
+def _is_of(stored: Value, value: Value, choice: ImageChoice) -> bool:
+    """Whether nothing was done to a picture, but perhaps what can be undone."""
+    return stored is value or (choice.restarts and without_restarts(stored) == value)
+
+
 def _estimate(
-    choice: ImageChoice, mean: Cost, num_samples: int, workers: int, lost: dict[str, int]
+    choice: ImageChoice, mean: Cost, num_samples: int, workers: int, counts: Counter[str]
 ) -> Estimate:
     return Estimate(
         choice=str(choice),
         sample_bytes=mean.num_bytes,
         total_bytes=round(mean.num_bytes * num_samples),
         decodes_per_s=1 / max(mean.decode_s, 1e-9),
+        made_per_s=1 / max(mean.rewrite_s, 1e-9) if choice else None,
         psnr_db=10 * math.log10(255**2 / mean.square) if mean.square else None,
         added_s=mean.rewrite_s * num_samples / workers if choice else 0.0,
-        lost=lost,
+        lost={name: number for name, number in counts.items() if name in LOSSES},
+        restarts=counted(counts),
     )

@@ -82,7 +82,7 @@ def assemble(
             own,
             info,
             unique_keys=True,
-            new_paths=bool(options.images),
+            new_paths=options.images.writes_anew,
         )
         info.splits[name] = split
     if origin.rejected:
@@ -122,19 +122,27 @@ def with_options(before: Provenance, options: PackOptions) -> Provenance:
 
 
 def notes_on(options: PackOptions, receipts: list[Receipt]) -> list[str]:
-    """What pictures lost, and what there is to say of options that came to nothing, a line each."""
-    lost = sum((Counter(receipt.lost) for receipt in receipts), Counter[str]())
-    notes = []
-    if lost:
-        from shardkit.images.losses import told
-
-        notes.append(
-            f"pictures written anew: {told(lost)}; without {options.images} all stay as they are"
-        )
+    """What became of pictures, and what there is to say of options that came to nothing, a line
+    each."""
+    notes = _notes_on_pictures(options, receipts) if options.images else []
     stored = (encoding for receipt in receipts for encoding in receipt.encodings.values())
     if options.compression is not None and not any("codec" in encoding for encoding in stored):
         notes.append(
             "compression had no effect: no field holds arrays of one shape with"
             f" {get_format(options.to).compresses_from} bytes or more each"
         )
+    return notes
+
+
+def _notes_on_pictures(options: PackOptions, receipts: list[Receipt]) -> list[str]:
+    from shardkit.images import losses, restarting
+
+    counts = sum((Counter(receipt.counts) for receipt in receipts), Counter[str]())
+    notes = []
+    if lost := losses.told(counts):
+        notes.append(
+            f"pictures written anew: {lost}; without {options.images} all stay as they are"
+        )
+    if said := restarting.told(restarting.counted(counts)):
+        notes.append(said)
     return notes

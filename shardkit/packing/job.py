@@ -215,7 +215,7 @@ def _write(samples: SampleBatch, job: Job, setup: Setup) -> Written:
         num_sums=0,
         names_bytes=len(names),
         rejects=samples.rejects,
-        lost=dict(samples.lost),
+        counts=dict(samples.counts),
     )
     rows = make_rows(samples.keys, entries, extents, checksums, columns)
     return Written(folder, FinishedShard(receipt, rows, names, np.zeros(0, np.uint64)))

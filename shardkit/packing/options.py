@@ -34,7 +34,7 @@ class PackOptions:
         on_error: ``fail`` at the first bad input, or ``skip`` it into ``rejected.jsonl``.
         max_rejects: share of rejects over which ``skip`` fails after all.
         check_images: decode each image before accepting it.
-        resize, max_side, crop, quality, image_format: what to make of pictures, see
+        resize, max_side, crop, quality, image_format, restarts: what to make of pictures, see
             :class:`shardkit.images.choice.ImageChoice`; by default they stay as they are.
         tokenizer: store text as the ids of this tokenizer: the path of a tokenizer.json or of a
             transformers folder, or the name of a tiktoken encoding.
@@ -66,6 +66,7 @@ class PackOptions:
     crop: int | None = None
     quality: int | None = None
     image_format: ImageFormat = "keep"
+    restarts: bool = False
     tokenizer: str | Path | None = None
     train_tokenizer: int | None = None
     eos: str = "auto"

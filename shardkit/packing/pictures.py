@@ -70,29 +70,32 @@ def rewrite_images(batch: SampleBatch, choice: ImageChoice) -> SampleBatch:
 
     A picture is a field that is named by its kind alone, such as ``jpg``: one called ``mask.png``
     is left as it is. A sample with two of them is rejected, since one may be labels of the other's
-    pixels.
+    pixels, unless nothing is lost of either.
 
     Raises:
-        UsageError: neither pillow-simd nor pillow is installed.
+        UsageError: what writes them is not installed.
     """
     names = [name for name in batch.columns if name in IMAGE_FIELDS]
     made: dict[str, list[Value | None]] = {}
     reasons: dict[int, tuple[str, str]] = {}
     paths = [*batch.paths]
-    lost = Counter[str]()
+    counts = Counter[str]()
     for i in range(len(batch)):
         held = [name for name in names if batch.columns[name][i] is not None]
-        try:
-            if len(held) > 1:
-                raise SampleError(two_pictures(held))
-            for name in held:
-                field, value, paths[i], own = _rewritten(batch, i, name, choice)
-                made.setdefault(field, [None] * len(batch))[i] = value
-                lost.update(own)
-        except SampleError as error:
-            reasons[i] = held[0], str(error)
+        own = Counter[str]()
+        for name in held:
+            try:
+                if len(held) > 1 and choice.writes_anew:
+                    raise SampleError(two_pictures(held))
+                field, value, paths[i] = _rewritten(batch, i, name, choice, own)
+            except SampleError as error:
+                reasons[i] = name, str(error)
+                break
+            made.setdefault(field, [None] * len(batch))[i] = value
+        else:
+            counts.update(own)
     others = {name: values for name, values in batch.columns.items() if name not in names}
-    done = SampleBatch(batch.keys, paths, others | made, batch.rejects, lost)
+    done = SampleBatch(batch.keys, paths, others | made, batch.rejects, counts)
     return without(batch, done, reasons)
 
 
@@ -104,24 +107,22 @@ def two_pictures(names: list[str]) -> str:
 
 
 def _rewritten(
-    batch: SampleBatch, i: int, name: str, choice: ImageChoice
-) -> tuple[str, Value, bytes, Counter[str]]:
-    """(field, value, encoded paths, what was lost) of a sample whose picture is in field
-    ``name``."""
+    batch: SampleBatch, i: int, name: str, choice: ImageChoice, counts: Counter[str]
+) -> tuple[str, Value, bytes]:
+    """(field, value, encoded paths) of a sample whose picture is in field ``name``; counted."""
     value = batch.columns[name][i]
     key, packed = batch.keys[i], batch.paths[i]
-    lost = Counter[str]()
-    kind, value = rewrite(value, name, choice, lost)  # type: ignore[arg-type]  # it is not None
+    kind, value = rewrite(value, name, choice, counts)  # type: ignore[arg-type]  # it is not None
     field = field_of(kind)
     if field == name:
-        return field, value, packed, lost
+        return field, value, packed
     if field in batch.columns and batch.columns[field][i] is not None:
         raise SampleError(f"its sample has a field {field} already; rename that file")
     fields = [*batch.fields(i)]
     for one, path, _ in unpack_paths(key, packed, fields):
         if one == name:
             packed = rename_field(key, packed, fields, name, field, renamed(path, key, field))
-    return field, value, packed, lost
+    return field, value, packed
 
 
 def require_one_shape(batch: SampleBatch) -> None:

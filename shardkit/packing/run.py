@@ -15,7 +15,7 @@ from typing import Any
 
 from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError
-from shardkit.images.encode import require_encoder
+from shardkit.images.encode import require_writers
 from shardkit.index.journal import Receipt
 from shardkit.index.manifest import DatasetInfo
 from shardkit.packing.choose_tokenizer import ChosenTokenizer, load_chosen, prepare_tokenizer
@@ -50,7 +50,7 @@ def run_pack(
     the dataset says of where its samples came from, if not what the corpus says.
     """
     if options.images:
-        require_encoder(options.images)
+        require_writers(options.images)
     tokenizer = load_chosen(options)
     inputs = origin.inputs if origin else {}
     if tokenizer is not None:

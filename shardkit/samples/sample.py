@@ -40,14 +40,14 @@ class SampleBatch:
         paths: one a sample: what :func:`pack_paths` makes of the files it came from.
         columns: field name -> one canonical value a sample, ``None`` where absent.
         rejects: (path, reason) of inputs that could not become samples.
-        lost: what was lost of values that were written anew, and how often.
+        counts: what became of values that were written anew, and how often.
     """
 
     keys: list[bytes] = field(default_factory=list)
     paths: list[bytes] = field(default_factory=list)
     columns: dict[str, list[Value | None]] = field(default_factory=dict)
     rejects: list[tuple[str, str]] = field(default_factory=list)
-    lost: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -57,14 +57,14 @@ class SampleBatch:
         return {name: v for name, values in self.columns.items() if (v := values[i]) is not None}
 
     def take(self, rows: Sequence[int]) -> SampleBatch:
-        """The samples at ``rows``, in that order; rejects and what was lost are kept."""
+        """The samples at ``rows``, in that order; rejects and counts are kept."""
         columns = {name: [values[i] for i in rows] for name, values in self.columns.items()}
         return SampleBatch(
             [self.keys[i] for i in rows],
             [self.paths[i] for i in rows],
             {name: v for name, v in columns.items() if any(x is not None for x in v)},
             self.rejects,
-            self.lost,
+            self.counts,
         )
 
     def extend(self, other: SampleBatch) -> None:
@@ -73,7 +73,7 @@ class SampleBatch:
         self.keys += other.keys
         self.paths += other.paths
         self.rejects += other.rejects
-        self.lost += other.lost
+        self.counts += other.counts
         for name in self.columns.keys() | other.columns.keys():
             mine = self.columns.setdefault(name, [None] * before)
             mine += other.columns.get(name, [None] * added)
