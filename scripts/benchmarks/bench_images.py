@@ -33,6 +33,7 @@ from shardkit.arrays import Hashes
 from shardkit.errors import UsageError
 from shardkit.images.augment import Train
 from shardkit.images.decoders import DECODERS
+from shardkit.images.restarts import add_restarts
 from shardkit.measure.timing import Case, Work
 from shardkit.packing.pack import pack
 from shardkit.reading.dataset import Dataset
@@ -42,6 +43,7 @@ SIZE = 224
 BATCH = 64
 SMALL_BATCH = 512
 THREADS = 2
+MARKED = "shardkit, kernel, packed with --restarts"
 PEER = Path(__file__).with_name("pillow_peer.py")
 
 
@@ -90,6 +92,10 @@ def decode_crop(bench: Bench) -> list[Row]:
     for name, transform in ours.items():
         cases[f"shardkit, {name}"] = partial(load.in_threads, partial(batch, load, transform))
     first = {name: batch(load, transform, slice(0, load.batch)) for name, transform in ours.items()}
+    if "kernel" in ours:
+        marked = with_restarts(load)
+        cases[MARKED] = partial(marked.in_threads, partial(batch, marked, ours["kernel"]))
+        check_marked(load, marked, ours["kernel"])
     with peers(bench, load) as others:
         for name, peer in others.items():
             check_same(name, peer.first(), first)
@@ -101,6 +107,12 @@ def decode_crop(bench: Bench) -> list[Row]:
         target = {"kernel": 1.1, "simplejpeg": 0.92}.get(name)
         ratio = result.ratio(f"shardkit, {name}", full)
         rows.append(bench.judge(row, target, ratio) if target else row)
+    if MARKED in cases:
+        unmarked = "shardkit, kernel"
+        grown = sum(map(len, marked.files)) / sum(map(len, load.files)) - 1
+        note = f"by the side of {unmarked}; {grown:+.2%} in bytes"
+        row = replace(result.row(MARKED, unmarked), note=note)
+        rows.append(bench.judge(row, 1.25, result.ratio(MARKED, unmarked)))
     for name, peer in others.items():
         rows.append(result.row(name, full))
         for backend in ours:
@@ -109,6 +121,18 @@ def decode_crop(bench: Bench) -> list[Row]:
             is_judged = peer.is_plain and backend == "simplejpeg"
             rows.append(bench.judge(row, 1.45, ratio) if is_judged else row)
     return rows
+
+
+def with_restarts(load: Load) -> Load:
+    """The same pictures as ``pack --restarts`` stores them."""
+    return replace(load, files=[bytes(add_restarts(file)[0]) for file in load.files])
+
+
+def check_marked(load: Load, marked: Load, transform: Train) -> None:
+    """Stop the program unless restart markers change no pixel of any crop."""
+    for rows in load.batches():
+        if not np.array_equal(batch(load, transform, rows), batch(marked, transform, rows)):
+            raise SystemExit("with restart markers, crops have other pixels")
 
 
 def bare(load: Load, rows: slice) -> None:
