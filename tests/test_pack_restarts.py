@@ -20,9 +20,11 @@ from jpegs import jpeg, photo
 from PIL import Image
 
 import shardkit
+from shardkit import images
 from shardkit.errors import BadImageError, DataError, SampleError, UsageError
 from shardkit.images import restarting, restarts
 from shardkit.images.choice import ImageChoice
+from shardkit.images.decoders import DECODERS
 from shardkit.images.restarts import Outcome, add_restarts, has_restarts, remove_restarts
 from shardkit.packing.estimate import estimate
 
@@ -88,6 +90,32 @@ def test_every_container_stores_them_and_gives_the_originals_back(
     shardkit.unpack(dataset, tmp_path / "back")
     assert tree(tmp_path / "back") == tree(source)
     assert ds.info.provenance.images == ({"restarts": True},)
+
+
+@pytest.mark.parametrize("backend", ["kernel", *DECODERS])
+@pytest.mark.parametrize("make", [images.train, images.eval])
+def test_batches_are_those_without_markers(
+    make: Any, backend: str, tmp_path: Path, container: str
+) -> None:
+    """The same order, boxes, flips and pixels, of baseline and progressive pictures."""
+    try:
+        transform = make(48, backend=backend)
+    except UsageError as why:
+        pytest.skip(str(why))
+    for i, layout in enumerate(("420", "444", "grey", "progressive", "422", "optimised")):
+        write(tmp_path / "source" / f"{i}.jpg", jpeg(230, 190, layout, seed=i))
+    batches = []
+    for marked in (False, True):
+        dest = tmp_path / f"packed{marked}"
+        shardkit.pack(
+            tmp_path / "source", dest, to=container, restarts=marked, progress=False, workers=0
+        )
+        ds = shardkit.open(dest)
+        loader = shardkit.Loader(ds, 3, shuffle="full", seed=5, transform=transform, workers=0)
+        assert all(has_restarts(ds[i]["jpg"]) == marked for i in range(len(ds)))
+        batches.append([{**batch} for _ in range(2) for batch in loader])
+    for plain, other in zip(*batches, strict=True):
+        np.testing.assert_array_equal(plain["image"], other["image"])
 
 
 def test_any_number_of_workers_makes_and_counts_the_same(source: Path, tmp_path: Path) -> None:
