@@ -13,7 +13,7 @@
 #include <jpeglib.h>
 
 /* The beginning of what libjpeg's jpegint.h has, which is not installed everywhere. libjpeg-turbo
- * has it from version 6b of libjpeg, of 1998. */
+ * has it from version 6b of libjpeg, of 1998, and still in its version 3. */
 struct jpeg_entropy_decoder {
     void (*start_pass)(j_decompress_ptr jpeg);
     boolean (*decode_mcu)(j_decompress_ptr jpeg, JBLOCKROW *blocks);
