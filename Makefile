@@ -70,7 +70,7 @@ gpu: ## on a machine with a GPU: run the tests that need it and measure on it, i
 	$(if $(wildcard $(READY)),$(BIN)/python,$(PYTHON)) scripts/tools/gpu_proof.py $(GPU)
 
 clean: ## remove everything these targets made, the environments too
-	rm -rf $(VENV) $(DALI_VENV) $(OPEN_VENV) demo bench-data bench-peers campaign-findings build dist *.egg-info shardkit/images/_*.so
+	rm -rf $(VENV) $(DALI_VENV) $(OPEN_VENV) demo bench-data bench-peers campaign-findings build dist *.egg-info shardkit/*/_*.so
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find shardkit scripts tests -name __pycache__ -prune -exec rm -rf {} +
 
@@ -88,6 +88,7 @@ ifeq ($(PIL),simd)
 endif
 	$(PIP) -e '.[$(PIL),dev]'
 	@$(BIN)/python -c 'from shardkit.images import kernel, restarts; print(kernel.why_not() or restarts.why_not() or "The compiled kernel is built.")'
+	@$(BIN)/python -c 'from shardkit.memory import gather; print("Batches are gathered by", "compiled code." if gather.is_available() else "Python: gather.c did not compile.")'
 	@touch $@
 
 $(DALI_VENV)/.ready: pyproject.toml

@@ -24,6 +24,7 @@ from PIL import Image
 
 import shardkit
 from shardkit.cli import main
+from shardkit.memory import gather
 
 # Examples differ in size, and machines in speed: faulthandler_timeout catches what hangs.
 settings.register_profile("shardkit", deadline=None)
@@ -168,6 +169,20 @@ def corpus(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.fixture(params=CONTAINERS)
 def container(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(params=["compiled", "python"])
+def _gathering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a batch are gathered by the compiled module, and without it."""
+    if request.param == "python":
+        without_gather(monkeypatch)
+    elif not gather.is_available():
+        pytest.skip("gather.c was not compiled")
+
+
+def without_gather(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the compiled module had not been built."""
+    monkeypatch.setattr(gather, "compiled", lambda: None)
 
 
 @pytest.fixture(autouse=True)

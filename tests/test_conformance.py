@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import subprocess
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +76,7 @@ def test_worker_count_and_destination_do_not_show(container: str, tmp_path: Path
     assert tree(tmp_path / "one") == tree(tmp_path / "two" / "x")
 
 
+@pytest.mark.usefixtures("_gathering")
 class TestReading:
     @pytest.fixture
     def ds(self, container: str, tmp_path: Path) -> shardkit.Dataset:
@@ -100,6 +101,19 @@ class TestReading:
             assert out[offsets[i] : offsets[i + 1]].tobytes() == bytes(ds[row]["jpg"])
         with pytest.raises(UsageError, match="out has 10 bytes"):
             ds.read_into(rows, "jpg", out[:10])
+
+    @pytest.mark.parametrize("verify", [False, True])
+    def test_values_end_to_end(self, ds: shardkit.Dataset, verify: bool) -> None:
+        rows = [30, 2, 2, 0]
+        checked = shardkit.open(ds.path, verify=verify)
+        joined = checked.read_joined(rows, ["jpg", "cls"])
+        data, offsets = joined["jpg"].data, joined["jpg"].offsets
+        found = [data[a:b].tobytes() for a, b in pairwise(offsets.tolist())]
+        assert found == [bytes(ds[row]["jpg"]) for row in rows]
+        assert joined["cls"].tolist() == [2, 0, 0, 0], "what is decoded is not bytes"
+        assert len(joined["jpg"]) == 4 and data.flags.writeable
+        none = checked.read_joined([], ["jpg"])["jpg"]
+        assert len(none) == 0 and none.data.size == 0
 
     def test_columns_select_find(self, ds: shardkit.Dataset) -> None:
         assert ds.column("cls").tolist() == [0] * 12 + [1] * 12 + [2] * 12
@@ -250,6 +264,7 @@ def test_shuffle_limit_and_val_fraction(container: str, tmp_path: Path) -> None:
     assert shardkit.verify(tmp_path / "few", against=source).ok
 
 
+@pytest.mark.usefixtures("_gathering")
 def test_fixed_arrays_come_as_one_array(container: str, tmp_path: Path) -> None:
     source = make_arrays(tmp_path / "source")
     compression = 5 if container == "hdf5" else None

@@ -319,6 +319,7 @@ def test_states_of_other_runs(
 # --- batches ------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("_gathering")
 @pytest.mark.parametrize("worker_type", ["thread", "process"])
 def test_fields_become_tensors_or_lists(tmp_path: Path, worker_type: Any) -> None:
     shardkit.pack(make_pairs(tmp_path / "s"), tmp_path / "d", to="lmdb", workers=0, progress=False)

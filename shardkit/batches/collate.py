@@ -10,7 +10,7 @@ import numpy as np
 from shardkit.arrays import Array
 from shardkit.errors import UsageError
 from shardkit.memory import buffers
-from shardkit.shards.stored import lay_out, offsets_of
+from shardkit.shards.stored import Joined, lay_out, offsets_of
 
 Batch = dict[str, Any]
 
@@ -139,9 +139,11 @@ def _several(name: str, dtypes: set[np.dtype[Any]]) -> UsageError:
     )
 
 
-def _one_buffer(name: str, values: Sequence[Any]) -> tuple[Any, Any]:
+def _one_buffer(name: str, values: Sequence[Any] | Joined) -> tuple[Any, Any]:
     import torch
 
+    if isinstance(values, Joined):
+        return torch.from_numpy(values.data), torch.from_numpy(values.offsets)
     if not all(isinstance(value, (memoryview, bytes, bytearray, type(None))) for value in values):
         raise UsageError(f"as_buffer: field {name!r} holds no bytes")
     offsets = offsets_of([0 if value is None else len(value) for value in values])

@@ -18,10 +18,15 @@ from shardkit.errors import SampleError, ShardkitError, UsageError
 @dataclass(frozen=True)
 class Fetcher:
     """Reads rows, and transforms what it has read. A user's code raises anything: what is raised
-    here names the sample."""
+    here names the sample.
+
+    Args:
+        joined: fields that may be read as one buffer each, where nothing transforms them.
+    """
 
     source: FullSource
     transform: Randomised | None
+    joined: Sequence[str] = ()
 
     @property
     def takes_samples(self) -> bool:
@@ -53,6 +58,8 @@ class Fetcher:
 
     def _read(self, rows: Integers) -> dict[str, Any]:
         try:
+            if self.transform is None:
+                return self.source.read_joined(rows, self.joined)
             return self.source.read(rows)
         except ShardkitError:
             raise

@@ -65,7 +65,7 @@ class BatchMaker:
             raise UsageError(f"with_keys: a {type(given).__name__} has no keys(rows)")
         ranks = Ranks.of(taker, options.rank, options.world_size)
         drawing = None if transform is None else randomised(transform, source, options.batch_size)
-        maker = cls(Fetcher(source, drawing), options, ranks)
+        maker = cls(Fetcher(source, drawing, options.as_buffer), options, ranks)
         maker.plan(0)  # which checks the rest
         return maker
 

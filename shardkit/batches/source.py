@@ -23,8 +23,9 @@ class Source(Protocol):
     ``fields``: the names that ``read`` gives; ``fingerprint``: a string that is equal for equal
     samples; ``order(shuffle, seed, epoch, **options)``: an order of its own; ``num_rows``, where
     that order has rows beyond ``len(self)``: rows are below it then; ``finish(batch)``: a collated
-    batch, with what can only be told of a whole one; ``layout``: what only sources that say the
-    same can be mixed with, in words.
+    batch, with what can only be told of a whole one; ``read_joined(rows, names)``: as ``read``, but
+    of these fields those of bytes may be a :class:`shardkit.shards.stored.Joined`; ``layout``: what
+    only sources that say the same can be mixed with, in words.
     """
 
     def __len__(self) -> int: ...
@@ -64,6 +65,8 @@ class FullSource:
         self.advise: Callable[[Integers], object] | None = getattr(given, "advise", None)
         self._finish: Callable[[dict[str, Any]], Any] | None = getattr(given, "finish", None)
         self.has_keys = hasattr(given, "keys")
+        self._read_joined: Callable[..., dict[str, Any]] | None
+        self._read_joined = getattr(given, "read_joined", None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FullSource, (self.given,)
@@ -91,6 +94,12 @@ class FullSource:
     def fingerprint(self) -> str:
         """What a resumed loop compares: the source's own word, else its length."""
         return str(getattr(self.given, "fingerprint", "") or f"{len(self)} rows")
+
+    def read_joined(self, rows: Integers, names: Sequence[str]) -> dict[str, Any]:
+        """Columns of rows, of which these may be :class:`shardkit.shards.stored.Joined`."""
+        if self._read_joined is None or not names:
+            return self.read(rows)
+        return self._read_joined(rows, names)
 
     def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> EpochOrder:
         """The order of one epoch; the source's own, where it has one."""

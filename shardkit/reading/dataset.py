@@ -16,8 +16,8 @@ from shardkit.errors import ChecksumError, DataError, UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate
-from shardkit.shards.stored import Gather, ShardReader
-from shardkit.shards.values import Column, Decode, own_values, read_column
+from shardkit.shards.stored import Gather, Joined, ShardReader
+from shardkit.shards.values import Column, Decode, own_values, read_column, read_joined
 from shardkit.system.paths import as_path, show_path
 
 if TYPE_CHECKING:
@@ -127,6 +127,20 @@ class Dataset:
                 name: read_column(self.reader, batch, name, self.decode) for name in self.fields
             }
 
+    def read_joined(
+        self, rows: Sequence[int] | Integers, joined: Sequence[str]
+    ) -> dict[str, Column | Joined]:
+        """As :meth:`read`, but of the fields in ``joined`` those that would be bytes as they are
+        stored are one array each, with offsets: a copy, and as many values as there may be."""
+        with _memory_errors(self, rows):
+            batch = self._gather(rows)
+            return {
+                name: (read_joined if name in joined else read_column)(
+                    self.reader, batch, name, self.decode
+                )
+                for name in self.fields
+            }
+
     def read_into(self, rows: Sequence[int] | Integers, field: str, out: Bytes) -> Offsets:
         """Copy the stored values of one bytes field into one buffer, end to end.
 
@@ -143,7 +157,7 @@ class Dataset:
         if out.dtype != np.uint8 or not out.flags.c_contiguous or not out.flags.writeable:
             raise UsageError(f"out must be contiguous, writable uint8, got {out.dtype}")
         with _memory_errors(self, rows):
-            return self.reader.copy(self._gather(rows), field, out.reshape(-1).data)
+            return self.reader.copy(self._gather(rows), field, out.reshape(-1))
 
     def __getitem__(self, row: int) -> dict[str, Any]:
         """One sample: its ``__key__`` and the fields it has, each a value of its own."""

@@ -8,15 +8,17 @@ maps, or copies, made once a batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
-from shardkit.arrays import Array, Integers, Mask, Offsets
+from shardkit.arrays import Array, Bytes, Integers, Mask, Offsets
 from shardkit.errors import ChecksumError, FormatError, IndexFileError, UsageError
 from shardkit.formats import FORMATS, Format
 from shardkit.index.manifest import DatasetInfo, SplitInfo
 from shardkit.index.rows import RowIndex
+from shardkit.memory import buffers
 from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.storage.base import Files, Ranges, Storage
@@ -67,12 +69,35 @@ def offsets_of(sizes: Sequence[int] | Integers) -> Offsets:
     return offsets
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The values of B rows end to end: value i is ``data[offsets[i]:offsets[i + 1]]``.
+
+    Attributes:
+        data: (N,) uint8, the caller's own. offsets: (B + 1,) int64; absent values are empty.
+    """
+
+    data: Bytes
+    offsets: Offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
 def lay_out(values: Sequence[Value | None], offsets: Integers, out: memoryview) -> None:
     """Copy values end to end into ``out``; ``offsets`` are :func:`offsets_of` their sizes."""
     ends = offsets.tolist()
     for value, start, end in zip(values, ends, ends[1:], strict=False):
         if value is not None:
             out[start:end] = value
+
+
+def _room(out: Bytes, offsets: Offsets) -> Bytes:
+    if offsets[-1] > len(out):
+        raise UsageError(
+            f"out has {len(out)} bytes, these {len(offsets) - 1} values need {offsets[-1]}"
+        )
+    return out[: offsets[-1]]
 
 
 Columns = dict[str, list[Value | None]]
@@ -287,7 +312,7 @@ class ShardReader:
                     " more"
                 )
 
-    def copy(self, batch: Gather, name: str, out: memoryview) -> Offsets:
+    def copy(self, batch: Gather, name: str, out: Bytes) -> Offsets:
         """Copy canonical values end to end into ``out``, absent ones as empty.
 
         Returns:
@@ -297,17 +322,33 @@ class ShardReader:
             UsageError: they need more bytes than ``out`` has.
             FormatError: as of :meth:`canonical`.
         """
+        if name in self._plain:
+            ranges = self._ranges(batch, name)
+            offsets = self._offsets(batch, name)
+            ranges.copy_to(_room(out, offsets))
+            return offsets
         values = self.canonical(batch, name)
-        if name in self._plain:  # the index has their sizes, 64 times len() takes longer
-            offsets = offsets_of(np.maximum(self.places(batch, name)[1], 0))
-        else:
-            offsets = offsets_of([0 if value is None else len(value) for value in values])
-        if offsets[-1] > len(out):
-            raise UsageError(
-                f"out has {len(out)} bytes, these {len(values)} values need {offsets[-1]}"
-            )
-        lay_out(values, offsets, out)
+        offsets = offsets_of([0 if value is None else len(value) for value in values])
+        lay_out(values, offsets, _room(out, offsets).data)
         return offsets
+
+    def joined(self, batch: Gather, name: str) -> Joined | None:
+        """Canonical values end to end, or None where these are not stored as they are.
+
+        Raises:
+            IndexFileError: a range lies outside its file. DataError: it cannot be read.
+        """
+        if name not in self._plain:
+            return None
+        ranges = self._ranges(batch, name)
+        offsets = self._offsets(batch, name)
+        data: Bytes = buffers.empty(int(offsets[-1]), np.uint8)
+        ranges.copy_to(data)
+        return Joined(data, offsets)
+
+    def _offsets(self, batch: Gather, name: str) -> Offsets:
+        """Of stored values, from what the index says."""
+        return offsets_of(np.maximum(self.places(batch, name)[1], 0))
 
     def matches(self, batch: Gather) -> Mask:
         """Whether each sample's bytes are those that were packed.

@@ -16,7 +16,7 @@ from shardkit.index.rows import NO_INT
 from shardkit.samples.encoding import BYTES, TOKENS, Encoding, inflate_into, parse_npy
 from shardkit.samples.sample import Value
 from shardkit.shards.sound_film import opener
-from shardkit.shards.stored import Gather, ShardReader
+from shardkit.shards.stored import Gather, Joined, ShardReader
 
 Decode = Literal["pil", "torchcodec"] | bool
 Column = Sequence[Any] | Array
@@ -37,7 +37,7 @@ def read_column(reader: ShardReader, batch: Gather, name: str, decode: Decode) -
     """
     if not decode:
         return reader.canonical(batch, name)
-    kind = name.rpartition(".")[2]
+    kind = _kind(name)
     if name == "cls":
         return _classes(reader, batch)
     if name == TOKENS:
@@ -54,6 +54,24 @@ def read_column(reader: ShardReader, batch: Gather, name: str, decode: Decode) -
     if decode == "torchcodec" and (opened := opener(kind)) is not None:
         return _each(reader, batch, name, values, opened)
     return values
+
+
+def read_joined(reader: ShardReader, batch: Gather, name: str, decode: Decode) -> Joined | Column:
+    """As :func:`read_column`, but bytes that this would give as they are stored come end to end."""
+    found = None if decode and _is_decoded(name, decode) else reader.joined(batch, name)
+    return read_column(reader, batch, name, decode) if found is None else found
+
+
+def _is_decoded(name: str, decode: Decode) -> bool:
+    kind = _kind(name)
+    if name in ("cls", TOKENS) or kind in ("npy", "txt", "json"):
+        return True
+    is_picture = decode == "pil" and name in IMAGE_FIELDS
+    return is_picture or (decode == "torchcodec" and opener(kind) is not None)
+
+
+def _kind(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def own_values(name: str, column: Column) -> list[Any]:

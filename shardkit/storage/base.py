@@ -94,11 +94,15 @@ class Files(Protocol):
 
 
 class Ranges(Protocol):
-    """B ranges of bytes that were asked for. Both methods wait until the bytes are there, and may
+    """B ranges of bytes that were asked for. All methods wait until the bytes are there, and may
     be called again, for the same bytes."""
 
     def slices(self) -> list[memoryview]:
         """The bytes of each."""
+        ...
+
+    def copy_to(self, out: Bytes) -> None:
+        """Write the bytes of all, end to end, into ``out``: (N,) uint8, just as many."""
         ...
 
     def joined(self, size: int) -> Bytes | None:

@@ -131,6 +131,9 @@ class CopiedRanges:
         view, ends = buffers.view_of(self._buffer), self._ends.tolist()
         return [view[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
+    def copy_to(self, out: Bytes) -> None:
+        out[:] = self._buffer
+
     def joined(self, size: int) -> Bytes:
         return self._buffer.reshape(-1, size)
 

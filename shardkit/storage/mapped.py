@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from shardkit.arrays import Bytes, Integers
-from shardkit.memory import buffers
+from shardkit.memory import buffers, gather
 from shardkit.memory.madvise import will_need
 from shardkit.memory.whole_files import map_whole
 from shardkit.storage.neighbours import worth_announcing
@@ -87,9 +87,25 @@ class MappedRanges:
             )
         ]
 
+    def copy_to(self, out: Bytes) -> None:
+        gather.copy(self._rows(), out)
+
+    def _rows(self) -> gather.Rows:
+        """Where they lie; the maps are held with it."""
+        files = np.flatnonzero(np.bincount(self._numbers))
+        maps = [self._maps[number] for number in files.tolist()]
+        return gather.Rows(maps, np.searchsorted(files, self._numbers), self._starts, self._sizes)
+
     def joined(self, size: int) -> Bytes | None:
-        """None if ranges do not lie in steps of ``size``, or if there are nearly as many files as
-        ranges."""
+        if not gather.is_available():
+            return self._taken(size)
+        out: Bytes = buffers.empty((len(self._starts), size), np.uint8)
+        self.copy_to(out.reshape(-1))
+        return out
+
+    def _taken(self, size: int) -> Bytes | None:
+        """As NumPy does it: None if ranges do not lie in steps of ``size``, or if there are nearly
+        as many files as ranges."""
         numbers, starts = self._numbers, self._starts
         files = np.flatnonzero(np.bincount(numbers))
         if len(files) * RANGES_A_FILE > len(starts):

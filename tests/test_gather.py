@@ -1,0 +1,81 @@
+"""Rows gathered from memory: by the compiled module and by Python, to the bit what slices are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkit.memory import gather
+
+pytestmark = pytest.mark.usefixtures("_gathering")
+
+REFUSED = "a row is outside its memory, or out has not their size"
+
+
+@st.composite
+def places(draw: st.DrawFn) -> tuple[list[bytes], list[tuple[int, int, int]]]:
+    """Some memory, and ranges in it: empty, overlapping, repeated, in any order."""
+    memory = draw(st.lists(st.binary(max_size=300), min_size=1, max_size=4))
+    ranges = []
+    for _ in range(draw(st.integers(0, 40))):
+        which = draw(st.integers(0, len(memory) - 1))
+        start = draw(st.integers(0, len(memory[which])))
+        ranges.append((which, start, draw(st.integers(0, len(memory[which]) - start))))
+    return memory, ranges
+
+
+def rows_of(memory: list[bytes], ranges: list[tuple[int, int, int]]) -> gather.Rows:
+    which, starts, sizes = np.array(ranges, np.int64).reshape(-1, 3).T
+    return gather.Rows([memoryview(each) for each in memory], which, starts, sizes)
+
+
+class TestCopy:
+    @given(places())
+    def test_it_is_what_slices_are(self, given_places: Any) -> None:
+        memory, ranges = given_places
+        expected = b"".join(memory[w][start : start + size] for w, start, size in ranges)
+        out = np.full(len(expected) + 2, 77, np.uint8)
+        gather.copy(rows_of(memory, ranges), out[1:-1])
+        assert out.tobytes() == b"M" + expected + b"M"
+
+    @pytest.mark.parametrize(
+        ("row", "num_bytes"),
+        [
+            ((0, 0, 11), 11),
+            ((0, 10, 1), 1),
+            ((0, 11, 0), 0),
+            ((0, -1, 2), 2),
+            ((0, 5, -1), -1),
+            ((1, 0, 1), 1),
+            ((-1, 0, 1), 1),
+            ((0, 2**63 - 1, 2), 2),
+            ((0, 2, 2**63 - 1), 2**63 - 1),
+            ((0, 0, 3), 2),
+            ((0, 0, 3), 4),
+        ],
+    )
+    def test_what_is_outside_is_refused(self, row: Any, num_bytes: int) -> None:
+        """And nothing is copied then, not even of the rows before."""
+        first = 0, 0, 4
+        out = np.full(4 + min(max(num_bytes, 0), 100), 77, np.uint8)
+        with pytest.raises(ValueError, match=REFUSED):
+            gather.copy(rows_of([b"0123456789"], [first, row]), out)
+        assert set(out.tolist()) == {77}
+
+    def test_numbers_of_any_layout(self) -> None:
+        table = np.array([[0, 3, 2], [0, 0, 1]], np.int64)
+        out = np.zeros(3, np.uint8)
+        rows = gather.Rows([memoryview(b"abcde")], table[:, 0], table[:, 1], table[:, 2])
+        gather.copy(rows, out)
+        assert out.tobytes() == b"dea"
+
+
+def test_numbers_of_different_lengths() -> None:
+    some, none = np.zeros(1, np.int64), np.zeros(0, np.int64)
+    for numbers in ((none, some, some), (some, none, some), (some, some, none)):
+        with pytest.raises(ValueError, match="gather: "):
+            gather.copy(gather.Rows([memoryview(b"")], *numbers), np.zeros(0, np.uint8))
