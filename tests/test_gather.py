@@ -79,3 +79,32 @@ def test_numbers_of_different_lengths() -> None:
     for numbers in ((none, some, some), (some, none, some), (some, some, none)):
         with pytest.raises(ValueError, match="gather: "):
             gather.copy(gather.Rows([memoryview(b"")], *numbers), np.zeros(0, np.uint8))
+
+
+class TestLookUp:
+    @given(st.data())
+    def test_it_is_what_numpy_finds(self, data: st.DataObject) -> None:
+        """Parts may be empty, and rows come again and in any order."""
+        sizes = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=9))
+        bounds = np.cumsum([0, *sizes])
+        width = data.draw(st.integers(1, 12))
+        table = np.arange(bounds[-1] * width).reshape(-1, width)
+        rows = st.lists(st.integers(0, max(len(table) - 1, 0)), max_size=30 if len(table) else 0)
+        numbers = np.array(data.draw(rows), np.int64)
+        found = gather.look_up(table, numbers, bounds)
+        assert found is not None
+        np.testing.assert_array_equal(found[0], table[numbers])
+        expected = [int((bounds <= number).sum()) - 1 for number in numbers]
+        assert found[1].tolist() == expected
+
+    @pytest.mark.parametrize("number", [-1, 3, 2**63 - 1, -(2**63)])
+    def test_a_row_that_is_not_there(self, number: int) -> None:
+        table, bounds = np.zeros((3, 2), np.int64), np.array([0, 3])
+        assert gather.look_up(table, np.array([0, number]), bounds) is None
+        assert gather.look_up(table[:0], np.array([0]), bounds[:1]) is None
+
+    def test_numbers_with_steps(self) -> None:
+        table, numbers = np.arange(12).reshape(6, 2), np.arange(6)[::-2]
+        found = gather.look_up(table, numbers, np.array([0, 4, 6]))
+        assert found is not None
+        assert found[0].tolist() == [[10, 11], [6, 7], [2, 3]] and found[1].tolist() == [1, 0, 0]

@@ -101,22 +101,47 @@ static Widen choose_widen(Py_ssize_t from, Py_ssize_t to)
     return NULL;
 }
 
+/* --- rows of a table -------------------------------------------------------------------------- */
+
+/* The last of the bounds, which ascend from 0, that is not above a row. */
+static int64_t find_part(const int64_t *bounds, Py_ssize_t count, int64_t row)
+{
+    const int64_t *first = bounds;
+    while (count > 1) { /* without a jump that depends on the row: those are guessed wrong */
+        Py_ssize_t half = count / 2;
+        first = first[half] <= row ? first + half : first;
+        count -= half;
+    }
+    return first - bounds;
+}
+
+static void look_up(const Row *rows, Py_ssize_t count, unsigned char *out, const int64_t *numbers,
+                    const int64_t *bounds, Py_ssize_t num_bounds, int64_t *parts)
+{
+    copy(rows, count, out);
+    for (Py_ssize_t i = 0; i < count; i++)
+        parts[i] = find_part(bounds, num_bounds, numbers[i]);
+}
+
 /* --- Python ----------------------------------------------------------------------------------- */
 
-/* What a call was given, held until release(): the memory that rows lie in, which of it each row is
- * in, where it starts there, how many bytes it has; and what becomes of them all. */
+/* What a call was given, held until release(): which memory each row lies in, where it starts there,
+ * how many bytes it has; that memory, of which only what some row lies in is asked for; and what
+ * becomes of all rows. */
 typedef struct {
-    Py_buffer *memory;
-    Py_ssize_t num_memory, count;
+    Py_ssize_t count, num_memory, num_held;
     Py_buffer which, starts, sizes, out;
+    Py_buffer *held;
+    int32_t *place; /* (num_memory,): where it is in `held`, counted from 1 */
     Row *rows;
 } Call;
 
 static void release(Call *call)
 {
-    for (Py_ssize_t i = 0; i < call->num_memory; i++)
-        PyBuffer_Release(&call->memory[i]);
-    PyMem_Free(call->memory);
+    for (Py_ssize_t i = 0; i < call->num_held; i++)
+        PyBuffer_Release(&call->held[i]);
+    PyMem_Free(call->held);
+    PyMem_Free(call->place);
     PyMem_Free(call->rows);
     PyBuffer_Release(&call->which);
     PyBuffer_Release(&call->starts);
@@ -124,73 +149,78 @@ static void release(Call *call)
     PyBuffer_Release(&call->out);
 }
 
-/* The bytes of each value; what is held is counted, for release(). */
-static int hold(Call *call, PyObject *values)
+static int refuse(const char *why)
 {
-    Py_ssize_t count = PySequence_Size(values);
-    if (count < 0 || !(call->memory = PyMem_Calloc(count + 1, sizeof *call->memory)))
-        return count < 0 ? -1 : (PyErr_NoMemory(), -1);
-    for (; call->num_memory < count; call->num_memory++) {
-        PyObject *value = PySequence_GetItem(values, call->num_memory);
-        int failed = !value ||
-                     PyObject_GetBuffer(value, &call->memory[call->num_memory], PyBUF_SIMPLE);
-        Py_XDECREF(value);
-        if (failed)
-            return -1;
-    }
-    return 0;
+    PyErr_SetString(PyExc_ValueError, why);
+    return -1;
 }
 
-/* Where each row lies; -1 if one does not lie inside its memory, or if they are not `needed` bytes
- * together. */
-static int find_rows(const Call *call, size_t needed)
+static int refuse_outside(void)
+{
+    return refuse("gather: a row is outside its memory, or out has not their size");
+}
+
+static int allocate(Call *call, PyObject *memory)
+{
+    if ((call->num_memory = PyObject_Size(memory)) < 0)
+        return -1;
+    call->count = call->sizes.len / 8;
+    if (call->which.len != call->count * 8 || call->starts.len != call->count * 8 ||
+        call->sizes.len % 8 || call->count > INT32_MAX)
+        return refuse("gather: arguments of different lengths");
+    Py_ssize_t most = call->count < call->num_memory ? call->count : call->num_memory;
+    call->held = PyMem_Calloc(most + 1, sizeof *call->held);
+    call->place = PyMem_Calloc(call->num_memory + 1, sizeof *call->place);
+    call->rows = PyMem_Malloc((call->count + 1) * sizeof *call->rows);
+    return call->held && call->place && call->rows ? 0 : (PyErr_NoMemory(), -1);
+}
+
+/* The bytes of one memory, held from now on; NULL with an exception set. */
+static const Py_buffer *hold(Call *call, PyObject *memory, int64_t which)
+{
+    if (!call->place[which]) {
+        PyObject *number = PyLong_FromLongLong(which);
+        PyObject *value = number ? PyObject_GetItem(memory, number) : NULL;
+        int failed = !value || PyObject_GetBuffer(value, &call->held[call->num_held], PyBUF_SIMPLE);
+        Py_XDECREF(number);
+        Py_XDECREF(value);
+        if (failed)
+            return NULL;
+        call->place[which] = (int32_t)++call->num_held;
+    }
+    return &call->held[call->place[which] - 1];
+}
+
+/* Where each row lies. All are inside their memory, and `needed` bytes together, in whole steps. */
+static int find_rows(Call *call, PyObject *memory, size_t needed, size_t step)
 {
     const int64_t *which = call->which.buf, *starts = call->starts.buf, *sizes = call->sizes.buf;
     for (Py_ssize_t i = 0; i < call->count; i++) {
         if (which[i] < 0 || which[i] >= call->num_memory)
+            return refuse_outside();
+        const Py_buffer *held = hold(call, memory, which[i]);
+        if (!held)
             return -1;
-        const Py_buffer *memory = &call->memory[which[i]];
-        if (starts[i] < 0 || sizes[i] < 0 || sizes[i] > memory->len ||
-            starts[i] > memory->len - sizes[i] || (size_t)sizes[i] > needed)
-            return -1;
+        if (starts[i] < 0 || sizes[i] < 0 || sizes[i] > held->len ||
+            starts[i] > held->len - sizes[i] || (size_t)sizes[i] > needed || sizes[i] % step)
+            return refuse_outside();
         needed -= sizes[i];
-        call->rows[i] = (Row){(const unsigned char *)memory->buf + starts[i], sizes[i]};
+        call->rows[i] = (Row){(const unsigned char *)held->buf + starts[i], sizes[i]};
     }
-    return needed ? -1 : 0;
-}
-
-static int are_whole(const Call *call, size_t step)
-{
-    for (Py_ssize_t i = 0; i < call->count; i++)
-        if (call->rows[i].size % step)
-            return 0;
-    return 1;
+    return needed ? refuse_outside() : 0;
 }
 
 /* Everything but the copying: `from` bytes of a row become `to` bytes of `out`. */
 static int prepare(Call *call, PyObject *memory, Py_ssize_t from, Py_ssize_t to)
 {
-    call->count = call->sizes.len / 8;
-    if (call->which.len != call->count * 8 || call->starts.len != call->count * 8 ||
-        call->sizes.len % 8 || call->out.len % to) {
-        PyErr_SetString(PyExc_ValueError, "gather: arguments of different lengths");
+    if (allocate(call, memory))
         return -1;
-    }
-    if (!(call->rows = PyMem_Malloc((call->count + 1) * sizeof *call->rows))) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    if (hold(call, memory))
-        return -1;
-    if (find_rows(call, (size_t)(call->out.len / to * from)) || !are_whole(call, from)) {
-        PyErr_SetString(PyExc_ValueError,
-                        "gather: a row is outside its memory, or out has not their size");
-        return -1;
-    }
-    return 0;
+    if (call->out.len % to)
+        return refuse_outside();
+    return find_rows(call, memory, (size_t)(call->out.len / to * from), from);
 }
 
-/* copy(memory: B' buffers, which (B,), starts (B,), sizes (B,) int64, out) */
+/* copy(memory: by number, bytes-like, which (B,), starts (B,), sizes (B,) int64, out) */
 static PyObject *py_copy(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -234,8 +264,43 @@ static PyObject *py_widen(PyObject *module, PyObject *args)
     return failed ? NULL : PyLong_FromUnsignedLong(largest);
 }
 
+/* look_up(table of rows of `width` bytes, numbers (B,) int64, bounds (S,) int64, out of B rows,
+ *         parts (B,) int64 out, width). Returns whether all rows are there; else nothing is done. */
+static PyObject *py_look_up(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer table, numbers, bounds, out, parts;
+    Py_ssize_t width;
+    if (!PyArg_ParseTuple(args, "y*y*y*w*w*n", &table, &numbers, &bounds, &out, &parts, &width))
+        return NULL;
+    Py_ssize_t count = numbers.len / 8, are_there = 1;
+    const int64_t *number = numbers.buf;
+    Row *rows = PyMem_Malloc((count + 1) * sizeof *rows);
+    if (!rows)
+        PyErr_NoMemory();
+    else if (width < 1 || out.len / width != count || parts.len != count * 8 || bounds.len < 8)
+        refuse("look_up: arguments of different lengths");
+    else {
+        for (Py_ssize_t i = 0; i < count && are_there; i++) {
+            are_there = number[i] >= 0 && number[i] < table.len / width;
+            if (are_there)
+                rows[i] = (Row){(const unsigned char *)table.buf + number[i] * width, width};
+        }
+        if (are_there)
+            look_up(rows, count, out.buf, number, bounds.buf, bounds.len / 8, parts.buf);
+    }
+    PyMem_Free(rows);
+    PyBuffer_Release(&table);
+    PyBuffer_Release(&numbers);
+    PyBuffer_Release(&bounds);
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&parts);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(are_there);
+}
+
 static PyMethodDef methods[] = {
     {"copy", py_copy, METH_VARARGS, NULL},
+    {"look_up", py_look_up, METH_VARARGS, NULL},
     {"widen", py_widen, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -7,36 +7,40 @@ Without it Python does the same, slower. Ask :func:`is_available`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from shardkit.arrays import Bytes, Integers
+from shardkit.arrays import Array, Bytes, Integers
+
+
+class Memory(Protocol):
+    """Bytes by number, from 0 on: a list of them, or files that are opened when asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int, /) -> memoryview: ...
 
 
 class Rows(NamedTuple):
     """Where (B,) rows lie.
 
     Attributes:
-        memory: what they lie in, each bytes-like; held for a call.
+        memory: what they lie in; of it, what any row lies in is held for a call.
         which: (B,) int64: row i lies in ``memory[which[i]]``.
         starts, sizes: (B,) int64 bytes.
     """
 
-    memory: Sequence[memoryview]
+    memory: Memory
     which: Integers
     starts: Integers
     sizes: Integers
 
-    def slices(self) -> list[memoryview]:
-        """The bytes of each."""
-        memory, starts = self.memory, self.starts
-        columns = self.which.tolist(), starts.tolist(), (starts + self.sizes).tolist()
-        return [memory[which][start:stop] for which, start, stop in zip(*columns, strict=True)]
+
+OUTSIDE = "gather: a row is outside its memory, or out has not their size"
 
 
 @cache
@@ -53,6 +57,28 @@ def is_available() -> bool:
     return compiled() is not None
 
 
+def look_up(table: Array, numbers: Integers, bounds: Integers) -> tuple[Array, Integers] | None:
+    """Rows of a table, and in which part of it each is; None if one is not there.
+
+    Args:
+        table: (N, C). numbers: (B,) int64. bounds: (S,) int64 from 0 to N, ascending: part i is
+            rows ``[bounds[i], bounds[i + 1])``.
+
+    Returns:
+        (B, C), and (B,) int64.
+    """
+    if (module := compiled()) is not None and table.flags.c_contiguous and table.size:
+        numbers = _integers(numbers)
+        found = np.empty((len(numbers), table.shape[1]), table.dtype)
+        parts = np.empty(len(numbers), np.int64)
+        are_there = module.look_up(table, numbers, bounds, found, parts, table.strides[0])
+        return (found, parts) if are_there else None
+    # As unsigned, a negative number is a large one: one pass instead of two.
+    if len(numbers) and int(numbers.view(np.uint64).max()) >= len(table):
+        return None
+    return table.take(numbers, axis=0), np.searchsorted(bounds, numbers, side="right") - 1
+
+
 def copy(rows: Rows, out: Bytes) -> None:
     """Copy rows end to end into ``out``, (N,) uint8, which has just their size.
 
@@ -63,9 +89,8 @@ def copy(rows: Rows, out: Bytes) -> None:
         memory, *numbers = rows
         module.copy(memory, *map(_integers, numbers), out)
         return
-    _refuse_outside(rows, len(out))
     at, view = 0, out.data
-    for value in rows.slices():
+    for value in _slices(rows, len(out)):
         view[at : at + len(value)] = value
         at += len(value)
 
@@ -74,11 +99,17 @@ def _integers(numbers: Integers) -> Integers:
     return np.ascontiguousarray(numbers, np.int64)
 
 
-def _refuse_outside(rows: Rows, num_bytes: int) -> None:
-    _, which, starts, sizes = rows
+def _slices(rows: Rows, num_bytes: int) -> list[memoryview]:
+    """The bytes of each row. Raises ValueError unless all are inside, and so many together."""
+    memory, which, starts, sizes = rows
     if not len(which) == len(starts) == len(sizes):
         raise ValueError("gather: arguments of different lengths")
-    lengths = np.array([len(view) for view in rows.memory], np.int64)
-    is_inside = (which >= 0) & (which < len(lengths)) & (starts >= 0) & (sizes >= 0)
-    if not is_inside.all() or (starts > lengths[which] - sizes).any() or sizes.sum() != num_bytes:
-        raise ValueError("gather: a row is outside its memory, or out has not their size")
+    is_inside = (which >= 0) & (which < len(memory)) & (starts >= 0) & (sizes >= 0)
+    if not is_inside.all() or sizes.sum() != num_bytes:
+        raise ValueError(OUTSIDE)
+    held = {number: memory[number] for number in np.unique(which).tolist()}
+    lengths = np.array([len(held[number]) for number in which.tolist()], np.int64)
+    if (starts > lengths - sizes).any():
+        raise ValueError(OUTSIDE)
+    columns = which.tolist(), starts.tolist(), (starts + sizes).tolist()
+    return [held[which][start:stop] for which, start, stop in zip(*columns, strict=True)]

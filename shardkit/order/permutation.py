@@ -33,7 +33,6 @@ MAX_ROWS = 2**60
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _HALF = np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
 
 
 def derive(key: int, *more: int) -> int:
@@ -104,10 +103,17 @@ def _side(size: int) -> int:
 
 
 def _encrypt(values: Hashes, side: int, key: int) -> Hashes:
-    left, right = np.divmod(values, np.uint64(side))
+    base = np.uint64(side)
+    left = values // base
+    right = values - left * base
     for salt in _salts(key):
-        left, right = right, _add(left, _spread(right, salt, side), side)
-    return left * np.uint64(side) + right
+        # Both are below the side; where they are not above it together, this is a huge number.
+        total = _spread(right, salt, side)
+        total += left
+        left, right = right, np.minimum(total, total - base)
+    left *= base
+    left += right
+    return left
 
 
 def _decrypt(values: Hashes, side: int, key: int) -> Hashes:
@@ -129,7 +135,11 @@ def _add(a: Hashes, b: Hashes, side: int) -> Hashes:
 
 def _spread(half: Hashes, salt: np.uint64, side: int) -> Hashes:
     """A number below ``side`` (and so below 2**32) that depends on one half alone."""
-    return ((mix64(half + salt) >> _HALF) & _LOW) * np.uint64(side) >> _HALF
+    mixed = mix64(half + salt)
+    mixed >>= _HALF
+    mixed *= np.uint64(side)
+    mixed >>= _HALF
+    return mixed
 
 
 def counted(sizes: Integers) -> Integers:

@@ -153,9 +153,12 @@ def _unpack_path(key: bytes, item: bytes) -> tuple[bytes, int | None]:
 
 def mix64(x: Hashes) -> Hashes:
     """splitmix64's finaliser (Steele, Lea, Flood 2014), elementwise."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    x = x ^ (x >> np.uint64(30))  # from here on it is our own
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
 
 
 def sample_checksums(columns: dict[str, list[Value | None]], num_samples: int) -> Hashes:

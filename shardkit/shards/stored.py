@@ -19,6 +19,7 @@ from shardkit.formats import FORMATS, Format
 from shardkit.index.manifest import DatasetInfo, SplitInfo
 from shardkit.index.rows import RowIndex
 from shardkit.memory import buffers
+from shardkit.memory.gather import look_up
 from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.storage.base import Files, Ranges, Storage
@@ -140,10 +141,11 @@ class ShardReader:
     def gather(self, rows: Integers) -> Gather:
         """Look rows up in the index. Raises IndexError for a row outside the split."""
         table = self.index.table
-        # As unsigned, a negative row is a large one: one pass instead of two.
-        if len(rows) and int(rows.view(np.uint64).max()) >= len(table):
+        found = look_up(table, rows, self.index.row_starts)
+        if found is None:
             raise IndexError(f"row outside 0..{len(table) - 1} of split {self._split.name}")
-        return Gather(rows, self.index.shard_of(rows), table.take(rows, axis=0))
+        entries, shards = found
+        return Gather(rows, shards, entries)
 
     def files(self, name: str) -> Files:
         """The files that hold a field, by number of shard; one object for all fields that lie in

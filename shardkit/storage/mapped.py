@@ -88,13 +88,7 @@ class MappedRanges:
         ]
 
     def copy_to(self, out: Bytes) -> None:
-        gather.copy(self._rows(), out)
-
-    def _rows(self) -> gather.Rows:
-        """Where they lie; the maps are held with it."""
-        files = np.flatnonzero(np.bincount(self._numbers))
-        maps = [self._maps[number] for number in files.tolist()]
-        return gather.Rows(maps, np.searchsorted(files, self._numbers), self._starts, self._sizes)
+        gather.copy(gather.Rows(self._maps, self._numbers, self._starts, self._sizes), out)
 
     def joined(self, size: int) -> Bytes | None:
         if not gather.is_available():

@@ -67,6 +67,9 @@ class Opened(Generic[T]):
         self._open_file = open_file
         self._limit = limit
 
+    def __len__(self) -> int:
+        return len(self._names)
+
     def __getitem__(self, number: int) -> T:
         found = self.now.get(number)
         if found is None:
