@@ -108,3 +108,25 @@ class TestLookUp:
         found = gather.look_up(table, numbers, np.array([0, 4, 6]))
         assert found is not None
         assert found[0].tolist() == [[10, 11], [6, 7], [2, 3]] and found[1].tolist() == [1, 0, 0]
+
+
+class TestWiden:
+    @given(places(), st.sampled_from(["u1", "<u2", "<u4", "<u8"]), st.sampled_from([4, 8]))
+    def test_it_is_what_numpy_makes(self, given_places: Any, stored: str, itemsize: int) -> None:
+        """Rows of whole numbers, wherever they begin."""
+        dtype = np.dtype(stored)
+        itemsize = max(itemsize, dtype.itemsize)
+        memory, ranges = given_places
+        ranges = [(w, start, size // dtype.itemsize * dtype.itemsize) for w, start, size in ranges]
+        data = b"".join(memory[w][start : start + size] for w, start, size in ranges)
+        expected = np.frombuffer(data, dtype).astype(f"i{itemsize}")
+        out = np.full(len(expected) + 2, 77, f"i{itemsize}")
+        gather.widen(rows_of(memory, ranges), out[1:-1], dtype)
+        assert out.tolist() == [77, *expected.tolist(), 77]
+
+    @pytest.mark.parametrize("row", [(0, 0, 3), (0, 8, 4), (0, -2, 4)])
+    def test_what_is_outside_or_no_whole_number_is_refused(self, row: Any) -> None:
+        out = np.full(2, 77, np.int64)
+        with pytest.raises(ValueError, match=REFUSED):
+            gather.widen(rows_of([b"0123456789"], [row]), out, np.dtype("<u2"))
+        assert out.tolist() == [77, 77]

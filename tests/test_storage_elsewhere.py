@@ -14,7 +14,7 @@ from conftest import CONTAINERS, make_pairs
 from token_data import documents, pack_tokens
 
 import shardkit
-from shardkit.arrays import Bytes, Integers
+from shardkit.arrays import Array, Bytes, Integers
 from shardkit.errors import ChecksumError, IndexFileError, ShardMissingError
 from shardkit.index.manifest import INDEX_NAME, stored_info
 from shardkit.shards.locate import Located
@@ -84,6 +84,9 @@ class DictRanges:
 
     def copy_to(self, out: Bytes) -> None:
         out[:] = np.frombuffer(b"".join(self._fetch()), np.uint8)
+
+    def widen_to(self, out: Array, dtype: np.dtype[Any]) -> None:
+        out[:] = np.frombuffer(b"".join(self._fetch()), dtype)
 
     def joined(self, size: int) -> Bytes | None:
         return np.frombuffer(bytearray().join(self._fetch()), np.uint8).reshape(-1, size)

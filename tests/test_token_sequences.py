@@ -24,12 +24,26 @@ from shardkit.sequences.bins import LONG, FitOrder
 from shardkit.sequences.contiguous import ContiguousTokens
 from shardkit.sequences.documents import Documents
 from shardkit.sequences.fit import Fit
-from shardkit.sequences.store import as_dtype
+from shardkit.sequences.store import refuse_huge
 from shardkit.sequences.windows import Windows
+from shardkit.storage.copied import CopiedRanges
 
 INT64 = np.dtype(np.int64)
 LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=12)
 CUTS = st.lists(st.integers(0, 400), max_size=4)
+
+
+class OneFile:
+    """All pieces are of one file; what is read is checked to lie in it."""
+
+    def __init__(self, tokens: Any) -> None:
+        self.data = np.frombuffer(tokens.tobytes(), np.uint8)
+
+    def read(self, numbers: Any, starts: Any, sizes: Any) -> CopiedRanges:
+        assert ((starts >= 0) & (starts + sizes <= len(self.data))).all()
+        ranges = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+        found = [np.empty(0, np.uint8), *(self.data[start:stop] for start, stop in ranges)]
+        return CopiedRanges(np.concatenate(found), np.cumsum(sizes))
 
 
 class InMemory(ContiguousTokens):
@@ -44,10 +58,9 @@ class InMemory(ContiguousTokens):
         self.documents = Documents(lambda a, b: np.array(lengths[a:b], np.int64), len(lengths))
         inside = sorted(cut for cut in cuts if cut < len(self.tokens))
         bounds = [2 * cut for cut in (0, *inside, len(self.tokens))]
-        super().__init__(cast(Any, self), [*pairwise(bounds)], self.dtype)
-
-    def piece(self, number: int, start: int, stop: int) -> bytes:
-        return self.tokens.astype("<u2").tobytes()[start:stop]
+        super().__init__(
+            cast(Any, OneFile(self.tokens.astype("<u2"))), [*pairwise(bounds)], self.dtype
+        )
 
     def where(self, token: int) -> str:
         return f"token {token}"
@@ -302,13 +315,27 @@ def test_bins_of_few_blocks_are_all_mixed() -> None:
 
 
 def test_ids_that_no_vocabulary_has_are_damage() -> None:
-    largest = np.array([2**31 - 1], "<u4")
     for dtype in (INT64, np.dtype(np.int32)):
-        assert as_dtype(largest, dtype).tolist() == [2**31 - 1]
+        tokens = np.array([5, 2**31 - 1], dtype)
+        assert refuse_huge(tokens, np.dtype("<u4")) is tokens
+        huge = np.array([5, 2**31], np.int64).astype(dtype)
         with pytest.raises(DataError, match="token id 2147483648 is more than 2147483647, which"):
-            as_dtype(largest + np.uint32(1), dtype)
+            refuse_huge(huge, np.dtype("<u4"))
     with pytest.raises(DataError, match="the data is damaged"):
-        as_dtype(np.array([2**63], "<u8"), INT64)
+        refuse_huge(np.array([-1], np.int64), np.dtype("<u8"))
+
+
+def test_ids_of_8_bytes_are_refused_before_they_are_cut() -> None:
+    def read(*ids: int) -> Any:
+        file = cast(Any, OneFile(np.array(ids, "<u8")))
+        store = ContiguousTokens(file, [(0, 8 * len(ids))], np.dtype("<u8"))
+        return store.read(np.array([0]), np.array([len(ids)]), np.dtype(np.int32))
+
+    found = read(7, 2**31 - 1)
+    assert found.tolist() == [7, 2**31 - 1] and found.dtype == np.int32
+    for huge in (2**31, 2**32 + 5, 2**63, 2**64 - 1):
+        with pytest.raises(DataError, match=f"token id {huge} is more than"):
+            read(7, huge)
 
 
 def test_fit_takes_no_options_of_an_order() -> None:

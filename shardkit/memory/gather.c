@@ -56,13 +56,11 @@ static void copy(const Row *rows, Py_ssize_t count, unsigned char *out)
 
 /* --- numbers that become wider ---------------------------------------------------------------- */
 
-/* Each item of a row as a number of another size; the largest of all is returned. `memcpy` is one
- * load: rows lie at any address. */
+/* Each item of a row as a number of another size. `memcpy` is one load: rows lie at any address. */
 #define WIDEN(name, from, to)                                                                     \
-    static uint32_t name(const Row *rows, Py_ssize_t count, unsigned char *bytes)                 \
+    static void name(const Row *rows, Py_ssize_t count, unsigned char *bytes)                     \
     {                                                                                             \
         to *out = (to *)bytes;                                                                    \
-        from largest = 0;                                                                         \
         prefetch_first(rows, count);                                                              \
         for (Py_ssize_t i = 0; i < count; i++) {                                                  \
             size_t items = rows[i].size / sizeof(from);                                           \
@@ -70,13 +68,10 @@ static void copy(const Row *rows, Py_ssize_t count, unsigned char *out)
             for (size_t k = 0; k < items; k++) {                                                  \
                 from item;                                                                        \
                 memcpy(&item, rows[i].at + k * sizeof(from), sizeof(from));                       \
-                if (sizeof(from) == 4)                                                            \
-                    largest = item > largest ? item : largest;                                    \
                 out[k] = (to)item;                                                                \
             }                                                                                     \
             out += items;                                                                         \
         }                                                                                         \
-        return largest;                                                                           \
     }
 
 WIDEN(widen_1_to_4, uint8_t, int32_t)
@@ -85,8 +80,9 @@ WIDEN(widen_4_to_4, uint32_t, int32_t)
 WIDEN(widen_1_to_8, uint8_t, int64_t)
 WIDEN(widen_2_to_8, uint16_t, int64_t)
 WIDEN(widen_4_to_8, uint32_t, int64_t)
+WIDEN(widen_8_to_8, uint64_t, int64_t)
 
-typedef uint32_t (*Widen)(const Row *, Py_ssize_t, unsigned char *);
+typedef void (*Widen)(const Row *, Py_ssize_t, unsigned char *);
 
 static Widen choose_widen(Py_ssize_t from, Py_ssize_t to)
 {
@@ -97,6 +93,7 @@ static Widen choose_widen(Py_ssize_t from, Py_ssize_t to)
     case 18: return widen_1_to_8;
     case 28: return widen_2_to_8;
     case 48: return widen_4_to_8;
+    case 88: return widen_8_to_8;
     }
     return NULL;
 }
@@ -239,8 +236,7 @@ static PyObject *py_copy(PyObject *module, PyObject *args)
     return failed ? NULL : Py_NewRef(Py_None);
 }
 
-/* widen(memory, which, starts, sizes, out, from, to): items of `from` bytes become items of `to`.
- * Returns the largest item, of those of 4 bytes. */
+/* widen(memory, which, starts, sizes, out, from, to): items of `from` bytes become items of `to`. */
 static PyObject *py_widen(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -250,18 +246,17 @@ static PyObject *py_widen(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "Oy*y*y*w*nn", &memory, &call.which, &call.starts, &call.sizes,
                           &call.out, &from, &to))
         return NULL;
-    uint32_t largest = 0;
     Widen widen = choose_widen(from, to);
     int failed = 1;
     if (!widen)
         PyErr_SetString(PyExc_ValueError, "gather: items of these sizes are not widened");
     else if (!(failed = prepare(&call, memory, from, to))) {
         Py_BEGIN_ALLOW_THREADS
-        largest = widen(call.rows, call.count, call.out.buf);
+        widen(call.rows, call.count, call.out.buf);
         Py_END_ALLOW_THREADS
     }
     release(&call);
-    return failed ? NULL : PyLong_FromUnsignedLong(largest);
+    return failed ? NULL : Py_NewRef(Py_None);
 }
 
 /* look_up(table of rows of `width` bytes, numbers (B,) int64, bounds (S,) int64, out of B rows,

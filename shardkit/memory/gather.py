@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -93,6 +93,19 @@ def copy(rows: Rows, out: Bytes) -> None:
     for value in _slices(rows, len(out)):
         view[at : at + len(value)] = value
         at += len(value)
+
+
+def widen(rows: Rows, out: Array, dtype: np.dtype[Any]) -> None:
+    """Copy rows of unsigned integers of this dtype end to end into ``out``: (N,) signed ones of 4
+    or 8 bytes, and no fewer. Errors as of :func:`copy`."""
+    if (module := compiled()) is not None and dtype.isnative:
+        memory, *numbers = rows
+        module.widen(memory, *map(_integers, numbers), out, dtype.itemsize, out.itemsize)
+        return
+    joined = b"".join(_slices(rows, len(out) * dtype.itemsize))
+    if (rows.sizes % dtype.itemsize).any():
+        raise ValueError(OUTSIDE)
+    out[:] = np.frombuffer(joined, dtype)
 
 
 def _integers(numbers: Integers) -> Integers:

@@ -23,6 +23,7 @@ from shardkit.sequences.store import TokenStore
 from shardkit.sequences.token_files import FileTokens
 from shardkit.sequences.windows import Windows
 from shardkit.system.paths import as_path, show_path
+from shardkit.tokens.spec import MAX_VOCABULARY
 
 Boundaries = Literal["ignore", "mask", "fit"]
 
@@ -123,7 +124,7 @@ class TokenDataset:
         pad = self.eos
         if pad is None and self._dataset is not None:
             pad = (self._dataset.info.provenance.tokens or {}).get("eos")
-        if (pad or 0) > np.iinfo(store.dtype).max:
+        if (pad or 0) > min(np.iinfo(store.dtype).max, MAX_VOCABULARY - 1):
             raise UsageError(f"eos={pad} is no token id: they are {store.dtype} here")
         return pad or 0
 

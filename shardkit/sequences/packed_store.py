@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +13,7 @@ from shardkit.reading.dataset import Dataset
 from shardkit.samples.encoding import TOKENS, npy_header, parse_npy
 from shardkit.sequences.contiguous import ContiguousTokens
 from shardkit.sequences.documents import Documents
-from shardkit.sequences.store import TokenStore
+from shardkit.sequences.store import TokenStore, refuse_huge
 from shardkit.shards.stored import ShardReader
 
 HEADER_BYTES = len(npy_header("<u2", (0,)))
@@ -188,21 +187,24 @@ class RowTokens:
     def _reader(self) -> ShardReader:
         return self._rows.reader
 
-    def read(self, starts: Sequence[int], sizes: Sequence[int]) -> Tokens:
-        found = [
-            self.documents.within(start, start + size)
-            for start, size in zip(starts, sizes, strict=True)
-        ]
+    def read(self, starts: Integers, sizes: Integers, dtype: np.dtype[Any]) -> Tokens:
+        found = self._documents(starts, sizes)
         values = iter(self._values(found))
         parts: list[bytes | memoryview] = []
-        for at, (first, ends) in zip(starts, found, strict=True):
+        for at, (first, ends) in zip(starts.tolist(), found, strict=True):
             skip = at - self.documents.start(first)
             for document, end in enumerate(ends.tolist(), first):
                 value = next(values)
                 if value is not None and end > at:
                     parts.append(self._part(document, value, skip, end - at))
                 at, skip = end, 0
-        return np.frombuffer(b"".join(parts), self.dtype)
+        tokens = np.frombuffer(b"".join(parts), self.dtype).astype(dtype)
+        return refuse_huge(tokens, self.dtype)
+
+    def _documents(self, starts: Integers, sizes: Integers) -> list[tuple[int, Integers]]:
+        """:meth:`Documents.within` of each range."""
+        ranges = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+        return [self.documents.within(start, stop) for start, stop in ranges]
 
     def _values(self, found: list[tuple[int, Integers]]) -> list[memoryview | None]:
         """The stored values of all documents that were found for some ranges."""
@@ -225,9 +227,8 @@ class RowTokens:
         return self._reader.is_cold([TOKENS])
 
     def announce(self, starts: Integers, sizes: Integers) -> None:
-        ranges = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-        found = [self.documents.within(start, stop) for start, stop in ranges]
-        self._reader.announce(self._reader.gather(_numbers(found)), [TOKENS])
+        documents = _numbers(self._documents(starts, sizes))
+        self._reader.announce(self._reader.gather(documents), [TOKENS])
 
     def where(self, token: int) -> str:
         return self._rows.where(token)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,12 +29,12 @@ class TokenStore(Protocol):
         """Where documents end. Raises UsageError if nobody knows."""
         ...
 
-    def read(self, starts: Sequence[int], sizes: Sequence[int]) -> Tokens:
+    def read(self, starts: Integers, sizes: Integers, dtype: np.dtype[Any]) -> Tokens:
         """(sum of sizes,) tokens [start, start + size) of each range, all of which there are, end
-        to end.
+        to end: the caller's own, of this dtype, which is signed.
 
         Raises:
-            DataError: they cannot be read.
+            DataError: they cannot be read, or no vocabulary has such ids.
         """
         ...
 
@@ -52,11 +51,15 @@ class TokenStore(Protocol):
         ...
 
 
-def as_dtype(tokens: Tokens, dtype: np.dtype[Any]) -> Tokens:
-    """A copy as signed integers. Raises DataError for an id that no vocabulary has."""
-    if tokens.itemsize >= 4 and tokens.size and int(tokens.max()) >= MAX_VOCABULARY:
-        raise DataError(
-            f"token id {tokens.max()} is more than {MAX_VOCABULARY - 1}, which no vocabulary has:"
-            " the data is damaged"
-        )
-    return tokens.astype(dtype)
+def refuse_huge(tokens: Tokens, stored: np.dtype[Any]) -> Tokens:
+    """The same tokens, signed. Raises DataError if one is an id that no vocabulary has; ``stored``
+    is the dtype that they had in their file."""
+    if stored.itemsize >= 4 and tokens.size:
+        # One that is too large for 32 bits is negative: as unsigned it is what it was.
+        largest = int(tokens.view(f"u{tokens.itemsize}").max())
+        if largest >= MAX_VOCABULARY:
+            raise DataError(
+                f"token id {largest} is more than {MAX_VOCABULARY - 1}, which no vocabulary has:"
+                " the data is damaged"
+            )
+    return tokens

@@ -13,7 +13,7 @@ from shardkit.order.epochs import Order, Shuffle
 from shardkit.order.permutation import counted, derive, turn
 from shardkit.reading.dataset import Batch
 from shardkit.sequences.base import NO_LABEL
-from shardkit.sequences.store import TokenStore, as_dtype
+from shardkit.sequences.store import TokenStore
 
 _PHASE = -6
 
@@ -53,47 +53,48 @@ class Windows:
 
     def read(self, rows: Integers) -> Batch:
         starts = self._starts(rows)
-        tokens = self._store.read(*self._unrolled(starts)).reshape(len(rows), self._seq_len + 1)
-        if self._is_masked:
-            return self._masked(starts, tokens)
-        return Shifted(as_dtype(tokens, self._dtype))
+        tokens = self._store.read(*self._unrolled(starts), self._dtype)
+        tokens = tokens.reshape(len(rows), self._seq_len + 1)
+        return self._masked(starts, tokens) if self._is_masked else Shifted(tokens)
 
-    def _starts(self, rows: Integers) -> list[int]:
+    def _starts(self, rows: Integers) -> Integers:
         """The first token of each row's window, which is below T."""
-        num_windows, seq_len = self.num_samples, self._seq_len
-        return [row % num_windows * seq_len + row // num_windows for row in rows.tolist()]
+        phases, windows = np.divmod(rows, self.num_samples)
+        windows *= self._seq_len
+        windows += phases
+        return windows
 
-    def _unrolled(self, starts: list[int]) -> tuple[list[int], list[int]]:
+    def _unrolled(self, starts: Integers) -> tuple[Integers, Integers]:
         """(starts, sizes) of ranges; a window beyond the end of the circle is two."""
         size = self._seq_len + 1
-        last = self._store.num_tokens - size
-        if not starts or max(starts) <= last:
-            return starts, [size] * len(starts)
-        ranges = []
-        for start in starts:
-            over = max(start - last, 0)
-            ranges += [(start, size - over), (0, over)]
-        return [start for start, n in ranges if n], [n for _, n in ranges if n]
+        over = starts - (self._store.num_tokens - size)
+        if int(over.max(initial=0)) <= 0:
+            return starts, np.full(len(starts), size)
+        over = np.maximum(over, 0)
+        ranges = np.stack([starts, size - over, over * 0, over], axis=1).reshape(-1, 2)
+        ranges = ranges[ranges[:, 1] > 0]
+        return ranges[:, 0], ranges[:, 1]
 
-    def _masked(self, starts: list[int], tokens: Tokens) -> Batch:
-        shape = len(starts), self._seq_len + 1
+    def _masked(self, starts: Integers, tokens: Tokens) -> Batch:
+        shape = tokens.shape
         numbers, sizes = self._documents(*self._unrolled(starts))
         positions = counted(sizes).reshape(shape)
         documents = np.repeat(numbers, sizes).reshape(shape)
-        labels = as_dtype(tokens[:, 1:], self._dtype)
+        labels = tokens[:, 1:].copy()
         labels[positions[:, 1:] == 0] = NO_LABEL
         return {
-            "inputs": as_dtype(tokens[:, :-1], self._dtype),
+            "inputs": tokens[:, :-1].copy(),
             "labels": labels,
             "position_ids": positions[:, :-1].copy(),
             "document_ids": documents[:, :-1].copy(),
         }
 
-    def _documents(self, starts: list[int], sizes: list[int]) -> tuple[Integers, Integers]:
+    def _documents(self, starts: Integers, sizes: Integers) -> tuple[Integers, Integers]:
         """The documents of ranges of tokens, one after another, (n,) int64, and how many of the
         tokens each has, (n,) int64."""
         within = self._store.documents.within
-        found = [within(start, start + n) for start, n in zip(starts, sizes, strict=True)]
+        ranges = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+        found = [within(start, stop) for start, stop in ranges]
         counts = np.array([len(ends) for _, ends in found], np.int64)
         numbers = np.array([first for first, _ in found], np.int64).repeat(counts)
         ends = np.concatenate([np.empty(0, np.int64), *(ends for _, ends in found)])
@@ -102,11 +103,10 @@ class Windows:
         return numbers + counted(counts), ends - begins
 
     def ranges(self, rows: Integers) -> tuple[Integers, Integers]:
-        starts, sizes = self._unrolled(self._starts(rows))
-        return np.array(starts), np.array(sizes)
+        return self._unrolled(self._starts(rows))
 
     def where(self, row: int) -> str:
-        start = self._starts(np.array([row]))[0]
+        start = int(self._starts(np.array([row]))[0])
         return f"tokens {start}..{start + self._seq_len}, from {self._store.where(start)}"
 
 

@@ -8,9 +8,11 @@ read ranges of bytes may stand behind the same seam.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from shardkit.arrays import Bytes, Integers
+import numpy as np
+
+from shardkit.arrays import Array, Bytes, Integers
 
 
 class Storage(Protocol):
@@ -103,6 +105,11 @@ class Ranges(Protocol):
 
     def copy_to(self, out: Bytes) -> None:
         """Write the bytes of all, end to end, into ``out``: (N,) uint8, just as many."""
+        ...
+
+    def widen_to(self, out: Array, dtype: np.dtype[Any]) -> None:
+        """Write the numbers of all, end to end, into ``out``: (N,) signed integers of 4 or 8 bytes,
+        just as many. In the files they have this dtype, unsigned, of no more bytes."""
         ...
 
     def joined(self, size: int) -> Bytes | None:

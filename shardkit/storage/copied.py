@@ -10,10 +10,11 @@ import os
 import resource
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from shardkit.arrays import Bytes, Integers
+from shardkit.arrays import Array, Bytes, Integers
 from shardkit.errors import FormatError
 from shardkit.memory import buffers
 from shardkit.storage.mapped import ANNOUNCE_BYTES
@@ -133,6 +134,9 @@ class CopiedRanges:
 
     def copy_to(self, out: Bytes) -> None:
         out[:] = self._buffer
+
+    def widen_to(self, out: Array, dtype: np.dtype[Any]) -> None:
+        out[:] = self._buffer.view(dtype)
 
     def joined(self, size: int) -> Bytes:
         return self._buffer.reshape(-1, size)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from shardkit.arrays import Bytes, Integers
+from shardkit.arrays import Array, Bytes, Integers
 from shardkit.memory import buffers, gather
 from shardkit.memory.madvise import will_need
 from shardkit.memory.whole_files import map_whole
@@ -88,7 +89,13 @@ class MappedRanges:
         ]
 
     def copy_to(self, out: Bytes) -> None:
-        gather.copy(gather.Rows(self._maps, self._numbers, self._starts, self._sizes), out)
+        gather.copy(self._rows(), out)
+
+    def widen_to(self, out: Array, dtype: np.dtype[Any]) -> None:
+        gather.widen(self._rows(), out, dtype)
+
+    def _rows(self) -> gather.Rows:
+        return gather.Rows(self._maps, self._numbers, self._starts, self._sizes)
 
     def joined(self, size: int) -> Bytes | None:
         if not gather.is_available():
