@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Integers, Tokens
-from shardkit.memory import buffers
 from shardkit.sequences.store import refuse_huge
 from shardkit.storage.base import Files
 
@@ -48,13 +47,14 @@ class ContiguousTokens:
         self._shifts -= self._firsts * dtype.itemsize
         self.num_tokens = self._bounds[-1]
 
-    def read(self, starts: Integers, sizes: Integers, dtype: np.dtype[Any]) -> Tokens:
+    def read(self, starts: Integers, sizes: Integers, out: Tokens) -> None:
         """As :meth:`shardkit.sequences.store.TokenStore.read`."""
         # Ids of 8 bytes, as Megatron may write them, are refused before they become shorter.
-        made_as = dtype if dtype.itemsize >= self.dtype.itemsize else np.dtype(np.int64)
-        out: Tokens = buffers.empty(int(sizes.sum()), made_as)
-        self._files.read(*self._places(starts, sizes)).widen_to(out, self.dtype)
-        return refuse_huge(out, self.dtype).astype(dtype, copy=False)
+        tokens = out if out.itemsize >= self.dtype.itemsize else np.empty(len(out), np.int64)
+        self._files.read(*self._places(starts, sizes)).widen_to(tokens, self.dtype)
+        refuse_huge(tokens, self.dtype)
+        if tokens is not out:
+            out[:] = tokens
 
     def _places(self, starts: Integers, sizes: Integers) -> tuple[Integers, Integers, Integers]:
         """(numbers, starts, sizes) in bytes of ranges of tokens, of which those that go on in the

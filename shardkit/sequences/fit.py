@@ -83,7 +83,9 @@ class Fit:
     ) -> tuple[Tokens, Tokens]:
         """Inputs and labels of pieces, end to end: all tokens of a piece but its last, or first."""
         is_text = documents != NO_DOCUMENT
-        read = self._store.read(starts[is_text], sizes[is_text] + 1, self._dtype)
+        starts, counts = starts[is_text], sizes[is_text] + 1
+        read: Tokens = np.empty(int(counts.sum()), self._dtype)
+        self._store.read(starts, counts, read)
         tokens = np.full(int(sizes.sum()) + len(sizes), self._pad, self._dtype)
         tokens[is_text.repeat(sizes + 1)] = read
         firsts = sizes.cumsum() - sizes + np.arange(len(sizes))

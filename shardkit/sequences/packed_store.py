@@ -187,7 +187,7 @@ class RowTokens:
     def _reader(self) -> ShardReader:
         return self._rows.reader
 
-    def read(self, starts: Integers, sizes: Integers, dtype: np.dtype[Any]) -> Tokens:
+    def read(self, starts: Integers, sizes: Integers, out: Tokens) -> None:
         found = self._documents(starts, sizes)
         values = iter(self._values(found))
         parts: list[bytes | memoryview] = []
@@ -198,8 +198,8 @@ class RowTokens:
                 if value is not None and end > at:
                     parts.append(self._part(document, value, skip, end - at))
                 at, skip = end, 0
-        tokens = np.frombuffer(b"".join(parts), self.dtype).astype(dtype)
-        return refuse_huge(tokens, self.dtype)
+        out[:] = np.frombuffer(b"".join(parts), self.dtype)
+        refuse_huge(out, self.dtype)
 
     def _documents(self, starts: Integers, sizes: Integers) -> list[tuple[int, Integers]]:
         """:meth:`Documents.within` of each range."""

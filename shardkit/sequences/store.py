@@ -29,9 +29,9 @@ class TokenStore(Protocol):
         """Where documents end. Raises UsageError if nobody knows."""
         ...
 
-    def read(self, starts: Integers, sizes: Integers, dtype: np.dtype[Any]) -> Tokens:
-        """(sum of sizes,) tokens [start, start + size) of each range, all of which there are, end
-        to end: the caller's own, of this dtype, which is signed.
+    def read(self, starts: Integers, sizes: Integers, out: Tokens) -> None:
+        """Write tokens [start, start + size) of each range, all of which there are, end to end into
+        ``out``: (sum of sizes,), signed.
 
         Raises:
             DataError: they cannot be read, or no vocabulary has such ids.
@@ -51,9 +51,9 @@ class TokenStore(Protocol):
         ...
 
 
-def refuse_huge(tokens: Tokens, stored: np.dtype[Any]) -> Tokens:
-    """The same tokens, signed. Raises DataError if one is an id that no vocabulary has; ``stored``
-    is the dtype that they had in their file."""
+def refuse_huge(tokens: Tokens, stored: np.dtype[Any]) -> None:
+    """Raise DataError if one of these tokens, which are signed now and were of the ``stored`` dtype,
+    is an id that no vocabulary has."""
     if stored.itemsize >= 4 and tokens.size:
         # One that is too large for 32 bits is negative: as unsigned it is what it was.
         largest = int(tokens.view(f"u{tokens.itemsize}").max())
@@ -62,4 +62,3 @@ def refuse_huge(tokens: Tokens, stored: np.dtype[Any]) -> Tokens:
                 f"token id {largest} is more than {MAX_VOCABULARY - 1}, which no vocabulary has:"
                 " the data is damaged"
             )
-    return tokens

@@ -9,6 +9,7 @@ import numpy as np
 
 from shardkit.arrays import Integers, Tokens
 from shardkit.batches.collate import Shifted
+from shardkit.memory import buffers
 from shardkit.order.epochs import Order, Shuffle
 from shardkit.order.permutation import counted, derive, turn
 from shardkit.reading.dataset import Batch
@@ -53,8 +54,8 @@ class Windows:
 
     def read(self, rows: Integers) -> Batch:
         starts = self._starts(rows)
-        tokens = self._store.read(*self._unrolled(starts), self._dtype)
-        tokens = tokens.reshape(len(rows), self._seq_len + 1)
+        tokens: Tokens = buffers.empty((len(rows), self._seq_len + 1), self._dtype)
+        self._store.read(*self._unrolled(starts), tokens.reshape(-1))
         return self._masked(starts, tokens) if self._is_masked else Shifted(tokens)
 
     def _starts(self, rows: Integers) -> Integers:
@@ -67,10 +68,10 @@ class Windows:
     def _unrolled(self, starts: Integers) -> tuple[Integers, Integers]:
         """(starts, sizes) of ranges; a window beyond the end of the circle is two."""
         size = self._seq_len + 1
-        over = starts - (self._store.num_tokens - size)
-        if int(over.max(initial=0)) <= 0:
+        last = self._store.num_tokens - size
+        if not len(starts) or starts.max() <= last:
             return starts, np.full(len(starts), size)
-        over = np.maximum(over, 0)
+        over = np.maximum(starts - last, 0)
         ranges = np.stack([starts, size - over, over * 0, over], axis=1).reshape(-1, 2)
         ranges = ranges[ranges[:, 1] > 0]
         return ranges[:, 0], ranges[:, 1]
