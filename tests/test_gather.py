@@ -130,3 +130,26 @@ class TestWiden:
         with pytest.raises(ValueError, match=REFUSED):
             gather.widen(rows_of([b"0123456789"], [row]), out, np.dtype("<u2"))
         assert out.tolist() == [77, 77]
+
+
+class TestSplit:
+    @given(st.data())
+    def test_ranges_within_parts(self, data: st.DataObject) -> None:
+        bounds = np.cumsum([0, *data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=6))])
+        shifts = np.arange(len(bounds) - 1) * 1000
+        ranges = []
+        for _ in range(data.draw(st.integers(0, 12)) if bounds[-1] else 0):
+            start = data.draw(st.integers(0, bounds[-1] - 1))
+            ranges.append((start, data.draw(st.integers(0, bounds[-1] - start))))
+        starts, sizes = np.array(ranges, np.int64).reshape(-1, 2).T
+        parts = [int((bounds <= start).sum()) - 1 for start in starts]
+        found = gather.split(starts, sizes, bounds, shifts, 4)
+        if any(
+            start + size > bounds[part + 1]
+            for part, (start, size) in zip(parts, ranges, strict=True)
+        ):
+            assert found is None
+            return
+        assert found is not None
+        expected = [(p, 4 * s + 1000 * p, 4 * n) for p, (s, n) in zip(parts, ranges, strict=True)]
+        assert [*zip(*(each.tolist() for each in found), strict=True)] == expected

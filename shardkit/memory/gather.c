@@ -301,9 +301,43 @@ static PyObject *py_look_up(PyObject *module, PyObject *args)
     return PyErr_Occurred() ? NULL : PyBool_FromLong(are_there);
 }
 
+/* split(starts (B,), sizes (B,), bounds (P + 1,), shifts (P,), step, numbers (B,) out, firsts (B,)
+ *       out, num_bytes (B,) out), all int64: for each range of items the part it is in, and its
+ * first byte there and how many. Returns whether none goes beyond its part. */
+static PyObject *py_split(PyObject *module, PyObject *args)
+{
+    (void)module;
+    enum { STARTS, SIZES, BOUNDS, SHIFTS, NUMBERS, FIRSTS, NUM_BYTES, ALL };
+    Py_buffer views[ALL];
+    int64_t *v[ALL], step, are_whole = 1;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*Lw*w*w*", &views[STARTS], &views[SIZES], &views[BOUNDS],
+                          &views[SHIFTS], &step, &views[NUMBERS], &views[FIRSTS],
+                          &views[NUM_BYTES]))
+        return NULL;
+    Py_ssize_t length = views[STARTS].len, num_parts = views[BOUNDS].len / 8 - 1, are_alike = 1;
+    for (int i = 0; i < ALL; i++) {
+        v[i] = views[i].buf;
+        are_alike &= i == BOUNDS || i == SHIFTS || views[i].len == length;
+    }
+    if (!are_alike || num_parts < 1 || views[SHIFTS].len != num_parts * 8)
+        refuse("split: arguments of different lengths");
+    else
+        for (Py_ssize_t i = 0; i < length / 8; i++) {
+            int64_t part = find_part(v[BOUNDS], num_parts, v[STARTS][i]);
+            are_whole &= v[STARTS][i] + v[SIZES][i] <= v[BOUNDS][part + 1];
+            v[NUMBERS][i] = part;
+            v[FIRSTS][i] = v[STARTS][i] * step + v[SHIFTS][part];
+            v[NUM_BYTES][i] = v[SIZES][i] * step;
+        }
+    for (int i = 0; i < ALL; i++)
+        PyBuffer_Release(&views[i]);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(are_whole);
+}
+
 static PyMethodDef methods[] = {
     {"copy", py_copy, METH_VARARGS, NULL},
     {"look_up", py_look_up, METH_VARARGS, NULL},
+    {"split", py_split, METH_VARARGS, NULL},
     {"widen", py_widen, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -79,6 +79,31 @@ def look_up(table: Array, numbers: Integers, bounds: Integers) -> tuple[Array, I
     return table.take(numbers, axis=0), np.searchsorted(bounds, numbers, side="right") - 1
 
 
+def split(
+    starts: Integers, sizes: Integers, bounds: Integers, shifts: Integers, step: int
+) -> tuple[Integers, Integers, Integers] | None:
+    """Where ranges of items lie, of which there are many in each of a few parts; None if one goes
+    on in the next part.
+
+    Args:
+        starts, sizes: (B,) int64 in items, each inside the bounds. step: bytes of an item.
+        bounds: (P + 1,) int64: part i has items ``[bounds[i], bounds[i + 1])``.
+        shifts: (P,) int64: item n of part i begins at byte ``n * step + shifts[i]`` of it.
+
+    Returns:
+        (number of the part, first byte, number of bytes) of each, (B,) int64.
+    """
+    if (module := compiled()) is not None:
+        numbers, firsts, num_bytes = np.empty((3, len(starts)), np.int64)
+        ranges = _integers(starts), _integers(sizes)
+        are_whole = module.split(*ranges, bounds, shifts, step, numbers, firsts, num_bytes)
+        return (numbers, firsts, num_bytes) if are_whole else None
+    numbers = bounds[:-1].searchsorted(starts, "right") - 1
+    if (starts + sizes > bounds[numbers + 1]).any():
+        return None
+    return numbers, starts * step + shifts[numbers], sizes * step
+
+
 def copy(rows: Rows, out: Bytes) -> None:
     """Copy rows end to end into ``out``, (N,) uint8, which has just their size.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Integers, Tokens
+from shardkit.memory.gather import split
 from shardkit.sequences.store import refuse_huge
 from shardkit.storage.base import Files
 
@@ -39,13 +40,11 @@ class ContiguousTokens:
         self._check = check
         self._unchecked = set() if check is None else set(range(len(ranges)))
         counts = [(end - start) // dtype.itemsize for start, end in ranges]
-        self._bounds = [0, *accumulate(counts)]
-        self._firsts = np.array(self._bounds[:-1], np.int64)
-        self._lasts = np.array(self._bounds[1:], np.int64)
+        self._bounds = np.array([0, *accumulate(counts)], np.int64)
         # Byte `step * token + this` of its file is where a token of a piece lies.
-        self._shifts = np.array([start for start, _ in ranges], np.int64)
-        self._shifts -= self._firsts * dtype.itemsize
-        self.num_tokens = self._bounds[-1]
+        firsts = np.array([start for start, _ in ranges], np.int64)
+        self._shifts = firsts - self._bounds[:-1] * dtype.itemsize
+        self.num_tokens = int(self._bounds[-1])
 
     def read(self, starts: Integers, sizes: Integers, out: Tokens) -> None:
         """As :meth:`shardkit.sequences.store.TokenStore.read`."""
@@ -59,14 +58,16 @@ class ContiguousTokens:
     def _places(self, starts: Integers, sizes: Integers) -> tuple[Integers, Integers, Integers]:
         """(numbers, starts, sizes) in bytes of ranges of tokens, of which those that go on in the
         next piece become several."""
-        numbers = self._firsts.searchsorted(starts, "right") - 1
-        if (starts + sizes > self._lasts[numbers]).any():
-            starts, sizes = _cut(starts.tolist(), sizes.tolist(), self._bounds)
-            numbers = self._firsts.searchsorted(starts, "right") - 1
+        bounds, step = self._bounds, self.dtype.itemsize
+        found = split(starts, sizes, bounds, self._shifts, step)
+        if found is None:
+            starts, sizes = _cut(starts.tolist(), sizes.tolist(), bounds.tolist())
+            found = split(starts, sizes, bounds, self._shifts, step)
+        if found is None:
+            raise IndexError("ranges of tokens beyond the last")
         if self._unchecked:
-            self._check_pieces(numbers)
-        step = self.dtype.itemsize
-        return numbers, starts * step + self._shifts[numbers], sizes * step
+            self._check_pieces(found[0])
+        return found
 
     def _check_pieces(self, numbers: Integers) -> None:
         for number in self._unchecked.intersection(numbers.tolist()):

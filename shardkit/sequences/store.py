@@ -52,8 +52,8 @@ class TokenStore(Protocol):
 
 
 def refuse_huge(tokens: Tokens, stored: np.dtype[Any]) -> None:
-    """Raise DataError if one of these tokens, which are signed now and were of the ``stored`` dtype,
-    is an id that no vocabulary has."""
+    """Raise DataError if one of these tokens, which are signed now and were stored otherwise, is an
+    id that no vocabulary has."""
     if stored.itemsize >= 4 and tokens.size:
         # One that is too large for 32 bits is negative: as unsigned it is what it was.
         largest = int(tokens.view(f"u{tokens.itemsize}").max())

@@ -43,6 +43,7 @@ class Windows:
         self._seq_len = seq_len
         self._dtype = dtype
         self._is_masked = is_masked
+        self._sizes: Integers = np.empty(0, np.int64)
 
     def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> WindowOrder:
         """Any ``seq_len`` shuffled epochs on end have each phase once, so that no window comes
@@ -70,11 +71,18 @@ class Windows:
         size = self._seq_len + 1
         last = self._store.num_tokens - size
         if not len(starts) or starts.max() <= last:
-            return starts, np.full(len(starts), size)
+            return starts, self._whole(len(starts))
         over = np.maximum(starts - last, 0)
         ranges = np.stack([starts, size - over, over * 0, over], axis=1).reshape(-1, 2)
         ranges = ranges[ranges[:, 1] > 0]
         return ranges[:, 0], ranges[:, 1]
+
+    def _whole(self, count: int) -> Integers:
+        """The sizes of so many windows; kept, as most batches have as many."""
+        sizes = self._sizes
+        if len(sizes) != count:
+            sizes = self._sizes = np.full(count, self._seq_len + 1)
+        return sizes
 
     def _masked(self, starts: Integers, tokens: Tokens) -> Batch:
         shape = tokens.shape
