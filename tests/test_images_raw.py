@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.images import raw
 from shardkit.images.raw import flip_some
 
-SIDES = st.integers(1, 9)
+SIDES = st.integers(1, 24)
+
+pytestmark = pytest.mark.usefixtures("_gathering")
 
 
 @given(st.integers(0, 7), SIDES, SIDES, st.integers(1, 5), st.data())

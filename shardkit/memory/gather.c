@@ -106,6 +106,53 @@ static Widen choose_widen(Py_ssize_t from, Py_ssize_t to)
     return NULL;
 }
 
+/* --- lines that are turned round -------------------------------------------------------------- */
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define HAS_SHUFFLE
+#endif
+#endif
+
+/* The first pixels of three bytes of a line, in reverse order; how many they were. Some at once, as
+ * one load and one store, which writes a byte too many: the next write, or the last, puts it right.
+ * A byte is also read behind `from`. */
+FOR_EACH_PROCESSOR
+static size_t reverse_pixels(const unsigned char *last, unsigned char *to, size_t count)
+{
+    size_t k = 0;
+#ifdef HAS_SHUFFLE
+    typedef unsigned char Five __attribute__((vector_size(16)));
+    for (; k + 5 < count; k += 5) {
+        Five pixels;
+        memcpy(&pixels, last - (k + 4) * 3, sizeof pixels);
+        pixels = __builtin_shufflevector(pixels, pixels, 12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5, 0,
+                                         1, 2, 15);
+        memcpy(to + k * 3, &pixels, sizeof pixels);
+    }
+#endif
+    for (; k + 1 < count; k++)
+        memcpy(to + k * 3, last - k * 3, 4);
+    return k;
+}
+
+/* `count` items of `size` bytes in reverse order. `from` has a byte behind its last. */
+static void reverse(const unsigned char *from, unsigned char *to, size_t count, size_t size)
+{
+    const unsigned char *last = from + (count - 1) * size;
+    for (size_t k = size == 3 ? reverse_pixels(last, to, count) : 0; k < count; k++)
+        memcpy(to + k * size, last - k * size, size);
+}
+
+static void mirror(unsigned char *lines, size_t num_lines, size_t count, size_t size,
+                   unsigned char *line)
+{
+    for (size_t i = 0; i < num_lines; i++, lines += count * size) {
+        memcpy(line, lines, count * size);
+        reverse(line, lines, count, size);
+    }
+}
+
 /* --- rows of a table -------------------------------------------------------------------------- */
 
 /* The last of the bounds, which ascend from 0, that is not above a row. */
@@ -334,9 +381,40 @@ static PyObject *py_split(PyObject *module, PyObject *args)
     return PyErr_Occurred() ? NULL : PyBool_FromLong(are_whole);
 }
 
+/* mirror(pictures, flips (B,) bool, lines of a picture, items of a line, bytes of an item): in place,
+ * the lines of some pictures with their items in reverse order. */
+static PyObject *py_mirror(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer pictures, flips;
+    Py_ssize_t lines, count, size;
+    if (!PyArg_ParseTuple(args, "w*y*nnn", &pictures, &flips, &lines, &count, &size))
+        return NULL;
+    unsigned char *line = NULL;
+    if (lines < 1 || count < 1 || size < 1 || !flips.len ||
+        pictures.len / flips.len / lines / count != size ||
+        flips.len * lines * count * size != pictures.len)
+        refuse("mirror: arguments of different lengths");
+    else if (!(line = PyMem_Malloc(count * size + 1)))
+        PyErr_NoMemory();
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; i < flips.len; i++)
+            if (((const char *)flips.buf)[i])
+                mirror((unsigned char *)pictures.buf + i * lines * count * size, lines, count, size,
+                       line);
+        Py_END_ALLOW_THREADS
+    }
+    PyMem_Free(line);
+    PyBuffer_Release(&pictures);
+    PyBuffer_Release(&flips);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
 static PyMethodDef methods[] = {
     {"copy", py_copy, METH_VARARGS, NULL},
     {"look_up", py_look_up, METH_VARARGS, NULL},
+    {"mirror", py_mirror, METH_VARARGS, NULL},
     {"split", py_split, METH_VARARGS, NULL},
     {"widen", py_widen, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

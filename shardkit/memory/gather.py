@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shardkit.arrays import Array, Bytes, Integers
+from shardkit.arrays import Array, Bytes, Integers, Mask
 
 
 class Memory(Protocol):
@@ -131,6 +131,20 @@ def widen(rows: Rows, out: Array, dtype: np.dtype[Any]) -> None:
     if (rows.sizes % dtype.itemsize).any():
         raise ValueError(OUTSIDE)
     out[:] = np.frombuffer(joined, dtype)
+
+
+def mirror(pictures: Bytes, flips: Mask) -> bool:
+    """Mirror pictures left to right where ``flips`` says so, in place; False where the compiled
+    module is not there, and nothing was done.
+
+    Args:
+        pictures: (B, H, W, C) uint8, contiguous; none of these is 0. flips: (B,).
+    """
+    if (module := compiled()) is None:
+        return False
+    _, height, width, channels = pictures.shape
+    module.mirror(pictures, np.ascontiguousarray(flips, np.bool_), height, width, channels)
+    return True
 
 
 def _integers(numbers: Integers) -> Integers:
