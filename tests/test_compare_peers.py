@@ -144,7 +144,17 @@ def test_what_cannot_be_installed_says_why_and_is_tried_again(
 
 
 def command(folder: Path, *options: object) -> list[str]:
-    words = [SCRIPTS / "compare_peers.py", "--here", "--count", 20, "--workdir", folder, *options]
+    words = [
+        SCRIPTS / "compare_peers.py",
+        "--here",
+        "--count",
+        20,
+        "--small",
+        1024,
+        "--workdir",
+        folder,
+        *options,
+    ]
     return [sys.executable, *map(str, words)]
 
 
@@ -160,16 +170,17 @@ def test_compares_shardkit_and_a_dataloader(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     works = json.loads(report.read_text())["works"]
-    assert [*works] == ["crop", "raw"]
-    for rows in works.values():
-        assert [row["peer"] for row in rows] == ["shardkit", "dataloader", "ffcv"]
+    assert [*works] == ["crop", "raw", "small", "small-threads"]
+    for work, rows in works.items():
+        others = [] if work.startswith("small") else ["dataloader"]
+        assert [row["peer"] for row in rows] == ["shardkit", *others, "ffcv"]
         assert rows[0]["ratio"] == 1
-        assert rows[1]["ratio"] > 0
         assert {"torch", "shardkit"} <= rows[0]["versions"].keys()
-        assert rows[1]["samples_per_s"]["median"] > 0
-        assert rows[2]["why_not"].endswith("No module named 'ffcv'")
+        for row in rows[:-1]:
+            assert row["ratio"] > 0 and row["samples_per_s"]["median"] > 0
+        assert rows[-1]["why_not"].endswith("No module named 'ffcv'")
     lines = done.stdout.splitlines()
-    assert sum(line.startswith("| ffcv ") and line.endswith("'ffcv' |") for line in lines) == 2
+    assert sum(line.startswith("| ffcv ") and line.endswith("'ffcv' |") for line in lines) == 4
     assert "- dataloader: plain folder, Pillow" in done.stdout
 
 

@@ -4,8 +4,10 @@ that its documentation recommends, in an environment of its own that is made her
     python scripts/benchmarks/compare_peers.py --jpegs my-pictures
     python scripts/benchmarks/compare_peers.py --jpegs my-pictures --only shardkit dali --cold
 
-Two works, each a shuffled epoch in batches of 64 with 2 workers at most: ``crop`` (decode,
-random-resized crop to 224, uint8) and ``raw`` (files and labels). Peers live on between their
+Works are shuffled epochs in batches of 64 with 2 workers at most: ``crop`` (decode, random-resized
+crop to 224, uint8) and ``raw`` (files and labels). Samples of 1 KB in batches of 512, each one
+buffer, are for those that give such buffers: ``small``, where shardkit has no worker, and
+``small-threads``, where it has two threads, as FFCV has in both. Peers live on between their
 epochs, which run in turn. Before anything is timed, each is shown to return every label, and every
 file or crop. Cold epochs begin with starting workers, and FFCV's with compiling (0.3 to 1 s), as a
 first does.
@@ -27,7 +29,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench_corpora import FULL, large_corpus
+import numpy as np
+from bench_corpora import FULL, large_corpus, make_once
 from peer_process import PeerError, make_environment
 from peer_timing import Race, Raced, race
 
@@ -37,7 +40,11 @@ REFERENCE = "shardkit"
 WORKS = {
     "crop": "decode + random-resized crop to 224, uint8",
     "raw": "JPEG files and labels",
+    "small": "samples of 1 KB as one buffer, batches of 512; shardkit without workers",
+    "small-threads": "samples of 1 KB as one buffer, batches of 512; shardkit with 2 threads",
 }
+SMALL_PEERS = ("shardkit", "ffcv")
+SMALL_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ class Peer:
 
 TORCH = ("torch==2.13.0", "numpy==2.1.3", "pillow==13.0.0")
 PEERS = {
-    "shardkit": Peer("LMDB, Loader, full shuffle, 2 threads, for raw files 1 and `as_buffer`"),
+    "shardkit": Peer("LMDB, Loader, full shuffle, 2 threads, for raw files 1; `as_buffer`"),
     "dataloader": Peer("plain folder, Pillow, torch's DataLoader, 2 processes", TORCH),
     "webdataset": Peer(
         "20 tars, buffer of 1,000, Pillow, WebLoader, 2 processes", ("webdataset==1.0.2", *TORCH)
@@ -86,6 +93,7 @@ def main() -> None:
     report: dict[str, Any] = {
         "machine": asdict(here),
         "files": args.count,
+        "small_files": args.small,
         "rounds": args.rounds,
         "is_cold": args.cold,
         "works": {},
@@ -93,16 +101,35 @@ def main() -> None:
     print(describe(here), flush=True)
     pythons, failed = find_pythons(args)
     settings = Race(corpus.folder.resolve(), args.workdir, args.rounds, args.cold, args.timeout)
+    small = replace(settings, folder=small_files(args.workdir / "small", args.small).resolve())
     for work, title in WORKS.items():
-        rows = rows_of(args.only, race(settings, work, pythons), failed)
+        is_small = work.startswith("small")
+        names = [name for name in args.only if not is_small or name in SMALL_PEERS]
+        able = {name: pythons[name] for name in names if name in pythons}
+        rows = rows_of(names, race(small if is_small else settings, work, able), failed)
         print(f"\n{work}: {title}\n\n{table(rows)}\n", flush=True)
         report["works"][work] = rows
-    print(f"{args.count} files, {args.rounds} rounds in turn; rates are medians, ratios within a")
-    print("round. How each was used:\n")
+    print(f"{args.count} files, {args.small} small ones, {args.rounds} rounds in turn; rates are")
+    print("medians, ratios within a round. How each was used:\n")
     for name in args.only:
         print(f"- {name}: {PEERS[name].settings}{with_versions(name, report)}")
     if args.json:
         args.json.write_text(json.dumps(report, indent=1))
+
+
+def small_files(folder: Path, count: int) -> Path:
+    """Random files of 1 KB in ten classes; those of an earlier run, if they were as many."""
+
+    def write() -> None:
+        random = np.random.default_rng(0)
+        for label in range(10):
+            (folder / f"class{label}").mkdir(parents=True)
+        for number in range(count):
+            path = folder / f"class{number % 10}" / f"{number:07d}.bin"
+            path.write_bytes(random.bytes(SMALL_BYTES))
+
+    make_once(folder, {"count": count}, write)
+    return folder
 
 
 def find_pythons(args: argparse.Namespace) -> tuple[dict[str, Path], dict[str, str]]:
@@ -155,7 +182,7 @@ def with_versions(name: str, report: Mapping[str, Any]) -> str:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """As Markdown, which reads well in a terminal, too."""
-    head = ("peer", "version", "images/s", "low to high", "of shardkit", "page cache")
+    head = ("peer", "version", "samples/s", "low to high", "of shardkit", "page cache")
     lines = [head, ("---", "---", "---:", "---:", "---:", "---"), *map(cells, rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
     return "\n".join(
@@ -184,6 +211,7 @@ def parse_arguments() -> argparse.Namespace:
     names = f"({', '.join(PEERS)})"
     add("--only", nargs="+", choices=PEERS, metavar="PEER", default=[*PEERS], help=names)
     add("--count", type=int, default=FULL.num_large, help="files of an epoch (%(default)s)")
+    add("--small", type=int, default=102_400, help="of 1 KB, in whole batches (%(default)s)")
     add("--rounds", type=int, default=5, help="timed rounds, after an untimed one (%(default)s)")
     add("--cold", action="store_true", help="drop the page cache, and load anew, for each epoch")
     add("--here", action="store_true", help="run all peers in this Python; install nothing")

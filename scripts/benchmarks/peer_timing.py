@@ -72,12 +72,12 @@ class Raced:
     result: Result | None
 
 
-EPOCHS = {"crop": 1, "raw": 5}
+EPOCHS = {"crop": 1, "raw": 5, "small": 10, "small-threads": 10}
 """Epochs a round, where warm: one of raw files lasts a tenth of a second."""
 
 
 def race(race: Race, work: str, pythons: Mapping[str, Path]) -> Raced:
-    """All peers at one work, ``"crop"`` or ``"raw"``; what they wrote is removed again."""
+    """All peers at one work, as of :data:`EPOCHS`; what they wrote is removed again."""
     failed, ready = dict[str, str](), dict[str, Ready]()
     expected = expect(race.folder)
     with ExitStack() as stack:

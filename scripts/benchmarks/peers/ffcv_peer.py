@@ -18,7 +18,7 @@ from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from ffcv.loader import Loader, OrderOption
 from ffcv.writer import DatasetWriter
 from PIL import Image
-from serve import BATCH, SIZE, WORKERS, Epoch, files_of, read, serve
+from serve import BATCH, SIZE, SMALL_BATCH, WORKERS, Epoch, files_of, read, serve
 
 
 class Samples:
@@ -52,7 +52,7 @@ def load(folder: Path, store: Path, work: str) -> Epoch:
     pipelines = {"image": [crop]} if work == "crop" else {"file": [BytesDecoder()]}
     loader = Loader(
         str(store / "dataset.beton"),
-        batch_size=BATCH,
+        batch_size=SMALL_BATCH if work.startswith("small") else BATCH,
         num_workers=WORKERS,
         order=OrderOption.RANDOM,
         os_cache=True,
@@ -65,7 +65,11 @@ def load(folder: Path, store: Path, work: str) -> Epoch:
             sizes = lengths.ravel().tolist()
             yield [row[:size] for row, size in zip(files, sizes, strict=True)], labels
 
-    return loader.__iter__ if work == "crop" else raw_epoch
+    def small_epoch() -> Iterator[tuple[Any, Any]]:
+        return ((files, labels) for files, _, labels in loader)
+
+    epochs: dict[str, Epoch] = {"crop": loader.__iter__, "raw": raw_epoch}
+    return epochs.get(work, small_epoch)
 
 
 if __name__ == "__main__":

@@ -8,16 +8,40 @@ from pathlib import Path
 from typing import Any
 
 import torch  # noqa: F401  imported when it is first needed, else: by the first epoch
-from serve import BATCH, SIZE, WORKERS, Epoch, serve
+from serve import BATCH, SIZE, SMALL_BATCH, WORKERS, Epoch, serve
 
 import shardkit
 
 
 def prepare(folder: Path, store: Path, work: str) -> None:
-    shardkit.pack(folder, store / "packed", to="lmdb", progress=False)
+    corpus = "files" if work.startswith("small") else None
+    shardkit.pack(folder, store / "packed", to="lmdb", corpus=corpus, progress=False)
 
 
 def load(folder: Path, store: Path, work: str) -> Epoch:
+    if work.startswith("small"):
+        return load_small(store, 0 if work == "small" else WORKERS)
+    return load_files(store, work)
+
+
+def load_small(store: Path, workers: int) -> Epoch:
+    loader = shardkit.Loader(
+        shardkit.open(store / "packed"),
+        SMALL_BATCH,
+        shuffle="full",
+        as_buffer=["bin"],
+        workers=workers,
+    )
+
+    def epoch() -> Iterator[tuple[Any, Any]]:
+        for batch in loader:
+            labels = batch["cls"]
+            yield batch["bin"].numpy().reshape(len(labels), -1), labels
+
+    return epoch
+
+
+def load_files(store: Path, work: str) -> Epoch:
     """Workers as ``workers="auto"`` takes them here: bytes as they are need one."""
     options: dict[str, Any] = (
         {"transform": shardkit.images.train(SIZE, flip=0), "workers": WORKERS}
