@@ -18,6 +18,8 @@ from conftest import make_images, write
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "scripts" / "benchmarks"
 
+RESTARTS = "shardkit_restarts"
+
 NO_PEER = """
 import sys
 sys.path.insert(0, {peers!r})
@@ -164,15 +166,15 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 def test_compares_shardkit_and_a_dataloader(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     options = ["--jpegs", make_images(tmp_path / "pictures"), "--rounds", 1, "--json", report]
-    options += ["--only", "shardkit", "dataloader", "ffcv"]
+    options += ["--only", "shardkit", RESTARTS, "dataloader", "ffcv"]
     done = subprocess.run(
         command(tmp_path / "work", *options), env=ENVIRONMENT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     works = json.loads(report.read_text())["works"]
-    assert [*works] == ["crop", "raw", "small", "small-threads"]
+    assert [*works] == ["crop", "raw", "tiny", "small", "small-threads"]
     for work, rows in works.items():
-        others = [] if work.startswith("small") else ["dataloader"]
+        others = {"crop": [RESTARTS, "dataloader"], "raw": ["dataloader"]}.get(work, [])
         assert [row["peer"] for row in rows] == ["shardkit", *others, "ffcv"]
         assert rows[0]["ratio"] == 1
         assert {"torch", "shardkit"} <= rows[0]["versions"].keys()
@@ -180,7 +182,7 @@ def test_compares_shardkit_and_a_dataloader(tmp_path: Path) -> None:
             assert row["ratio"] > 0 and row["samples_per_s"]["median"] > 0
         assert rows[-1]["why_not"].endswith("No module named 'ffcv'")
     lines = done.stdout.splitlines()
-    assert sum(line.startswith("| ffcv ") and line.endswith("'ffcv' |") for line in lines) == 4
+    assert sum(line.startswith("| ffcv ") and line.endswith("'ffcv' |") for line in lines) == 5
     assert "- dataloader: plain folder, Pillow" in done.stdout
 
 

@@ -5,12 +5,13 @@ that its documentation recommends, in an environment of its own that is made her
     python scripts/benchmarks/compare_peers.py --jpegs my-pictures --only shardkit dali --cold
 
 Works are shuffled epochs in batches of 64 with 2 workers at most: ``crop`` (decode, random-resized
-crop to 224, uint8) and ``raw`` (files and labels). Samples of 1 KB in batches of 512, each one
-buffer, are for those that give such buffers: ``small``, where shardkit has no worker, and
-``small-threads``, where it has two threads, as FFCV has in both. Peers live on between their
-epochs, which run in turn. Before anything is timed, each is shown to return every label, and every
-file or crop. Cold epochs begin with starting workers, and FFCV's with compiling (0.3 to 1 s), as a
-first does.
+crop to 224, uint8) and ``raw`` (files and labels). Some are for shardkit and FFCV alone, in batches
+of 512: ``tiny`` (decode 32x32), and samples of 1 KB as one buffer a batch: ``small``, where
+shardkit has no worker, and ``small-threads``, where it has two threads, as FFCV has in all. FFCV
+writes pictures anew: ``shardkit_q90`` crops from pictures that were written as FFCV writes them.
+Peers live on between their epochs, which run in turn. Before anything is timed, each is shown to
+return every label, and every file or crop. Cold epochs begin with starting workers, and FFCV's with
+compiling (0.3 to 1 s), as a first does.
 
 The environments take 1 to 2 GB each, if torch comes without CUDA: where pip does not do so by
 itself, set PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
@@ -25,6 +26,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,24 +42,33 @@ REFERENCE = "shardkit"
 WORKS = {
     "crop": "decode + random-resized crop to 224, uint8",
     "raw": "JPEG files and labels",
+    "tiny": "decode JPEGs of 32x32 at quality 90, uint8, batches of 512",
     "small": "samples of 1 KB as one buffer, batches of 512; shardkit without workers",
     "small-threads": "samples of 1 KB as one buffer, batches of 512; shardkit with 2 threads",
 }
-SMALL_PEERS = ("shardkit", "ffcv")
 SMALL_BYTES = 1024
+TINY = replace(FULL.small, quality=90)
 
 
 @dataclass(frozen=True)
 class Peer:
-    """How a library is used, in words, and its pinned packages (none: it runs in this Python)."""
+    """How a library is used, in words, its pinned packages (none: it runs in this Python), and what
+    it takes part in."""
 
     settings: str
     packages: tuple[str, ...] = ()
+    works: tuple[str, ...] = ("crop", "raw")
 
 
 TORCH = ("torch==2.13.0", "numpy==2.1.3", "pillow==13.0.0")
 PEERS = {
-    "shardkit": Peer("LMDB, Loader, full shuffle, 2 threads, for raw files 1; `as_buffer`"),
+    "shardkit": Peer(
+        "LMDB, Loader, full shuffle, 2 threads, for raw files 1; `as_buffer`", works=tuple(WORKS)
+    ),
+    "shardkit_restarts": Peer("the same, packed with --restarts", works=("crop",)),
+    "shardkit_q90": Peer(
+        "the same, packed with --max-side 500 --image-format jpeg --quality 90", works=("crop",)
+    ),
     "dataloader": Peer("plain folder, Pillow, torch's DataLoader, 2 processes", TORCH),
     "webdataset": Peer(
         "20 tars, buffer of 1,000, Pillow, WebLoader, 2 processes", ("webdataset==1.0.2", *TORCH)
@@ -78,7 +89,9 @@ PEERS = {
         ("nvidia-dali-cuda130==2.4.0", "numpy==2.1.3"),
     ),
     "ffcv": Peer(
-        "JPEGs written anew (500 pixels at most, quality 90), 2 threads", ("ffcv==1.0.2", *TORCH)
+        "JPEGs written anew (500 pixels at most, quality 90), 2 threads",
+        ("ffcv==1.0.2", *TORCH),
+        tuple(WORKS),
     ),
 }
 
@@ -101,12 +114,16 @@ def main() -> None:
     print(describe(here), flush=True)
     pythons, failed = find_pythons(args)
     settings = Race(corpus.folder.resolve(), args.workdir, args.rounds, args.cold, args.timeout)
-    small = replace(settings, folder=small_files(args.workdir / "small", args.small).resolve())
+    folders = {
+        "tiny": partial(tiny_files, args.workdir / "tiny", args.small),
+        "small": partial(small_files, args.workdir / "bytes", args.small),
+    }
     for work, title in WORKS.items():
-        is_small = work.startswith("small")
-        names = [name for name in args.only if not is_small or name in SMALL_PEERS]
+        made = folders.get(work.partition("-")[0])
+        folder = made().resolve() if made else settings.folder
+        names = [name for name in args.only if work in PEERS[name].works]
         able = {name: pythons[name] for name in names if name in pythons}
-        rows = rows_of(names, race(small if is_small else settings, work, able), failed)
+        rows = rows_of(names, race(replace(settings, folder=folder), work, able), failed)
         print(f"\n{work}: {title}\n\n{table(rows)}\n", flush=True)
         report["works"][work] = rows
     print(f"{args.count} files, {args.small} small ones, {args.rounds} rounds in turn; rates are")
@@ -115,6 +132,13 @@ def main() -> None:
         print(f"- {name}: {PEERS[name].settings}{with_versions(name, report)}")
     if args.json:
         args.json.write_text(json.dumps(report, indent=1))
+
+
+def tiny_files(folder: Path, count: int) -> Path:
+    """JPEGs of 32x32, all different."""
+    pictures = replace(TINY, count=count)
+    make_once(folder, asdict(pictures), lambda: pictures.write(folder))
+    return folder
 
 
 def small_files(folder: Path, count: int) -> Path:
@@ -211,7 +235,7 @@ def parse_arguments() -> argparse.Namespace:
     names = f"({', '.join(PEERS)})"
     add("--only", nargs="+", choices=PEERS, metavar="PEER", default=[*PEERS], help=names)
     add("--count", type=int, default=FULL.num_large, help="files of an epoch (%(default)s)")
-    add("--small", type=int, default=102_400, help="of 1 KB, in whole batches (%(default)s)")
+    add("--small", type=int, default=102_400, help="small ones, in whole batches (%(default)s)")
     add("--rounds", type=int, default=5, help="timed rounds, after an untimed one (%(default)s)")
     add("--cold", action="store_true", help="drop the page cache, and load anew, for each epoch")
     add("--here", action="store_true", help="run all peers in this Python; install nothing")

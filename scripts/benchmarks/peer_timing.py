@@ -72,14 +72,18 @@ class Raced:
     result: Result | None
 
 
-EPOCHS = {"crop": 1, "raw": 5, "small": 10, "small-threads": 10}
+EPOCHS = {"crop": 1, "raw": 5, "tiny": 1, "small": 10, "small-threads": 10}
 """Epochs a round, where warm: one of raw files lasts a tenth of a second."""
+
+
+SIDES = {"crop": 224, "tiny": 32}
+"""Of the pictures that a work returns (pixels)."""
 
 
 def race(race: Race, work: str, pythons: Mapping[str, Path]) -> Raced:
     """All peers at one work, as of :data:`EPOCHS`; what they wrote is removed again."""
     failed, ready = dict[str, str](), dict[str, Ready]()
-    expected = expect(race.folder)
+    expected = expect(race.folder, SIDES.get(work, 0))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, race.workdir / "stores", ignore_errors=True)
         for name, python in pythons.items():
@@ -134,14 +138,14 @@ def time_all(
 # --- the same data ------------------------------------------------------------------------
 
 
-def expect(folder: Path) -> dict[str, Any]:
-    """What every peer must return: labels, and a hash over all files or the shape of crops."""
+def expect(folder: Path, side: int) -> dict[str, Any]:
+    """What every peer must return: labels, and a hash over all files or the shape of pictures."""
     files = PlainFolder.of(folder)
     hashes = sorted(hashlib.sha1(read_file(path)).hexdigest() for path in files.paths)
     return {
         "labels": {str(label): num for label, num in Counter(files.labels).items()},
         "files": hashlib.sha1(" ".join(hashes).encode()).hexdigest(),
-        "shapes": ["uint8 (224, 224, 3)"],
+        "shapes": [f"uint8 ({side}, {side}, 3)"],
     }
 
 

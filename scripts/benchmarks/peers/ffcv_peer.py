@@ -14,11 +14,11 @@ import numpy as np
 from ffcv.fields import BytesField, IntField, RGBImageField
 from ffcv.fields.basics import IntDecoder
 from ffcv.fields.bytes import BytesDecoder
-from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
+from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from ffcv.loader import Loader, OrderOption
 from ffcv.writer import DatasetWriter
 from PIL import Image
-from serve import BATCH, SIZE, SMALL_BATCH, WORKERS, Epoch, files_of, read, serve
+from serve import BATCH, PICTURES, SIZE, SMALL_BATCH, WORKERS, Epoch, files_of, read, serve
 
 
 class Samples:
@@ -32,7 +32,7 @@ class Samples:
 
     def __getitem__(self, number: int) -> tuple[Any, ...]:
         path, label = self.files[number]
-        if self.work == "crop":
+        if self.work in PICTURES:
             return Image.open(path).convert("RGB"), label
         file = np.frombuffer(read(path), np.uint8)
         return file, len(file), label
@@ -40,7 +40,7 @@ class Samples:
 
 def prepare(folder: Path, store: Path, work: str) -> None:
     image = RGBImageField(write_mode="jpg", max_resolution=500, jpeg_quality=90)
-    fields = {"image": image} if work == "crop" else {"file": BytesField(), "length": IntField()}
+    fields = {"image": image} if work in PICTURES else {"file": BytesField(), "length": IntField()}
     writer = DatasetWriter(
         str(store / "dataset.beton"), {**fields, "label": IntField()}, num_workers=WORKERS
     )
@@ -48,11 +48,14 @@ def prepare(folder: Path, store: Path, work: str) -> None:
 
 
 def load(folder: Path, store: Path, work: str) -> Epoch:
-    crop = RandomResizedCropRGBImageDecoder((SIZE, SIZE))
-    pipelines = {"image": [crop]} if work == "crop" else {"file": [BytesDecoder()]}
+    pipelines: dict[str, list[Any]] = {"file": [BytesDecoder()]}
+    if work in PICTURES:
+        is_crop = work == "crop"
+        crop = RandomResizedCropRGBImageDecoder((SIZE, SIZE))
+        pipelines = {"image": [crop if is_crop else SimpleRGBImageDecoder()]}
     loader = Loader(
         str(store / "dataset.beton"),
-        batch_size=SMALL_BATCH if work.startswith("small") else BATCH,
+        batch_size=BATCH if work in ("crop", "raw") else SMALL_BATCH,
         num_workers=WORKERS,
         order=OrderOption.RANDOM,
         os_cache=True,
@@ -68,8 +71,12 @@ def load(folder: Path, store: Path, work: str) -> Epoch:
     def small_epoch() -> Iterator[tuple[Any, Any]]:
         return ((files, labels) for files, _, labels in loader)
 
-    epochs: dict[str, Epoch] = {"crop": loader.__iter__, "raw": raw_epoch}
-    return epochs.get(work, small_epoch)
+    others: dict[str, Epoch] = {
+        "raw": raw_epoch,
+        "small": small_epoch,
+        "small-threads": small_epoch,
+    }
+    return others.get(work, loader.__iter__)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ A peer gives two functions:
     load(folder, store, work)       -> a function; each call reads one shuffled epoch, and yields
                                     batches: (images or files, labels)
 
-``work`` is ``"crop"`` (uint8 (B, 224, 224, 3)), ``"raw"`` (B files, bytes-like), or ``"small"`` or
-``"small-threads"`` (B files of one size, as uint8 (B, size)). Needs numpy.
+``work`` is ``"crop"`` (uint8 (B, 224, 224, 3)), ``"tiny"`` (uint8 (B, 32, 32, 3)), ``"raw"`` (B
+files, bytes-like), or ``"small"`` or ``"small-threads"`` (B files of one size, as uint8 (B, size)).
+Needs numpy.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ BATCH = 64
 SMALL_BATCH = 512
 WORKERS = 2
 SIZE = 224
+TINY = 32
+PICTURES = ("crop", "tiny")
+"""Works that return pixels."""
 
 Epoch = Callable[[], Iterable[tuple[Any, Any]]]
 Prepare = Callable[[Path, Path, str], None]
@@ -84,14 +88,14 @@ def seen(batches: Iterable[tuple[Any, Any]], work: str) -> dict[str, Any]:
     files, shapes, sums = [], set(), []
     for images, numbers in batches:
         labels.update(str(int(number)) for number in numbers)
-        if work != "crop":
+        if work not in PICTURES:
             files += [hashlib.sha1(file).hexdigest() for file in images]
             continue
         pixels = np.asarray(images)
         shapes.add(f"{pixels.dtype} {pixels.shape[1:]}")
         sums.append(pixels.sum(dtype=np.int64) / pixels[0].size)
     answer: dict[str, Any] = {"labels": dict(labels)}
-    if work != "crop":
+    if work not in PICTURES:
         return answer | {"files": hashlib.sha1(" ".join(sorted(files)).encode()).hexdigest()}
     return answer | {"shapes": sorted(shapes), "mean": sum(sums) / labels.total()}
 

@@ -8,20 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import torch  # noqa: F401  imported when it is first needed, else: by the first epoch
-from serve import BATCH, SIZE, SMALL_BATCH, WORKERS, Epoch, serve
+from serve import BATCH, SIZE, SMALL_BATCH, TINY, WORKERS, Epoch, serve
 
 import shardkit
 
 
-def prepare(folder: Path, store: Path, work: str) -> None:
+def prepare(folder: Path, store: Path, work: str, **options: Any) -> None:
+    """``options``: of the pack, for peers that differ in them."""
     corpus = "files" if work.startswith("small") else None
-    shardkit.pack(folder, store / "packed", to="lmdb", corpus=corpus, progress=False)
+    shardkit.pack(folder, store / "packed", to="lmdb", corpus=corpus, progress=False, **options)
 
 
 def load(folder: Path, store: Path, work: str) -> Epoch:
     if work.startswith("small"):
         return load_small(store, 0 if work == "small" else WORKERS)
-    return load_files(store, work)
+    return load_tiny(store) if work == "tiny" else load_files(store, work)
+
+
+def load_tiny(store: Path) -> Epoch:
+    whole = shardkit.images.train(TINY, scale=(1, 1), ratio=(1, 1), flip=0)
+    dataset = shardkit.open(store / "packed")
+    options: dict[str, Any] = {"shuffle": "full", "transform": whole, "workers": WORKERS}
+    loader = shardkit.Loader(dataset, SMALL_BATCH, **options)
+    return lambda: ((batch["image"], batch["cls"]) for batch in loader)
 
 
 def load_small(store: Path, workers: int) -> Epoch:
@@ -65,4 +74,5 @@ def files(batch: dict[str, Any]) -> list[Any]:
     return [buffer[start:end] for start, end in pairwise(offsets)]
 
 
-serve(["shardkit", "torch"], prepare, load)
+if __name__ == "__main__":
+    serve(["shardkit", "torch"], prepare, load)
