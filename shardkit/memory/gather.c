@@ -6,7 +6,7 @@
  * meanwhile.
  *
  * All ranges are checked before anything is copied, and what they lie in is held for the call. No
- * thread is made, and the GIL is released: two threads that call this copy at once.
+ * thread is made. Where much is copied the GIL is released: two threads that call this do so at once.
  */
 #include <stdint.h>
 #include <string.h>
@@ -26,6 +26,8 @@ enum { AHEAD = 8, MOST_PREFETCHED = 4096, CACHE_LINE = 64, SECOND_CACHE = 2 };
 #else
 #define FOR_EACH_PROCESSOR
 #endif
+
+enum { LEAST_WITHOUT_GIL = 1 << 20 };
 
 typedef struct {
     const unsigned char *at;
@@ -272,6 +274,19 @@ static int prepare(Call *call, PyObject *memory, Py_ssize_t from, Py_ssize_t to)
     return find_rows(call, memory, (size_t)(call->out.len / to * from), from);
 }
 
+/* Without the GIL, if that is worth it: who lets go of it may wait for as long as other threads then
+ * have it, and be woken, which takes longer than copying a few hundred KB. */
+static PyThreadState *let_go(const Call *call)
+{
+    return call->out.len < LEAST_WITHOUT_GIL ? NULL : PyEval_SaveThread();
+}
+
+static void take_back(PyThreadState *released)
+{
+    if (released)
+        PyEval_RestoreThread(released);
+}
+
 /* copy(memory: by number, bytes-like, which (B,), starts (B,), sizes (B,) int64, out) */
 static PyObject *py_copy(PyObject *module, PyObject *args)
 {
@@ -283,9 +298,9 @@ static PyObject *py_copy(PyObject *module, PyObject *args)
         return NULL;
     int failed = prepare(&call, memory, 1, 1);
     if (!failed) {
-        Py_BEGIN_ALLOW_THREADS
+        PyThreadState *released = let_go(&call);
         copy(call.rows, call.count, call.out.buf);
-        Py_END_ALLOW_THREADS
+        take_back(released);
     }
     release(&call);
     return failed ? NULL : Py_NewRef(Py_None);
@@ -306,9 +321,9 @@ static PyObject *py_widen(PyObject *module, PyObject *args)
     if (!widen)
         PyErr_SetString(PyExc_ValueError, "gather: items of these sizes are not widened");
     else if (!(failed = prepare(&call, memory, from, to))) {
-        Py_BEGIN_ALLOW_THREADS
+        PyThreadState *released = let_go(&call);
         widen(call.rows, call.count, call.out.buf);
-        Py_END_ALLOW_THREADS
+        take_back(released);
     }
     release(&call);
     return failed ? NULL : Py_NewRef(Py_None);
