@@ -6,7 +6,7 @@
  * meanwhile.
  *
  * All ranges are checked before anything is copied, and what they lie in is held for the call. No
- * thread is made. Where much is copied the GIL is released: two threads that call this do so at once.
+ * thread is made. Where much is copied the GIL is released, so that two threads copy at once.
  */
 #include <stdint.h>
 #include <string.h>

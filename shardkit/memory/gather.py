@@ -1,7 +1,7 @@
 """The rows of a batch, from wherever they lie in memory into one array, in one call.
 
-``gather.c`` asks for the memory of rows before it comes to them, and lets go of the GIL where much is
-copied.
+``gather.c`` asks for the memory of rows before it comes to them, and lets go of the GIL where much
+is copied.
 Wheels bring it. Installed from source, it is built where a C compiler and Python's headers are.
 Without it Python does the same, slower. Ask :func:`is_available`.
 """
