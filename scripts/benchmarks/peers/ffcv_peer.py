@@ -71,12 +71,9 @@ def load(folder: Path, store: Path, work: str) -> Epoch:
     def small_epoch() -> Iterator[tuple[Any, Any]]:
         return ((files, labels) for files, _, labels in loader)
 
-    others: dict[str, Epoch] = {
-        "raw": raw_epoch,
-        "small": small_epoch,
-        "small-threads": small_epoch,
-    }
-    return others.get(work, loader.__iter__)
+    pictures: Epoch = loader.__iter__
+    others: dict[str, Epoch] = {"crop": pictures, "tiny": pictures, "raw": raw_epoch}
+    return others.get(work, small_epoch)
 
 
 if __name__ == "__main__":
