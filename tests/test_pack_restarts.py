@@ -27,6 +27,8 @@ from shardkit.images.choice import ImageChoice
 from shardkit.images.decoders import DECODERS
 from shardkit.images.restarts import Outcome, add_restarts, has_restarts, remove_restarts
 from shardkit.packing.estimate import estimate
+from shardkit.packing.pictures import remove_restarts as remove_added
+from shardkit.samples.sample import SampleBatch
 
 pytestmark = pytest.mark.skipif(bool(restarts.why_not()), reason=restarts.why_not())
 
@@ -235,6 +237,41 @@ def test_convert(source: Path, pack: Pack, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="was packed with --restarts already: leave it out"):
         shardkit.convert(direct, tmp_path / "twice", to="lmdb", restarts=True)
     assert not (tmp_path / "twice").exists()
+
+
+def test_smaller_pictures_of_a_dataset_with_markers(tmp_path: Path) -> None:
+    """They have none, until they are asked for; those that were kept get none twice."""
+    write(tmp_path / "own" / "large.jpg", jpeg(480, 360))
+    write(tmp_path / "own" / "small.jpg", jpeg(160, 120))
+    shardkit.pack(tmp_path / "own", tmp_path / "plain", **OPTIONS)
+    shardkit.pack(tmp_path / "own", tmp_path / "marked", restarts=True, **OPTIONS)
+    options: dict[str, Any] = {"to": "npy", "workers": 0}
+    smaller: dict[str, Any] = {**options, "resize": 240}
+    shardkit.convert(tmp_path / "plain", tmp_path / "expected", **smaller)
+    shardkit.unpack(tmp_path / "expected", tmp_path / "expected-back")
+    made = shardkit.convert(tmp_path / "marked", tmp_path / "resized", **smaller)
+    assert made.notes == [
+        "pictures that were written anew have no restart markers any more: pass --restarts, too"
+    ]
+    shardkit.convert(tmp_path / "marked", tmp_path / "at-once", restarts=True, **smaller)
+    made = shardkit.convert(tmp_path / "resized", tmp_path / "later", restarts=True, **options)
+    assert made.notes[0].startswith("restart markers: 2 JPEGs rewritten")
+    for name in ("resized", "at-once", "later"):
+        ds = shardkit.open(tmp_path / name, decode=False)
+        assert [has_restarts(bytes(ds[i]["jpg"])) for i in range(2)] == [name != "resized", True]
+        shardkit.unpack(tmp_path / name, tmp_path / f"{name}-back")
+        assert tree(tmp_path / f"{name}-back") == tree(tmp_path / "expected-back")
+
+
+def test_a_damaged_jpeg_with_markers_gets_no_others() -> None:
+    whole = bytes(add_restarts(jpeg(160, 120))[0])
+    batch = SampleBatch(
+        [b"a", b"b", b"c"], [b""] * 3, {"jpg": [whole, None, whole[:-9]], "png": [None, b"x", None]}
+    )
+    made = remove_added(batch)
+    assert made.columns == {"jpg": [jpeg(160, 120), None], "png": [None, b"x"]}
+    ((path, reason),) = made.rejects
+    assert path == "c" and "is damaged" in reason
 
 
 def test_verify_against_tells_of_one_byte(source: Path, pack: Pack, tmp_path: Path) -> None:

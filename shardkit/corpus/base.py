@@ -69,6 +69,7 @@ class Corpus(Protocol):
         kind: its name in :data:`shardkit.corpus.kinds.CORPORA`.
         has_pictures: whether samples may hold pictures that can be written anew.
         has_text: whether samples may hold a text that can be tokenized.
+        has_restarts: whether JPEGs may have restart markers that an earlier pack added.
         keeps_shards: whether each run is one shard, to be packed as it is.
         classes: class names in index order, known after construction; None where there are none.
         ignored: files passed over while listing, by extension, and under ``hidden`` what begins
@@ -79,6 +80,7 @@ class Corpus(Protocol):
     kind: ClassVar[str]
     has_pictures: bool = False
     has_text: bool = False
+    has_restarts: bool = False
     keeps_shards: ClassVar[bool] = False
     classes: list[str] | None
     ignored: dict[str, int]

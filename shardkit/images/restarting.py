@@ -10,6 +10,9 @@ from shardkit.images.restarts import Outcome, add_restarts, has_restarts, remove
 from shardkit.samples.sample import Value
 from shardkit.system.byte_sizes import format_bytes
 
+FIELD = "jpg"
+"""The only field whose values are given markers."""
+
 _PREFIX = "restarts "
 """Of what is counted here, among what else is counted of pictures."""
 
@@ -38,7 +41,7 @@ def with_restarts(value: Value, kind: str, counts: Counter[str] | None = None) -
         UsageError: this needs a module that was not built.
     """
     counts = Counter() if counts is None else counts
-    if kind != "jpg":
+    if kind != FIELD:
         counts[_PREFIX + OTHER] += 1
         return value
     made, outcome = add_restarts(value)

@@ -15,11 +15,11 @@ from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import IndexFileError, SampleError
 from shardkit.images.choice import describe, is_lossless
 from shardkit.images.naming import RAW_FIELD, renamed
+from shardkit.images.restarting import FIELD as JPEG
 from shardkit.images.restarting import without_restarts
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_rejected
 from shardkit.operations.detokenize import TEXT, Texts
-from shardkit.operations.restored import FIELD as JPEG
 from shardkit.operations.restored import has_restarts
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import SampleBatch, Value, unpack_paths

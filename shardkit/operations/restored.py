@@ -9,14 +9,11 @@ from functools import partial
 
 from shardkit.errors import DataError, SampleError
 from shardkit.images import restarts
-from shardkit.images.restarting import without_restarts
+from shardkit.images.restarting import FIELD, without_restarts
 from shardkit.index.manifest import DatasetInfo
 from shardkit.samples.sample import Value
 from shardkit.system.paths import show_path
 from shardkit.system.resources import allowance
-
-FIELD = "jpg"
-"""The only field whose values are given markers."""
 
 File = tuple[str, bytes, int | None, Value]
 """(field, path, offset in it if it is a part, contents)."""

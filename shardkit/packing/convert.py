@@ -120,13 +120,18 @@ def _convert_located(
         check_unique_keys(RowIndex(located.storage, located.info, split))
     if IMAGE_FIELDS.isdisjoint(located.info.fields):
         refuse_choice(options.images, f"{show_path(source)} holds {', '.join(located.info.fields)}")
-    if options.restarts and located.info.provenance.has_restarts:
+    made = located.info.provenance.images
+    if options.restarts and not options.images.writes_anew and made and made[-1].get("restarts"):
         raise UsageError(
             f"{show_path(source)} was packed with --restarts already: leave it out, and what is"
             " there is kept"
         )
     corpus = dataset_corpus(located, tars)
     result = run_pack(source, corpus, dest, options, started, origin)
+    if corpus.has_restarts and options.images.writes_anew and not options.restarts:
+        result.notes.append(
+            "pictures that were written anew have no restart markers any more: pass --restarts, too"
+        )
     if not result.was_complete and is_a_copy(located, options):
         others = names_of(lambda other: other.name != options.to)
         result.notes.append(

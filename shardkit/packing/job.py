@@ -26,7 +26,12 @@ from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import WORK_NAME, is_field_name
 from shardkit.packing.choose_tokenizer import reopen
 from shardkit.packing.listing_file import LISTING_NAME, decode_shard, read_segment
-from shardkit.packing.pictures import check_images, require_one_shape, rewrite_images
+from shardkit.packing.pictures import (
+    check_images,
+    remove_restarts,
+    require_one_shape,
+    rewrite_images,
+)
 from shardkit.packing.publish import SCRATCH_NAME, STAGE_NAME
 from shardkit.packing.tokenize import slices, tokenize
 from shardkit.samples.sample import SampleBatch, sample_checksums
@@ -164,6 +169,8 @@ def read_job(corpus: Corpus, job: Job, setup: Setup, report: OnProgress) -> Samp
         batch = corpus.read(run, setup.scratch)
         if setup.check_images:
             batch = check_images(batch)
+        if choice.restarts and corpus.has_restarts:
+            batch = remove_restarts(batch)
         if choice:
             batch = rewrite_images(batch, choice)
         if setup.tokens is not None:

@@ -11,6 +11,7 @@ from shardkit.images.choice import ImageChoice
 from shardkit.images.decode import decode
 from shardkit.images.encode import rewrite
 from shardkit.images.naming import RAW_FIELD, field_of, renamed
+from shardkit.images.restarting import FIELD, without_restarts
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import SampleBatch, Value, rename_field, unpack_paths
@@ -60,6 +61,27 @@ def _decode_error(value: Value) -> str | None:
     except BadImageError as error:
         return str(error)
     return None
+
+
+def remove_restarts(batch: SampleBatch) -> SampleBatch:
+    """JPEGs as they were before restart markers were added. Else a file that is given markers once
+    more would have them twice, and ``unpack``, which removes them once, not give the original.
+
+    JPEGs that are too damaged for it go to ``rejects``.
+
+    Raises:
+        UsageError: what removes them was not built.
+    """
+    values: list[Value | None] = [*batch.columns.get(FIELD, [])]
+    reasons: dict[int, tuple[str, str]] = {}
+    for i, value in enumerate(values):
+        try:
+            values[i] = None if value is None else without_restarts(value)
+        except SampleError as error:
+            reasons[i] = FIELD, str(error)
+    columns = batch.columns | ({FIELD: values} if values else {})
+    made = SampleBatch(batch.keys, batch.paths, columns, batch.rejects, batch.counts)
+    return without(batch, made, reasons)
 
 
 # --- pictures written anew ----------------------------------------------------------------

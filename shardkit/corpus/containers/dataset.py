@@ -28,6 +28,7 @@ class DatasetCorpus(Corpus):
     def __init__(self, folder: Path, info: DatasetInfo, tars: list[str] | None = None) -> None:
         self.info = info
         self.classes = info.classes
+        self.has_restarts = info.provenance.has_restarts
         self.ignored = info.provenance.passed
         self._folder = folder
         self._tars = tars
