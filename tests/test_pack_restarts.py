@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -219,6 +220,25 @@ def test_other_fields_and_two_pictures_are_left(tmp_path: Path) -> None:
     assert shardkit.verify(tmp_path / "d", against=source).ok
     shardkit.unpack(tmp_path / "d", tmp_path / "back")
     assert tree(tmp_path / "back") == tree(source)
+
+
+def test_counts_add_up_in_tars_of_others(tmp_path: Path) -> None:
+    """Where fields are called as the members' endings, whatever is in them."""
+    members = {name: jpeg(160, 120) for name in ("0.jpg", "1.jpeg", "2.png")}
+    members |= {"3.jpg": picture(1, 64, "PNG"), "4.jpg": jpeg(160, 120), "4.mask.jpg": picture(1)}
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    dest = tmp_path / "d"
+    made = shardkit.convert(tmp_path / "a.tar", dest, to="npy", restarts=True, workers=0)
+    assert made.notes[0].startswith("restart markers: 2 JPEGs rewritten, ")
+    assert made.notes[0].endswith(
+        "; 4 left as they are: 1 no JPEGs, 3 in fields of other names than jpg"
+    )
+    shardkit.unpack(dest, tmp_path / "back")
+    assert tree(tmp_path / "back") == members
 
 
 # --- converted, compared ------------------------------------------------------------------

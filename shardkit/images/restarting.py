@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from shardkit.images.markers import is_jpeg
 from shardkit.images.restarts import Outcome, add_restarts, has_restarts, remove_restarts
 from shardkit.samples.sample import Value
 from shardkit.system.byte_sizes import format_bytes
@@ -16,9 +17,9 @@ FIELD = "jpg"
 _PREFIX = "restarts "
 """Of what is counted here, among what else is counted of pictures."""
 
-OTHER, BEFORE, AFTER = "other", "before", "after"
-"""Counted beside each outcome: pictures that are no JPEGs, and the bytes of JPEGs that were
-rewritten, before and after."""
+OTHER, ELSEWHERE, BEFORE, AFTER = "other", "elsewhere", "before", "after"
+"""Counted beside each outcome: pictures that are no JPEGs, JPEGs in fields of other names, and the
+bytes of JPEGs that were rewritten, before and after."""
 
 _WORDS = {
     Outcome.SMALL: "too small to gain by it",
@@ -27,6 +28,7 @@ _WORDS = {
     Outcome.UNLIKE: "which would not come back to the byte",
     Outcome.BROKEN: "damaged or cut off",
     OTHER: "no JPEGs",
+    ELSEWHERE: "in fields of other names than jpg",
 }
 
 
@@ -34,15 +36,15 @@ def with_restarts(value: Value, kind: str, counts: Counter[str] | None = None) -
     """A picture as it is stored with restart markers: itself, if it is no JPEG or not for them.
 
     Args:
-        kind: what it is, as :func:`shardkit.images.sniff.image_field` says. counts: counts what
-            became of it.
+        kind: the name of its field, which in tars of others need not be what it is. counts: counts
+            what became of it.
 
     Raises:
         UsageError: this needs a module that was not built.
     """
     counts = Counter() if counts is None else counts
-    if kind != FIELD:
-        counts[_PREFIX + OTHER] += 1
+    if kind != FIELD or not is_jpeg(value):
+        left_as_it_is(value, counts)
         return value
     made, outcome = add_restarts(value)
     if outcome is Outcome.ADDED:
@@ -50,6 +52,11 @@ def with_restarts(value: Value, kind: str, counts: Counter[str] | None = None) -
         counts[_PREFIX + AFTER] += len(made)
     counts[_PREFIX + outcome] += 1
     return made
+
+
+def left_as_it_is(value: Value, counts: Counter[str]) -> None:
+    """Count what is in a field that is given no markers, or no JPEG."""
+    counts[_PREFIX + (ELSEWHERE if is_jpeg(value) else OTHER)] += 1
 
 
 def without_restarts(value: Value) -> Value:

@@ -10,8 +10,9 @@ from shardkit.errors import BadImageError, SampleError
 from shardkit.images.choice import ImageChoice
 from shardkit.images.decode import decode
 from shardkit.images.encode import rewrite
+from shardkit.images.markers import is_jpeg
 from shardkit.images.naming import RAW_FIELD, field_of, renamed
-from shardkit.images.restarting import FIELD, without_restarts
+from shardkit.images.restarting import FIELD, left_as_it_is, without_restarts
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import SampleBatch, Value, rename_field, unpack_paths
@@ -115,10 +116,19 @@ def rewrite_images(batch: SampleBatch, choice: ImageChoice) -> SampleBatch:
                 break
             made.setdefault(field, [None] * len(batch))[i] = value
         else:
+            if choice.restarts:
+                _count_others(batch, i, names, own)
             counts.update(own)
     others = {name: values for name, values in batch.columns.items() if name not in names}
     done = SampleBatch(batch.keys, paths, others | made, batch.rejects, counts)
     return without(batch, done, reasons)
+
+
+def _count_others(batch: SampleBatch, i: int, pictures: list[str], counts: Counter[str]) -> None:
+    """Count a sample's JPEGs in fields that are not looked at, such as ``jpeg`` of other tars."""
+    for name, value in batch.fields(i).items():
+        if name not in pictures and is_jpeg(value):
+            left_as_it_is(value, counts)
 
 
 def two_pictures(names: list[str]) -> str:
