@@ -19,8 +19,9 @@ import numpy as np
 
 from shardkit.arrays import Array, Bytes
 
-LEAST_BYTES = 1 << 20
-"""Less comes from the heap, which keeps it."""
+LEAST_BYTES = 1 << 17
+"""Less comes from the heap, which keeps it; from there on the C library may give memory back, and
+does so where another thread than the one that took it lets go of it."""
 
 MOST_KEPT = 24
 """Buffers that a thread keeps at most: more than a worker uses at once."""
