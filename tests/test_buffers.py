@@ -21,7 +21,7 @@ import shardkit
 from shardkit.memory import buffers
 from shardkit.memory.buffers import LEAST_BYTES, MOST_KEPT, WASTE, empty, keep, keeping
 
-MB = LEAST_BYTES
+LEAST = LEAST_BYTES
 
 
 @pytest.fixture(autouse=True)
@@ -55,19 +55,19 @@ HOLDERS: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("hold", HOLDERS)
 def test_what_is_held_is_not_given_out_again(hold: Callable[[Any], Any]) -> None:
-    first = empty(2 * MB, np.uint8)
+    first = empty(2 * LEAST, np.uint8)
     place, held = address(first), hold(first)
     del first
-    others = [address(empty(2 * MB, np.uint8)) for _ in range(3)]
+    others = [address(empty(2 * LEAST, np.uint8)) for _ in range(3)]
     assert place not in others
     del held
-    assert address(empty(2 * MB, np.uint8)) == place
+    assert address(empty(2 * LEAST, np.uint8)) == place
 
 
 @given(
     st.lists(
         st.tuples(
-            st.integers(MB // 2, 6 * MB), st.integers(0, 40), st.integers(0, len(HOLDERS) - 2)
+            st.integers(LEAST // 2, 6 * LEAST), st.integers(0, 40), st.integers(0, len(HOLDERS) - 2)
         ),
         max_size=60,
     )
@@ -89,7 +89,12 @@ def test_live_memory_never_overlaps(steps: list[tuple[int, int, int]]) -> None:
 
 
 def test_shapes_and_types() -> None:
-    for shape, dtype in (((64, 224, 224, 3), np.uint8), ((3, MB), "<i8"), (MB, "V107"), (0, "u1")):
+    for shape, dtype in (
+        ((64, 224, 224, 3), np.uint8),
+        ((3, LEAST), "<i8"),
+        (LEAST, "V107"),
+        (0, "u1"),
+    ):
         array = empty(shape, dtype)
         assert array.dtype == np.dtype(dtype)
         assert array.shape == np.empty(shape, dtype).shape
@@ -99,25 +104,27 @@ def test_shapes_and_types() -> None:
 def test_small_ones_and_those_without_a_gil_are_numpys_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert empty(MB - 1, np.uint8).base is None
-    assert empty(MB, np.uint8).base is not None
+    assert empty(LEAST - 1, np.uint8).base is None
+    assert empty(LEAST, np.uint8).base is not None
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
-    assert empty(MB, np.uint8).base is None
+    assert empty(LEAST, np.uint8).base is None
 
 
 def test_sizes_that_differ_a_little_share_one_buffer() -> None:
-    places = {address(empty(size, np.uint8)) for size in (4 * MB, 5 * MB, 3 * MB, 4 * MB + 7)}
+    places = {
+        address(empty(size, np.uint8)) for size in (4 * LEAST, 5 * LEAST, 3 * LEAST, 4 * LEAST + 7)
+    }
     assert len(places) == 1
-    small = empty(4 * MB // (WASTE + 1), np.uint8)
+    small = empty(4 * LEAST // (WASTE + 1), np.uint8)
     assert address(small) not in places
 
 
 def test_no_more_are_kept_than_so_many() -> None:
-    held = [empty(MB, np.uint8) for _ in range(MOST_KEPT + 5)]
+    held = [empty(LEAST, np.uint8) for _ in range(MOST_KEPT + 5)]
     assert len(kept()) == MOST_KEPT
     assert len({address(array) for array in held}) == len(held)
     del held
-    large = empty(WASTE * 2 * MB, np.uint8)  # takes the place of one that is not used
+    large = empty(WASTE * 2 * LEAST, np.uint8)  # takes the place of one that is not used
     assert len(kept()) == MOST_KEPT
     assert any(large.base is buffer for buffer in kept())
 
@@ -128,8 +135,8 @@ def test_a_threads_memory_goes_with_it() -> None:
 
     def work() -> None:
         keep()
-        got.append(empty(MB, np.uint8))
-        empty(MB, np.uint8)
+        got.append(empty(LEAST, np.uint8))
+        empty(LEAST, np.uint8)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -142,12 +149,12 @@ def test_a_threads_memory_goes_with_it() -> None:
 
 def test_nothing_is_kept_but_for_those_who_asked() -> None:
     got = []
-    thread = threading.Thread(target=lambda: got.append(empty(MB, np.uint8)))
+    thread = threading.Thread(target=lambda: got.append(empty(LEAST, np.uint8)))
     thread.start()
     thread.join()
     assert got[0].base is None
     with keeping():
-        empty(MB, np.uint8)
+        empty(LEAST, np.uint8)
     assert len(kept()) == 1, "the fixture still asks"
 
 
@@ -155,7 +162,7 @@ def test_two_that_end_crosswise_and_in_another_thread() -> None:
     first, second = keeping(), keeping()
     first.__enter__()
     second.__enter__()
-    empty(MB, np.uint8)
+    empty(LEAST, np.uint8)
     first.__exit__(None, None, None)
     thread = threading.Thread(target=second.__exit__, args=(None, None, None))
     thread.start()
