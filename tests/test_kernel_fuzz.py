@@ -15,7 +15,7 @@ from test_kernel_faults import saved
 from test_kernel_scan import with_restarts
 
 DRIVER = Path(__file__).parent / "kernel_fuzz.c"
-SECONDS = 10
+SECONDS = 6
 FLAGS = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 LIBRARIES = ["-ljpeg", "-lpthread", "-lm"]
 TRIAL = """

@@ -13,7 +13,7 @@ import pytest
 from test_kernel_fuzz import TRIAL, compile_c, seeds
 
 DRIVER = Path(__file__).parent / "restarts_fuzz.c"
-SECONDS = 10
+SECONDS = 6
 
 
 @pytest.fixture(scope="module")
