@@ -355,42 +355,82 @@ static void take_scan(j_decompress_ptr jpeg, int left, int n)
     jpeg->entropy->decode_mcu = decode_mcu;
 }
 
-/* Decode the rows a ring at a time, and make each row of the slot as soon as its last one is in. */
-static void paint(j_decompress_ptr jpeg, const Slot *slot, const Batch *batch, const Axis *x,
-                  const Axis *y)
+/* From here on the next row is the first of what is needed. Returns where in a row that begins. */
+static int start_rows(j_decompress_ptr jpeg, const Slot *slot, int n, const Axis *x, int top)
 {
     int first = crop_columns(jpeg, x);
     if (!slot->by_libjpeg)
-        take_scan(jpeg, first, eighths(slot->box, batch->height, batch->width));
-    int left = x->low - first, width = batch->width, count = 3 * (x->high - x->low);
-    size_t row_size = 3 * (size_t)jpeg->output_width / 64 * 64 + 64;
-    size_t line_size = count + 3 * x->taps + 1;
-    /* No row begins where a vector would: libjpeg-turbo writes such rows past the caches, and to
-     * read them again at once took longer than to decode them: of 32x32 pixels, 1.8 times as long
-     * as all now takes. */
-    unsigned char *ring = (unsigned char *)allocate(jpeg, y->taps + 1, row_size) + 1;
+        take_scan(jpeg, first, n);
+    if (top)
+        jpeg_skip_scanlines(jpeg, top);
+    return 3 * (x->low - first);
+}
+
+static size_t row_size(j_decompress_ptr jpeg) { return 3 * (size_t)jpeg->output_width / 64 * 64 + 64; }
+
+/* No row begins where a vector would: libjpeg-turbo writes such rows past the caches, and to read
+ * them again at once took longer than to decode them: of 32x32 pixels, 1.8 times as long as all now
+ * takes. */
+static unsigned char *allocate_rows(j_decompress_ptr jpeg, int count)
+{
+    return (unsigned char *)allocate(jpeg, count + 1, row_size(jpeg)) + 1;
+}
+
+static void read_row(j_decompress_ptr jpeg, unsigned char *row)
+{
+    if (jpeg_read_scanlines(jpeg, &row, 1) != 1)
+        fail((j_common_ptr)jpeg, BROKEN);
+}
+
+/* Decode the rows a ring at a time, and make each row of the slot as soon as its last one is in. */
+static void paint(j_decompress_ptr jpeg, const Slot *slot, const Batch *batch, int n, const Axis *x,
+                  const Axis *y)
+{
+    int left = start_rows(jpeg, slot, n, x, y->low);
+    int width = batch->width, count = 3 * (x->high - x->low);
+    size_t size = row_size(jpeg), line_size = count + 3 * x->taps + 1;
+    unsigned char *ring = allocate_rows(jpeg, y->taps);
     float *line = allocate(jpeg, line_size, sizeof *line);
     float *pixels = allocate(jpeg, 3 * width + 1, sizeof *pixels);
     memset(line, 0, line_size * sizeof *line);
-    if (y->low)
-        jpeg_skip_scanlines(jpeg, y->low);
     for (int i = 0, next = y->low; i < batch->height; i++) {
         int first = y->first[i], end = first + y->taps < y->high ? first + y->taps : y->high;
         const float *weights = y->weights + (size_t)i * y->stride;
-        while (next < end) {
-            unsigned char *row = ring + next % y->taps * row_size;
-            if (jpeg_read_scanlines(jpeg, &row, 1) != 1)
-                fail((j_common_ptr)jpeg, BROKEN);
-            next++;
-        }
+        for (; next < end; next++)
+            read_row(jpeg, ring + next % y->taps * size);
         for (int t = 0; t < end - first; t += 2) {
             int is_pair = t + 1 < end - first;
-            const unsigned char *a = ring + (first + t) % y->taps * row_size + 3 * left;
-            const unsigned char *b = ring + (first + t + is_pair) % y->taps * row_size + 3 * left;
+            const unsigned char *a = ring + (first + t) % y->taps * size + left;
+            const unsigned char *b = ring + (first + t + is_pair) % y->taps * size + left;
             add_rows(line, count, a, weights[t], b, is_pair ? weights[t + 1] : 0, t == 0);
         }
         add_columns(pixels, width, line, x);
         round_off(slot->out + 3 * (size_t)width * i, 3 * width, pixels);
+    }
+}
+
+/* Does part [start, start + extent) of a line become just the pixels that it has? */
+static int is_copy(double start, double extent, int size)
+{
+    return extent == size && start == floor(start);
+}
+
+/* What paint() would make of a crop that has the slot's size: its pixels. */
+static void copy_rows(j_decompress_ptr jpeg, const Slot *slot, const Batch *batch, int n, int left,
+                      int top)
+{
+    int width = batch->width;
+    Axis x = {.low = left, .high = left + width};
+    unsigned char *out = slot->out;
+    int start = start_rows(jpeg, slot, n, &x, top);
+    unsigned char *row = allocate_rows(jpeg, 1), *from = row + start;
+    for (int i = 0; i < batch->height; i++, out += 3 * (size_t)width) {
+        read_row(jpeg, row);
+        if (!slot->is_flipped)
+            memcpy(out, from, 3 * (size_t)width);
+        else
+            for (int k = 0; k < width; k++)
+                memcpy(out + 3 * (width - 1 - k), from + 3 * k, 3);
     }
 }
 
@@ -415,12 +455,16 @@ static void decode(Decoder *decoder, const Slot *slot, const Batch *batch)
     /* Lossless JPEGs, which libjpeg-turbo 3 reads, have no DCT to scale. */
     if (jpeg->output_width != (jpeg->image_width * n + 7) / 8)
         fail((j_common_ptr)jpeg, ELSEWHERE);
-    const double *box = slot->box;
-    plan_axis(jpeg, &x, box[0] * n / 8, box[2] * n / 8, jpeg->output_width, batch->width,
-              slot->is_flipped, batch->is_cropped_first);
-    plan_axis(jpeg, &y, box[1] * n / 8, box[3] * n / 8, jpeg->output_height, batch->height, 0,
+    double left = slot->box[0] * n / 8, width = slot->box[2] * n / 8;
+    double top = slot->box[1] * n / 8, height = slot->box[3] * n / 8;
+    if (is_copy(left, width, batch->width) && is_copy(top, height, batch->height)) {
+        copy_rows(jpeg, slot, batch, n, (int)left, (int)top);
+        return;
+    }
+    plan_axis(jpeg, &x, left, width, jpeg->output_width, batch->width, slot->is_flipped,
               batch->is_cropped_first);
-    paint(jpeg, slot, batch, &x, &y);
+    plan_axis(jpeg, &y, top, height, jpeg->output_height, batch->height, 0, batch->is_cropped_first);
+    paint(jpeg, slot, batch, n, &x, &y);
 }
 
 /* The one place errors come back to. It has no variables of its own, so none is lost. */
