@@ -75,6 +75,18 @@ typedef struct {
     atomic_int next;
 } Batch;
 
+/* A table that a thread has met, and its codes, once they were wanted. Files that one program wrote
+ * often have the same tables, and small ones are decoded before tables are built. */
+typedef struct {
+    int is_any, is_new, is_built;
+    JHUFF_TBL table;
+    Codes codes;
+} Known;
+
+typedef struct {
+    Known dc[NUM_HUFF_TBLS], ac[NUM_HUFF_TBLS];
+} Tables;
+
 /* --- libjpeg, with errors that come back ------------------------------------------------------ */
 
 typedef struct {
@@ -83,6 +95,7 @@ typedef struct {
     struct jpeg_source_mgr source;
     struct jpeg_progress_mgr progress;
     Scan scan;
+    Tables *known;
     int status;
     int is_exhausted; /* the data ended before libjpeg had enough */
     jmp_buf escape;
@@ -151,7 +164,8 @@ static void skip(j_decompress_ptr jpeg, long count)
     jpeg->src->bytes_in_buffer -= step;
 }
 
-/* Nothing is kept from one picture to the next: one that lacks its tables would take another's. */
+/* Nothing of libjpeg's is kept from one picture to the next: one that lacks its tables would take
+ * another's. */
 static void open_decoder(Decoder *decoder, const Slot *slot)
 {
     j_decompress_ptr jpeg = &decoder->jpeg;
@@ -311,35 +325,53 @@ static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks)
     return TRUE;
 }
 
-/* Tables that several components share are built once. libjpeg has checked them. */
-static const Codes *codes_of(j_decompress_ptr jpeg, const Codes **made, const JHUFF_TBL *table)
+/* The codes of a table, which libjpeg has checked, if they are known: from the last picture of this
+ * thread that had one of its number, if it is the same. Others are remembered. */
+static Known *know(j_decompress_ptr jpeg, Known *known, const JHUFF_TBL *table)
 {
     if (!table)
         fail((j_common_ptr)jpeg, AGAIN);
-    if (!*made) {
-        Codes *codes = allocate(jpeg, 1, sizeof *codes);
-        build(codes, table);
-        *made = codes;
+    size_t lengths = sizeof table->bits, symbols = sizeof table->huffval;
+    known->is_new = !known->is_any || memcmp(known->table.bits, table->bits, lengths) ||
+                    memcmp(known->table.huffval, table->huffval, symbols);
+    if (known->is_new) {
+        known->table = *table;
+        known->is_any = 1;
+        known->is_built = 0;
     }
-    return *made;
+    return known;
+}
+
+static const Codes *codes_of(Known *known)
+{
+    if (!known->is_built)
+        build(&known->codes, &known->table);
+    known->is_built = 1;
+    return &known->codes;
 }
 
 /* Let scan.h decode the scan, of which the columns from `left` on are needed, at `n` eighths of
  * their size. */
 static void take_scan(j_decompress_ptr jpeg, int left, int n)
 {
-    Scan *scan = &((Decoder *)jpeg)->scan;
-    const Codes *dc[NUM_HUFF_TBLS] = {NULL}, *ac[NUM_HUFF_TBLS] = {NULL};
+    Decoder *decoder = (Decoder *)jpeg;
+    Scan *scan = &decoder->scan;
+    Known *dc[MAX_COMPS_IN_SCAN], *ac[MAX_COMPS_IN_SCAN];
     size_t size = jpeg->src->bytes_in_buffer;
-    if (jpeg->arith_code || jpeg->progressive_mode || jpeg_has_multiple_scans(jpeg) ||
-        size < LEAST_SCAN_BYTES)
+    int is_new = 0;
+    if (jpeg->arith_code || jpeg->progressive_mode || jpeg_has_multiple_scans(jpeg))
+        return;
+    for (int i = 0; i < jpeg->comps_in_scan; i++) {
+        int d = jpeg->cur_comp_info[i]->dc_tbl_no, a = jpeg->cur_comp_info[i]->ac_tbl_no;
+        dc[i] = know(jpeg, &decoder->known->dc[d], jpeg->dc_huff_tbl_ptrs[d]);
+        ac[i] = know(jpeg, &decoder->known->ac[a], jpeg->ac_huff_tbl_ptrs[a]);
+        is_new |= dc[i]->is_new || ac[i]->is_new;
+    }
+    if (is_new && size < LEAST_SCAN_BYTES)
         return;
     for (int i = 0; i < jpeg->blocks_in_MCU; i++) {
-        const jpeg_component_info *one = jpeg->cur_comp_info[jpeg->MCU_membership[i]];
-        int d = one->dc_tbl_no, a = one->ac_tbl_no;
-        scan->blocks[i].dc = codes_of(jpeg, &dc[d], jpeg->dc_huff_tbl_ptrs[d]);
-        scan->blocks[i].ac = codes_of(jpeg, &ac[a], jpeg->ac_huff_tbl_ptrs[a]);
-        scan->blocks[i].component = jpeg->MCU_membership[i];
+        int component = jpeg->MCU_membership[i];
+        scan->blocks[i] = (Block){codes_of(dc[component]), codes_of(ac[component]), component};
     }
     int side = n * (jpeg->comps_in_scan == 1 ? 1 : jpeg->max_h_samp_factor);
     uint32_t num_mcus = jpeg->MCUs_per_row * jpeg->MCU_rows_in_scan;
@@ -477,21 +509,22 @@ static int attempt(Decoder *decoder, const Slot *slot, const Batch *batch)
     return OK;
 }
 
-static int decode_once(const Slot *slot, const Batch *batch)
+static int decode_once(const Slot *slot, const Batch *batch, Tables *known)
 {
     Decoder decoder;
     memset(&decoder, 0, offsetof(Decoder, escape));
+    decoder.known = known;
     int status = attempt(&decoder, slot, batch);
     jpeg_destroy_decompress(&decoder.jpeg);
     return status;
 }
 
-static int decode_slot(Slot *slot, const Batch *batch)
+static int decode_slot(Slot *slot, const Batch *batch, Tables *known)
 {
-    int status = decode_once(slot, batch);
+    int status = decode_once(slot, batch, known);
     if (status == AGAIN) {
         slot->by_libjpeg = 1;
-        status = decode_once(slot, batch);
+        status = decode_once(slot, batch, known);
     }
     if (status != OK)
         memset(slot->out, 0, 3 * (size_t)batch->height * batch->width);
@@ -503,9 +536,12 @@ static int decode_slot(Slot *slot, const Batch *batch)
 static void *work(void *shared)
 {
     Batch *batch = shared;
+    Tables known;
     int i;
+    for (int t = 0; t < NUM_HUFF_TBLS; t++)
+        known.dc[t].is_any = known.ac[t].is_any = 0;
     while ((i = atomic_fetch_add(&batch->next, 1)) < batch->count)
-        batch->status[i] = decode_slot(&batch->slots[i], batch);
+        batch->status[i] = decode_slot(&batch->slots[i], batch, &known);
     return NULL;
 }
 

@@ -26,7 +26,7 @@ enum {
     MOST_MCU_BYTES = 10 * 64 * 31 / 8 + 16,
 };
 
-/* Fewer bytes are decoded by libjpeg before the tables here are built: 2.7 KB took as long. */
+/* Fewer bytes are decoded by libjpeg before new tables are built here: 2.7 KB took as long. */
 #ifndef LEAST_SCAN_BYTES
 #define LEAST_SCAN_BYTES 4096
 #endif
