@@ -152,6 +152,16 @@ def test_pixels_are_rounded_once(box: Box, size: tuple[int, int]) -> None:
     assert np.abs(run(data, box, size) - exact).max() < 0.501
 
 
+@pytest.mark.parametrize("layout", ["420", "444", "grey", "progressive"])
+def test_a_crop_of_the_slots_size_is_copied_whole_halved_and_mirrored(layout: str) -> None:
+    data = jpeg(160, 128, layout)
+    for n in (1, 2, 4, 8):
+        box, size = (8.0 * n, 0.0, 8.0 * n, 16.0 * n), (8, 16)
+        ours = run(data, box, size)
+        np.testing.assert_array_equal(ours, by_pillow(data, box, size, n))
+        np.testing.assert_array_equal(run(data, box, size, flip=True), ours[:, ::-1])
+
+
 def test_a_flip_is_exactly_mirrored() -> None:
     data = jpeg(120, 90)
     for box in boxes_of(120, 90):
