@@ -128,7 +128,8 @@ def _convert_located(
         )
     corpus = dataset_corpus(located, tars)
     result = run_pack(source, corpus, dest, options, started, origin)
-    if corpus.has_restarts and options.images.writes_anew and not options.restarts:
+    keeps_jpegs = options.image_format in ("keep", "jpeg")
+    if corpus.has_restarts and options.images.writes_anew and keeps_jpegs and not options.restarts:
         result.notes.append(
             "pictures that were written anew have no restart markers any more: pass --restarts, too"
         )
