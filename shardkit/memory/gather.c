@@ -92,11 +92,12 @@ WIDEN(widen_2_to_8, uint16_t, int64_t)
 WIDEN(widen_4_to_8, uint32_t, int64_t)
 WIDEN(widen_8_to_8, uint64_t, int64_t)
 
-typedef void (*Widen)(const Row *, Py_ssize_t, unsigned char *);
+typedef void (*Gather)(const Row *, Py_ssize_t, unsigned char *);
 
-static Widen choose_widen(Py_ssize_t from, Py_ssize_t to)
+static Gather choose_gather(Py_ssize_t from, Py_ssize_t to)
 {
     switch (from * 10 + to) {
+    case 11: return copy;
     case 14: return widen_1_to_4;
     case 24: return widen_2_to_4;
     case 44: return widen_4_to_4;
@@ -287,42 +288,24 @@ static void take_back(PyThreadState *released)
         PyEval_RestoreThread(released);
 }
 
-/* copy(memory: by number, bytes-like, which (B,), starts (B,), sizes (B,) int64, out) */
+/* copy(memory: by number, bytes-like, which (B,), starts (B,), sizes (B,) int64, out, from = 1,
+ *      to = 1): items of `from` bytes become items of `to`. */
 static PyObject *py_copy(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *memory;
     Call call = {0};
-    if (!PyArg_ParseTuple(args, "Oy*y*y*w*", &memory, &call.which, &call.starts, &call.sizes,
-                          &call.out))
-        return NULL;
-    int failed = prepare(&call, memory, 1, 1);
-    if (!failed) {
-        PyThreadState *released = let_go(&call);
-        copy(call.rows, call.count, call.out.buf);
-        take_back(released);
-    }
-    release(&call);
-    return failed ? NULL : Py_NewRef(Py_None);
-}
-
-/* widen(memory, which, starts, sizes, out, from, to): items of `from` bytes become items of `to`. */
-static PyObject *py_widen(PyObject *module, PyObject *args)
-{
-    (void)module;
-    PyObject *memory;
-    Call call = {0};
-    Py_ssize_t from, to;
-    if (!PyArg_ParseTuple(args, "Oy*y*y*w*nn", &memory, &call.which, &call.starts, &call.sizes,
+    Py_ssize_t from = 1, to = 1;
+    if (!PyArg_ParseTuple(args, "Oy*y*y*w*|nn", &memory, &call.which, &call.starts, &call.sizes,
                           &call.out, &from, &to))
         return NULL;
-    Widen widen = choose_widen(from, to);
+    Gather gather = choose_gather(from, to);
     int failed = 1;
-    if (!widen)
+    if (!gather)
         PyErr_SetString(PyExc_ValueError, "gather: items of these sizes are not widened");
     else if (!(failed = prepare(&call, memory, from, to))) {
         PyThreadState *released = let_go(&call);
-        widen(call.rows, call.count, call.out.buf);
+        gather(call.rows, call.count, call.out.buf);
         take_back(released);
     }
     release(&call);
@@ -431,7 +414,6 @@ static PyMethodDef methods[] = {
     {"look_up", py_look_up, METH_VARARGS, NULL},
     {"mirror", py_mirror, METH_VARARGS, NULL},
     {"split", py_split, METH_VARARGS, NULL},
-    {"widen", py_widen, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -126,7 +126,7 @@ def widen(rows: Rows, out: Array, dtype: np.dtype[Any]) -> None:
     or 8 bytes, and no fewer. Errors as of :func:`copy`."""
     if (module := compiled()) is not None and dtype.isnative:
         memory, *numbers = rows
-        module.widen(memory, *map(_integers, numbers), out, dtype.itemsize, out.itemsize)
+        module.copy(memory, *map(_integers, numbers), out, dtype.itemsize, out.itemsize)
         return
     joined = b"".join(_slices(rows, len(out) * dtype.itemsize))
     if (rows.sizes % dtype.itemsize).any():
