@@ -78,7 +78,7 @@ typedef struct {
 /* A table that a thread has met, and its codes, once they were wanted. Files that one program wrote
  * often have the same tables, and small ones are decoded before tables are built. */
 typedef struct {
-    int is_any, is_new, is_built;
+    int is_new, is_built;
     JHUFF_TBL table;
     Codes codes;
 } Known;
@@ -332,11 +332,10 @@ static Known *know(j_decompress_ptr jpeg, Known *known, const JHUFF_TBL *table)
     if (!table)
         fail((j_common_ptr)jpeg, AGAIN);
     size_t lengths = sizeof table->bits, symbols = sizeof table->huffval;
-    known->is_new = !known->is_any || memcmp(known->table.bits, table->bits, lengths) ||
+    known->is_new = memcmp(known->table.bits, table->bits, lengths) ||
                     memcmp(known->table.huffval, table->huffval, symbols);
     if (known->is_new) {
         known->table = *table;
-        known->is_any = 1;
         known->is_built = 0;
     }
     return known;
@@ -538,8 +537,7 @@ static void *work(void *shared)
     Batch *batch = shared;
     Tables known;
     int i;
-    for (int t = 0; t < NUM_HUFF_TBLS; t++)
-        known.dc[t].is_any = known.ac[t].is_any = 0;
+    memset(&known, 0, sizeof known); /* tables without a code: as good as any */
     while ((i = atomic_fetch_add(&batch->next, 1)) < batch->count)
         batch->status[i] = decode_slot(&batch->slots[i], batch, &known);
     return NULL;
