@@ -82,13 +82,8 @@ static void run_batch(const File *files, int count, long *seen)
 
 int main(int argc, char **argv)
 {
-    if (argc < 4)
-        return 3;
-    int count = argc - 3;
-    File *files = malloc(count * sizeof *files);
-    for (int i = 0; i < count; i++)
-        files[i] = read_file(argv[3 + i]);
-    state = strtoull(argv[2], NULL, 10);
+    int count;
+    File *files = read_files(argc, argv, &count);
     long seen[MORE + 1] = {0};
     time_t end = time(NULL) + atoi(argv[1]);
     do
@@ -96,8 +91,6 @@ int main(int argc, char **argv)
     while (time(NULL) < end);
     printf("ok %ld elsewhere %ld broken %ld too-large %ld bad-box %ld more %ld\n", seen[OK],
            seen[ELSEWHERE], seen[BROKEN], seen[TOO_LARGE], seen[BAD_BOX], seen[MORE]);
-    for (int i = 0; i < count; i++)
-        free(files[i].data);
-    free(files);
+    free_files(files, count);
     return 0;
 }

@@ -150,3 +150,23 @@ static File mutant(const File *files, int count)
     memcpy(file.data, room, file.size);
     return file;
 }
+
+/* The command line of a driver, SECONDS SEED FILE...: its files, and how many. */
+static File *read_files(int argc, char **argv, int *count)
+{
+    if (argc < 4)
+        exit(3);
+    *count = argc - 3;
+    File *files = malloc(*count * sizeof *files);
+    for (int i = 0; i < *count; i++)
+        files[i] = read_file(argv[3 + i]);
+    state = strtoull(argv[2], NULL, 10);
+    return files;
+}
+
+static void free_files(File *files, int count)
+{
+    for (int i = 0; i < count; i++)
+        free(files[i].data);
+    free(files);
+}

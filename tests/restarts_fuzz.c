@@ -256,13 +256,8 @@ static int run_one(File file, File other)
 
 int main(int argc, char **argv)
 {
-    if (argc < 4)
-        return 3;
-    int count = argc - 3;
-    File *files = malloc(count * sizeof *files);
-    for (int i = 0; i < count; i++)
-        files[i] = read_file(argv[3 + i]);
-    state = strtoull(argv[2], NULL, 10);
+    int count;
+    File *files = read_files(argc, argv, &count);
     long seen[SEEN] = {0};
     time_t end = time(NULL) + atoi(argv[1]);
     do {
@@ -274,8 +269,6 @@ int main(int argc, char **argv)
     for (int i = 0; i < SEEN; i++)
         printf("%s %ld ", names[i], seen[i]);
     printf("\n");
-    for (int i = 0; i < count; i++)
-        free(files[i].data);
-    free(files);
+    free_files(files, count);
     return 0;
 }

@@ -30,20 +30,18 @@ def compile_c(source: Path, program: Path, *flags: str) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True)
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The kernel and what feeds it, compiled. Only a compiler that lacks something skips."""
+def compiled_driver(source: Path, folder: Path) -> Path:
+    """What feeds compiled code, and that code. Only a compiler that lacks something skips."""
     if not shutil.which("cc"):
         pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("driver")
     trial = folder / "trial.c"
     trial.write_text(TRIAL)
     done = compile_c(trial, folder / "trial")
     if done.returncode or subprocess.run([folder / "trial"]).returncode:
         pytest.skip(f"no sanitizers or no libjpeg: {done.stderr.strip()[-200:]}")
-    done = compile_c(DRIVER, folder / "kernel_fuzz", "-Wall", "-Wextra", "-Werror")
+    done = compile_c(source, folder / source.stem, "-Wall", "-Wextra", "-Werror")
     assert done.returncode == 0, done.stderr
-    return folder / "kernel_fuzz"
+    return folder / source.stem
 
 
 def seeds(folder: Path) -> list[Path]:
@@ -60,18 +58,23 @@ def seeds(folder: Path) -> list[Path]:
     return paths
 
 
-def test_mutated_pictures_do_no_harm(driver: Path, tmp_path: Path) -> None:
+def fuzzed(source: Path, folder: Path) -> dict[str, int]:
+    """What a driver has counted, fed with mutants for :data:`SECONDS`."""
     seed = random.randrange(1 << 32)
-    command = [driver, str(SECONDS), str(seed), *seeds(tmp_path)]
+    command = [compiled_driver(source, folder), str(SECONDS), str(seed), *seeds(folder)]
     options = {
         # Fresh memory full of NaN: where a value of it is used, pixels tell.
         "ASAN_OPTIONS": "malloc_fill_byte=255:max_malloc_fill_size=1000000",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
     env = {**os.environ, **options}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env)
     assert done.returncode == 0, f"seed {seed}\n{done.stderr[-5000:]}"
-    found = dict(re.findall(r"(\S+) (\d+)", done.stdout))
     print(done.stdout)
-    assert int(found["ok"]) > 1000 < int(found["broken"]), "too little of it was decoded"
-    assert min(int(found[name]) for name in ("elsewhere", "too-large", "bad-box", "more")) > 0
+    return {name: int(count) for name, count in re.findall(r"(\S+) (\d+)", done.stdout)}
+
+
+def test_mutated_pictures_do_no_harm(tmp_path: Path) -> None:
+    found = fuzzed(DRIVER, tmp_path)
+    assert found["ok"] > 1000 < found["broken"], "too little of it was decoded"
+    assert min(found[name] for name in ("elsewhere", "too-large", "bad-box", "more")) > 0
