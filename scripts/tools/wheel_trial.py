@@ -20,6 +20,7 @@ import torch
 import shardkit
 from shardkit.images import kernel, restarts
 from shardkit.memory import gather
+from shardkit.order import permutation
 
 SIZE = 32
 
@@ -73,6 +74,7 @@ def main() -> None:
     refuse(not kernel.is_available(), kernel.why_not())
     refuse(bool(restarts.why_not()), restarts.why_not())
     refuse(not gather.is_available(), "shardkit.memory._gather is not in it")
+    refuse(permutation.compiled() is None, "shardkit.order._permute is not in it")
     make_pictures(Path("pictures"))
     for command in ("pack pictures packed --to npy", "verify packed --against pictures"):
         subprocess.run(["shardkit", *command.split()], check=True)
