@@ -121,14 +121,16 @@ def test_batches_are_those_without_markers(
         np.testing.assert_array_equal(plain["image"], other["image"])
 
 
-def test_any_number_of_workers_makes_and_counts_the_same(source: Path, tmp_path: Path) -> None:
+def test_any_number_of_workers_makes_and_counts_the_same(
+    container: str, source: Path, tmp_path: Path
+) -> None:
     made = []
-    for workers in (0, 2):
+    for workers in (0, 1, 2):
         dest = tmp_path / str(workers)
-        options = {**OPTIONS, "workers": workers, "shuffle": True}
+        options = {**OPTIONS, "to": container, "workers": workers, "shuffle": True}
         result = shardkit.pack(source, dest, restarts=True, **options)
         made.append((tree(dest), result.notes))
-    assert made[0] == made[1]
+    assert made[0] == made[1] == made[2]
     (note,) = (note for note in made[0][1] if "restart" in note)
     assert note.startswith("restart markers: 12 JPEGs rewritten, ")
     assert note.endswith(
@@ -155,20 +157,21 @@ def test_counts_of_shards_that_were_done_before(source: Path, tmp_path: Path) ->
     assert tree(dest) == tree(tmp_path / "whole")
 
 
-def test_kill_and_go_on(source: Path, tmp_path: Path) -> None:
+def test_kill_and_go_on(container: str, source: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
     for i in range(8):
         shutil.copytree(source, own / f"train{i}")
-    whole = shardkit.pack(own, tmp_path / "whole", restarts=True, **OPTIONS)
+    goes_on = {**OPTIONS, "to": container, "restarts": True}
+    whole = shardkit.pack(own, tmp_path / "whole", **goes_on)
     dest = tmp_path / "killed"
-    options = ["--to", "npy", "--restarts", "--shard-size", "30kB", "--workers", "2"]
+    options = ["--to", container, "--restarts", "--shard-size", "30kB", "--workers", "2"]
     command = [sys.executable, "-m", "shardkit", "pack", str(own), str(dest), *options]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and len([*(dest / ".packing").glob("*.part")]) < 3:
         time.sleep(0.001)
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    result = shardkit.pack(own, dest, restarts=True, **OPTIONS)
+    result = shardkit.pack(own, dest, **goes_on)
     assert 0 < result.resumed_shards < result.num_shards
     assert result.notes == whole.notes and "96 JPEGs rewritten" in str(result.notes)
     assert tree(dest) == tree(tmp_path / "whole")
