@@ -89,6 +89,20 @@ def test_restarts_wherever_they_stand(mcus: int, options: dict[str, Any]) -> Non
             np.testing.assert_array_equal(crop(data, box, size), crop(data, box, size, True))
 
 
+@pytest.mark.parametrize("subsampling", [0, 2])
+def test_every_size_of_slot_with_markers_and_without(subsampling: int) -> None:
+    """The size decides whether 1, 1/2, 1/4 or 1/8 is decoded, and how much beside the box."""
+    shape = 290, 230
+    marked, plain = (with_restarts(*shape, mcus, subsampling=subsampling) for mcus in (6, 0))
+    assert markers(marked) and not markers(plain)
+    boxes = boxes_of(*shape)
+    for side in range(8, 513):
+        given = boxes[side % len(boxes)], (side, side)
+        expected = crop(marked, *given, by_libjpeg=True)
+        np.testing.assert_array_equal(crop(marked, *given), expected)
+        np.testing.assert_array_equal(crop(plain, *given), expected)
+
+
 @settings(max_examples=150)
 @given(st.data())
 def test_any_crop_of_any_picture(draw: st.DataObject) -> None:
