@@ -26,7 +26,7 @@ from shardkit.images.encode import rewrite
 from shardkit.images.naming import renamed
 from shardkit.images.sniff import image_field
 from shardkit.memory import gather
-from shardkit.packing import estimate as estimating
+from shardkit.packing import drawn
 from shardkit.packing.estimate import estimate
 from shardkit.packing.options import PackOptions
 from shardkit.samples.sample import pack_paths, rename_field, unpack_paths
@@ -452,19 +452,19 @@ def test_estimate(source: Path, tmp_path: Path) -> None:
 
 
 def test_estimate_draws_by_seed(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimating, "NUM_PICTURES", 5)
+    monkeypatch.setattr(drawn, "NUM_PICTURES", 5)
     corpus = open_corpus(source)
     draws = []
     for seed in (0, 0, 1, 2):
         options = PackOptions(to="npy", seed=seed)
-        runs, num = estimating.draw_entries(corpus, options, source)
+        runs, num = drawn.draw_entries(corpus, options, source)
         draws.append([run.keys[0] for run in runs])
         assert num == 36 and len(set(draws[-1])) == 5
     assert draws[0] == draws[1] and len({*map(tuple, draws)}) == 3
     classes = {key.partition(b"/")[0] for keys in draws for key in keys}
     assert len(classes) == 3  # from all over the corpus
     few = PackOptions(to="npy", limit=3)
-    runs, num = estimating.draw_entries(corpus, few, source)
+    runs, num = drawn.draw_entries(corpus, few, source)
     assert num == 3 and {run.keys[0] for run in runs} == {b"class0/img.%03d" % i for i in range(3)}
 
 
