@@ -492,7 +492,7 @@ def test_cli_estimate(run: Run, tmp_path: Path) -> None:
     assert [row.split("  ")[1] for row in rows][:3] == ["keep", "--resize 8", "--resize 256"]
     assert [*tmp_path.iterdir()] == [tmp_path / "pictures"]
     found = json.loads(run("pack", "pictures", "--to", "npy", "--estimate", "--json").out)
-    assert [*found] == ["num_samples", "num_measured", "num_bad", "workers", "choices"]
+    assert [*found] == ["num_samples", "num_measured", "num_bad", "workers", "choices", "left_out"]
     assert found["choices"][0]["choice"] == "keep"
 
 

@@ -353,7 +353,7 @@ def test_quality_alone_writes_nothing_anew() -> None:
 
 
 def test_without_the_module_nothing_is_written(
-    source: Path, pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, pack: Pack, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset, plain = pack(), pack(restarts=False)
 
@@ -372,8 +372,13 @@ def test_without_the_module_nothing_is_written(
         with pytest.raises(UsageError, match="not built: install it"):
             call(tmp_path / "d")
         assert not (tmp_path / "d").exists()
-    choices = [one.choice for one in estimate(source, to="npy", max_s=0.1).choices]
+    found = estimate(source, to="npy", max_s=0.1)
+    choices = [one.choice for one in found.choices]
     assert "--resize 256" in choices and "--restarts" not in choices
+    assert found.left_out["--restarts"] == "not built: install it"
+    told = run("pack", source, "--to", "npy", "--estimate").out.splitlines()
+    assert told[-1] == "  --restarts was not measured: not built: install it"
+    assert estimate(source, to="npy", usual=False).left_out == {}
     shardkit.unpack(plain, tmp_path / "back")
     shardkit.convert(dataset, tmp_path / "d", to="lmdb", workers=0)  # values stay as they are
 

@@ -31,6 +31,8 @@ def echo_estimates(found: Estimates) -> None:
             click.echo(f"  {one.choice} changes, of those measured: {losses.told(one.lost)}")
         if one.restarts:
             click.echo(f"  {one.choice}, of those measured: {restarting.told(one.restarts)}")
+    for choice, why in found.left_out.items():
+        click.echo(f"  {choice} was not measured: {why}")
     if any(one.restarts for one in found.choices):
         click.echo("  decoded/s is of whole pictures: restart markers speed up crops of them")
 

@@ -46,15 +46,13 @@ _ICC_SPACE = slice(16, 20)
 _ICC_OF_MODE = {"L": b"GRAY", "LA": b"GRAY", "RGB": b"RGB ", "RGBA": b"RGB "}
 
 
-def can_write(choice: ImageChoice) -> bool:
-    """Whether what is installed can write what is chosen. Raises ImportError: no Pillow."""
-    return _has_format(choice) and not (choice.restarts and restarts.why_not())
-
-
-def _has_format(choice: ImageChoice) -> bool:
-    from PIL import features
-
-    return choice.image_format != "webp" or bool(features.check("webp"))
+def why_not_written(choice: ImageChoice) -> str:
+    """Why what is installed cannot write what is chosen, and what to do; empty if it can."""
+    try:
+        require_writers(choice)
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 def require_writers(choice: ImageChoice) -> None:
@@ -68,13 +66,13 @@ def require_writers(choice: ImageChoice) -> None:
 def require_encoder(choice: ImageChoice) -> None:
     """Raise UsageError unless a Pillow is installed that can write what is chosen."""
     try:
-        writes = _has_format(choice)
+        from PIL import features
     except ImportError as error:
         raise UsageError(
             "pictures need a decoder to be written anew: pip install 'shardkit[simd]' or"
             " 'shardkit[pillow]'"
         ) from error
-    if not writes:
+    if choice.image_format == "webp" and not features.check("webp"):
         raise UsageError(
             "image_format webp: this Pillow was built without WebP; install libwebp's headers and"
             " build it again, or install the wheel of pillow"

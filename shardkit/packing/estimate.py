@@ -16,7 +16,8 @@ import numpy as np
 from shardkit.corpus.open import open_corpus
 from shardkit.errors import SampleError, UsageError
 from shardkit.images.choice import ImageChoice
-from shardkit.images.encode import can_write, require_encoder, require_writers
+from shardkit.images.decoders import best
+from shardkit.images.encode import require_writers, why_not_written
 from shardkit.images.losses import NAMES as LOSSES
 from shardkit.images.restarting import counted
 from shardkit.packing.drawn import draw_entries, read_pictures
@@ -69,6 +70,7 @@ class Estimates:
     Attributes:
         num_samples: in the whole input. num_measured: those looked at.
         num_bad: of those drawn, the ones that do not decode. workers: processes that would pack.
+        left_out: usual choices that were not measured, and why.
     """
 
     num_samples: int
@@ -76,6 +78,7 @@ class Estimates:
     num_bad: int
     workers: int
     choices: list[Estimate]
+    left_out: dict[str, str]
 
 
 def estimate(
@@ -104,16 +107,17 @@ def estimate(
         SampleError: none of those drawn decodes.
     """
     made = parse_options(to, shard_size, options)
-    require_encoder(made.images)
     require_writers(made.images)
+    best()
     opened = open_corpus(
         as_path(source, "the source"), corpus, labels, text_field, parse_fields(fields)
     )
     if not opened.has_pictures:
         refuse_choice(made.images, f"{show_path(source)} is taken for {opened.kind}")
         raise UsageError(f"{show_path(source)} is taken for {opened.kind}: no pictures to estimate")
-    wanted = [KEEP, made.images, *(filter(can_write, USUAL) if usual else [])]
-    choices = [*dict.fromkeys(wanted)]
+    left_out = {one: why for one in USUAL if usual and (why := why_not_written(one))}
+    wanted = dict.fromkeys([KEEP, made.images, *(USUAL if usual else [])])
+    choices = [one for one in wanted if one not in left_out]
     with TemporaryDirectory(prefix="shardkit-") as scratch:
         drawn, num_samples = draw_entries(opened, made, Path(scratch))
         pictures = read_pictures(opened, drawn, Path(scratch))
@@ -135,6 +139,7 @@ def estimate(
             _estimate(choice, Cost(*own), num_samples, workers, became)
             for choice, own, became in zip(choices, numbers.tolist(), counts, strict=True)
         ],
+        {str(one): why for one, why in left_out.items()},
     )
 
 
