@@ -452,7 +452,7 @@ def test_estimate(source: Path, tmp_path: Path) -> None:
 
 
 def test_estimate_draws_by_seed(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawn, "NUM_PICTURES", 5)
+    monkeypatch.setattr(drawn, "NUM_SAMPLES", 5)
     corpus = open_corpus(source)
     draws = []
     for seed in (0, 0, 1, 2):

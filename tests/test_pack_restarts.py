@@ -216,9 +216,18 @@ def test_other_fields_and_two_pictures_are_left(tmp_path: Path) -> None:
         write(source / f"{i}.png", picture(i, kind="PNG"))
         write(source / f"{i}.mask.jpg", marked)  # to be given back as it is
         write(source / f"{i}.txt", "x")
-    shardkit.pack(source, tmp_path / "d", corpus="paired", restarts=True, **OPTIONS)
+    made = shardkit.pack(source, tmp_path / "d", corpus="paired", restarts=True, **OPTIONS)
     ds = shardkit.open(tmp_path / "d", decode=False)
     assert ds.fields == ["jpg", "mask.jpg", "png", "txt"]
+    found = estimate(source, to="npy", corpus="paired", restarts=True)
+    assert [one.choice for one in found.choices] == ["keep", "--restarts"]
+    assert (found.num_measured, found.num_bad) == (3, 0)
+    assert restarting.told(found.choices[1].restarts) == made.notes[0]
+    stored = [len(ds[i][field]) for i in range(3) for field in ds.fields]
+    assert found.choices[1].total_bytes == sum(stored)
+    assert "two pictures, jpg and png" in found.left_out["--resize 256"]
+    with pytest.raises(SampleError, match="two pictures, jpg and png"):
+        estimate(source, to="npy", corpus="paired", restarts=True, resize=99)
     assert has_restarts(bytes(ds[0]["jpg"])) and bytes(ds[0]["mask.jpg"]) == marked
     assert shardkit.verify(tmp_path / "d", against=source).ok
     shardkit.unpack(tmp_path / "d", tmp_path / "back")
@@ -377,7 +386,7 @@ def test_without_the_module_nothing_is_written(
     assert "--resize 256" in choices and "--restarts" not in choices
     assert found.left_out["--restarts"] == "not built: install it"
     told = run("pack", source, "--to", "npy", "--estimate").out.splitlines()
-    assert told[-1] == "  --restarts was not measured: not built: install it"
+    assert told[-1] == "  no estimate of --restarts: not built: install it"
     assert estimate(source, to="npy", usual=False).left_out == {}
     shardkit.unpack(plain, tmp_path / "back")
     shardkit.convert(dataset, tmp_path / "d", to="lmdb", workers=0)  # values stay as they are

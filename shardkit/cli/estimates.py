@@ -31,8 +31,9 @@ def echo_estimates(found: Estimates) -> None:
             click.echo(f"  {one.choice} changes, of those measured: {losses.told(one.lost)}")
         if one.restarts:
             click.echo(f"  {one.choice}, of those measured: {restarting.told(one.restarts)}")
-    for choice, why in found.left_out.items():
-        click.echo(f"  {choice} was not measured: {why}")
+    for why in dict.fromkeys(found.left_out.values()):
+        choices = ", ".join(choice for choice, own in found.left_out.items() if own == why)
+        click.echo(f"  no estimate of {choices}: {why}")
     if any(one.restarts for one in found.choices):
         click.echo("  decoded/s is of whole pictures: restart markers speed up crops of them")
 

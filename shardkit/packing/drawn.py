@@ -1,8 +1,9 @@
-"""Pictures drawn from all that would be packed, to be measured."""
+"""Samples drawn from all that would be packed, to be measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -12,15 +13,14 @@ import xxhash
 from shardkit.corpus.base import Corpus, Run
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pictures import two_pictures
 from shardkit.packing.plan import draw, take
-from shardkit.samples.sample import Value
+from shardkit.samples.sample import SampleBatch
 from shardkit.system.paths import show_path
 
-NUM_PICTURES = 300
+NUM_SAMPLES = 300
 
-Picture = tuple[str, str, Value, int] | str
-"""(key, kind, bytes, bytes of the sample's other fields), or why there is none."""
+Drawn = tuple[str, SampleBatch] | str
+"""(key, a batch of this sample alone), or why there is none."""
 
 
 def draw_entries(corpus: Corpus, options: PackOptions, scratch: Path) -> tuple[list[Run], int]:
@@ -35,31 +35,26 @@ def draw_entries(corpus: Corpus, options: PackOptions, scratch: Path) -> tuple[l
         for run in take(runs, options.limit):
             digests = np.fromiter(map(xxhash.xxh3_64_intdigest, run.keys), np.uint64, len(run))
             draws = draw(digests, options.seed, "estimate")
-            lowest = np.argsort(draws, kind="stable")[:NUM_PICTURES].tolist()
+            lowest = np.argsort(draws, kind="stable")[:NUM_SAMPLES].tolist()
             held += [
                 (int(draws[i]), num_entries + i, run.slice(i, i + 1))
                 for i in lowest
                 if int(draws[i]) < most
             ]
             num_entries += len(run)
-            if len(held) > 4 * NUM_PICTURES:
-                held = sorted(held, key=lambda entry: entry[:2])[:NUM_PICTURES]
+            if len(held) > 4 * NUM_SAMPLES:
+                held = sorted(held, key=lambda entry: entry[:2])[:NUM_SAMPLES]
                 most = held[-1][0]
-    drawn = sorted(held, key=lambda entry: entry[:2])[:NUM_PICTURES]
+    drawn = sorted(held, key=lambda entry: entry[:2])[:NUM_SAMPLES]
     return [run for _, _, run in drawn], num_entries
 
 
-def read_pictures(corpus: Corpus, drawn: Sequence[Run], scratch: Path) -> Iterator[Picture]:
+def read_samples(corpus: Corpus, drawn: Sequence[Run], scratch: Path) -> Iterator[Drawn]:
+    """Those with pictures of the runs that were drawn, one by one, and what is bad of them."""
     for run in drawn:
         batch = corpus.read(run, scratch)
         for path, reason in batch.rejects:
             yield f"{path}: {reason}"
         for i in range(len(batch)):
-            fields = batch.fields(i)
-            held = sorted(fields.keys() & IMAGE_FIELDS)
-            key = show_path(batch.keys[i])
-            if len(held) > 1:
-                yield f"{key}: {two_pictures(held)}"
-            elif held:
-                value = fields.pop(held[0])
-                yield key, held[0], value, sum(map(len, fields.values()))
+            if not IMAGE_FIELDS.isdisjoint(batch.fields(i)):
+                yield show_path(batch.keys[i]), replace(batch.take([i]), rejects=[])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +13,14 @@ import numpy as np
 
 from shardkit.corpus.open import open_corpus
 from shardkit.errors import SampleError, UsageError
+from shardkit.images import decoders
 from shardkit.images.choice import ImageChoice
-from shardkit.images.decoders import best
 from shardkit.images.encode import require_writers, why_not_written
 from shardkit.images.losses import NAMES as LOSSES
 from shardkit.images.restarting import counted
-from shardkit.packing.drawn import draw_entries, read_pictures
+from shardkit.packing.drawn import draw_entries, read_samples
 from shardkit.packing.pack import parse_fields, parse_options, refuse_choice
-from shardkit.packing.picture_cost import KEEP, Cost, measure_all
+from shardkit.packing.picture_cost import Cost, Costs, measure_all
 from shardkit.system.paths import as_path, show_path
 
 USUAL = (
@@ -70,7 +68,8 @@ class Estimates:
     Attributes:
         num_samples: in the whole input. num_measured: those looked at.
         num_bad: of those drawn, the ones that do not decode. workers: processes that would pack.
-        left_out: usual choices that were not measured, and why.
+        left_out: usual choices that were not measured, and why: something is not installed, or a
+            sample is refused that the caller's choice takes.
     """
 
     num_samples: int
@@ -94,7 +93,7 @@ def estimate(
     max_s: float = 20.0,
     **options: Any,
 ) -> Estimates:
-    """Measure, on pictures drawn by ``seed``, what it takes to keep them, and what was chosen.
+    """Measure, on samples drawn by ``seed``, what it takes to keep them, and what was chosen.
 
     Args:
         source, to, corpus, labels, text_field, fields, shard_size, options: as of
@@ -108,7 +107,7 @@ def estimate(
     """
     made = parse_options(to, shard_size, options)
     require_writers(made.images)
-    best()
+    decoders.best()  # what is not there is said now, not at the first picture
     opened = open_corpus(
         as_path(source, "the source"), corpus, labels, text_field, parse_fields(fields)
     )
@@ -116,42 +115,34 @@ def estimate(
         refuse_choice(made.images, f"{show_path(source)} is taken for {opened.kind}")
         raise UsageError(f"{show_path(source)} is taken for {opened.kind}: no pictures to estimate")
     left_out = {one: why for one in USUAL if usual and (why := why_not_written(one))}
-    wanted = dict.fromkeys([KEEP, made.images, *(USUAL if usual else [])])
-    choices = [one for one in wanted if one not in left_out]
+    others = [one for one in USUAL if usual and one not in left_out]
     with TemporaryDirectory(prefix="shardkit-") as scratch:
         drawn, num_samples = draw_entries(opened, made, Path(scratch))
-        pictures = read_pictures(opened, drawn, Path(scratch))
-        counts = [Counter[str]() for _ in choices]
-        measured, bad = measure_all(pictures, choices, time.perf_counter() + max_s, counts)
-    if not measured:
+        samples = read_samples(opened, drawn, Path(scratch))
+        found = measure_all(samples, made.images, others, max_s)
+    if not len(found):
         raise SampleError(
             f"none of {len(drawn)} samples drawn from {show_path(source)} has a picture that can be"
-            f" measured; {bad[0] if bad else 'choose the kind of input with --corpus'}"
+            f" measured; {found.bad[0] if found.bad else 'choose the kind of input with --corpus'}"
         )
-    numbers = np.array(measured).mean(axis=0)
-    workers = max(made.num_workers, 1)
     return Estimates(
         num_samples,
-        len(measured),
-        len(bad),
+        len(found),
+        len(found.bad),
         made.num_workers,
-        [
-            _estimate(choice, Cost(*own), num_samples, workers, became)
-            for choice, own, became in zip(choices, numbers.tolist(), counts, strict=True)
-        ],
-        {str(one): why for one, why in left_out.items()},
+        [_estimate(one, found, num_samples, max(made.num_workers, 1)) for one in found.costs],
+        {str(one): why for one, why in (left_out | found.left_out).items()},
     )
 
 
-def _estimate(
-    choice: ImageChoice, mean: Cost, num_samples: int, workers: int, counts: Counter[str]
-) -> Estimate:
+def _estimate(choice: ImageChoice, found: Costs, num_samples: int, workers: int) -> Estimate:
+    mean, counts = Cost(*np.mean(found.costs[choice], axis=0).tolist()), found.counts[choice]
     return Estimate(
         choice=str(choice),
         sample_bytes=mean.num_bytes,
         total_bytes=round(mean.num_bytes * num_samples),
-        decodes_per_s=1 / max(mean.decode_s, 1e-9),
-        made_per_s=1 / max(mean.rewrite_s, 1e-9) if choice else None,
+        decodes_per_s=mean.num_pictures / max(mean.decode_s, 1e-9),
+        made_per_s=mean.num_pictures / max(mean.rewrite_s, 1e-9) if choice else None,
         psnr_db=10 * math.log10(255**2 / mean.square) if mean.square else None,
         added_s=mean.rewrite_s * num_samples / workers if choice else 0.0,
         lost={name: number for name, number in counts.items() if name in LOSSES},
