@@ -184,9 +184,11 @@ def test_what_was_stored_so_before_comes_back_as_it_was(tmp_path: Path) -> None:
     write(source / "b.jpg", jpeg(160, 120, seed=1))
     write(source / "c.jpg", marked[: len(marked) * 3 // 4])
     for name, restart in (("plain", False), ("twice", True)):
-        shardkit.pack(source, tmp_path / name, restarts=restart, **OPTIONS)
+        packed = shardkit.pack(source, tmp_path / name, restarts=restart, **OPTIONS)
         shardkit.unpack(tmp_path / name, tmp_path / f"{name}-back")
         assert tree(tmp_path / f"{name}-back") == tree(source)
+    assert packed.notes[0].startswith("restart markers: 1 JPEG rewritten, ")
+    assert packed.notes[0].endswith("; 2 had shardkit's already")
 
 
 def test_with_what_is_written_anew(source: Path, pack: Pack, tmp_path: Path) -> None:
@@ -429,7 +431,7 @@ def test_words() -> None:
     )
     left = {outcome: 1 for outcome in Outcome if outcome is not Outcome.ADDED}
     assert restarting.told(left).startswith(
-        "restart markers: 0 JPEGs rewritten; 5 left as they are: "
+        "restart markers: 0 JPEGs rewritten; 1 had shardkit's already; 5 left as they are: "
     )
     assert restarting.told(left).count(", 1 ") == 4
 

@@ -89,6 +89,8 @@ def told(counts: Mapping[str, int]) -> str:
             f", {100 * (after / before - 1):+.1f} % in bytes ({format_bytes(before)} became"
             f" {format_bytes(after)})"
         )
+    if noted := counts.get(Outcome.NOTED):
+        said += f"; {noted:,} had shardkit's already"
     left = {words: counts[name] for name, words in _WORDS.items() if counts.get(name)}
     if left:
         reasons = ", ".join(f"{many:,} {words}" for words, many in left.items())

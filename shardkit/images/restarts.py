@@ -66,6 +66,8 @@ class Outcome(StrEnum):
 
     ADDED = "added"
     """Rewritten; removing gives the original byte for byte, which was tried."""
+    NOTED = "noted"
+    """A note of ours stands in it: gets another, which says that nothing else was put in."""
     SMALL = "small"
     """Too small to gain anything: left as it is."""
     HAS_OWN = "own"
@@ -90,14 +92,14 @@ def add_restarts(jpeg: Value) -> tuple[Value, Outcome]:
     """A JPEG with restart markers, and the same pixels; or ``jpeg`` itself, and why not.
 
     ``remove_restarts(add_restarts(jpeg)[0])`` is ``jpeg``, whatever that is. So one in which a
-    note of ours stands already gets another, which says that nothing else was put in.
+    note of ours stands already, as in a file that was taken from a dataset, gets another.
 
     Raises:
         UsageError: the compiled module is not there.
     """
     require()
     if has_restarts(jpeg):
-        return _annotate(jpeg), Outcome.ADDED
+        return _annotate(jpeg), Outcome.NOTED
     try:
         made = _rewrite(jpeg)
         if remove_restarts(made) != jpeg:
