@@ -167,7 +167,8 @@ def test_pictures_beside_other_fields(tmp_path: Path) -> None:
         write(source / f"{i}.txt", f"caption {i}")
         write(source / f"{i}.mask.png", picture(i + 50, kind="PNG"))
     write(source / "only.txt", "no picture")
-    shardkit.pack(source, tmp_path / "d", to="hdf5", crop=6, image_format="raw", **OPTIONS)
+    made = shardkit.pack(source, tmp_path / "d", to="hdf5", crop=6, image_format="raw", **OPTIONS)
+    assert made.notes[-1].startswith("pictures left as they are: 4 in field mask.png; only fields")
     ds = shardkit.open(tmp_path / "d")
     assert ds.fields == ["image.npy", "mask.png", "txt"]
     assert bytes(ds[1]["mask.png"]) == picture(51, kind="PNG")

@@ -236,15 +236,19 @@ def test_other_fields_and_two_pictures_are_left(tmp_path: Path) -> None:
     assert tree(tmp_path / "back") == tree(source)
 
 
-def test_counts_add_up_in_tars_of_others(tmp_path: Path) -> None:
-    """Where fields are called as the members' endings, whatever is in them."""
-    members = {name: jpeg(160, 120) for name in ("0.jpg", "1.jpeg", "2.png")}
-    members |= {"3.jpg": picture(1, 64, "PNG"), "4.jpg": jpeg(160, 120), "4.mask.jpg": picture(1)}
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+def write_tar(path: Path, members: dict[str, bytes]) -> None:
+    with tarfile.open(path, "w") as tar:
         for name, data in members.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
+
+
+def test_counts_add_up_in_tars_of_others(tmp_path: Path) -> None:
+    """Where fields are called as the members' endings, whatever is in them."""
+    members = {name: jpeg(160, 120) for name in ("0.jpg", "1.jpeg", "2.png")}
+    members |= {"3.jpg": picture(1, 64, "PNG"), "4.jpg": jpeg(160, 120), "4.mask.jpg": picture(1)}
+    write_tar(tmp_path / "a.tar", members)
     dest = tmp_path / "d"
     made = shardkit.convert(tmp_path / "a.tar", dest, to="npy", restarts=True, workers=0)
     assert made.notes[0].startswith("restart markers: 2 JPEGs rewritten, ")
@@ -253,6 +257,16 @@ def test_counts_add_up_in_tars_of_others(tmp_path: Path) -> None:
     )
     shardkit.unpack(dest, tmp_path / "back")
     assert tree(tmp_path / "back") == members
+    del members["2.png"], members["3.jpg"]
+    write_tar(tmp_path / "b.tar", members)
+    made = shardkit.convert(tmp_path / "b.tar", tmp_path / "small", to="npy", resize=60, workers=0)
+    assert made.notes == [
+        "pictures left as they are: 1 in field jpeg, 1 in field mask.jpg; only fields called jpg,"
+        " png and the like are written anew"
+    ]
+    write_tar(tmp_path / "c.tar", {"1.jpeg": members["1.jpeg"]})
+    with pytest.raises(UsageError, match="holds jpeg, and has no pictures in fields called jpg, p"):
+        shardkit.convert(tmp_path / "c.tar", tmp_path / "none", to="npy", resize=60)
 
 
 # --- converted, compared ------------------------------------------------------------------

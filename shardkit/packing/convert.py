@@ -118,8 +118,11 @@ def _convert_located(
     origin = _origin(located)
     for split in _scanned(located):
         check_unique_keys(RowIndex(located.storage, located.info, split))
-    if IMAGE_FIELDS.isdisjoint(located.info.fields):
-        refuse_choice(options.images, f"{show_path(source)} holds {', '.join(located.info.fields)}")
+    if options.images and IMAGE_FIELDS.isdisjoint(located.info.fields):
+        raise UsageError(
+            f"{show_path(source)} holds {', '.join(located.info.fields)}, and has no pictures in"
+            f" fields called jpg, png and the like: leave out {options.images}"
+        )
     made = located.info.provenance.images
     if options.restarts and not options.images.writes_anew and made and made[-1].get("restarts"):
         raise UsageError(

@@ -136,6 +136,7 @@ def notes_on(options: PackOptions, receipts: list[Receipt]) -> list[str]:
 
 def _notes_on_pictures(options: PackOptions, receipts: list[Receipt]) -> list[str]:
     from shardkit.images import losses, restarting
+    from shardkit.packing.pictures import told_of_others
 
     counts = sum((Counter(receipt.counts) for receipt in receipts), Counter[str]())
     notes = []
@@ -143,6 +144,8 @@ def _notes_on_pictures(options: PackOptions, receipts: list[Receipt]) -> list[st
         notes.append(
             f"pictures written anew: {lost}; without {options.images} all stay as they are"
         )
+    if others := told_of_others(counts):
+        notes.append(others)
     if said := restarting.told(restarting.counted(counts)):
         notes.append(said)
     return notes

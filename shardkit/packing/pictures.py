@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from shardkit.errors import BadImageError, SampleError
 from shardkit.images.choice import ImageChoice
@@ -13,7 +13,7 @@ from shardkit.images.encode import rewrite
 from shardkit.images.markers import is_jpeg
 from shardkit.images.naming import RAW_FIELD, field_of, renamed
 from shardkit.images.restarting import FIELD, left_as_it_is, without_restarts
-from shardkit.images.sniff import IMAGE_FIELDS
+from shardkit.images.sniff import HEAD_BYTES, IMAGE_FIELDS, image_field
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import SampleBatch, Value, rename_field, unpack_paths
 
@@ -88,6 +88,10 @@ def remove_restarts(batch: SampleBatch) -> SampleBatch:
 # --- pictures written anew ----------------------------------------------------------------
 
 
+_IN_FIELD = "in field "
+"""Counted of each field that holds pictures and is not looked at."""
+
+
 def rewrite_images(batch: SampleBatch, choice: ImageChoice) -> SampleBatch:
     """Make of each sample's picture what was chosen; those that do not decode go to ``rejects``.
 
@@ -116,19 +120,36 @@ def rewrite_images(batch: SampleBatch, choice: ImageChoice) -> SampleBatch:
                 break
             made.setdefault(field, [None] * len(batch))[i] = value
         else:
-            if choice.restarts:
-                _count_others(batch, i, names, own)
+            _count_others(batch, i, names, choice, own)
             counts.update(own)
     others = {name: values for name, values in batch.columns.items() if name not in names}
     done = SampleBatch(batch.keys, paths, others | made, batch.rejects, counts)
     return without(batch, done, reasons)
 
 
-def _count_others(batch: SampleBatch, i: int, pictures: list[str], counts: Counter[str]) -> None:
-    """Count a sample's JPEGs in fields that are not looked at, such as ``jpeg`` of other tars."""
+def _count_others(
+    batch: SampleBatch, i: int, pictures: list[str], choice: ImageChoice, counts: Counter[str]
+) -> None:
+    """Count a sample's pictures in fields not looked at, such as ``jpeg`` of other tars."""
     for name, value in batch.fields(i).items():
-        if name not in pictures and is_jpeg(value):
+        if name in pictures:
+            continue
+        if choice.restarts and is_jpeg(value):
             left_as_it_is(value, counts)
+        if choice.writes_anew and image_field(bytes(value[:HEAD_BYTES])) is not None:
+            counts[_IN_FIELD + name] += 1
+
+
+def told_of_others(counts: Mapping[str, int]) -> str:
+    """What was counted of pictures that nothing was done to, in words; ``""`` if there are none."""
+    found = sorted(name for name in counts if name.startswith(_IN_FIELD))
+    if not found:
+        return ""
+    where = ", ".join(f"{counts[name]:,} {name}" for name in found)
+    return (
+        f"pictures left as they are: {where}; only fields called jpg, png and the like are written"
+        " anew"
+    )
 
 
 def two_pictures(names: list[str]) -> str:
