@@ -460,6 +460,13 @@ def test_cli(run: Run, tmp_path: Path) -> None:
     assert json.loads(run("info", "in-npy", "--json").out)["corpus"]["images"] == [
         {"restarts": True}
     ]
+    run("convert", "in-npy", "small", "--to", "npy", "--resize", 60, "--workers", 0)
+    assert run("info", "small").out.splitlines()[1:3] == [
+        "  pictures written anew: --restarts, then --resize 60",
+        "  what was written anew after --restarts has no restart markers",
+    ]
+    run("convert", "small", "again", "--to", "npy", "--restarts", "--workers", 0)
+    assert "no restart markers" not in run("info", "again").out
     got = run("verify", "in-npy", "--against", "in")
     assert got.code == 0 and "written anew" not in got.out
     got = run("pack", "in", "--to", "npy", "--estimate", "--restarts")

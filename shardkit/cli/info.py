@@ -54,6 +54,8 @@ def info(dataset: str | None, system: bool, only_open: bool, as_json: bool) -> N
     if made := found.corpus.get("images", []):
         how = "rewritten without loss" if all(map(is_lossless, made)) else "written anew"
         click.echo(f"  pictures {how}: {show_path(', then '.join(map(describe, made)))}")
+        if any(one.get("restarts") for one in made) and not made[-1].get("restarts"):
+            click.echo("  what was written anew after --restarts has no restart markers")
     if tokens := found.corpus.get("tokens"):
         click.echo(f"  tokens of {_tokenizer(tokens)}")
     if kind == "nanogpt" and found.corpus.get("tokens", {}).get("eos") is None:
