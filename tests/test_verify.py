@@ -488,6 +488,10 @@ def test_against_another_kind_of_input(dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(CorpusError, match=r"no paired files|nothing to pack"):
         shardkit.verify(dataset, against=tmp_path / "empty")
+    shardkit.convert(dataset, tmp_path / "other", to="lmdb", progress=False)
+    told = "other is a shardkit dataset: give the files that .* was packed from; two datasets hold"
+    with pytest.raises(CorpusError, match=told):
+        shardkit.verify(dataset, against=tmp_path / "other")
 
 
 def test_a_broken_dataset_is_not_compared(dataset: Path, source: Path) -> None:

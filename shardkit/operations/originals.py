@@ -10,12 +10,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from shardkit.corpus.base import Corpus
+from shardkit.corpus.binaries import BinaryCorpus
 from shardkit.corpus.containers.tar_source import TARS_KIND, tar_corpus
 from shardkit.corpus.kinds import CORPORA
 from shardkit.corpus.open import open_corpus
 from shardkit.corpus.tables.parquet import ParquetCorpus, SpooledCorpus
 from shardkit.corpus.text import TextCorpus
 from shardkit.errors import CorpusError
+from shardkit.index.manifest import INDEX_NAME
 from shardkit.operations.compare import Originals
 from shardkit.operations.restored import require_undo
 from shardkit.packing.hugging_face import is_hugging_face
@@ -71,6 +73,12 @@ def _input_at(place: Located, source: Path) -> Corpus:
         if provenance.kind == TARS_KIND:
             what = f"was made of tars, and {show_path(source)} is none: nothing to compare it with"
         raise CorpusError(f"{place.shown} {what}")
+    if provenance.kind != BinaryCorpus.kind and _is_dataset(source):
+        raise CorpusError(
+            f"{show_path(source)} is a shardkit dataset: give the files that {place.shown} was"
+            " packed from; two datasets hold the same if `shardkit info --json` says the same"
+            " fingerprints of both"
+        )
     # What was packed without classes, as tokens or before texts had any, is compared without them.
     return open_corpus(
         source,
@@ -79,3 +87,8 @@ def _input_at(place: Located, source: Path) -> Corpus:
         fields=provenance.fields,
         tokenized=provenance.kind == TextCorpus.kind and place.info.classes is None,
     )
+
+
+def _is_dataset(source: Path) -> bool:
+    """Not where a stray shardkit.json lies among files that were packed."""
+    return (source / INDEX_NAME).is_file() and any(source.glob("*.rows"))
