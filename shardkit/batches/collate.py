@@ -10,7 +10,7 @@ import numpy as np
 from shardkit.arrays import Array
 from shardkit.errors import UsageError
 from shardkit.memory import buffers
-from shardkit.shards.stored import Joined, lay_out, offsets_of
+from shardkit.shards.joined import Joined, lay_out, offsets_of
 
 Batch = dict[str, Any]
 

@@ -15,8 +15,9 @@ from shardkit.arrays import Array, Bytes, Integers, Offsets
 from shardkit.errors import ChecksumError, DataError, UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.samples.sample import KEY
+from shardkit.shards.joined import Joined
 from shardkit.shards.locate import Located, locate
-from shardkit.shards.stored import Gather, Joined, ShardReader
+from shardkit.shards.stored import Gather, ShardReader
 from shardkit.shards.values import Column, Decode, own_values, read_column, read_joined
 from shardkit.system.paths import as_path, show_path
 

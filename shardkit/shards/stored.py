@@ -8,13 +8,12 @@ maps, or copies, made once a batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
 from shardkit.arrays import Array, Bytes, Integers, Mask, Offsets
-from shardkit.errors import ChecksumError, FormatError, IndexFileError, UsageError
+from shardkit.errors import ChecksumError, FormatError, IndexFileError
 from shardkit.formats import FORMATS, Format
 from shardkit.index.manifest import DatasetInfo, SplitInfo
 from shardkit.index.rows import RowIndex
@@ -22,6 +21,7 @@ from shardkit.memory import buffers
 from shardkit.memory.gather import look_up
 from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
+from shardkit.shards.joined import Joined, lay_out, offsets_of, room_for
 from shardkit.storage.base import Files, Ranges, Storage
 
 T = TypeVar("T")
@@ -61,44 +61,6 @@ def container_of(info: DatasetInfo) -> Format:
             " upgrade shardkit"
         )
     return FORMATS[info.container]
-
-
-def offsets_of(sizes: Sequence[int] | Integers) -> Offsets:
-    """(B + 1,) int64: where values of these sizes begin and end, laid end to end."""
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return offsets
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The values of B rows end to end: value i is ``data[offsets[i]:offsets[i + 1]]``.
-
-    Attributes:
-        data: (N,) uint8, the caller's own. offsets: (B + 1,) int64; absent values are empty.
-    """
-
-    data: Bytes
-    offsets: Offsets
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-
-def lay_out(values: Sequence[Value | None], offsets: Integers, out: memoryview) -> None:
-    """Copy values end to end into ``out``; ``offsets`` are :func:`offsets_of` their sizes."""
-    ends = offsets.tolist()
-    for value, start, end in zip(values, ends, ends[1:], strict=False):
-        if value is not None:
-            out[start:end] = value
-
-
-def _room(out: Bytes, offsets: Offsets) -> Bytes:
-    if offsets[-1] > len(out):
-        raise UsageError(
-            f"out has {len(out)} bytes, these {len(offsets) - 1} values need {offsets[-1]}"
-        )
-    return out[: offsets[-1]]
 
 
 Columns = dict[str, list[Value | None]]
@@ -327,11 +289,11 @@ class ShardReader:
         if name in self._plain:
             ranges = self._ranges(batch, name)
             offsets = self._offsets(batch, name)
-            ranges.copy_to(_room(out, offsets))
+            ranges.copy_to(room_for(offsets, out))
             return offsets
         values = self.canonical(batch, name)
         offsets = offsets_of([0 if value is None else len(value) for value in values])
-        lay_out(values, offsets, _room(out, offsets).data)
+        lay_out(values, offsets, room_for(offsets, out).data)
         return offsets
 
     def joined(self, batch: Gather, name: str) -> Joined | None:

@@ -15,8 +15,9 @@ from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.rows import NO_INT
 from shardkit.samples.encoding import BYTES, TOKENS, Encoding, inflate_into, parse_npy
 from shardkit.samples.sample import Value
+from shardkit.shards.joined import Joined
 from shardkit.shards.sound_film import opener
-from shardkit.shards.stored import Gather, Joined, ShardReader
+from shardkit.shards.stored import Gather, ShardReader
 
 Decode = Literal["pil", "torchcodec"] | bool
 Column = Sequence[Any] | Array
