@@ -95,6 +95,8 @@ typedef struct {
     struct jpeg_source_mgr source;
     struct jpeg_progress_mgr progress;
     Scan scan;
+    void (*realize_virt_arrays)(j_common_ptr jpeg); /* libjpeg's own, and its decoder's start */
+    void (*start_pass)(j_decompress_ptr jpeg);
     Tables *known;
     int status;
     int is_exhausted; /* the data ended before libjpeg had enough */
@@ -164,6 +166,8 @@ static void skip(j_decompress_ptr jpeg, long count)
     jpeg->src->bytes_in_buffer -= step;
 }
 
+static void on_allocated(j_common_ptr jpeg);
+
 /* Nothing of libjpeg's is kept from one picture to the next: one that lacks its tables would take
  * another's. */
 static void open_decoder(Decoder *decoder, const Slot *slot)
@@ -185,6 +189,10 @@ static void open_decoder(Decoder *decoder, const Slot *slot)
     decoder->progress = (struct jpeg_progress_mgr){.progress_monitor = on_scan};
     jpeg->src = &decoder->source;
     jpeg->progress = &decoder->progress;
+    if (!slot->by_libjpeg) {
+        decoder->realize_virt_arrays = jpeg->mem->realize_virt_arrays;
+        jpeg->mem->realize_virt_arrays = on_allocated;
+    }
 }
 
 /* --- the filter ------------------------------------------------------------------------------- */
@@ -325,59 +333,66 @@ static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks)
     return TRUE;
 }
 
-/* The codes of a table, which libjpeg has checked, if they are known: from the last picture of this
- * thread that had one of its number, if it is the same. Others are remembered. */
-static Known *know(j_decompress_ptr jpeg, Known *known, const JHUFF_TBL *table)
-{
-    if (!table)
-        fail((j_common_ptr)jpeg, AGAIN);
-    size_t lengths = sizeof table->bits, symbols = sizeof table->huffval;
-    known->is_new = memcmp(known->table.bits, table->bits, lengths) ||
-                    memcmp(known->table.huffval, table->huffval, symbols);
-    if (known->is_new) {
-        known->table = *table;
-        known->is_built = 0;
-    }
-    return known;
-}
+/* A table that a scan names, and what this thread knows under that number. */
+typedef struct {
+    const JHUFF_TBL *table;
+    Known *known;
+} Named;
 
-static const Codes *codes_of(Known *known)
+/* The two tables of each component: returns how many, 0 if one is missing. */
+static int name_tables(j_decompress_ptr jpeg, Named *named)
 {
-    if (!known->is_built)
-        build(&known->codes, &known->table);
-    known->is_built = 1;
-    return &known->codes;
-}
-
-/* Let scan.h decode the scan, of which the columns from `left` on are needed, at `n` eighths of
- * their size. */
-static void take_scan(j_decompress_ptr jpeg, int left, int n)
-{
-    Decoder *decoder = (Decoder *)jpeg;
-    Scan *scan = &decoder->scan;
-    Known *dc[MAX_COMPS_IN_SCAN], *ac[MAX_COMPS_IN_SCAN];
-    size_t size = jpeg->src->bytes_in_buffer;
-    int is_new = 0;
-    if (jpeg->arith_code || jpeg->progressive_mode || jpeg_has_multiple_scans(jpeg))
-        return;
+    Tables *known = ((Decoder *)jpeg)->known;
+    int count = 0;
     for (int i = 0; i < jpeg->comps_in_scan; i++) {
-        int d = jpeg->cur_comp_info[i]->dc_tbl_no, a = jpeg->cur_comp_info[i]->ac_tbl_no;
-        dc[i] = know(jpeg, &decoder->known->dc[d], jpeg->dc_huff_tbl_ptrs[d]);
-        ac[i] = know(jpeg, &decoder->known->ac[a], jpeg->ac_huff_tbl_ptrs[a]);
-        is_new |= dc[i]->is_new || ac[i]->is_new;
+        int dc = jpeg->cur_comp_info[i]->dc_tbl_no, ac = jpeg->cur_comp_info[i]->ac_tbl_no;
+        if (dc >= NUM_HUFF_TBLS || ac >= NUM_HUFF_TBLS || !jpeg->dc_huff_tbl_ptrs[dc] ||
+            !jpeg->ac_huff_tbl_ptrs[ac])
+            return 0;
+        named[count++] = (Named){jpeg->dc_huff_tbl_ptrs[dc], &known->dc[dc]};
+        named[count++] = (Named){jpeg->ac_huff_tbl_ptrs[ac], &known->ac[ac]};
     }
-    if (is_new && size < LEAST_SCAN_BYTES)
+    return count;
+}
+
+/* Is it the table that the last picture of this thread had under its number? */
+static int is_known(const Named *named)
+{
+    const JHUFF_TBL *table = named->table, *known = &named->known->table;
+    return !memcmp(known->bits, table->bits, sizeof table->bits) &&
+           !memcmp(known->huffval, table->huffval, sizeof table->huffval);
+}
+
+/* Only what libjpeg has checked: it does not look at known tables again. */
+static void remember(const Named *named)
+{
+    if (is_known(named))
         return;
+    named->known->table = *named->table;
+    named->known->is_built = 0;
+}
+
+static const Codes *codes_of(const Named *named)
+{
+    if (!named->known->is_built)
+        build(&named->known->codes, &named->known->table);
+    named->known->is_built = 1;
+    return &named->known->codes;
+}
+
+/* Let scan.h decode the scan, which begins where the source is. */
+static void take_scan(j_decompress_ptr jpeg, const Named *named)
+{
+    Scan *scan = &((Decoder *)jpeg)->scan;
+    size_t size = jpeg->src->bytes_in_buffer;
     for (int i = 0; i < jpeg->blocks_in_MCU; i++) {
         int component = jpeg->MCU_membership[i];
-        scan->blocks[i] = (Block){codes_of(dc[component]), codes_of(ac[component]), component};
+        const Named *pair = named + 2 * component;
+        scan->blocks[i] = (Block){codes_of(&pair[0]), codes_of(&pair[1]), component};
     }
-    int side = n * (jpeg->comps_in_scan == 1 ? 1 : jpeg->max_h_samp_factor);
     uint32_t num_mcus = jpeg->MCUs_per_row * jpeg->MCU_rows_in_scan;
     scan->num_blocks = jpeg->blocks_in_MCU;
     scan->row_size = (int32_t)jpeg->MCUs_per_row;
-    scan->first_column = left / side;
-    scan->end_column = (left + (int)jpeg->output_width + side - 1) / side;
     scan->interval = jpeg->restart_interval ? jpeg->restart_interval : num_mcus;
     scan->num_intervals = (num_mcus + scan->interval - 1) / scan->interval;
     scan->at = jpeg->src->next_input_byte;
@@ -386,12 +401,51 @@ static void take_scan(j_decompress_ptr jpeg, int left, int n)
     jpeg->entropy->decode_mcu = decode_mcu;
 }
 
+/* In the place of libjpeg's own start of a scan. That checks the tables and builds its own of them,
+ * a seventh of the time that a picture of 32x32 took: not of tables that are known and so checked,
+ * since libjpeg will not decode by them. */
+static void start_scan(j_decompress_ptr jpeg)
+{
+    Named named[2 * MAX_COMPS_IN_SCAN];
+    int num_components = jpeg->comps_in_scan, num_known = 0;
+    int is_baseline = !jpeg->arith_code && !jpeg->progressive_mode && !jpeg_has_multiple_scans(jpeg);
+    int count = is_baseline ? name_tables(jpeg, named) : 0;
+    for (int i = 0; i < count; i++)
+        num_known += is_known(&named[i]);
+    int are_known = count && num_known == count;
+    if (are_known && jpeg->Se == DCTSIZE2 - 1) /* no lossless one, whose tables look the same */
+        jpeg->comps_in_scan = 0;
+    ((Decoder *)jpeg)->start_pass(jpeg);
+    jpeg->comps_in_scan = num_components;
+    for (int i = 0; i < count; i++)
+        remember(&named[i]);
+    if (are_known || (count && jpeg->src->bytes_in_buffer >= LEAST_SCAN_BYTES))
+        take_scan(jpeg, named);
+}
+
+/* libjpeg calls this before it starts a picture's first scan. */
+static void on_allocated(j_common_ptr jpeg)
+{
+    Decoder *decoder = (Decoder *)jpeg;
+    decoder->realize_virt_arrays(jpeg);
+    decoder->start_pass = decoder->jpeg.entropy->start_pass;
+    decoder->jpeg.entropy->start_pass = start_scan;
+}
+
+/* Decode, of the scan's MCUs, those of the columns from `left` on, at `n` eighths of their size. */
+static void keep_columns(j_decompress_ptr jpeg, int left, int n)
+{
+    Scan *scan = &((Decoder *)jpeg)->scan;
+    int side = n * (jpeg->comps_in_scan == 1 ? 1 : jpeg->max_h_samp_factor);
+    scan->first_column = left / side;
+    scan->end_column = (left + (int)jpeg->output_width + side - 1) / side;
+}
+
 /* From here on the next row is the first of what is needed. Returns where in a row that begins. */
-static int start_rows(j_decompress_ptr jpeg, const Slot *slot, int n, const Axis *x, int top)
+static int start_rows(j_decompress_ptr jpeg, int n, const Axis *x, int top)
 {
     int first = crop_columns(jpeg, x);
-    if (!slot->by_libjpeg)
-        take_scan(jpeg, first, n);
+    keep_columns(jpeg, first, n);
     if (top)
         jpeg_skip_scanlines(jpeg, top);
     return 3 * (x->low - first);
@@ -417,7 +471,7 @@ static void read_row(j_decompress_ptr jpeg, unsigned char *row)
 static void paint(j_decompress_ptr jpeg, const Slot *slot, const Batch *batch, int n, const Axis *x,
                   const Axis *y)
 {
-    int left = start_rows(jpeg, slot, n, x, y->low);
+    int left = start_rows(jpeg, n, x, y->low);
     int width = batch->width, count = 3 * (x->high - x->low);
     size_t size = row_size(jpeg), line_size = count + 3 * x->taps + 1;
     unsigned char *ring = allocate_rows(jpeg, y->taps);
@@ -453,7 +507,7 @@ static void copy_rows(j_decompress_ptr jpeg, const Slot *slot, const Batch *batc
     int width = batch->width;
     Axis x = {.low = left, .high = left + width};
     unsigned char *out = slot->out;
-    int start = start_rows(jpeg, slot, n, &x, top);
+    int start = start_rows(jpeg, n, &x, top);
     unsigned char *row = allocate_rows(jpeg, 1), *from = row + start;
     for (int i = 0; i < batch->height; i++, out += 3 * (size_t)width) {
         read_row(jpeg, row);
