@@ -38,6 +38,7 @@ static void run_batch(const File *files, int count, long *seen)
 {
     int height = 1 + draw(64), width = 1 + draw(64);
     size_t pixels = 3 * (size_t)height * width;
+    const File *one = NULL; /* mostly of one file, for the headers that come again */
     File mutants[BATCH];
     Slot slots[BATCH];
     double boxes[BATCH][4];
@@ -48,7 +49,9 @@ static void run_batch(const File *files, int count, long *seen)
         memset(out[run], run, BATCH * pixels);
         for (int i = 0; i < BATCH; i++) {
             if (run == 0) {
-                mutants[i] = mutant(files, count);
+                if (i % 4 == 0)
+                    one = &files[draw((uint32_t)count)];
+                mutants[i] = draw(4) ? mutant(one, 1) : mutant(files, count);
                 draw_box(boxes[i], &mutants[i]);
             }
             slots[i] = (Slot){mutants[i].data, mutants[i].size, boxes[i], i % 2, run == 2,

@@ -13,8 +13,8 @@
  * Pillow rounds twice, and the same pixels on every processor.
  *
  * Everything here reads hostile bytes. libjpeg says so through error_exit, which must not return:
- * it jumps back to attempt(). All memory of a picture is libjpeg's own, so whatever happened,
- * jpeg_destroy_decompress frees it.
+ * it jumps back to attempt(). All memory of a picture is in a list of the thread's decoder, or
+ * libjpeg's own, so whatever happened, decode_once() or jpeg_destroy_decompress() frees it.
  */
 #include <math.h>
 #include <pthread.h>
@@ -23,11 +23,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <jpeglib.h>
 #include <jerror.h>
 
+#include "rewind.h"
 #include "scan.h"
 
 #if !defined(LIBJPEG_TURBO_VERSION_NUMBER) || LIBJPEG_TURBO_VERSION_NUMBER < 2000000
@@ -43,6 +45,9 @@ enum { MAX_SCANS = 100, MAX_THREADS = 256 };
 /* Columns beside the crop that are decoded for its sake: at its border the upsampling of colour
  * would take the outermost sample, of two columns, for its missing neighbour. */
 enum { MARGIN = 2 };
+
+/* Of pictures that are no wider (pixels), all columns are decoded: less would not be faster. */
+enum { NARROW = 64 };
 
 /* By how many pixels a box may leave the picture: left + width is rarely exact. */
 #define ROUNDING 1e-6
@@ -89,18 +94,29 @@ typedef struct {
 
 /* --- libjpeg, with errors that come back ------------------------------------------------------ */
 
+/* Memory of ours, for one picture: libjpeg's is of no pool that ends with it. */
+typedef struct Room {
+    struct Room *next;
+    _Alignas(max_align_t) unsigned char bytes[];
+} Room;
+
+/* A thread's, for all of its pictures. */
 typedef struct {
     struct jpeg_decompress_struct jpeg; /* first: libjpeg's pointers to it are pointers to this */
     struct jpeg_error_mgr errors;
     struct jpeg_source_mgr source;
     struct jpeg_progress_mgr progress;
     Scan scan;
-    void (*realize_virt_arrays)(j_common_ptr jpeg); /* libjpeg's own, and its decoder's start */
+    Tables known;
+    Room *rooms;
+    void *(*alloc_small)(j_common_ptr jpeg, int pool, size_t size); /* libjpeg's own */
+    void (*realize_virt_arrays)(j_common_ptr jpeg); 
     void (*start_pass)(j_decompress_ptr jpeg);
-    Tables *known;
     int status;
     int is_exhausted; /* the data ended before libjpeg had enough */
-    jmp_buf escape;
+    jmp_buf escape; /* from here on nothing has to begin as 0 */
+    Small small;
+    Kept kept;
 } Decoder;
 
 static _Noreturn void fail(j_common_ptr jpeg, enum Status status)
@@ -166,33 +182,48 @@ static void skip(j_decompress_ptr jpeg, long count)
     jpeg->src->bytes_in_buffer -= step;
 }
 
+static void *on_small(j_common_ptr jpeg, int pool, size_t size)
+{
+    Decoder *decoder = (Decoder *)jpeg;
+    void *taken = take_small(&decoder->small, size);
+    return taken ? taken : decoder->alloc_small(jpeg, pool, size);
+}
+
 static void on_allocated(j_common_ptr jpeg);
 
-/* Nothing of libjpeg's is kept from one picture to the next: one that lacks its tables would take
- * another's. */
+/* A new one for each header: one that lacks its tables would take another's. */
 static void open_decoder(Decoder *decoder, const Slot *slot)
 {
     j_decompress_ptr jpeg = &decoder->jpeg;
+    jpeg_destroy_decompress(jpeg);
+    decoder->kept.header_size = decoder->small.count = decoder->small.is_full = 0;
     jpeg->err = jpeg_std_error(&decoder->errors);
     decoder->errors.error_exit = on_error;
     decoder->errors.emit_message = on_message;
     jpeg_create_decompress(jpeg);
+    decoder->progress = (struct jpeg_progress_mgr){.progress_monitor = on_scan};
+    jpeg->src = &decoder->source;
+    jpeg->progress = &decoder->progress;
+    decoder->alloc_small = jpeg->mem->alloc_small;
+    jpeg->mem->alloc_small = on_small;
+    if (!slot->by_libjpeg) {
+        decoder->realize_virt_arrays = jpeg->mem->realize_virt_arrays;
+        jpeg->mem->realize_virt_arrays = on_allocated;
+    }
+}
+
+static void open_source(Decoder *decoder, const Slot *slot, size_t at)
+{
+    decoder->is_exhausted = 0;
     decoder->source = (struct jpeg_source_mgr){
-        .next_input_byte = slot->data,
-        .bytes_in_buffer = slot->size,
+        .next_input_byte = slot->data + at,
+        .bytes_in_buffer = slot->size - at,
         .init_source = nothing,
         .fill_input_buffer = fill,
         .skip_input_data = skip,
         .resync_to_restart = jpeg_resync_to_restart,
         .term_source = nothing,
     };
-    decoder->progress = (struct jpeg_progress_mgr){.progress_monitor = on_scan};
-    jpeg->src = &decoder->source;
-    jpeg->progress = &decoder->progress;
-    if (!slot->by_libjpeg) {
-        decoder->realize_virt_arrays = jpeg->mem->realize_virt_arrays;
-        jpeg->mem->realize_virt_arrays = on_allocated;
-    }
 }
 
 /* --- the filter ------------------------------------------------------------------------------- */
@@ -208,9 +239,14 @@ typedef struct {
 
 static void *allocate(j_decompress_ptr jpeg, size_t count, size_t size)
 {
-    if (count > SIZE_MAX / size)
+    Decoder *decoder = (Decoder *)jpeg;
+    int is_possible = count <= (SIZE_MAX - sizeof(Room)) / size;
+    Room *room = is_possible ? malloc(sizeof *room + count * size) : NULL;
+    if (!room)
         ERREXIT1(jpeg, JERR_OUT_OF_MEMORY, 0);
-    return jpeg->mem->alloc_large((j_common_ptr)jpeg, JPOOL_IMAGE, count * size);
+    room->next = decoder->rooms;
+    decoder->rooms = room;
+    return room->bytes;
 }
 
 /* The part [start, start + extent) of `length` pixels becomes `size`. As in Pillow, a pixel beyond
@@ -316,12 +352,12 @@ static int eighths(const double *box, int height, int width)
     return n;
 }
 
-/* Leave out columns; returns the first one that is decoded. */
-static int crop_columns(j_decompress_ptr jpeg, const Axis *axis)
+/* Leave out columns, if that is worth it; returns the first one that is decoded. */
+static int crop_columns(j_decompress_ptr jpeg, JDIMENSION left, JDIMENSION end)
 {
-    int end = axis->high + MARGIN, whole = (int)jpeg->output_width;
-    JDIMENSION left = axis->low > MARGIN ? axis->low - MARGIN : 0;
-    JDIMENSION width = (end < whole ? end : whole) - left;
+    JDIMENSION width = end - left;
+    if (jpeg->output_width <= NARROW)
+        return 0;
     jpeg_crop_scanline(jpeg, &left, &width);
     return (int)left;
 }
@@ -342,7 +378,7 @@ typedef struct {
 /* The two tables of each component: returns how many, 0 if one is missing. */
 static int name_tables(j_decompress_ptr jpeg, Named *named)
 {
-    Tables *known = ((Decoder *)jpeg)->known;
+    Tables *known = &((Decoder *)jpeg)->known;
     int count = 0;
     for (int i = 0; i < jpeg->comps_in_scan; i++) {
         int dc = jpeg->cur_comp_info[i]->dc_tbl_no, ac = jpeg->cur_comp_info[i]->ac_tbl_no;
@@ -380,11 +416,10 @@ static const Codes *codes_of(const Named *named)
     return &named->known->codes;
 }
 
-/* Let scan.h decode the scan, which begins where the source is. */
+/* Let scan.h decode the scan. */
 static void take_scan(j_decompress_ptr jpeg, const Named *named)
 {
     Scan *scan = &((Decoder *)jpeg)->scan;
-    size_t size = jpeg->src->bytes_in_buffer;
     for (int i = 0; i < jpeg->blocks_in_MCU; i++) {
         int component = jpeg->MCU_membership[i];
         const Named *pair = named + 2 * component;
@@ -395,11 +430,10 @@ static void take_scan(j_decompress_ptr jpeg, const Named *named)
     scan->row_size = (int32_t)jpeg->MCUs_per_row;
     scan->interval = jpeg->restart_interval ? jpeg->restart_interval : num_mcus;
     scan->num_intervals = (num_mcus + scan->interval - 1) / scan->interval;
-    scan->at = jpeg->src->next_input_byte;
-    scan->end = scan->at + size;
-    scan->plain = allocate(jpeg, size + MOST_MCU_BYTES, 1);
     jpeg->entropy->decode_mcu = decode_mcu;
 }
+
+static int is_taken(j_decompress_ptr jpeg) { return jpeg->entropy->decode_mcu == decode_mcu; }
 
 /* In the place of libjpeg's own start of a scan. That checks the tables and builds its own of them,
  * a seventh of the time that a picture of 32x32 took: not of tables that are known and so checked,
@@ -432,20 +466,29 @@ static void on_allocated(j_common_ptr jpeg)
     decoder->jpeg.entropy->start_pass = start_scan;
 }
 
-/* Decode, of the scan's MCUs, those of the columns from `left` on, at `n` eighths of their size. */
-static void keep_columns(j_decompress_ptr jpeg, int left, int n)
+/* Decode, of the scan's MCUs, those of columns [left, end), at `n` eighths of their size. The source
+ * is where the scan begins. */
+static void open_scan(j_decompress_ptr jpeg, JDIMENSION left, JDIMENSION end, int n)
 {
     Scan *scan = &((Decoder *)jpeg)->scan;
-    int side = n * (jpeg->comps_in_scan == 1 ? 1 : jpeg->max_h_samp_factor);
-    scan->first_column = left / side;
-    scan->end_column = (left + (int)jpeg->output_width + side - 1) / side;
+    size_t size = jpeg->src->bytes_in_buffer;
+    JDIMENSION side = n * (jpeg->comps_in_scan == 1 ? 1 : jpeg->max_h_samp_factor);
+    scan->first_column = (int32_t)(left / side);
+    scan->end_column = (int32_t)((end + side - 1) / side);
+    scan->asked = scan->decoded = scan->num_opened = 0;
+    scan->at = jpeg->src->next_input_byte;
+    scan->end = scan->at + size;
+    scan->plain = allocate(jpeg, size + MOST_MCU_BYTES, 1);
 }
 
 /* From here on the next row is the first of what is needed. Returns where in a row that begins. */
 static int start_rows(j_decompress_ptr jpeg, int n, const Axis *x, int top)
 {
-    int first = crop_columns(jpeg, x);
-    keep_columns(jpeg, first, n);
+    JDIMENSION left = x->low > MARGIN ? x->low - MARGIN : 0, end = x->high + MARGIN;
+    end = end < jpeg->output_width ? end : jpeg->output_width;
+    int first = crop_columns(jpeg, left, end);
+    if (is_taken(jpeg))
+        open_scan(jpeg, left, end, n);
     if (top)
         jpeg_skip_scanlines(jpeg, top);
     return 3 * (x->low - first);
@@ -519,17 +562,12 @@ static void copy_rows(j_decompress_ptr jpeg, const Slot *slot, const Batch *batc
     }
 }
 
-static void decode(Decoder *decoder, const Slot *slot, const Batch *batch)
+/* Read the header and set up all that depends on it alone. */
+static void read_header(Decoder *decoder, const Slot *slot, const Batch *batch, int n)
 {
     j_decompress_ptr jpeg = &decoder->jpeg;
-    Axis x, y;
-    /* Decoders that read all of it refuse what is cut off: not seeing the end is no reason to take
-     * it, or a file would be good or bad by the place of its crop. */
-    if (slot->size < 4 || slot->data[slot->size - 2] != 0xFF || slot->data[slot->size - 1] != JPEG_EOI)
-        fail((j_common_ptr)jpeg, ELSEWHERE);
     jpeg_read_header(jpeg, TRUE);
     check_header(jpeg, slot, batch);
-    int n = eighths(slot->box, batch->height, batch->width);
     jpeg->scale_num = n;
     jpeg->scale_denom = 8;
     jpeg->out_color_space = JCS_RGB;
@@ -540,6 +578,35 @@ static void decode(Decoder *decoder, const Slot *slot, const Batch *batch)
     /* Lossless JPEGs, which libjpeg-turbo 3 reads, have no DCT to scale. */
     if (jpeg->output_width != (jpeg->image_width * n + 7) / 8)
         fail((j_common_ptr)jpeg, ELSEWHERE);
+    if (jpeg->output_width <= NARROW && is_taken(jpeg) && !decoder->is_exhausted)
+        keep(&decoder->kept, jpeg, &decoder->small, slot->data,
+             (size_t)(jpeg->src->next_input_byte - slot->data));
+}
+
+static void open_picture(Decoder *decoder, const Slot *slot, const Batch *batch, int n)
+{
+    j_decompress_ptr jpeg = &decoder->jpeg;
+    if (!slot->by_libjpeg &&
+        go_back(&decoder->kept, jpeg, &decoder->small, slot->data, slot->size, n)) {
+        open_source(decoder, slot, decoder->kept.header_size);
+        check_header(jpeg, slot, batch);
+    } else {
+        open_decoder(decoder, slot);
+        open_source(decoder, slot, 0);
+        read_header(decoder, slot, batch, n);
+    }
+}
+
+static void decode(Decoder *decoder, const Slot *slot, const Batch *batch)
+{
+    j_decompress_ptr jpeg = &decoder->jpeg;
+    Axis x, y;
+    /* Decoders that read all of it refuse what is cut off: not seeing the end is no reason to take
+     * it, or a file would be good or bad by the place of its crop. */
+    if (slot->size < 4 || slot->data[slot->size - 2] != 0xFF || slot->data[slot->size - 1] != JPEG_EOI)
+        fail((j_common_ptr)jpeg, ELSEWHERE);
+    int n = eighths(slot->box, batch->height, batch->width);
+    open_picture(decoder, slot, batch, n);
     double left = slot->box[0] * n / 8, width = slot->box[2] * n / 8;
     double top = slot->box[1] * n / 8, height = slot->box[3] * n / 8;
     if (is_copy(left, width, batch->width) && is_copy(top, height, batch->height)) {
@@ -557,27 +624,28 @@ static int attempt(Decoder *decoder, const Slot *slot, const Batch *batch)
 {
     if (setjmp(decoder->escape))
         return decoder->status;
-    open_decoder(decoder, slot);
     decode(decoder, slot, batch);
     return OK;
 }
 
-static int decode_once(const Slot *slot, const Batch *batch, Tables *known)
+static int decode_once(Decoder *decoder, const Slot *slot, const Batch *batch)
 {
-    Decoder decoder;
-    memset(&decoder, 0, offsetof(Decoder, escape));
-    decoder.known = known;
-    int status = attempt(&decoder, slot, batch);
-    jpeg_destroy_decompress(&decoder.jpeg);
+    int status = attempt(decoder, slot, batch);
+    if (status != OK)
+        decoder->kept.header_size = 0; /* however it is left */
+    for (Room *room; (room = decoder->rooms);) {
+        decoder->rooms = room->next;
+        free(room);
+    }
     return status;
 }
 
-static int decode_slot(Slot *slot, const Batch *batch, Tables *known)
+static int decode_slot(Decoder *decoder, Slot *slot, const Batch *batch)
 {
-    int status = decode_once(slot, batch, known);
+    int status = decode_once(decoder, slot, batch);
     if (status == AGAIN) {
         slot->by_libjpeg = 1;
-        status = decode_once(slot, batch, known);
+        status = decode_once(decoder, slot, batch);
     }
     if (status != OK)
         memset(slot->out, 0, 3 * (size_t)batch->height * batch->width);
@@ -589,11 +657,13 @@ static int decode_slot(Slot *slot, const Batch *batch, Tables *known)
 static void *work(void *shared)
 {
     Batch *batch = shared;
-    Tables known;
+    Decoder decoder;
     int i;
-    memset(&known, 0, sizeof known); /* tables without a code: as good as any */
+    memset(&decoder, 0, offsetof(Decoder, escape)); /* tables without a code: as good as any */
+    decoder.kept.header_size = 0;
     while ((i = atomic_fetch_add(&batch->next, 1)) < batch->count)
-        batch->status[i] = decode_slot(&batch->slots[i], batch, &known);
+        batch->status[i] = decode_slot(&decoder, &batch->slots[i], batch);
+    jpeg_destroy_decompress(&decoder.jpeg);
     return NULL;
 }
 
