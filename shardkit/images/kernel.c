@@ -352,16 +352,6 @@ static int eighths(const double *box, int height, int width)
     return n;
 }
 
-/* Leave out columns, if that is worth it; returns the first one that is decoded. */
-static int crop_columns(j_decompress_ptr jpeg, JDIMENSION left, JDIMENSION end)
-{
-    JDIMENSION width = end - left;
-    if (jpeg->output_width <= NARROW)
-        return 0;
-    jpeg_crop_scanline(jpeg, &left, &width);
-    return (int)left;
-}
-
 static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks)
 {
     if (!next_mcu(&((Decoder *)jpeg)->scan, blocks))
@@ -464,6 +454,16 @@ static void on_allocated(j_common_ptr jpeg)
     decoder->realize_virt_arrays(jpeg);
     decoder->start_pass = decoder->jpeg.entropy->start_pass;
     decoder->jpeg.entropy->start_pass = start_scan;
+}
+
+/* Leave out columns, if that is worth it; returns the first one that is decoded. */
+static int crop_columns(j_decompress_ptr jpeg, JDIMENSION left, JDIMENSION end)
+{
+    JDIMENSION width = end - left;
+    if (is_taken(jpeg) && jpeg->output_width <= NARROW)
+        return 0;
+    jpeg_crop_scanline(jpeg, &left, &width);
+    return (int)left;
 }
 
 /* Decode, of the scan's MCUs, those of columns [left, end), at `n` eighths of their size. The source
