@@ -125,7 +125,9 @@ def test_headers_that_differ_in_one_byte() -> None:
 
 def assert_as_alone_in_parts(values: list[bytes]) -> Array:
     parts = [values[start : start + 16] for start in range(0, len(values), 16)]
-    return np.concatenate([assert_as_alone(part, [(0, 0, 30, 30)] * len(part), 32) for part in parts])
+    return np.concatenate(
+        [assert_as_alone(part, [(0, 0, 30, 30)] * len(part), 32) for part in parts]
+    )
 
 
 def test_a_box_outside_the_picture_is_refused_each_time() -> None:

@@ -164,7 +164,9 @@ class Transform:
             raise too_large(width, height, self.max_pixels, slot)
         places, flips = self._places(sizes, keys)
         status = kernel.crop_resize(
-            [b"" if slot in heads else value for slot, value in enumerate(values)],
+            [b"" if slot in heads else value for slot, value in enumerate(values)]
+            if heads
+            else values,
             places,
             flips,
             out,

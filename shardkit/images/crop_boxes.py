@@ -52,19 +52,35 @@ def random_boxes(
         (B, 4) int32: left, top, width, height; inside the picture, at least one pixel.
     """
     width, height = sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.float64)
-    low, high = np.log(ratio)
-    area = (width * height)[:, None] * (scale[0] + (scale[1] - scale[0]) * draws[:, 0:_PLACE:2])
-    aspect = np.exp(low + (high - low) * draws[:, 1:_PLACE:2])
-    w, h = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
-    fits = (w > 0) & (w <= width[:, None]) & (h > 0) & (h <= height[:, None])
-    first = (np.arange(len(sizes)), fits.argmax(axis=1))
-    any_fits = fits[first]
+    w, h, any_fits = _first_fit(width, height, draws[:, :2], scale, ratio)
+    if len(rest := np.flatnonzero(~any_fits)):  # few, mostly: the other tries are for them alone
+        tries = draws[rest, 2:_PLACE]
+        w[rest], h[rest], any_fits[rest] = _first_fit(
+            width[rest], height[rest], tries, scale, ratio
+        )
     w_else, h_else = _centred(width, height, ratio)
-    w, h = np.where(any_fits, w[first], w_else), np.where(any_fits, h[first], h_else)
+    w, h = np.where(any_fits, w, w_else), np.where(any_fits, h, h_else)
     x_draw, y_draw = draws[:, _PLACE], draws[:, _PLACE + 1]
     left = np.where(any_fits, np.floor(x_draw * (width - w + 1)), (width - w) // 2)
     top = np.where(any_fits, np.floor(y_draw * (height - h + 1)), (height - h) // 2)
     return np.stack([left, top, w, h], axis=1).astype(np.int32)
+
+
+def _first_fit(
+    width: Floats,
+    height: Floats,
+    tries: Floats,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+) -> tuple[Floats, Floats, Mask]:
+    """Width and height of the first try that fits, and whether there is one; else of any."""
+    low, high = np.log(ratio)
+    area = (width * height)[:, None] * (scale[0] + (scale[1] - scale[0]) * tries[:, 0::2])
+    aspect = np.exp(low + (high - low) * tries[:, 1::2])
+    w, h = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
+    fits = (w > 0) & (w <= width[:, None]) & (h > 0) & (h <= height[:, None])
+    first = (np.arange(len(width)), fits.argmax(axis=1))
+    return w[first], h[first], fits[first]
 
 
 def _centred(width: Floats, height: Floats, ratio: tuple[float, float]) -> tuple[Floats, Floats]:

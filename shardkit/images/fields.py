@@ -37,7 +37,8 @@ def pictures_of(
     else:
         samples = zip(*(columns[name] for name in names), strict=True)
         values = [_only(names, sample, slot) for slot, sample in enumerate(samples)]
-    for slot, value in enumerate(values):
+    is_plain = {bytes, memoryview, bytearray}.issuperset(map(type, values))
+    for slot, value in enumerate(() if is_plain else values):
         if value is None:
             raise BadImageError(f"the sample has no {' or '.join(names)}", slot)
         if not isinstance(value, bytes | memoryview | bytearray):
