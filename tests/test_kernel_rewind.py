@@ -124,10 +124,19 @@ def test_headers_that_differ_in_one_byte() -> None:
 
 
 def assert_as_alone_in_parts(values: list[bytes]) -> Array:
-    parts = [values[start : start + 16] for start in range(0, len(values), 16)]
+    parts = [values[at : at + 16] for at in range(0, len(values), 16)]
     return np.concatenate(
         [assert_as_alone(part, [(0, 0, 30, 30)] * len(part), 32) for part in parts]
     )
+
+
+def test_pictures_between_that_are_not_kept() -> None:
+    """Each needs libjpeg anew, so the first header must be read again."""
+    one, between = jpeg(32, 32), [jpeg(32, 32, "progressive"), jpeg(200, 150), jpeg(32, 32, "grey")]
+    values = [one, one, one]
+    for other in between:
+        values += [other, one, other, one, one]
+    assert not assert_as_alone(values, [BOXES[1]] * len(values), 16).any()
 
 
 def test_a_box_outside_the_picture_is_refused_each_time() -> None:
