@@ -31,6 +31,7 @@
 
 #include "rewind.h"
 #include "scan.h"
+#include "tables.h"
 
 #if !defined(LIBJPEG_TURBO_VERSION_NUMBER) || LIBJPEG_TURBO_VERSION_NUMBER < 2000000
 #error "libjpeg-turbo 2.0 or newer is needed: others cannot leave out rows and columns safely"
@@ -79,18 +80,6 @@ typedef struct {
     double max_pixels;
     atomic_int next;
 } Batch;
-
-/* A table that a thread has met, and its codes, once they were wanted. Files that one program wrote
- * often have the same tables, and small ones are decoded before tables are built. */
-typedef struct {
-    int is_new, is_built;
-    JHUFF_TBL table;
-    Codes codes;
-} Known;
-
-typedef struct {
-    Known dc[NUM_HUFF_TBLS], ac[NUM_HUFF_TBLS];
-} Tables;
 
 /* --- libjpeg, with errors that come back ------------------------------------------------------ */
 
@@ -359,53 +348,6 @@ static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks)
     return TRUE;
 }
 
-/* A table that a scan names, and what this thread knows under that number. */
-typedef struct {
-    const JHUFF_TBL *table;
-    Known *known;
-} Named;
-
-/* The two tables of each component: returns how many, 0 if one is missing. */
-static int name_tables(j_decompress_ptr jpeg, Named *named)
-{
-    Tables *known = &((Decoder *)jpeg)->known;
-    int count = 0;
-    for (int i = 0; i < jpeg->comps_in_scan; i++) {
-        int dc = jpeg->cur_comp_info[i]->dc_tbl_no, ac = jpeg->cur_comp_info[i]->ac_tbl_no;
-        if (dc >= NUM_HUFF_TBLS || ac >= NUM_HUFF_TBLS || !jpeg->dc_huff_tbl_ptrs[dc] ||
-            !jpeg->ac_huff_tbl_ptrs[ac])
-            return 0;
-        named[count++] = (Named){jpeg->dc_huff_tbl_ptrs[dc], &known->dc[dc]};
-        named[count++] = (Named){jpeg->ac_huff_tbl_ptrs[ac], &known->ac[ac]};
-    }
-    return count;
-}
-
-/* Is it the table that the last picture of this thread had under its number? */
-static int is_known(const Named *named)
-{
-    const JHUFF_TBL *table = named->table, *known = &named->known->table;
-    return !memcmp(known->bits, table->bits, sizeof table->bits) &&
-           !memcmp(known->huffval, table->huffval, sizeof table->huffval);
-}
-
-/* Only what libjpeg has checked: it does not look at known tables again. */
-static void remember(const Named *named)
-{
-    if (is_known(named))
-        return;
-    named->known->table = *named->table;
-    named->known->is_built = 0;
-}
-
-static const Codes *codes_of(const Named *named)
-{
-    if (!named->known->is_built)
-        build(&named->known->codes, &named->known->table);
-    named->known->is_built = 1;
-    return &named->known->codes;
-}
-
 /* Let scan.h decode the scan. */
 static void take_scan(j_decompress_ptr jpeg, const Named *named)
 {
@@ -432,12 +374,13 @@ static void start_scan(j_decompress_ptr jpeg)
 {
     Named named[2 * MAX_COMPS_IN_SCAN];
     int num_components = jpeg->comps_in_scan, num_known = 0;
-    int is_baseline = !jpeg->arith_code && !jpeg->progressive_mode && !jpeg_has_multiple_scans(jpeg);
-    int count = is_baseline ? name_tables(jpeg, named) : 0;
+    int is_baseline = !jpeg->arith_code && !jpeg->progressive_mode &&
+                      !jpeg_has_multiple_scans(jpeg) && jpeg->Ss == 0; /* else it may be lossless */
+    int count = is_baseline ? name_tables(jpeg, &((Decoder *)jpeg)->known, named) : 0;
     for (int i = 0; i < count; i++)
         num_known += is_known(&named[i]);
     int are_known = count && num_known == count;
-    if (are_known && jpeg->Se == DCTSIZE2 - 1) /* no lossless one, whose tables look the same */
+    if (are_known && jpeg->Se == DCTSIZE2 - 1)
         jpeg->comps_in_scan = 0;
     ((Decoder *)jpeg)->start_pass(jpeg);
     jpeg->comps_in_scan = num_components;

@@ -44,7 +44,7 @@ static void *take_small(Small *small, size_t size)
     void *taken = small->bytes + small->count;
     size_t count = small->count + (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     small->count = count < SMALL_BYTES ? count : SMALL_BYTES;
-    return memset(taken, 0, size); /* and nothing of another picture, whoever reads before he writes */
+    return memset(taken, 0, size); /* nothing of another picture, should libjpeg read it first */
 }
 
 static void copy_small(Small *to, const Small *from)
