@@ -162,3 +162,19 @@ def test_sizes_in_turn_on_both_sides_of_narrow() -> None:
         values = [jpeg(width, 20, "420", seed) for seed in range(5)]
         boxes: list[tuple[float, ...]] = [(width - 21, 0, 20, 20), (0, 0, width, 20)] * 2
         assert not assert_as_alone(values, [*boxes, boxes[0]], 20).any()
+
+
+@pytest.mark.parametrize("markers", [0, 1])
+def test_what_is_refused_does_not_depend_on_the_picture_before(markers: int) -> None:
+    """Of a small damaged file: the first goes to libjpeg, and the second has known tables."""
+    rng, refused = np.random.default_rng(3), 0
+    for number in range(600):
+        out = io.BytesIO()
+        photo(32, 32, number % 9).save(out, "JPEG", quality=90, restart_marker_blocks=markers)
+        data = bytearray(out.getvalue())
+        at = int(rng.integers(scan_of(bytes(data)), len(data) - 2))
+        data[at] ^= 1 << int(rng.integers(8))
+        _, status = decode([bytes(data)] * 3, [(3, 20, 9, 9)] * 3, 16)
+        assert len(set(status.tolist())) == 1
+        refused += bool(status[0])
+    assert refused

@@ -47,7 +47,7 @@ enum { MAX_SCANS = 100, MAX_THREADS = 256 };
  * would take the outermost sample, of two columns, for its missing neighbour. */
 enum { MARGIN = 2 };
 
-/* Of pictures that are no wider (pixels), all columns are decoded: less would not be faster. */
+/* Of pictures that are no wider (pixels), all columns are decoded: so libjpeg can be set back. */
 enum { NARROW = 64 };
 
 /* By how many pixels a box may leave the picture: left + width is rarely exact. */
@@ -99,7 +99,7 @@ typedef struct {
     Tables known;
     Room *rooms;
     void *(*alloc_small)(j_common_ptr jpeg, int pool, size_t size); /* libjpeg's own */
-    void (*realize_virt_arrays)(j_common_ptr jpeg); 
+    void (*realize_virt_arrays)(j_common_ptr jpeg);
     void (*start_pass)(j_decompress_ptr jpeg);
     int status;
     int is_exhausted; /* the data ended before libjpeg had enough */
@@ -379,7 +379,9 @@ static void start_scan(j_decompress_ptr jpeg)
     int count = is_baseline ? name_tables(jpeg, &((Decoder *)jpeg)->known, named) : 0;
     for (int i = 0; i < count; i++)
         num_known += is_known(&named[i]);
-    int are_known = count && num_known == count;
+    /* With restart markers scan.h passes over damage that libjpeg sees, and who decodes a small
+     * scan depends on the picture before: what is refused must not. */
+    int are_known = count && num_known == count && !jpeg->restart_interval;
     if (are_known && jpeg->Se == DCTSIZE2 - 1)
         jpeg->comps_in_scan = 0;
     ((Decoder *)jpeg)->start_pass(jpeg);
@@ -418,6 +420,8 @@ static void open_scan(j_decompress_ptr jpeg, JDIMENSION left, JDIMENSION end, in
     JDIMENSION side = n * (jpeg->comps_in_scan == 1 ? 1 : jpeg->max_h_samp_factor);
     scan->first_column = (int32_t)(left / side);
     scan->end_column = (int32_t)((end + side - 1) / side);
+    if (size < LEAST_SCAN_BYTES) /* see start_scan(): damage behind a crop is seen as by libjpeg */
+        scan->end_column = scan->row_size;
     scan->asked = scan->decoded = scan->num_opened = 0;
     scan->at = jpeg->src->next_input_byte;
     scan->end = scan->at + size;
@@ -521,7 +525,8 @@ static void read_header(Decoder *decoder, const Slot *slot, const Batch *batch, 
     /* Lossless JPEGs, which libjpeg-turbo 3 reads, have no DCT to scale. */
     if (jpeg->output_width != (jpeg->image_width * n + 7) / 8)
         fail((j_common_ptr)jpeg, ELSEWHERE);
-    if (jpeg->output_width <= NARROW && is_taken(jpeg) && !decoder->is_exhausted)
+    if (jpeg->output_width <= NARROW && is_taken(jpeg) && !jpeg->restart_interval &&
+        !decoder->is_exhausted)
         keep(&decoder->kept, jpeg, &decoder->small, slot->data,
              (size_t)(jpeg->src->next_input_byte - slot->data));
 }
