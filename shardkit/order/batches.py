@@ -65,10 +65,7 @@ class BatchPlan:
 
     def positions_of(self, batches: range) -> Integers:
         """(n, B) int64: of several batches at once."""
-        positions = self._beyond(np.array(batches))
-        if self.end(batches[-1]) < self.num_positions:
-            return positions  # as nearly always; the division takes as long as a shuffle
-        return positions % self.num_positions
+        return self._beyond(np.array(batches)) % self.num_positions
 
     def _beyond(self, batches: Integers) -> Integers:
         """(n, B) int64: not yet those from the front, where they are padding."""
