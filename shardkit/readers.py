@@ -29,12 +29,22 @@ def open(
     decode: Decode = True,
     verify: bool = False,
     fields: Sequence[str] | None = None,
+    cache_dir: str | Path | None = None,
+    cache_bytes: int | None = None,
 ) -> Dataset:
-    """Open a packed dataset of any format, or WebDataset tars made by others.
+    """Open a packed dataset of any format, also behind a URL, or WebDataset tars made by others.
 
     See :class:`shardkit.Dataset` for arguments, values and errors.
     """
-    return Dataset(path, split, decode=decode, verify=verify, fields=fields)
+    return Dataset(
+        path,
+        split,
+        decode=decode,
+        verify=verify,
+        fields=fields,
+        cache_dir=cache_dir,
+        cache_bytes=cache_bytes,
+    )
 
 
 class _OneFormat(Dataset):

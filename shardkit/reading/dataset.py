@@ -16,7 +16,8 @@ from shardkit.errors import ChecksumError, DataError, UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.samples.sample import KEY
 from shardkit.shards.joined import Joined
-from shardkit.shards.locate import Located, locate
+from shardkit.remote.urls import Url, as_place, show_place
+from shardkit.shards.locate import Located, locate, locate_remote
 from shardkit.shards.stored import Gather, ShardReader
 from shardkit.shards.values import Column, Decode, own_values, read_column, read_joined
 from shardkit.system.paths import as_path, show_path
@@ -63,13 +64,15 @@ class Dataset:
         decode: Decode = True,
         verify: bool = False,
         fields: Sequence[str] | None = None,
+        cache_dir: str | Path | None = None,
+        cache_bytes: int | None = None,
     ) -> None:
         if decode not in (True, False, "pil", "torchcodec"):
             raise UsageError(f"decode must be True, False, 'pil' or 'torchcodec', got {decode!r}")
-        self.path = as_path(path, "the dataset")
+        self.path = as_place(path, "the dataset")
         self.decode = decode
         self.verify = verify
-        self._located = locate(self.path, sealed=verify)
+        self._located = _locate(self.path, verify, cache_dir, cache_bytes)
         self.split = _choose_split(self.info, split, path)
         self.fields = _choose_fields(self.info, fields)
         if verify and not self.info.splits[self.split].has_checksums:
@@ -104,7 +107,7 @@ class Dataset:
         return self.info.splits[self.split].num_rows if self._rows is None else len(self._rows)
 
     def __repr__(self) -> str:
-        where = f"{show_path(self.path)}, {self.split}"
+        where = f"{show_place(self.path)}, {self.split}"
         fields = ", ".join(self.fields)
         return f"<Dataset {where}: {len(self)} samples of {fields} in {self.info.container}>"
 
@@ -354,6 +357,19 @@ def _listed(rows: Iterable[int]) -> list[int]:
         return list(rows)
     except TypeError as error:
         raise UsageError(f"rows must be a list of integers, got {rows!r}") from error
+
+
+def _locate(
+    place: Path | Url, sealed: bool, cache_dir: str | Path | None, cache_bytes: int | None
+) -> Located:
+    if isinstance(place, Url):
+        cache = None if cache_dir is None else as_path(cache_dir, "cache_dir")
+        return locate_remote(place, cache, cache_bytes)
+    if cache_dir is not None or cache_bytes is not None:
+        raise UsageError(
+            f"cache_dir and cache_bytes are for datasets behind a URL; {place} is on this machine"
+        )
+    return locate(place, sealed=sealed)
 
 
 def _choose_split(info: DatasetInfo, split: str | None, path: str | Path) -> str:

@@ -81,12 +81,15 @@ class TokenDataset:
         boundaries: Boundaries = "ignore",
         dtype: Literal["int64", "int32"] = "int64",
         eos: int | None = None,
+        cache_dir: str | Path | None = None,
+        cache_bytes: int | None = None,
     ) -> None:
         if boundaries not in ("ignore", "mask", "fit"):
             raise UsageError(f"boundaries must be 'ignore', 'mask' or 'fit', got {boundaries!r}")
         if dtype not in ("int64", "int32"):
             raise UsageError(f"dtype must be 'int64' or 'int32', got {dtype!r}")
-        self.path = as_path(path, "the tokens").absolute()
+        place = as_place(path, "the tokens")
+        self.path = place if isinstance(place, Url) else place.absolute()
         self.seq_len = integer("seq_len", seq_len, 1)
         self.boundaries = boundaries
         self.dtype = np.dtype(dtype)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shardkit.errors import DatasetMissingError
+from shardkit.errors import DatasetMissingError, ShardMissingError, UsageError
 from shardkit.index.manifest import (
     INDEX_KINDS,
     INDEX_NAME,
@@ -17,9 +17,10 @@ from shardkit.index.manifest import (
     read_info,
 )
 from shardkit.samples.sample import SPLIT_NAMES
+from shardkit.remote.urls import Url
 from shardkit.storage.base import Storage
 from shardkit.storage.folder import Folder
-from shardkit.system.paths import show_path
+from shardkit.system.paths import show_path, user_cache
 from shardkit.system.refusals import os_errors
 
 
@@ -47,6 +48,30 @@ class Located:
         if len(tars) > 1:
             return show_path(min(tars).parent)
         return show_path(tars.pop() if tars else self.folder)
+
+
+def locate_remote(url: Url, cache_dir: Path | None, cache_bytes: int | None) -> Located:
+    """A dataset of ours behind a URL.
+
+    Raises:
+        DatasetMissingError: there is none. IndexFileError: it is damaged. StorageError: the
+            network, the credentials or the cache say no.
+    """
+    from shardkit.remote.storage import open_remote
+
+    try:
+        remote = open_remote(url, cache_dir or _default_cache(), cache_bytes)
+    except ShardMissingError as error:
+        raise DatasetMissingError(f"{url} is no dataset: there is no {INDEX_NAME}") from error
+    return Located(remote, remote.folder, remote.info)
+
+
+def _default_cache() -> Path:
+    """Raises UsageError for a user without a home."""
+    folder = user_cache()
+    if folder is None:
+        raise UsageError("there is no home for a cache of what is fetched: give cache_dir")
+    return folder / "remote"
 
 
 def locate(path: Path, *, sealed: bool = False, tars: Sequence[str] | None = None) -> Located:

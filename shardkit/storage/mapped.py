@@ -30,14 +30,14 @@ comes in as 27 page faults, one after another. Below it the page faults cost les
 RANGES_A_FILE = 8
 """Fewer than that of each file, and a copy for each range is as fast as one for each file."""
 
-_limit = OpenLimit(lambda: MOST_MAPS)
+map_limit = OpenLimit(lambda: MOST_MAPS)
 
 
 class MappedFiles:
     """:class:`shardkit.storage.base.Files` of a folder, each mapped as a whole."""
 
     def __init__(self, folder: Path, names: Sequence[str], sizes: Sequence[int]) -> None:
-        self._maps = Opened(folder, names, sizes, map_whole, _limit)
+        self._maps = Opened(folder, names, sizes, map_whole, map_limit)
         self.sizes = self._maps.sizes
         self._warmth = Warmth()
 

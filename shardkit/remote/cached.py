@@ -1,0 +1,155 @@
+"""What a cache holds of one dataset: sparse files, of which some blocks are there.
+
+``stamps`` says which. It is a file that readers map: a number for each block, 0 where it is not
+there. Its bytes are right, and stay, as long as its number stays the same; a block that has gone
+and come again has another. So a reader looks at the numbers, copies, and looks again: nothing has
+to be locked, and whoever is killed holds nothing.
+
+Nothing on the disk is trusted: after a crash, or a power cut, a block that seems to be there is
+compared with its checksum before it gets a number.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from shardkit.arrays import Hashes, Integers
+from shardkit.remote.blocks import BlockMap
+from shardkit.system.blocks import BLOCK_BYTES
+
+Stamps = np.ndarray[Any, np.dtype[np.uint32]]
+
+STAMPS = "stamps"
+
+_PUNCH_HOLE_KEEP_SIZE = 3
+
+
+class CachedSplit:
+    """The blocks of one split, as the keeper writes them.
+
+    Args:
+        folder: where the files lie. sums: (N,) uint64, the checksum of each block.
+
+    Attributes:
+        blocks: which block is where. stamps: (N,) uint32, mapped; see above.
+        seems_there: blocks that an earlier keeper left, not yet compared with their checksums.
+    """
+
+    def __init__(self, folder: Path, split: str, blocks: BlockMap, sums: Hashes) -> None:
+        self.blocks = blocks
+        self._folder = folder
+        self._sums = sums
+        self._made: set[int] = set()
+        self._next = secrets.randbelow(1 << 30) + 1  # so that no number comes again
+        self.stamps = self._fresh_stamps(folder / f"{split}.{STAMPS}")
+        self.seems_there = set(self._left_there())
+
+    def _fresh_stamps(self, path: Path) -> Stamps:
+        """All 0. In the file of an earlier keeper, if there is one: its readers may still run."""
+        num_bytes = max(len(self.blocks) * 4, 4)
+        with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0) as file:
+            os.ftruncate(file.fileno(), num_bytes)
+            stamps: Stamps = np.frombuffer(mmap.mmap(file.fileno(), num_bytes), np.uint32)
+        stamps[:] = 0
+        return stamps[: len(self.blocks)]
+
+    def _left_there(self) -> Iterable[int]:
+        for number, (name, size) in enumerate(
+            zip(self.blocks.names, self.blocks.sizes.tolist(), strict=True)
+        ):
+            path = self._folder / name
+            if not path.exists():
+                continue
+            if path.stat().st_size != size:
+                os.truncate(path, size)
+            self._made.add(number)
+            first = int(self.blocks.firsts[number])
+            with path.open("rb") as file:
+                for start, stop in _data_in(file.fileno(), size):
+                    yield from range(first + start // BLOCK_BYTES, first + -(-stop // BLOCK_BYTES))
+
+    def is_right(self, block: int, data: memoryview | bytes) -> bool:
+        return xxhash.xxh3_64_intdigest(data) == int(self._sums[block])
+
+    def take_left(self, block: int) -> bool:
+        """Whether a block that an earlier keeper left is what it should be: then it is there."""
+        self.seems_there.discard(block)
+        file, start, size = self.blocks.place(block)
+        with (self._folder / self.blocks.names[file]).open("rb") as opened:
+            is_right = self.is_right(block, os.pread(opened.fileno(), size, start))
+        if is_right:
+            self._stamp(block, 1)
+        return is_right
+
+    def put(self, first: int, count: int, data: memoryview) -> None:
+        """Write blocks that lie beside each other in one file; they are right."""
+        number, start, _ = self.blocks.place(first)
+        fd = self._open(number)
+        try:
+            while data:
+                written = os.pwrite(fd, data, start)
+                start, data = start + written, data[written:]
+        finally:
+            os.close(fd)
+        self._stamp(first, count)
+
+    def _open(self, number: int) -> int:
+        """Made once. One that has vanished must not come again, empty: there are stamps for it.
+
+        Raises:
+            OSError: it has vanished.
+        """
+        path = self._folder / self.blocks.names[number]
+        if number in self._made:
+            return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.ftruncate(fd, int(self.blocks.sizes[number]))
+        self._made.add(number)
+        return fd
+
+    def _stamp(self, first: int, count: int) -> None:
+        self._next = self._next % 0xFFFFFFFF + 1
+        self.stamps[first : first + count] = self._next
+
+    def drop(self, blocks: Integers) -> None:
+        """Give their room back. First nobody may begin to read them, then they go."""
+        self.stamps[blocks] = 0
+        self.seems_there.difference_update(blocks.tolist())
+        for block in blocks.tolist():
+            number, start, size = self.blocks.place(block)
+            fd = self._open(number)
+            try:
+                _punch(fd, start, size)
+            finally:
+                os.close(fd)
+
+
+def _data_in(fd: int, size: int) -> Iterable[tuple[int, int]]:
+    """[start, stop) of the parts of a sparse file that are no holes."""
+    at = 0
+    while at < size:
+        try:
+            start = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError:  # nothing but a hole is left
+            return
+        at = os.lseek(fd, start, os.SEEK_HOLE)
+        yield start, at
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _punch(fd: int, start: int, size: int) -> None:
+    wide = ctypes.c_longlong
+    if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, wide(start), wide(size)):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

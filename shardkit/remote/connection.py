@@ -1,0 +1,126 @@
+"""How a reader reaches the keeper of a cache, which it starts if there is none.
+
+Each thread has a connection of its own, so that nobody waits for another; a forked child begins
+anew. An answer that does not come because the keeper was killed is asked for again, of the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from shardkit import errors
+from shardkit.arrays import Integers
+from shardkit.errors import DataError, StorageError
+from shardkit.remote import wire
+from shardkit.remote.keeper_files import LOG, SOCKET
+from shardkit.system.paths import show_path
+
+START_S = 30
+"""How long a keeper may take to begin."""
+
+TRIES = 5
+"""Keepers that may end while one question is asked of them."""
+
+
+class Connections(threading.local):
+    """Of this thread, by cache. Made anew after a fork."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.to: dict[str, socket.socket] = {}
+
+    def take(self, folder: str) -> socket.socket:
+        if self.process != os.getpid():
+            self.__init__()  # type: ignore[misc]
+        if folder not in self.to:
+            self.to[folder] = _connected(folder)
+        return self.to[folder]
+
+    def drop(self, folder: str) -> None:
+        with contextlib.suppress(KeyError):
+            self.to.pop(folder).close()
+
+
+_connections = Connections()
+
+
+def ask(folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS) -> dict[str, Any]:
+    """Ask the keeper of a cache, and wait for its answer.
+
+    Raises:
+        ShardkitError: what it answers. StorageError: there is none, and none can be started.
+    """
+    message = wire.pack(said, numbers)
+    for tried in range(TRIES):
+        try:
+            connection = _connections.take(folder)
+            connection.sendall(message)
+            answer, _ = wire.receive(connection)
+            break
+        except OSError as error:
+            _connections.drop(folder)
+            if tried == TRIES - 1:
+                raise StorageError(
+                    f"the keeper of the cache {show_path(folder)} ended {TRIES} times; its last words"
+                    f" may be in {show_path(Path(folder, LOG))}"
+                ) from error
+        except BaseException:  # Ctrl-C: the answer would be taken for that to another question
+            _connections.drop(folder)
+            raise
+    if "error" in answer:
+        kind = getattr(errors, answer["error"], DataError)
+        raise kind(answer["message"])
+    return answer
+
+
+def _connected(folder: str) -> socket.socket:
+    """Raises StorageError where no keeper can be started."""
+    end = time.monotonic() + START_S
+    while True:
+        try:
+            return _connect(folder)
+        except OSError as error:
+            if time.monotonic() > end:
+                raise StorageError(
+                    f"the keeper of the cache {show_path(folder)} does not answer: {error}"
+                ) from error
+        _start(folder)
+
+
+def _connect(folder: str) -> socket.socket:
+    """By a short name: that of a socket has at most 107 bytes."""
+    at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(f"/proc/self/fd/{at}/{SOCKET}")
+        except OSError:
+            connection.close()
+            raise
+    finally:
+        os.close(at)
+    return connection
+
+
+def _start(folder: str) -> None:
+    started = subprocess.run(
+        [sys.executable, "-m", "shardkit.remote.keeper", folder],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=False,
+    )
+    if started.returncode:
+        last = started.stderr.strip().rpartition("\n")[2]
+        raise StorageError(f"the keeper of the cache {show_path(folder)} cannot start: {last}")
+    time.sleep(0.02)

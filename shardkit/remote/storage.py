@@ -1,0 +1,260 @@
+"""A dataset behind a URL as a :class:`shardkit.storage.base.Storage`: read from the cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.arrays import Array, Bytes, Integers
+from shardkit.errors import ShardMissingError, StorageError
+from shardkit.index.manifest import INDEX_NAME, DatasetInfo, read_info
+from shardkit.memory import buffers
+from shardkit.memory.maps import mapped
+from shardkit.memory.whole_files import map_whole
+from shardkit.remote.blocks import BlockMap, blocks_of
+from shardkit.remote.cached import STAMPS, Stamps
+from shardkit.remote.connection import ask
+from shardkit.remote.urls import Url
+from shardkit.storage.base import Files
+from shardkit.storage.copied import CopiedRanges
+from shardkit.storage.mapped import MappedRanges, map_limit
+from shardkit.storage.opened import Opened
+
+TRIES = 100
+"""How often blocks may go between being asked for and being copied: each time another reader, or
+many, needed the room."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """The dataset that lies behind a URL.
+
+    Attributes:
+        url: where. name: which dataset was found there. cache: folder of all that is kept.
+    """
+
+    url: Url
+    name: str
+    cache: str
+
+    @property
+    def folder(self) -> Path:
+        """Where the files of the dataset are kept, as far as they are."""
+        return Path(self.cache, self.name)
+
+    @cached_property
+    def info(self) -> DatasetInfo:
+        return read_info(self.folder)
+
+    @cached_property
+    def _splits(self) -> dict[str, tuple[str, BlockMap]]:
+        """Name of a shard file -> its split, and that split's blocks."""
+        found = {}
+        for split in self.info.splits.values():
+            blocks = BlockMap.of(split)
+            found |= dict.fromkeys(blocks.names, (split.name, blocks))
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"url": self.url, "name": self.name, "cache": self.cache}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def ask(self, **said: Any) -> None:
+        """Errors as of :func:`shardkit.remote.connection.ask`."""
+        self._ask(said, np.empty(0, np.int64))
+
+    def need(self, split: str, blocks: Integers) -> None:
+        """Have the keeper fetch what is not there; errors as of :meth:`ask`."""
+        self._ask({"do": "need", "split": split}, blocks)
+
+    def _ask(self, said: dict[str, Any], blocks: Integers) -> None:
+        ask(self.cache, {**said, **_place(self.url), "name": self.name}, blocks)
+
+    def contents(self, name: str, num_bytes: int, *, copied: bool = False) -> memoryview:
+        """Mapped from the cache, where nobody writes to it again."""
+        path = self.folder / name
+        if name != INDEX_NAME:
+            self.ask(do="whole", file=name)
+        return map_whole(path, num_bytes)
+
+    def size(self, name: str) -> int:
+        if name == INDEX_NAME:
+            return (self.folder / name).stat().st_size
+        try:
+            return self.info.file_bytes[name]
+        except KeyError as error:
+            raise ShardMissingError(f"{self.show(name)}: there is no such file") from error
+
+    def files(self, names: Sequence[str], sizes: Sequence[int], *, copied: bool = False) -> Files:
+        return CachedFiles(self, names, sizes)
+
+    def show(self, name: str) -> str:
+        return str(self.url / name)
+
+    def place(self, names: Sequence[str]) -> tuple[str, int, Integers]:
+        """The split that these files are of, how many blocks it has, and the first of each file;
+        a file that is not there has none."""
+        known = next((self._splits[name] for name in names if name in self._splits), None)
+        if known is None:
+            return "", 0, np.zeros(len(names), np.int64)
+        split, blocks = known
+        first = dict(zip(blocks.names, blocks.firsts.tolist(), strict=False))
+        return split, len(blocks), np.array([first.get(name, 0) for name in names], np.int64)
+
+
+def open_remote(url: Url, cache: Path, most_bytes: int | None) -> Remote:
+    """What lies there now.
+
+    Raises:
+        ShardMissingError: no shardkit.json. StorageError: the network, the credentials, the cache.
+    """
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = str(cache.resolve())
+    answer = ask(folder, {"do": "open", "most_bytes": most_bytes, **_place(url)})
+    return Remote(url, answer["name"], folder)
+
+
+def _place(url: Url) -> dict[str, Any]:
+    from shardkit.remote.store import settings_of
+
+    return {"url": url.text, "settings": settings_of(dict(os.environ))}
+
+
+class CachedFiles:
+    """:class:`shardkit.storage.base.Files` of one split, of which some blocks are in the cache.
+
+    What is given out is a copy: see :mod:`shardkit.remote.cached` for how it is known to be whole.
+    """
+
+    def __init__(self, remote: Remote, names: Sequence[str], sizes: Sequence[int]) -> None:
+        self._remote = remote
+        self._split, self._num_blocks, self._firsts = remote.place(names)
+        self._maps = Opened(remote.folder, names, sizes, self._map_file, map_limit)
+        self.sizes = self._maps.sizes
+        self._stamps: Stamps | None = None
+        self._stamps_file = (0, 0)
+
+    def read(self, numbers: Integers, starts: Integers, sizes: Integers) -> CachedRanges:
+        blocks = blocks_of(self._firsts[numbers], starts, sizes)
+        return CachedRanges(self, MappedRanges(self._maps, numbers, starts, sizes), blocks, sizes)
+
+    def piece(self, number: int, start: int, stop: int) -> CachedPiece:
+        return CachedPiece(self, number, start, stop)
+
+    def announce(self, numbers: Integers, starts: Integers, sizes: Integers) -> None:
+        pass
+
+    def is_cold(self) -> bool:
+        return False
+
+    def wait_for(self, blocks: Integers) -> Stamps:
+        """Their stamps, once all are there."""
+        if not len(blocks):
+            return np.empty(0, np.uint32)
+        if self._stamps is None:
+            self._remote.need(self._split, blocks)
+            self._stamps = self._map_stamps()
+        found = self._stamps[blocks]
+        if found.all():
+            return found
+        for _ in range(TRIES):
+            self._remote.need(self._split, blocks)
+            found = self._stamps[blocks]
+            if found.all():
+                return found
+        raise StorageError(
+            f"the cache {self._remote.cache} loses blocks before they are read: make cache_bytes"
+            " larger, or let fewer jobs share it"
+        )
+
+    def are_still(self, blocks: Integers, stamps: Stamps) -> bool:
+        """Whether they were there all the time since."""
+        return self._stamps is None or bool((self._stamps[blocks] == stamps).all())
+
+    def _map_stamps(self) -> Stamps:
+        path = self._remote.folder / f"{self._split}.{STAMPS}"
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            self._stamps_file = status.st_dev, status.st_ino
+            return np.frombuffer(mapped(file.fileno(), status.st_size), np.uint32)
+
+    def _map_file(self, path: Path, num_bytes: int) -> memoryview:
+        """Raises StorageError if it is not the file that the stamps tell of."""
+        view = map_whole(path, num_bytes)
+        status = path.with_name(f"{self._split}.{STAMPS}").stat()
+        if (status.st_dev, status.st_ino) != self._stamps_file:
+            raise StorageError(
+                f"the cache {self._remote.cache} was deleted while it was read from; open the"
+                " dataset again"
+            )
+        return view
+
+
+class CachedRanges:
+    """:class:`shardkit.storage.base.Ranges` of the cache."""
+
+    __slots__ = ("_blocks", "_files", "_ranges", "_sizes")
+
+    def __init__(
+        self, files: CachedFiles, ranges: MappedRanges, blocks: Integers, sizes: Integers
+    ) -> None:
+        self._files = files
+        self._ranges = ranges
+        self._blocks = blocks
+        self._sizes = sizes
+
+    def slices(self) -> list[memoryview]:
+        ends = self._sizes.cumsum()
+        out: Bytes = buffers.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+        self.copy_to(out)
+        return CopiedRanges(out, ends).slices()
+
+    def copy_to(self, out: Bytes) -> None:
+        for _ in range(TRIES):
+            stamps = self._files.wait_for(self._blocks)
+            self._ranges.copy_to(out)
+            if self._files.are_still(self._blocks, stamps):
+                return
+        raise _lost()
+
+    def widen_to(self, out: Array, dtype: np.dtype[Any]) -> None:
+        for _ in range(TRIES):
+            stamps = self._files.wait_for(self._blocks)
+            self._ranges.widen_to(out, dtype)
+            if self._files.are_still(self._blocks, stamps):
+                return
+        raise _lost()
+
+    def joined(self, size: int) -> Bytes:
+        out: Bytes = buffers.empty((len(self._sizes), size), np.uint8)
+        self.copy_to(out.reshape(-1))
+        return out
+
+
+class CachedPiece:
+    """Bytes of one file; each slice is read when it is taken."""
+
+    __slots__ = ("_files", "_number", "_start", "_stop")
+
+    def __init__(self, files: CachedFiles, number: int, start: int, stop: int) -> None:
+        self._files = files
+        self._number = number
+        self._start = start
+        self._stop = stop
+
+    def __getitem__(self, wanted: slice) -> memoryview:
+        start, stop, _ = wanted.indices(self._stop - self._start)
+        one = np.array([[self._number, self._start + start, max(stop - start, 0)]], np.int64)
+        return self._files.read(one[:, 0], one[:, 1], one[:, 2]).slices()[0]
+
+
+def _lost() -> StorageError:
+    return StorageError("the cache loses blocks while they are read: make cache_bytes larger")

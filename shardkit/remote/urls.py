@@ -1,0 +1,83 @@
+"""URLs of folders in buckets and on web servers, told from paths."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from shardkit.errors import UsageError
+from shardkit.system.paths import as_path, show_path
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+SCHEMES = ("s3", "gs", "az", "http", "https", "file")
+"""What can be read from."""
+
+
+@dataclass(frozen=True)
+class Url:
+    """A folder behind a URL, without its last slash. Nothing in it is secret: see :func:`as_url`."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __truediv__(self, name: str) -> Url:
+        return Url(f"{self.text}/{quote(name)}")
+
+
+def is_url(path: object) -> bool:
+    """Whether a user means a URL; also one that ``Path`` has made a path of (``s3:/bucket``)."""
+    return isinstance(path, Url) or (isinstance(path, str) and bool(_SCHEME.match(path)))
+
+
+def as_place(path: object, what: str) -> Path | Url:
+    """The folder that a user gave, on this machine or behind a URL.
+
+    Raises:
+        UsageError: neither a path nor a URL of a kind that can be read; says what it was for.
+    """
+    if isinstance(path, Url):
+        return path
+    if isinstance(path, str) and is_url(path):
+        return as_url(path, what)
+    found = as_path(path, what)
+    scheme = os.fspath(found).partition(":/")[0]
+    if scheme in SCHEMES and not found.exists():
+        raise UsageError(
+            f"{what}: {str(found)!r} is a URL that was made a Path, which loses one of its slashes;"
+            " give it as a str"
+        )
+    return found
+
+
+def show_place(place: Path | Url) -> str:
+    """For one line of a message."""
+    return str(place) if isinstance(place, Url) else show_path(place)
+
+
+def as_url(text: str, what: str) -> Url:
+    """Checked, and without what could be a secret.
+
+    Raises:
+        UsageError: it is of a kind that cannot be read, holds a password or a query (both may be
+            secrets, and would be printed), or names no host or bucket.
+    """
+    parts = urlsplit(text)
+    if parts.scheme not in SCHEMES:
+        raise UsageError(
+            f"{what}: {parts.scheme}:// is no kind of URL that shardkit reads; it reads"
+            f" {', '.join(f'{scheme}://' for scheme in SCHEMES)}"
+        )
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise UsageError(
+            f"{what}: a URL of {parts.scheme}:// with a user, a query or a fragment; credentials"
+            " come from the environment, and nothing else belongs behind a folder's name"
+        )
+    if not parts.netloc and parts.scheme != "file":
+        raise UsageError(f"{what}: {text!r} names no bucket or host")
+    return Url(f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}")

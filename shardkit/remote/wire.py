@@ -1,0 +1,52 @@
+"""What a reader and the keeper of a cache say to each other over a socket of this machine.
+
+A message is a JSON object, and maybe (B,) int64 numbers behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any
+
+import numpy as np
+
+from shardkit.arrays import Integers
+
+HEAD = struct.Struct("<II")
+"""Bytes of the JSON, and of the numbers."""
+
+MOST_BYTES = 64 << 20
+"""Of a message: 8 million blocks, which no batch has."""
+
+NO_NUMBERS: Integers = np.empty(0, np.int64)
+
+Message = tuple[dict[str, Any], Integers]
+
+
+def pack(said: dict[str, Any], numbers: Integers = NO_NUMBERS) -> bytes:
+    """One message as bytes."""
+    text = json.dumps(said).encode()
+    return HEAD.pack(len(text), 8 * len(numbers)) + text + numbers.tobytes()
+
+
+def unpack(text: bytes, numbers: bytes) -> Message:
+    return json.loads(text), np.frombuffer(numbers, np.int64)
+
+
+def receive(sock: socket.socket) -> Message:
+    """Wait for a message. Raises ConnectionError where the other side has ended."""
+    text_bytes, number_bytes = HEAD.unpack(_exactly(sock, HEAD.size))
+    return unpack(_exactly(sock, text_bytes), _exactly(sock, number_bytes))
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes:
+    data = bytearray(count)
+    view = memoryview(data)
+    while len(view):
+        got = sock.recv_into(view)
+        if not got:
+            raise ConnectionError("the keeper of the cache has ended")
+        view = view[got:]
+    return bytes(data)
