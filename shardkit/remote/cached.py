@@ -46,17 +46,19 @@ class CachedSplit:
 
     def __init__(self, folder: Path, split: str, blocks: BlockMap, sums: Hashes) -> None:
         self.blocks = blocks
-        self._folder = folder
+        # By this, not by its name: another keeper may have made a folder of this name meanwhile.
+        self._at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._sums = sums
         self._made: set[int] = set()
         self._next = secrets.randbelow(1 << 30) + 1  # so that no number comes again
-        self.stamps = self._fresh_stamps(folder / f"{split}.{STAMPS}")
+        self.stamps = self._fresh_stamps(f"{split}.{STAMPS}")
         self.seems_there = set(self._left_there())
 
-    def _fresh_stamps(self, path: Path) -> Stamps:
+    def _fresh_stamps(self, name: str) -> Stamps:
         """All 0. In the file of an earlier keeper, if there is one: its readers may still run."""
         num_bytes = max(len(self.blocks) * 4, 4)
-        with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0) as file:
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._at)
+        with open(fd, "r+b", buffering=0) as file:
             os.ftruncate(file.fileno(), num_bytes)
             stamps: Stamps = np.frombuffer(mmap.mmap(file.fileno(), num_bytes), np.uint32)
         stamps[:] = 0
@@ -66,15 +68,16 @@ class CachedSplit:
         for number, (name, size) in enumerate(
             zip(self.blocks.names, self.blocks.sizes.tolist(), strict=True)
         ):
-            path = self._folder / name
-            if not path.exists():
+            try:
+                fd = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._at)
+            except FileNotFoundError:
                 continue
-            if path.stat().st_size != size:
-                os.truncate(path, size)
             self._made.add(number)
             first = int(self.blocks.firsts[number])
-            with path.open("rb") as file:
-                for start, stop in _data_in(file.fileno(), size):
+            with open(fd, "r+b", buffering=0):
+                if os.fstat(fd).st_size != size:
+                    os.ftruncate(fd, size)
+                for start, stop in _data_in(fd, size):
                     yield from range(first + start // BLOCK_BYTES, first + -(-stop // BLOCK_BYTES))
 
     def is_right(self, block: int, data: memoryview | bytes) -> bool:
@@ -84,8 +87,11 @@ class CachedSplit:
         """Whether a block that an earlier keeper left is what it should be: then it is there."""
         self.seems_there.discard(block)
         file, start, size = self.blocks.place(block)
-        with (self._folder / self.blocks.names[file]).open("rb") as opened:
-            is_right = self.is_right(block, os.pread(opened.fileno(), size, start))
+        fd = os.open(self.blocks.names[file], os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._at)
+        try:
+            is_right = self.is_right(block, os.pread(fd, size, start))
+        finally:
+            os.close(fd)
         if is_right:
             self._stamp(block, 1)
         return is_right
@@ -108,10 +114,10 @@ class CachedSplit:
         Raises:
             OSError: it has vanished.
         """
-        path = self._folder / self.blocks.names[number]
+        name, flags = self.blocks.names[number], os.O_WRONLY | os.O_CLOEXEC
         if number in self._made:
-            return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            return os.open(name, flags, dir_fd=self._at)
+        fd = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._at)
         os.ftruncate(fd, int(self.blocks.sizes[number]))
         self._made.add(number)
         return fd

@@ -26,6 +26,9 @@ from shardkit.system.paths import show_path
 START_S = 30
 """How long a keeper may take to begin."""
 
+LINGER_S = 10.0
+"""How long a keeper that this process starts waits for the next reader."""
+
 TRIES = 5
 """Keepers that may end while one question is asked of them."""
 
@@ -65,12 +68,14 @@ def ask(folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS) 
             connection.sendall(message)
             answer, _ = wire.receive(connection)
             break
+        except StorageError:  # is an OSError, too
+            raise
         except OSError as error:
             _connections.drop(folder)
             if tried == TRIES - 1:
                 raise StorageError(
-                    f"the keeper of the cache {show_path(folder)} ended {TRIES} times; its last words"
-                    f" may be in {show_path(Path(folder, LOG))}"
+                    f"the keeper of the cache {show_path(folder)} ended {TRIES} times; its last"
+                    f" words may be in {show_path(Path(folder, LOG))}"
                 ) from error
         except BaseException:  # Ctrl-C: the answer would be taken for that to another question
             _connections.drop(folder)
@@ -79,6 +84,17 @@ def ask(folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS) 
         kind = getattr(errors, answer["error"], DataError)
         raise kind(answer["message"])
     return answer
+
+
+def tell(folder: str, said: dict[str, Any], numbers: Integers) -> None:
+    """Say what has no answer; if the keeper has ended, nobody hears it."""
+    try:
+        _connections.take(folder).sendall(wire.pack(said, numbers))
+    except OSError:
+        _connections.drop(folder)
+    except BaseException:  # part of a message may have been sent
+        _connections.drop(folder)
+        raise
 
 
 def _connected(folder: str) -> socket.socket:
@@ -112,7 +128,7 @@ def _connect(folder: str) -> socket.socket:
 
 def _start(folder: str) -> None:
     started = subprocess.run(
-        [sys.executable, "-m", "shardkit.remote.keeper", folder],
+        [sys.executable, "-m", "shardkit.remote.server", folder, str(LINGER_S)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

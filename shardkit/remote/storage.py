@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,24 @@ from shardkit.memory.maps import mapped
 from shardkit.memory.whole_files import map_whole
 from shardkit.remote.blocks import BlockMap, blocks_of
 from shardkit.remote.cached import STAMPS, Stamps
-from shardkit.remote.connection import ask
+from shardkit.remote.connection import ask, tell
 from shardkit.remote.urls import Url
 from shardkit.storage.base import Files
 from shardkit.storage.copied import CopiedRanges
 from shardkit.storage.mapped import MappedRanges, map_limit
 from shardkit.storage.opened import Opened
+from shardkit.system.paths import show_path
 
 TRIES = 100
 """How often blocks may go between being asked for and being copied: each time another reader, or
 many, needed the room."""
+
+
+RETRY_S = 120.0
+"""How long a request is tried again after errors of the server or the network."""
+
+COLD_BATCHES = 64
+"""Batches that are announced after one of which something was missing, and at first."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +46,15 @@ class Remote:
 
     Attributes:
         url: where. name: which dataset was found there. cache: folder of all that is kept.
+        most_bytes: of blocks in the cache; None for what is free.
+        retry_s: how long a request is tried again after errors of the server or the network.
     """
 
     url: Url
     name: str
     cache: str
+    most_bytes: int | None
+    retry_s: float
 
     @property
     def folder(self) -> Path:
@@ -55,28 +68,33 @@ class Remote:
     @cached_property
     def _splits(self) -> dict[str, tuple[str, BlockMap]]:
         """Name of a shard file -> its split, and that split's blocks."""
-        found = {}
+        found: dict[str, tuple[str, BlockMap]] = {}
         for split in self.info.splits.values():
             blocks = BlockMap.of(split)
             found |= dict.fromkeys(blocks.names, (split.name, blocks))
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.url, "name": self.name, "cache": self.cache}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
     def ask(self, **said: Any) -> None:
         """Errors as of :func:`shardkit.remote.connection.ask`."""
-        self._ask(said, np.empty(0, np.int64))
+        ask(self.cache, self._said(said))
 
     def need(self, split: str, blocks: Integers) -> None:
         """Have the keeper fetch what is not there; errors as of :meth:`ask`."""
-        self._ask({"do": "need", "split": split}, blocks)
+        ask(self.cache, self._said({"do": "need", "split": split}), blocks)
 
-    def _ask(self, said: dict[str, Any], blocks: Integers) -> None:
-        ask(self.cache, {**said, **_place(self.url), "name": self.name}, blocks)
+    def expect(self, split: str, blocks: Integers) -> None:
+        """Tell the keeper what will be needed; returns at once."""
+        tell(self.cache, self._said({"do": "soon", "split": split}), blocks)
+
+    def _said(self, said: dict[str, Any]) -> dict[str, Any]:
+        place = _place(self.url, self.most_bytes, self.retry_s)
+        return {**said, "name": self.name, "place": place}
 
     def contents(self, name: str, num_bytes: int, *, copied: bool = False) -> memoryview:
         """Mapped from the cache, where nobody writes to it again."""
@@ -116,16 +134,20 @@ def open_remote(url: Url, cache: Path, most_bytes: int | None) -> Remote:
     Raises:
         ShardMissingError: no shardkit.json. StorageError: the network, the credentials, the cache.
     """
-    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = str(cache.resolve())
-    answer = ask(folder, {"do": "open", "most_bytes": most_bytes, **_place(url)})
-    return Remote(url, answer["name"], folder)
+    try:
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = str(cache.resolve(strict=True))
+    except OSError as error:
+        raise StorageError(f"the cache {show_path(cache)} cannot be made: {error}") from error
+    answer = ask(folder, {"do": "open", "place": _place(url, most_bytes, RETRY_S)})
+    return Remote(url, answer["name"], folder, most_bytes, RETRY_S)
 
 
-def _place(url: Url) -> dict[str, Any]:
+def _place(url: Url, most_bytes: int | None, retry_s: float) -> dict[str, Any]:
     from shardkit.remote.store import settings_of
 
-    return {"url": url.text, "settings": settings_of(dict(os.environ))}
+    settings = settings_of(dict(os.environ))
+    return {"url": url.text, "settings": settings, "most_bytes": most_bytes, "retry_s": retry_s}
 
 
 class CachedFiles:
@@ -141,6 +163,7 @@ class CachedFiles:
         self.sizes = self._maps.sizes
         self._stamps: Stamps | None = None
         self._stamps_file = (0, 0)
+        self._cold_left = COLD_BATCHES
 
     def read(self, numbers: Integers, starts: Integers, sizes: Integers) -> CachedRanges:
         blocks = blocks_of(self._firsts[numbers], starts, sizes)
@@ -150,10 +173,17 @@ class CachedFiles:
         return CachedPiece(self, number, start, stop)
 
     def announce(self, numbers: Integers, starts: Integers, sizes: Integers) -> None:
-        pass
+        blocks = blocks_of(self._firsts[numbers], starts, sizes)
+        if self._stamps is not None and self._stamps[blocks].all():
+            return
+        self._cold_left = COLD_BATCHES
+        if len(blocks):
+            self._remote.expect(self._split, blocks)
 
     def is_cold(self) -> bool:
-        return False
+        """While something was missing lately; asked once a batch."""
+        self._cold_left = max(self._cold_left - 1, 0)
+        return self._cold_left > 0
 
     def wait_for(self, blocks: Integers) -> Stamps:
         """Their stamps, once all are there."""
@@ -165,6 +195,7 @@ class CachedFiles:
         found = self._stamps[blocks]
         if found.all():
             return found
+        self._cold_left = COLD_BATCHES
         for _ in range(TRIES):
             self._remote.need(self._split, blocks)
             found = self._stamps[blocks]
@@ -181,21 +212,30 @@ class CachedFiles:
 
     def _map_stamps(self) -> Stamps:
         path = self._remote.folder / f"{self._split}.{STAMPS}"
-        with path.open("rb") as file:
+        with self._deleted(), path.open("rb") as file:
             status = os.fstat(file.fileno())
             self._stamps_file = status.st_dev, status.st_ino
             return np.frombuffer(mapped(file.fileno(), status.st_size), np.uint32)
 
     def _map_file(self, path: Path, num_bytes: int) -> memoryview:
         """Raises StorageError if it is not the file that the stamps tell of."""
-        view = map_whole(path, num_bytes)
-        status = path.with_name(f"{self._split}.{STAMPS}").stat()
-        if (status.st_dev, status.st_ino) != self._stamps_file:
+        with self._deleted():
+            view = map_whole(path, num_bytes)
+            status = path.with_name(f"{self._split}.{STAMPS}").stat()
+            if (status.st_dev, status.st_ino) != self._stamps_file:
+                raise FileNotFoundError
+        return view
+
+    @contextmanager
+    def _deleted(self) -> Iterator[None]:
+        """Raises StorageError instead of FileNotFoundError."""
+        try:
+            yield
+        except FileNotFoundError as error:
             raise StorageError(
                 f"the cache {self._remote.cache} was deleted while it was read from; open the"
                 " dataset again"
-            )
-        return view
+            ) from error
 
 
 class CachedRanges:

@@ -6,24 +6,38 @@ has children that wait for ever.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
-from shardkit.errors import ShardkitError, ShardMissingError, StorageError
+from shardkit.errors import ShardMissingError, StorageError
 from shardkit.remote.urls import Url
 
 SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "OBJECT_STORE_")
 """What variables of the environment begin with that say how to reach a bucket."""
 
-RETRY_S = 120
-"""How long a request is tried again after errors of the server or the network."""
+IN_FLIGHT = 64
+"""Requests to one place at once."""
+
+NO_RANGES_TRIES = 3
+"""A server that sends whole objects instead of ranges seldom does otherwise when asked again."""
+
+FINAL = re.compile(r"status code: 4(?!08|25|29)")
+"""Answers that stay the same. The others are busy servers, and networks."""
 
 REQUEST_S = 60
 """How long one try may take."""
+
+
+_SECRET = re.compile("KEY|SECRET|TOKEN|PASS|CREDENTIAL", re.IGNORECASE)
+
+T = TypeVar("T")
 
 
 def settings_of(environment: dict[str, str]) -> dict[str, str]:
@@ -36,37 +50,35 @@ class RemoteFolder:
 
     Args:
         settings: of :func:`settings_of`; all else that finds credentials is the platform's own.
+        retry_s: how long a request is tried again after errors of the server or the network.
 
     Raises:
         StorageError: the settings make no sense.
     """
 
-    def __init__(self, url: Url, settings: dict[str, str]) -> None:
+    def __init__(self, url: Url, settings: dict[str, str], retry_s: float) -> None:
         from obstore.store import from_url
 
         self.url = url
-        options: dict[str, Any] = {"timeout": f"{REQUEST_S}s", "connect_timeout": "10s"}
+        self._retry_s = retry_s
+        self._requests = asyncio.Semaphore(IN_FLIGHT)
+        self._secrets = [value for key, value in settings.items() if _SECRET.search(key) and value]
+        timeout = f"{max(min(REQUEST_S, retry_s), 1):.0f}s"
+        options: dict[str, Any] = {"timeout": timeout, "connect_timeout": "10s"}
         if url.text.startswith("http://") or "http://" in settings.get("AWS_ENDPOINT_URL", ""):
             options["allow_http"] = True
-        retry: Any = {
-            "max_retries": 20,
-            "retry_timeout": timedelta(seconds=RETRY_S),
-            "backoff": {
-                "base": 2,
-                "init_backoff": timedelta(milliseconds=100),
-                "max_backoff": timedelta(seconds=10),
-            },
-        }
+        # Its own retries leave out bodies that are cut off, so ours are all there are.
+        retry: Any = {"max_retries": 0, "retry_timeout": timedelta(0)}
         given: Any = {} if url.text.startswith("file:") else {"client_options": options}
-        with _environment(settings), _store_errors(f"opening {url}"):
+        with _environment(settings), self._errors(f"opening {url}"):
             self._store = from_url(url.text, **given, **({"retry_config": retry} if given else {}))
 
     async def size(self, name: str) -> int:
         """Bytes of an object. Errors as of :meth:`read`."""
         import obstore
 
-        with _store_errors(f"asking for the size of {self.url / name}"):
-            return int((await obstore.head_async(self._store, name))["size"])
+        what = f"asking for the size of {self.url / name}"
+        return int((await self._tried(what, lambda: obstore.head_async(self._store, name)))["size"])
 
     async def read(self, name: str, start: int, count: int) -> memoryview:
         """So many bytes from there on.
@@ -80,13 +92,58 @@ class RemoteFolder:
         if not count:
             return memoryview(b"")
         what = f"reading bytes {start} to {start + count} of {self.url / name}"
-        with _store_errors(what):
-            got = memoryview(
-                await obstore.get_range_async(self._store, name, start=start, length=count)
+        got = memoryview(
+            await self._tried(
+                what,
+                lambda: obstore.get_range_async(self._store, name, start=start, length=count),
             )
+        )
         if len(got) != count:
             raise StorageError(f"{what}: got {len(got)} bytes; it may have been replaced")
         return got
+
+    async def _tried(self, what: str, request: Callable[[], Awaitable[T]]) -> T:
+        """The answer to a request, made again after errors that may pass.
+
+        Raises:
+            As of :meth:`read`.
+        """
+        began, tries = time.monotonic(), 0
+        while True:
+            tries += 1
+            try:
+                async with self._requests:
+                    return await request()
+            except Exception as error:
+                seconds = time.monotonic() - began
+                pause = min(0.1 * 2**tries, 10) * random.uniform(0.5, 1)
+                if _is_final(error, tries) or seconds + pause > self._retry_s:
+                    tried = f"{what} ({tries} times in {seconds:.0f} s)" if tries > 1 else what
+                    with self._errors(tried):
+                        raise
+            await asyncio.sleep(pause)
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise ShardMissingError(f"{what}: there is no such object") from error
+        except Exception as error:
+            text = said(error)
+            for secret in self._secrets:
+                text = text.replace(secret, "***")
+            raise StorageError(f"{what}: {text}") from error
+
+
+def _is_final(error: Exception, tries: int) -> bool:
+    """Whether the same request would end the same way."""
+    from obstore import exceptions
+
+    if isinstance(error, exceptions.NotSupportedError):
+        return tries >= NO_RANGES_TRIES
+    denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+    return isinstance(error, (FileNotFoundError, *denied)) or bool(FINAL.search(str(error)))
 
 
 @contextmanager
@@ -102,18 +159,6 @@ def _environment(settings: dict[str, str]) -> Iterator[None]:
         for key in settings:
             os.environ.pop(key, None)
         os.environ.update(before)
-
-
-@contextmanager
-def _store_errors(what: str) -> Iterator[None]:
-    try:
-        yield
-    except ShardkitError:
-        raise
-    except FileNotFoundError as error:
-        raise ShardMissingError(f"{what}: there is no such object") from error
-    except Exception as error:
-        raise StorageError(f"{what}: {said(error)}") from error
 
 
 def said(error: Exception) -> str:

@@ -19,7 +19,7 @@ SCHEMES = ("s3", "gs", "az", "http", "https", "file")
 
 @dataclass(frozen=True)
 class Url:
-    """A folder behind a URL, without its last slash. Nothing in it is secret: see :func:`as_url`."""
+    """A folder behind a URL, without its last slash. No secret is in it: see :func:`as_url`."""
 
     text: str
 

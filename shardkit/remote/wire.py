@@ -22,6 +22,9 @@ MOST_BYTES = 64 << 20
 
 NO_NUMBERS: Integers = np.empty(0, np.int64)
 
+UNANSWERED = ("soon",)
+"""Requests that nobody waits for."""
+
 Message = tuple[dict[str, Any], Integers]
 
 

@@ -1,0 +1,106 @@
+"""One dataset in a cache: its index, taken whole, and the blocks of its splits."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from shardkit.errors import ChecksumError, IndexFileError
+from shardkit.index.manifest import INDEX_NAME, DatasetInfo
+from shardkit.remote.blocks import BlockMap
+from shardkit.remote.cached import CachedSplit
+from shardkit.remote.room import Room
+from shardkit.remote.store import RemoteFolder
+from shardkit.system.blocks import BLOCK_BYTES
+
+REQUEST_BLOCKS = 16
+"""Blocks that lie beside each other are asked for together, up to 4 MB."""
+
+
+class Kept:
+    """One dataset in the cache.
+
+    Attributes:
+        folder: its own. info: what its shardkit.json says. remote: where it lies.
+    """
+
+    def __init__(self, folder: Path, info: DatasetInfo, remote: RemoteFolder, room: Room) -> None:
+        self.folder = folder
+        self.info = info
+        self.remote = remote
+        self._room = room
+        self._splits: dict[str, CachedSplit] = {}
+        self._whole: set[str] = set()
+        self._gate = asyncio.Lock()
+
+    async def fetch_whole(self, name: str) -> None:
+        """Have a file of the index."""
+        async with self._gate:
+            if name in self._whole:
+                return
+            size, digest = self._file(name)
+            path = self.folder / name
+            if not _is_whole(path, size, digest):
+                parts = await asyncio.gather(
+                    *(
+                        self.remote.read(name, at, min(REQUEST_BLOCKS * BLOCK_BYTES, size - at))
+                        for at in range(0, size, REQUEST_BLOCKS * BLOCK_BYTES)
+                    )
+                )
+                data = b"".join(parts)
+                if digest is not None and xxhash.xxh3_64_intdigest(data) != digest:
+                    raise ChecksumError(
+                        f"{self.remote.url / name}: its bytes differ from those that its"
+                        f" {INDEX_NAME} tells of; restore it"
+                    )
+                write_whole(path, data)
+            self._whole.add(name)
+
+    async def split(self, name: str) -> CachedSplit:
+        """The blocks of a split, and what is known of them."""
+        if name not in self.info.splits:
+            raise IndexFileError(f"the dataset at {self.remote.url} has no split {name}")
+        found = self._splits.get(name)
+        if found is None:
+            sums = f"{name}.sums"
+            await self.fetch_whole(sums)
+            found = self._splits.get(name)
+        if found is None:
+            blocks = BlockMap.of(self.info.splits[name])
+            values = np.fromfile(self.folder / sums, "<u8")
+            if len(values) != len(blocks):
+                raise IndexFileError(
+                    f"{self.remote.url / sums} has {len(values)} checksums for {len(blocks)} blocks"
+                )
+            found = self._splits[name] = CachedSplit(self.folder, name, blocks, values)
+            for block in found.seems_there:
+                self._room.add((found, block))
+        return found
+
+    def _file(self, name: str) -> tuple[int, int | None]:
+        """(bytes, checksum) of a file that is taken whole."""
+        for split in self.info.splits.values():
+            if name in split.files:
+                return split.files[name]
+        if name in self.info.signposts:
+            return self.info.signposts[name]
+        provenance = self.info.provenance
+        if name == provenance.tokenizer_file:
+            return provenance.tokenizer_bytes, None
+        raise IndexFileError(f"{name} is no file of the dataset at {self.remote.url}")
+
+
+def _is_whole(path: Path, size: int, digest: int | None) -> bool:
+    if digest is None or not path.exists() or path.stat().st_size != size:
+        return False
+    return xxhash.xxh3_64_intdigest(path.read_bytes()) == digest
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """At once under its name: readers may look."""
+    beside = path.with_name(f"{path.name}.part")
+    beside.write_bytes(data)
+    beside.replace(path)

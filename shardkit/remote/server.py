@@ -1,0 +1,148 @@
+"""The keeper of a cache: the one process of a machine that fetches, and that writes to the cache.
+
+Readers ask it over a socket in the cache's folder: ranks and workers, threads, forked or spawned.
+It is started by the first, and ends some seconds after the last has gone. Who asks for blocks has
+them until it asks again or ends; what else is there may go when room is needed.
+
+``python -m shardkit.remote.server FOLDER LINGER_S`` returns when it is ready, and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from shardkit.arrays import Integers
+from shardkit.errors import DataError, ShardkitError
+from shardkit.remote import wire
+from shardkit.remote.keeper import Keeper
+from shardkit.remote.keeper_files import LOCK, LOG, SOCKET
+
+
+class Server:
+    """Answers readers, until none is left."""
+
+    def __init__(self, keeper: Keeper, linger_s: float) -> None:
+        self._keeper = keeper
+        self._linger_s = linger_s
+        self._readers = 0
+        self._asked = 0
+        self._end: asyncio.TimerHandle | None = None
+        self.ended = asyncio.Event()
+
+    def count(self, more: int) -> None:
+        self._readers += more
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
+        if not self._readers:
+            self._end = asyncio.get_running_loop().call_later(self._linger_s, self.ended.set)
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        self.count(1)
+        self._asked += 1
+        number = self._asked
+        try:
+            while True:
+                head = await reader.readexactly(wire.HEAD.size)
+                sizes = wire.HEAD.unpack(head)
+                if sum(sizes) > wire.MOST_BYTES:
+                    return
+                asked, numbers = wire.unpack(*[await reader.readexactly(size) for size in sizes])
+                answer = await self._answered(number, asked, numbers)
+                if asked["do"] not in wire.UNANSWERED:
+                    writer.write(wire.pack(answer))
+                    await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self._keeper.room.forget(number)
+            self.count(-1)
+            writer.close()
+
+    async def _answered(
+        self, number: int, asked: dict[str, Any], numbers: Integers
+    ) -> dict[str, Any]:
+        try:
+            return await self._do(number, asked, numbers)
+        except ShardkitError as error:
+            return {"error": type(error).__name__, "message": str(error)}
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            what = "the disk is full; make cache_bytes smaller, or" if full else f"{error};"
+            return {
+                "error": "StorageError",
+                "message": f"the cache {self._keeper.folder}: {what} use another cache_dir",
+            }
+        except Exception as error:  # noqa: BLE001  the reader raises it
+            return {
+                "error": "DataError",
+                "message": f"the cache {self._keeper.folder}: {type(error).__name__}: {error}",
+            }
+
+    async def _do(self, number: int, asked: dict[str, Any], numbers: Integers) -> dict[str, Any]:
+        keeper, what = self._keeper, asked["do"]
+        if what == "open":
+            return {"name": (await keeper.open(asked["place"])).folder.name}
+        kept = await keeper.use(asked["name"], asked["place"])
+        if what == "whole":
+            await kept.fetch_whole(asked["file"])
+        elif what in ("need", "soon"):
+            split = await kept.split(asked["split"])
+            if what == "need":
+                await keeper.need(number, split, kept, numbers)
+            else:
+                keeper.expect(number, split, kept, numbers)
+        else:
+            raise DataError(f"no such request: {what!r}; two versions of shardkit share a cache")
+        return {}
+
+
+def main(arguments: Iterable[str]) -> int:
+    """Become the keeper of a folder, unless there is one; then, too, all is well."""
+    where, linger_s = arguments
+    folder = Path(where)
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0  # another is there, or is about to be
+    os.chdir(folder)  # the name of a socket has at most 107 bytes
+    Path(SOCKET).unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(SOCKET)
+    os.chmod(SOCKET, 0o600)
+    listening.listen(1024)
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream, fd in ((0, nothing), (1, log), (2, log)):
+        os.dup2(fd, stream)
+    asyncio.run(_serve(folder, listening, float(linger_s)))
+    return 0
+
+
+async def _serve(folder: Path, listening: socket.socket, linger_s: float) -> None:
+    server = Server(Keeper(folder), linger_s)
+    server.count(0)
+    listener = await asyncio.start_unix_server(server.answer, sock=listening)
+    await server.ended.wait()
+    # Its name goes first: who comes now finds none, and starts another, which waits for the lock.
+    Path(SOCKET).unlink(missing_ok=True)
+    listener.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
