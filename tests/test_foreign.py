@@ -446,7 +446,7 @@ def test_changed_tars_are_indexed_again(tmp_path: Path, change: Callable[[Path],
     before = Dataset(tmp_path, decode=False)
     change(path)
     after = by_us(tmp_path)
-    assert index_tars(tmp_path) != before._located.folder
+    assert index_tars(tmp_path) != before.located.folder
     assert after == by_library(*sorted(tmp_path.glob("*.tar")))
     if change in (touch, add):
         assert bytes(before[0]["jpg"]) == PLAIN[0][1], "one that is open goes on"

@@ -185,7 +185,10 @@ def _tokenizer(dataset: Dataset, notes: list[str]) -> Any:
         notes.append("its tokens stay numbers: it does not say which tokenizer made them")
         return None
     try:
-        return open_tokenizer(dataset.path, TokenizerSpec.from_json(raw))
+        spec = TokenizerSpec.from_json(raw)
+        if spec.file is not None:  # behind a URL it comes now
+            dataset.located.storage.contents(spec.file, spec.num_bytes)
+        return open_tokenizer(dataset.located.folder, spec)
     except ShardkitError as error:
         notes.append(f"its tokens stay numbers: {error}")
         return None

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import xxhash
 
+from shardkit.arguments import integer
 from shardkit.arrays import Array, Bytes, Integers, Offsets
 from shardkit.errors import ChecksumError, DataError, UsageError
 from shardkit.index.manifest import DatasetInfo
+from shardkit.remote.urls import Url, as_place, show_place
 from shardkit.samples.sample import KEY
 from shardkit.shards.joined import Joined
-from shardkit.remote.urls import Url, as_place, show_place
 from shardkit.shards.locate import Located, locate, locate_remote
 from shardkit.shards.stored import Gather, ShardReader
 from shardkit.shards.values import Column, Decode, own_values, read_column, read_joined
@@ -41,7 +42,9 @@ class Dataset:
     are read into memory instead, and a truncated one is an error.
 
     Args:
-        path: folder of a dataset, or of WebDataset tars made by others, or one such tar.
+        path: folder of a dataset, or of WebDataset tars made by others, or one such tar; or the
+            URL of a dataset's folder (``s3://``, ``gs://``, ``az://``, ``https://``, ``http://``,
+            ``file://``), as a str. Credentials come from the environment.
         split: split name; may be left out where there is one, or one called ``train``.
         decode: True decodes ``cls``, ``txt``, ``json`` and ``npy``; ``"pil"`` pictures too, and
             ``"torchcodec"`` makes decoders of sound and film; False gives canonical bytes of
@@ -50,10 +53,16 @@ class Dataset:
             labels and keys are those that were packed, whoever writes to the files meanwhile;
             shardkit.json is compared with its own.
         fields: fields to read, if not all.
+        cache_dir: behind a URL, the folder on a disk of this machine where blocks that were fetched
+            are kept, by default ``~/.cache/shardkit/remote``. All processes that read share it.
+        cache_bytes: how many bytes of blocks it may hold, for all datasets in it; by default all
+            that is free but 1 GiB. What was not read for longest goes first.
 
     Raises:
         DatasetMissingError: no dataset there. IndexFileError: its index is damaged.
-        UsageError: no such split or field, or no checksums to verify.
+        UsageError: no such split or field, or no checksums to verify; a URL that cannot be read.
+        StorageError: behind a URL: the network, the server, the credentials or the cache say no,
+            here or when samples are read.
     """
 
     def __init__(
@@ -72,7 +81,7 @@ class Dataset:
         self.path = as_place(path, "the dataset")
         self.decode = decode
         self.verify = verify
-        self._located = _locate(self.path, verify, cache_dir, cache_bytes)
+        self.located = _locate(self.path, verify, cache_dir, cache_bytes)
         self.split = _choose_split(self.info, split, path)
         self.fields = _choose_fields(self.info, fields)
         if verify and not self.info.splits[self.split].has_checksums:
@@ -84,7 +93,7 @@ class Dataset:
     @property
     def info(self) -> DatasetInfo:
         """What the dataset says about itself."""
-        return self._located.info
+        return self.located.info
 
     @property
     def classes(self) -> list[str] | None:
@@ -95,7 +104,7 @@ class Dataset:
     def reader(self) -> ShardReader:
         """The rows underneath, opened on first use in each process."""
         if self._reader is None:
-            located: Located = self._located
+            located: Located = self.located
             split = located.info.splits[self.split]
             self._reader = ShardReader(located.storage, located.info, split, copied=self.verify)
         return self._reader
@@ -364,12 +373,19 @@ def _locate(
 ) -> Located:
     if isinstance(place, Url):
         cache = None if cache_dir is None else as_path(cache_dir, "cache_dir")
-        return locate_remote(place, cache, cache_bytes)
+        most = None if cache_bytes is None else integer("cache_bytes", cache_bytes, 1)
+        return locate_remote(place, cache, most)
+    refuse_cache(place, cache_dir, cache_bytes)
+    return locate(place, sealed=sealed)
+
+
+def refuse_cache(path: Path, cache_dir: str | Path | None, cache_bytes: int | None) -> None:
+    """Raises UsageError where one is given for what is on this machine."""
     if cache_dir is not None or cache_bytes is not None:
         raise UsageError(
-            f"cache_dir and cache_bytes are for datasets behind a URL; {place} is on this machine"
+            f"cache_dir and cache_bytes are for datasets behind a URL; {show_path(path)} is on this"
+            " machine"
         )
-    return locate(place, sealed=sealed)
 
 
 def _choose_split(info: DatasetInfo, split: str | None, path: str | Path) -> str:

@@ -19,7 +19,7 @@ SCHEMES = ("s3", "gs", "az", "http", "https", "file")
 
 @dataclass(frozen=True)
 class Url:
-    """A folder behind a URL, without its last slash. No secret is in it: see :func:`as_url`."""
+    """A folder behind a URL, without its last slash. :func:`as_url` lets nothing secret in."""
 
     text: str
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from shardkit.corpus.containers.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.order.epochs import EpochOrder, Shuffle
-from shardkit.reading.dataset import Batch, Dataset, from_front, row_numbers
+from shardkit.reading.dataset import Batch, Dataset, from_front, refuse_cache, row_numbers
+from shardkit.remote.urls import Url, as_place, show_place
 from shardkit.samples.encoding import TOKENS
 from shardkit.sequences.base import Sequences
 from shardkit.sequences.fit import Fit
@@ -22,7 +23,7 @@ from shardkit.sequences.packed_store import packed_tokens
 from shardkit.sequences.store import TokenStore
 from shardkit.sequences.token_files import FileTokens
 from shardkit.sequences.windows import Windows
-from shardkit.system.paths import as_path, show_path
+from shardkit.system.paths import show_path
 from shardkit.tokens.spec import MAX_VOCABULARY
 
 Boundaries = Literal["ignore", "mask", "fit"]
@@ -59,17 +60,19 @@ class TokenDataset:
     shuffled; pickles, forks and spawns freely.
 
     Args:
-        path: folder of a dataset packed with a tokenizer; or a file of token ids, nanoGPT's
-            ``.bin`` or Megatron's ``.bin`` and ``.idx``.
+        path: folder of a dataset packed with a tokenizer, or its URL; or a file of token ids,
+            nanoGPT's ``.bin`` or Megatron's ``.bin`` and ``.idx``.
         split: split name; may be left out where there is one, or one called ``train``.
         seq_len: inputs of a sample.
         dtype: of inputs and labels, ``"int64"`` or ``"int32"``.
         eos: the id that pads, by default the tokenizer's, else 0; and that ends documents in a file
             of nanoGPT's, which does not say where they end.
+        cache_dir, cache_bytes: of a dataset behind a URL, as of :class:`shardkit.Dataset`.
 
     Raises:
         UsageError: no tokens there, or fewer than one sample needs.
         DataError: the index or the file is damaged.
+        StorageError: behind a URL: the network, the server, the credentials or the cache say no.
     """
 
     def __init__(
@@ -94,13 +97,15 @@ class TokenDataset:
         self.boundaries = boundaries
         self.dtype = np.dtype(dtype)
         self.eos = None if eos is None else integer("eos", eos)
-        self._dataset = None if is_token_file(self.path) else _open(self.path, split)
-        if self._dataset is None and split is not None:
-            raise UsageError(f"{show_path(path)} is a file: it has no split {split!r}")
+        if isinstance(place, Path) and is_token_file(place):
+            _refuse_for_file(place, split, cache_dir, cache_bytes)
+            self._dataset = None
+        else:
+            self._dataset = _open(self.path, split, cache_dir, cache_bytes)
         self._opened: tuple[TokenStore, Sequences] | None = None
         if not len(self):
             raise UsageError(
-                f"{show_path(path)}: {self.num_tokens} tokens make no sequence of {seq_len}"
+                f"{show_place(place)}: {self.num_tokens} tokens make no sequence of {seq_len}"
             )
 
     @property
@@ -112,7 +117,7 @@ class TokenDataset:
         """On first use in each process."""
         if self._opened is None:
             if self._dataset is None:
-                store: TokenStore = FileTokens(self.path, self.eos)
+                store: TokenStore = FileTokens(cast(Path, self.path), self.eos)
             else:
                 store = packed_tokens(self._dataset)
             pad = self._pad(store)
@@ -144,7 +149,7 @@ class TokenDataset:
 
     def __repr__(self) -> str:
         return (
-            f"<TokenDataset {show_path(self.path)}: {len(self)} samples of {self.seq_len} of"
+            f"<TokenDataset {show_place(self.path)}: {len(self)} samples of {self.seq_len} of"
             f" {self.num_tokens} tokens, boundaries={self.boundaries!r}>"
         )
 
@@ -238,11 +243,24 @@ def _checked(rows: Sequence[int] | Integers, num_rows: int) -> Integers:
     return rows
 
 
-def _open(path: Path, split: str | None) -> Dataset:
-    dataset = Dataset(path, split)
+def _refuse_for_file(
+    path: Path, split: str | None, cache_dir: str | Path | None, cache_bytes: int | None
+) -> None:
+    """Raises UsageError for arguments that a file of token ids has no use for."""
+    if split is not None:
+        raise UsageError(f"{show_path(path)} is a file: it has no split {split!r}")
+    refuse_cache(path, cache_dir, cache_bytes)
+
+
+def _open(
+    path: Path | Url, split: str | None, cache_dir: str | Path | None, cache_bytes: int | None
+) -> Dataset:
+    given = str(path) if isinstance(path, Url) else path
+    dataset = Dataset(given, split, cache_dir=cache_dir, cache_bytes=cache_bytes)
     if TOKENS not in dataset.info.fields:
         raise UsageError(
-            f"{show_path(path)} holds {', '.join(dataset.info.fields)}, no tokens; pack it with"
+            f"{show_place(path)} holds {', '.join(dataset.info.fields)}, no tokens; pack it with"
             " --tokenizer"
         )
-    return Dataset(path, split, fields=[TOKENS])
+    dataset.fields = [TOKENS]
+    return dataset

@@ -16,8 +16,8 @@ from shardkit.index.manifest import (
     DatasetInfo,
     read_info,
 )
-from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.remote.urls import Url
+from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.storage.base import Storage
 from shardkit.storage.folder import Folder
 from shardkit.system.paths import show_path, user_cache
