@@ -28,7 +28,7 @@ LAYERS = [
     {"images", "tokens", "order"},
     {"formats"},
     {"index"},
-    {"tars"},
+    {"tars", "remote"},
     {"shards"},
     {"corpus", "batches"},
     {"packing", "reading"},
@@ -44,7 +44,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 HEAVY = {
     *("torch", "webdataset", "h5py", "lmdb", "PIL", "tqdm", "zstandard", "pandas", "pyarrow"),
     *("torchvision", "simplejpeg", "cv2", "tokenizers", "tiktoken", "transformers"),
-    "jinja2",
+    *("jinja2", "obstore"),
 }
 
 PUBLIC = [

@@ -125,6 +125,7 @@ for sizes in DataLoader(Pictures(), 4):
 
 RAN = {
     "README.md": ["doctor", "pack", "verify", "info", "python", "python"],
+    "docs/buckets.md": ["pack", "info", *2 * ["python"]],
     "docs/choosing-a-format.md": ["pack", "convert", "convert", "info", "convert"],
     "docs/dali.md": ["pack"],
     "docs/doctor.md": ["doctor", "doctor", "doctor"],
@@ -287,7 +288,7 @@ def test_extras_exist() -> None:
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     named = re.findall(r"(?:\.|shardkit)\[([\w,]+)\]", ALL)
     extras = {extra for group in named for extra in group.split(",")}
-    assert extras == {"simd", "pillow", "tokens", "parquet", "zstd", "yolo", "doctor", "dev"}
+    assert extras == {"simd", "pillow", "tokens", "parquet", "zstd", "yolo", "doctor", "cloud", "dev"}
     assert all(re.search(rf"^{extra} = \[", pyproject, re.MULTILINE) for extra in extras)
 
 

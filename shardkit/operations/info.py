@@ -16,12 +16,12 @@ from shardkit.index.manifest import DatasetInfo, SplitInfo
 from shardkit.index.rows import NO_INT, RowIndex
 from shardkit.operations.detokenize import spec_of
 from shardkit.operations.recipes import memmap_line, recipes
+from shardkit.remote.urls import Url, as_place
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import KEY
-from shardkit.shards.locate import Located, locate
+from shardkit.shards.locate import Located, locate, locate_remote
 from shardkit.shards.stored import ShardReader, container_of
 from shardkit.storage.base import Storage
-from shardkit.system.paths import as_path
 
 ORDER_SAMPLES = 4096
 """Labels looked at to tell whether they lie in order."""
@@ -63,8 +63,8 @@ def info(dataset: str | Path) -> Summary:
     Raises:
         DatasetMissingError: there is none. IndexFileError: its index is damaged.
     """
-    path = as_path(dataset, "the dataset")
-    place = locate(path)
+    path = as_place(dataset, "the dataset")
+    place = locate_remote(path, None, None) if isinstance(path, Url) else locate(path)
     splits = {
         name: _summarise(place.storage, place.info, split)
         for name, split in place.info.splits.items()
@@ -149,18 +149,21 @@ def _lie_apart(place: Located, split: SplitInfo) -> bool:
     return bool((first[order][1:] < last[order][:-1]).any())
 
 
-def _how_to_open(path: Path, place: Located) -> list[str]:
-    """A line of Python for shardkit, and one or two for the first shard alone."""
+def _how_to_open(path: Path | Url, place: Located) -> list[str]:
+    """A line of Python for shardkit, and one or two for the first shard alone; behind a URL other
+    tools have ways of their own."""
     name, split = next(iter(place.info.splits.items()))
+    opener = f"open({str(path)!r}, split={name!r})"
+    if place.info.provenance.tokens is not None:
+        opener = f"TokenDataset({str(path)!r}, {name!r}, seq_len=2048)"
+    lines = [f"shardkit.{opener}"]
+    if isinstance(path, Url):
+        return lines
     first = next(iter(place.info.fields), KEY)
     container = container_of(place.info)
     shard = path / container.file_of(split.stem(0), first)
     if place.folder != path.absolute():  # others' tars: what we call a shard is a link
         shard = Path(os.path.realpath(place.folder / shard.name))
-    opener = f"open({str(path)!r}, split={name!r})"
-    if place.info.provenance.tokens is not None:
-        opener = f"TokenDataset({str(path)!r}, {name!r}, seq_len=2048)"
-    lines = [f"shardkit.{opener}"]
     if _lie_apart(place, split):
         why = f"members of a sample lie apart: {container.library} would make several of it"
         lines.append(f"shardkit.convert({str(path)!r}, to={container.name!r})  # {why}")

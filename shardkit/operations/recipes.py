@@ -16,6 +16,7 @@ from shardkit.formats.dali_index import dali_reader
 from shardkit.formats.huggingface_card import CARD
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.manifest import INDEX_NAME
+from shardkit.remote.urls import Url
 from shardkit.samples.encoding import TOKENS
 from shardkit.shards.locate import Located
 from shardkit.shards.stored import ShardReader, container_of
@@ -33,13 +34,13 @@ _TOLD = {
 DALI_BATCH = 8
 
 
-def recipes(path: Path, place: Located) -> dict[str, str]:
+def recipes(path: Path | Url, place: Located) -> dict[str, str]:
     """Tool -> lines of Python, for the first split. Of tars made by others, shardkit alone: what
-    else opens them is known to those who made them."""
+    else opens them is known to those who made them; and of what lies behind a URL."""
     split = next(iter(place.info.splits.values()))
     reader = ShardReader(place.storage, place.info, split)
     made = {"shardkit": _with_shardkit(path, place, split.name)}
-    if place.tars or not split.num_rows:
+    if isinstance(path, Url) or place.tars or not split.num_rows:
         return made
     first = int(np.flatnonzero(np.diff(reader.index.row_starts))[0])
     field, container = _field_of(reader), container_of(place.info)
@@ -55,7 +56,7 @@ def recipes(path: Path, place: Located) -> dict[str, str]:
     return made
 
 
-def _with_shardkit(path: Path, place: Located, split: str) -> str:
+def _with_shardkit(path: Path | Url, place: Located, split: str) -> str:
     lines = [
         "import shardkit",
         f"dataset = shardkit.open({str(path)!r}, split={split!r})",

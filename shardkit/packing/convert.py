@@ -31,7 +31,7 @@ from shardkit.packing.pack import choose_dest, pack, refuse_choice
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
 from shardkit.shards.locate import Located, locate
-from shardkit.system.paths import show_path
+from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import size_and_stamp
 from shardkit.tars.patterns import in_one_folder, is_pattern
@@ -175,10 +175,10 @@ def source_of(dataset: str | Path | Sequence[str | Path]) -> tuple[Path, list[st
         UsageError: they lie in several folders.
     """
     if isinstance(dataset, str | os.PathLike):
-        return Path(dataset), None
+        return as_path(dataset, "the dataset"), None
     if len(dataset) == 1:
-        return Path(dataset[0]), None
-    folder, names = in_one_folder([Path(path) for path in dataset])
+        return as_path(dataset[0], "the dataset"), None
+    folder, names = in_one_folder([as_path(path, "a tar") for path in dataset])
     return folder / names[0], names
 
 

@@ -167,7 +167,7 @@ def refuse_choice(choice: ImageChoice, why: str) -> None:
 def choose_dest(source: Path, dest: str | Path | None, to: str) -> Path:
     """``dest``, or for none, ``imagenet/`` to lmdb -> ``imagenet-lmdb`` in the current folder."""
     if dest:
-        return Path(dest)
+        return as_path(dest, "the destination")
     resolved = source.resolve()
     name = resolved.name if resolved.is_dir() else resolved.name.partition(".")[0]
     return Path(f"{name or 'dataset'}-{get_format(to).name}")

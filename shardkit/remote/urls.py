@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from shardkit.errors import UsageError
-from shardkit.system.paths import as_path, show_path
-
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-
-SCHEMES = ("s3", "gs", "az", "http", "https", "file")
-"""What can be read from."""
+from shardkit.system.paths import SCHEMES, as_path, is_url, show_path
 
 
 @dataclass(frozen=True)
@@ -30,11 +23,6 @@ class Url:
         return Url(f"{self.text}/{quote(name)}")
 
 
-def is_url(path: object) -> bool:
-    """Whether a user means a URL; also one that ``Path`` has made a path of (``s3:/bucket``)."""
-    return isinstance(path, Url) or (isinstance(path, str) and bool(_SCHEME.match(path)))
-
-
 def as_place(path: object, what: str) -> Path | Url:
     """The folder that a user gave, on this machine or behind a URL.
 
@@ -45,14 +33,7 @@ def as_place(path: object, what: str) -> Path | Url:
         return path
     if isinstance(path, str) and is_url(path):
         return as_url(path, what)
-    found = as_path(path, what)
-    scheme = os.fspath(found).partition(":/")[0]
-    if scheme in SCHEMES and not found.exists():
-        raise UsageError(
-            f"{what}: {str(found)!r} is a URL that was made a Path, which loses one of its slashes;"
-            " give it as a str"
-        )
-    return found
+    return as_path(path, what)
 
 
 def show_place(place: Path | Url) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from shardkit.errors import DatasetMissingError, ShardMissingError, UsageError
@@ -55,8 +56,10 @@ def locate_remote(url: Url, cache_dir: Path | None, cache_bytes: int | None) -> 
 
     Raises:
         DatasetMissingError: there is none. IndexFileError: it is damaged. StorageError: the
-            network, the credentials or the cache say no.
+            network, the credentials or the cache say no. UsageError: obstore is not installed.
     """
+    if find_spec("obstore") is None:  # only the keeper may import it
+        raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")
     from shardkit.remote.storage import open_remote
 
     try:

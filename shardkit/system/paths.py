@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from shardkit.errors import UsageError
 
+SCHEMES = ("s3", "gs", "az", "http", "https", "file")
+"""Of URLs that datasets are read from."""
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+def is_url(path: object) -> bool:
+    """Whether a user means a URL."""
+    return isinstance(path, str) and bool(_SCHEME.match(path))
+
 
 def as_path(path: object, what: str) -> Path:
-    """A path that a caller gave. Raises UsageError, saying what it was for, if it is none."""
+    """A path that a caller gave. Raises UsageError, saying what it was for, if it is none, or a
+    URL, of which a folder called ``s3:`` would come."""
+    if isinstance(path, str) and is_url(path):
+        raise UsageError(
+            f"{what}: {path.partition('://')[0]}://... is a URL, and this takes what is on this"
+            " machine; datasets behind a URL are read by shardkit.open, TokenDataset, info, show"
+            " and tune"
+        )
     if not isinstance(path, str | os.PathLike):
         got = " ".join(repr(path).split())[:100]  # of a table that is a page
         raise UsageError(f"{what} must be a str or Path, got {type(path).__name__}: {got}")
     if not os.fspath(path):
         raise UsageError(f"{what} is an empty path")
+    scheme = os.fsdecode(path).partition(":/")[0]
+    if scheme in SCHEMES and not os.path.exists(f"{scheme}:"):
+        raise UsageError(
+            f"{what}: {show_path(path)} is a URL that was made a Path, which loses one of its"
+            " slashes; give it as a str"
+        )
     return Path(path)
 
 
