@@ -11,7 +11,7 @@ from shardkit import __version__
 from shardkit.cli.output import count, echo_json
 from shardkit.images.choice import describe, is_lossless
 from shardkit.system.byte_sizes import format_bytes
-from shardkit.system.paths import first_few, show_path
+from shardkit.system.paths import first_few, is_url, show_path
 
 if TYPE_CHECKING:
     from shardkit.measure.image_support import System
@@ -68,7 +68,8 @@ def info(dataset: str | None, system: bool, only_open: bool, as_json: bool) -> N
     click.echo("  open with:")
     for line in found.open_with:
         click.echo(f"    {line}")
-    click.echo(f"  with other tools: shardkit info {shlex.quote(show_path(dataset))} --open")
+    if not is_url(dataset):
+        click.echo(f"  with other tools: shardkit info {shlex.quote(show_path(dataset))} --open")
 
 
 def _tokenizer(tokens: dict[str, Any]) -> str:
