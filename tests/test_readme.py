@@ -288,7 +288,9 @@ def test_extras_exist() -> None:
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     named = re.findall(r"(?:\.|shardkit)\[([\w,]+)\]", ALL)
     extras = {extra for group in named for extra in group.split(",")}
-    assert extras == {"simd", "pillow", "tokens", "parquet", "zstd", "yolo", "doctor", "cloud", "dev"}
+    assert extras == {
+        *("simd", "pillow", "tokens", "parquet", "zstd", "yolo", "doctor", "cloud", "dev"),
+    }
     assert all(re.search(rf"^{extra} = \[", pyproject, re.MULTILINE) for extra in extras)
 
 

@@ -70,3 +70,8 @@ def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.M
 def test_a_cache_is_for_what_lies_behind_a_url(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cache_dir and cache_bytes are for datasets behind a URL"):
         shardkit.open(tmp_path, cache_bytes=1)
+
+
+def test_a_folder_called_as_a_scheme_is_a_folder() -> None:
+    with pytest.raises(UsageError, match=r"is not a shardkit dataset|there is no"):
+        shardkit.info("file")

@@ -35,8 +35,8 @@ def as_path(path: object, what: str) -> Path:
         raise UsageError(f"{what} must be a str or Path, got {type(path).__name__}: {got}")
     if not os.fspath(path):
         raise UsageError(f"{what} is an empty path")
-    scheme = os.fsdecode(path).partition(":/")[0]
-    if scheme in SCHEMES and not os.path.exists(f"{scheme}:"):
+    scheme, colon, _ = os.fsdecode(path).partition(":/")
+    if colon and scheme in SCHEMES and not os.path.exists(f"{scheme}:"):
         raise UsageError(
             f"{what}: {show_path(path)} is a URL that was made a Path, which loses one of its"
             " slashes; give it as a str"
