@@ -75,6 +75,10 @@ class RangeServer(ThreadingHTTPServer):
     def num_bytes(self) -> int:
         return sum(size for _, size in self.requests)
 
+    def num_bytes_of(self, ending: str) -> int:
+        """That were asked for, of files with such names."""
+        return sum(size for name, size in self.requests if name.endswith(ending))
+
     def handle_error(self, request: object, client_address: object) -> None:
         """Who was reset, or went, is no news."""
 

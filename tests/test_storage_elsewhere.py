@@ -18,7 +18,7 @@ from shardkit.arrays import Array, Bytes, Integers
 from shardkit.errors import ChecksumError, IndexFileError, ShardMissingError
 from shardkit.index.manifest import INDEX_NAME, stored_info
 from shardkit.shards.locate import Located
-from shardkit.storage.base import Files, Ranges, Sliceable, Storage
+from shardkit.storage.base import Files, Ranges, Sliceable, Storage, Turn
 
 NOWHERE = Path("/nowhere at all")
 
@@ -67,7 +67,9 @@ class DictFiles:
     def piece(self, number: int, start: int, stop: int) -> Sliceable:
         return self.get(number, start, stop)
 
-    def announce(self, numbers: Integers, starts: Integers, sizes: Integers) -> None:
+    def announce(
+        self, numbers: Integers, starts: Integers, sizes: Integers, turn: Turn | None = None
+    ) -> None:
         assert len(numbers) == len(starts) == len(sizes) and (sizes > 0).all()
         self._storage.asked.append(-len(numbers))
 

@@ -196,7 +196,7 @@ class BatchMaker:
     def announce(self, known: BatchRows, batch: int) -> None:
         """Tell the source what is read ``readahead`` batches later."""
         advise, readahead = self.source.advise, self.options.readahead
-        if advise is None or not readahead:
+        if advise is None or not readahead or self.source.foresees:
             return
         ahead = batch + readahead
         for number in range(batch and ahead, min(ahead + 1, known.num_batches)):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.order.epochs import EpochOrder, Order, Shuffle
 from shardkit.shards.values import Column
+from shardkit.storage.base import Turn
 
 
 @runtime_checkable
@@ -67,6 +68,19 @@ class FullSource:
         self.has_keys = hasattr(given, "keys")
         self._read_joined: Callable[..., dict[str, Any]] | None
         self._read_joined = getattr(given, "read_joined", None)
+
+    @property
+    def foresees(self) -> bool:
+        """Whether it pays to say far ahead what will be read."""
+        return bool(getattr(self.given, "foresees", False))
+
+    def foresee(self, rows: Integers, turn: Turn) -> None:
+        """These rows will be read at that turn; for who :attr:`foresees`."""
+        cast(Any, self.given).advise(rows, turn)
+
+    def reached(self, turn: Turn, *, is_resting: bool) -> bool:
+        """As :meth:`shardkit.storage.base.Foresees.reached`."""
+        return not self.foresees or cast(Any, self.given).reached(turn, is_resting=is_resting)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FullSource, (self.given,)

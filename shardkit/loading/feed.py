@@ -13,6 +13,7 @@ from shardkit.batches.maker import BatchMaker
 from shardkit.batches.request import Made, Request
 from shardkit.loading.background import in_background
 from shardkit.loading.cuda_prefetch import CudaPrefetcher, has_cuda
+from shardkit.loading.foresight import Foresight
 from shardkit.loading.observer import observed
 from shardkit.loading.processes import Processes
 from shardkit.loading.settings import Settings
@@ -43,6 +44,7 @@ class Feed:
         self._maker = options.maker
         self._settings = options.settings
         self._observer = of_environment(options.maker, options.settings, options.device)
+        self._foresight = Foresight(options.maker) if options.maker.source.foresees else None
         self._prefetcher = None
         if options.device is not None:
             change = _on_device(options.device_transform, is_observed=self._observer is not None)
@@ -68,6 +70,8 @@ class Feed:
             made = in_background(made, 1, made.kill)
         if self._pins:
             made = _all_pinned(made)
+        if self._foresight is not None:
+            made = self._foresight.watched(made, epoch, start)
         return made if self._observer is None else observed(made, plan, self._observer)
 
 

@@ -21,6 +21,7 @@ from shardkit.shards.joined import Joined
 from shardkit.shards.locate import Located, locate, locate_remote
 from shardkit.shards.stored import Gather, ShardReader
 from shardkit.shards.values import Column, Decode, own_values, read_column, read_joined
+from shardkit.storage.base import Foresees, Turn
 from shardkit.system.paths import as_path, show_path
 
 if TYPE_CHECKING:
@@ -282,15 +283,26 @@ class Dataset:
         chosen._rows = numbers if self._rows is None else self._rows[numbers]
         return chosen
 
-    def advise(self, rows: Sequence[int] | Integers) -> None:
-        """Tell the kernel that these rows will be read soon; returns at once.
+    @property
+    def foresees(self) -> bool:
+        """Whether it pays to say far ahead what will be read, and when: behind a URL."""
+        return isinstance(self.located.storage, Foresees)
+
+    def reached(self, turn: Turn, *, is_resting: bool) -> bool:
+        """As :meth:`shardkit.storage.base.Foresees.reached`."""
+        storage = self.located.storage
+        return not isinstance(storage, Foresees) or storage.reached(turn, is_resting=is_resting)
+
+    def advise(self, rows: Sequence[int] | Integers, turn: Turn | None = None) -> None:
+        """Tell the kernel that these rows will be read soon; returns at once. A dataset that
+        :attr:`foresees` can be told at which turn.
 
         Does nothing on platforms without ``madvise``, nor while all that is read is in memory.
         """
         from_index = {"cls"} if self.decode else set()
         names = [name for name in self.fields if name not in from_index]
-        if self.reader.is_cold(names):
-            self.reader.announce(self.reader.gather(self._real(rows)), names)
+        if turn is not None or self.reader.is_cold(names):
+            self.reader.announce(self.reader.gather(self._real(rows)), names, turn)
 
     def where(self, row: int) -> str:
         """A row in words, for messages: its key, its row in the split, its shard."""

@@ -18,6 +18,7 @@ from shardkit.order.epochs import Shuffle
 from shardkit.order.permutation import derive
 from shardkit.order.turns import Length, Pattern, Turns, quantise
 from shardkit.shards.values import Column
+from shardkit.storage.base import Turn
 
 _PART = -5
 
@@ -152,12 +153,22 @@ class Mix:
         names = [part.fields or part.read(first) for part in self._parts]
         return list(dict.fromkeys(name for some in names for name in some))
 
-    def advise(self, rows: Integers) -> None:
+    @property
+    def foresees(self) -> bool:
+        return any(part.foresees for part in self._parts)
+
+    def reached(self, turn: Turn, *, is_resting: bool) -> bool:
+        kept = [part.reached(turn, is_resting=is_resting) for part in self._parts]
+        return all(kept)
+
+    def advise(self, rows: Integers, turn: Turn | None = None) -> None:
         which, inside = self._split(rows)
         for number in np.unique(which).tolist():
-            advise = self._parts[number].advise
-            if advise is not None:
-                advise(inside[which == number])
+            part = self._parts[number]
+            if turn is None and part.advise is not None:
+                part.advise(inside[which == number])
+            elif turn is not None and part.foresees:
+                part.foresee(inside[which == number], turn)
 
     def finish(self, batch: dict[str, Any]) -> dict[str, Any]:
         for part in self._parts:

@@ -34,6 +34,14 @@ class BlockMap:
     def __len__(self) -> int:
         return int(self.firsts[-1])
 
+    def bytes_of(self, blocks: Integers) -> Integers:
+        """(B,) int64 bytes of each: less than a whole block at the end of a file."""
+        files = self.firsts.searchsorted(blocks, "right") - 1
+        found: Integers = np.minimum(
+            BLOCK_BYTES, self.sizes[files] - (blocks - self.firsts[files]) * BLOCK_BYTES
+        )
+        return found
+
     def place(self, block: int) -> tuple[int, int, int]:
         """(number of the file, first byte, number of bytes) of a block."""
         file = int(self.firsts.searchsorted(block, "right")) - 1

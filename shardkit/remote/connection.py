@@ -86,12 +86,21 @@ def ask(folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS) 
     return answer
 
 
-def tell(folder: str, said: dict[str, Any], numbers: Integers) -> None:
-    """Say what has no answer; if the keeper has ended, nobody hears it."""
+def tell(
+    folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS
+) -> socket.socket | None:
+    """Say what has no answer; if the keeper has ended, nobody hears it.
+
+    Returns:
+        By which connection it went. What was told by another one, the keeper may have forgotten.
+    """
     try:
-        _connections.take(folder).sendall(wire.pack(said, numbers))
+        connection = _connections.take(folder)
+        connection.sendall(wire.pack(said, numbers))
+        return connection
     except OSError:
         _connections.drop(folder)
+        return None
     except BaseException:  # part of a message may have been sent
         _connections.drop(folder)
         raise

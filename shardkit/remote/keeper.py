@@ -18,29 +18,49 @@ from shardkit.errors import (
     StorageError,
 )
 from shardkit.index.manifest import INDEX_NAME, MAX_INDEX_BYTES, parse_info
+from shardkit.remote.ahead import Ahead, Loop
 from shardkit.remote.blocks import runs
 from shardkit.remote.cached import CachedSplit
 from shardkit.remote.kept import REQUEST_BLOCKS, Kept, write_whole
-from shardkit.remote.room import Block, Room
+from shardkit.remote.room import Room
 from shardkit.remote.store import RemoteFolder
 from shardkit.remote.urls import Url
+from shardkit.system.blocks import BLOCK_BYTES
 
 TRIES = 3
 """How often a block with a wrong checksum is fetched, before that is an error."""
+
+WINDOW_BYTES = 256 << 20
+WINDOW_PART = 8
+"""What is needed within so many bytes, or this part of the cache, comes at the cost of what is
+needed later. A larger window means more fetches, as blocks go sooner than they must."""
+
+AHEAD_BLOCKS = 256
+"""Blocks on their way before anybody asked for them: 64 MB."""
+
+Block = tuple[CachedSplit, int]
 
 Place = dict[str, Any]
 """What each message says of a dataset: ``url``, ``settings``, ``retry_s``, ``most_bytes``."""
 
 
 class Keeper:
-    """Of the cache in a folder. Who asks for blocks holds them until it asks again or ends."""
+    """Of the cache in a folder. Who asks for blocks holds them until it asks again or ends.
+
+    Attributes:
+        num_requests, num_bytes: of blocks, since it began.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.room = Room(folder)
+        self.ahead = Ahead()
+        self.room = Room(folder, self.ahead.needed)
+        self.num_requests = 0
+        self.num_bytes = 0
         self._datasets: dict[str, Kept] = {}
         self._coming: dict[Block, asyncio.Future[None]] = {}
         self._running: set[asyncio.Task[None]] = set()  # asyncio would let them be collected
+        self._ahead_blocks = 0  # that come before anybody asked for them
 
     # --- datasets -------------------------------------------------------------------------
 
@@ -74,7 +94,7 @@ class Keeper:
             raise _replaced(found.remote.url)
         return found
 
-    # --- blocks ---------------------------------------------------------------------------
+    # --- what readers ask for -------------------------------------------------------------
 
     async def need(self, reader: int, split: CachedSplit, kept: Kept, numbers: Integers) -> None:
         """Have these blocks, and keep them until this reader needs others.
@@ -82,51 +102,102 @@ class Keeper:
         Raises:
             StorageError: the cache cannot hold them.
         """
-        wanted = _blocks(split, numbers)
-        self.room.hold(reader, wanted)
+        _refuse_others(split, numbers)
+        self.room.hold(reader, split, numbers)
+        self.room.touch(split, numbers)
         try:
-            self._bring(split, kept, wanted)
-            waited = [self._coming[one] for one in wanted if one in self._coming]
-            await asyncio.gather(*(asyncio.shield(one) for one in waited))
+            self._bring(split, kept, numbers)
+            coming = [self._coming.get((split, number)) for number in numbers.tolist()]
+            await asyncio.gather(*(asyncio.shield(one) for one in coming if one is not None))
         except BaseException:
             self.room.let_go(reader)
             raise
 
     def expect(self, reader: int, split: CachedSplit, kept: Kept, numbers: Integers) -> None:
         """Begin to fetch what a reader will need, as far as there is room for it."""
-        wanted = _blocks(split, numbers)
-        self._bring(split, kept, self.room.expect(reader, wanted, self._coming))
+        _refuse_others(split, numbers)
+        numbers = self.room.announce(reader, split, numbers)
+        self.room.touch(split, numbers)
+        self._bring(split, kept, numbers)
 
-    def _bring(self, split: CachedSplit, kept: Kept, wanted: list[Block]) -> None:
-        """Begin to fetch those that are neither there nor coming."""
-        missing = [one for one in wanted if not self._is_there(one) and one not in self._coming]
+    def follow(self, owner: int, name: str, split: CachedSplit, kept: Kept, told: Integers) -> None:
+        """A loop will read these blocks, too: (2 K,) int64, the steps, and the blocks."""
+        steps, blocks = told.reshape(2, -1)
+        _refuse_others(split, blocks)
+        loop = self.ahead.loops.get(name)
+        if loop is None:
+            loop = self.ahead.loops[name] = Loop(owner, kept, split)
+        loop.plan.tell(steps, blocks)
+        self._fetch_ahead()
+
+    def move(self, name: str, step: int, is_resting: bool) -> None:
+        """A loop has reached this step."""
+        loop = self.ahead.loops.get(name)
+        if loop is not None:
+            loop.plan.move(step)
+            loop.plan.is_resting = is_resting
+            if is_resting and loop.plan.is_empty:
+                del self.ahead.loops[name]
+            self._fetch_ahead()
+
+    def forget(self, reader: int) -> None:
+        """A reader has ended."""
+        self.room.forget(reader)
+        self.ahead.forget(reader)
+
+    # --- fetching -------------------------------------------------------------------------
+
+    def _fetch_ahead(self) -> None:
+        """Keep requests for what loops need next going. What is further away than the window comes
+        only where nothing need go for it."""
+        window = min(self.room.bytes() // WINDOW_PART, WINDOW_BYTES) // BLOCK_BYTES
+        while self._ahead_blocks < AHEAD_BLOCKS:
+            loop = self.ahead.nearest()
+            if loop is None:
+                return
+            at_once = min(max(window // 4, 1), AHEAD_BLOCKS)
+            free = self.room.free() // BLOCK_BYTES - len(self._coming)
+            if loop.num_ahead > window and free < at_once:
+                return
+            numbers = loop.next_uses(at_once)
+            self._ahead_blocks += self._bring(loop.split, loop.kept, numbers, is_ahead=True)
+
+    def _bring(
+        self, split: CachedSplit, kept: Kept, numbers: Integers, *, is_ahead: bool = False
+    ) -> int:
+        """Begin to fetch those that are neither there nor coming; how many."""
+        absent = numbers[split.stamps[numbers] == 0].tolist()
+        missing = [
+            n for n in absent if not self._is_left(split, n) if (split, n) not in self._coming
+        ]
         loop = asyncio.get_running_loop()
-        self._coming.update((one, loop.create_future()) for one in missing)
-        numbers = np.array([number for _, number in missing], np.int64)
-        files = split.blocks.firsts.searchsorted(numbers, "right") - 1
-        for first, count in runs(numbers, files, REQUEST_BLOCKS):
-            task = asyncio.create_task(self._fetch(kept, split, first, count))
+        self._coming.update(((split, number), loop.create_future()) for number in missing)
+        blocks = np.array(missing, np.int64)
+        files = split.blocks.firsts.searchsorted(blocks, "right") - 1
+        for first, count in runs(blocks, files, REQUEST_BLOCKS):
+            task = asyncio.create_task(self._fetch(kept, split, first, count, is_ahead))
             task.add_done_callback(self._running.discard)
             self._running.add(task)
+        return len(missing)
 
-    def _is_there(self, block: Block) -> bool:
-        split, number = block
-        found = bool(split.stamps[number])
-        if not found and number in split.seems_there:
-            found = split.take_left(number)
-        if found:
-            self.room.touch(block)
-        return found
+    @staticmethod
+    def _is_left(split: CachedSplit, number: int) -> bool:
+        return number in split.seems_there and split.take_left(number)
 
-    async def _fetch(self, kept: Kept, split: CachedSplit, first: int, count: int) -> None:
+    async def _fetch(
+        self, kept: Kept, split: CachedSplit, first: int, count: int, is_ahead: bool
+    ) -> None:
         """Neighbours, by one request; whoever waits for one of them is told how it ended."""
         failed: Exception | None = None
+        numbers = np.arange(first, first + count)
         try:
             data = await _right(kept, split, first, count)
+            self.num_requests += 1
+            self.num_bytes += len(data)
             self.room.make(len(data))
             split.put(first, count, data)
-            for number in range(first, first + count):
-                self.room.add((split, number))
+            self.room.add(split, numbers)
+            self.room.touch(split, numbers)
         except Exception as error:  # noqa: BLE001  it is raised where it is waited for
             failed = error
         for number in range(first, first + count):
@@ -136,6 +207,9 @@ class Keeper:
             else:
                 future.set_exception(failed)
                 future.exception()  # nobody may be waiting any more
+        if is_ahead:
+            self._ahead_blocks -= count
+        self._fetch_ahead()
 
 
 async def _index(remote: RemoteFolder) -> bytes:
@@ -147,10 +221,10 @@ async def _index(remote: RemoteFolder) -> bytes:
     return bytes(await remote.read(INDEX_NAME, 0, size))
 
 
-def _blocks(split: CachedSplit, numbers: Integers) -> list[Block]:
+def _refuse_others(split: CachedSplit, numbers: Integers) -> None:
+    """Raises IndexFileError for blocks that there are not."""
     if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(split.blocks)):
         raise IndexFileError(f"a split has {len(split.blocks)} blocks, not {int(numbers.max())}")
-    return [(split, number) for number in numbers.tolist()]
 
 
 async def _right(kept: Kept, split: CachedSplit, first: int, count: int) -> memoryview:

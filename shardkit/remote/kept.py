@@ -76,8 +76,7 @@ class Kept:
                     f"{self.remote.url / sums} has {len(values)} checksums for {len(blocks)} blocks"
                 )
             found = self._splits[name] = CachedSplit(self.folder, name, blocks, values)
-            for block in found.seems_there:
-                self._room.add((found, block))
+            self._room.add(found, np.array(sorted(found.seems_there), np.int64))
         return found
 
     def _file(self, name: str) -> tuple[int, int | None]:

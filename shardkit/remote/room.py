@@ -3,36 +3,60 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from shardkit.arrays import Integers, Mask
 from shardkit.errors import StorageError
 from shardkit.remote.cached import CachedSplit
+from shardkit.remote.plans import NEVER
+from shardkit.system.blocks import BLOCK_BYTES
 
 RESERVE_BYTES = 1 << 30
 """Room that a cache without a stated size leaves to others."""
 
-Block = tuple[CachedSplit, int]
+AT_ONCE = 64
+"""Blocks go in lots of this part of the cache: finding those that are needed last takes 10 ms for
+each million of blocks."""
+
+Needed = Callable[[CachedSplit, Integers], Integers]
+"""In how many steps each block of a split is needed; NEVER where nobody has told."""
+
+
+class _Blocks:
+    """Of one split: (N,) each. ``touched``: when it was asked for. ``held``: by how many."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.is_there: Mask = np.zeros(num_blocks, bool)
+        self.touched: Integers = np.zeros(num_blocks, np.int64)
+        self.held = np.zeros(num_blocks, np.int32)
+        self.announced = np.zeros(num_blocks, np.int32)
 
 
 class Room:
-    """The blocks that take room in one cache.
+    """The blocks that take room in one cache. What is needed last goes first; of what nobody told
+    of, and that goes before, what was asked for longest ago.
+
+    Args:
+        needed: see :data:`Needed`.
 
     Attributes:
         most_bytes: of blocks, at most; None for all that is free but :data:`RESERVE_BYTES`.
+        num_dropped: blocks.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, needed: Needed) -> None:
         self.most_bytes: int | None = None
+        self.num_dropped = 0
         self._folder = folder
-        self._there: OrderedDict[Block, int] = OrderedDict()  # -> bytes; the oldest first
+        self._needed = needed
+        self._splits: dict[CachedSplit, _Blocks] = {}
         self._used = 0
-        self._of_reader: dict[int, list[Block]] = {}
-        self._soon: dict[int, list[Block]] = {}
-        self._held: Counter[Block] = Counter()
+        self._clock = 0
+        self._held: dict[int, tuple[CachedSplit, Integers]] = {}
+        self._announced: dict[int, tuple[CachedSplit, Integers]] = {}
 
     def bytes(self) -> int:
         """That blocks may take together."""
@@ -40,89 +64,132 @@ class Room:
             return self.most_bytes
         return self._used + max(shutil.disk_usage(self._folder).free - RESERVE_BYTES, 0)
 
-    def hold(self, reader: int, blocks: list[Block]) -> None:
+    def free(self) -> int:
+        """Bytes that can come while none goes."""
+        return self.bytes() - self._used
+
+    def _of(self, split: CachedSplit) -> _Blocks:
+        found = self._splits.get(split)
+        if found is None:
+            found = self._splits[split] = _Blocks(len(split.blocks))
+        return found
+
+    # --- who wants what -------------------------------------------------------------------
+
+    def hold(self, reader: int, split: CachedSplit, numbers: Integers) -> None:
         """Keep these until the reader holds others, or none.
 
         Raises:
             StorageError: they alone are more than the cache holds.
         """
         self.let_go(reader)
-        needed, most = _total(blocks), self.bytes()
+        needed, most = int(split.blocks.bytes_of(numbers).sum()), self.bytes()
         if needed > most:
             raise StorageError(
                 f"the cache {self._folder} holds {most} bytes, and one batch needs {needed}: make"
                 " cache_bytes larger, or batches smaller"
             )
-        self._of_reader[reader] = blocks
-        self._held.update(blocks)
+        self._held[reader] = split, numbers
+        np.add.at(self._of(split).held, numbers, 1)
 
     def let_go(self, reader: int) -> None:
         """What a reader held may go."""
-        for block in self._of_reader.pop(reader, ()):
-            self._held[block] -= 1
-            if not self._held[block]:
-                del self._held[block]
+        if reader in self._held:
+            split, numbers = self._held.pop(reader)
+            np.subtract.at(self._of(split).held, numbers, 1)
+
+    def announce(self, reader: int, split: CachedSplit, numbers: Integers) -> Integers:
+        """Keep these rather than others, until the reader announces more: as many of them as half
+        of the cache can hold, which are returned."""
+        self._forget_announced(reader)
+        ends = split.blocks.bytes_of(numbers).cumsum()
+        numbers = numbers[: int(ends.searchsorted(self.bytes() // 2, "right"))]
+        self._announced[reader] = split, numbers
+        np.add.at(self._of(split).announced, numbers, 1)
+        return numbers
+
+    def _forget_announced(self, reader: int) -> None:
+        if reader in self._announced:
+            split, numbers = self._announced.pop(reader)
+            np.subtract.at(self._of(split).announced, numbers, 1)
 
     def forget(self, reader: int) -> None:
         """A reader has ended."""
         self.let_go(reader)
-        self._soon.pop(reader, None)
+        self._forget_announced(reader)
 
-    def expect(self, reader: int, blocks: list[Block], coming: Iterable[Block]) -> list[Block]:
-        """As many of the blocks that a reader will need as there is room for, beside those that
-        readers hold, or will need, and those that come."""
-        others = {
-            block for number, soon in self._soon.items() if number != reader for block in soon
-        }
-        taken = others.union(self._held, coming)
-        left = self.bytes() - _total(taken)
-        fitting = []
-        for block in blocks:
-            if block not in taken:
-                left -= block[0].blocks.place(block[1])[2]
-                if left < 0:
-                    break
-            fitting.append(block)
-        self._soon[reader] = fitting
-        return fitting
+    # --- what is there --------------------------------------------------------------------
 
-    def touch(self, block: Block) -> None:
-        """It was asked for, and is there."""
-        self._there.move_to_end(block)
+    def touch(self, split: CachedSplit, numbers: Integers) -> None:
+        """They were asked for."""
+        self._clock += 1
+        self._of(split).touched[numbers] = self._clock
 
-    def add(self, block: Block) -> None:
-        """It takes room from now on."""
-        if block not in self._there:
-            self._there[block] = block[0].blocks.place(block[1])[2]
-            self._used += self._there[block]
+    def add(self, split: CachedSplit, numbers: Integers) -> None:
+        """They take room from now on."""
+        blocks = self._of(split)
+        new = numbers[~blocks.is_there[numbers]]
+        blocks.is_there[new] = True
+        self._used += int(split.blocks.bytes_of(new).sum())
 
     def make(self, num_bytes: int) -> None:
-        """Drop the oldest blocks that nobody holds, until there is room.
+        """Drop what is needed last, until there is room.
 
         Raises:
             StorageError: readers hold too many.
         """
-        excess = self._used + num_bytes - self.bytes()
-        if excess <= 0:
+        most = self.bytes()
+        if self._used + num_bytes <= most:
             return
-        dropped: dict[CachedSplit, list[int]] = {}
-        for block, size in self._there.items():
-            if excess <= 0:
-                break
-            if block not in self._held:
-                excess -= size
-                dropped.setdefault(block[0], []).append(block[1])
-        for split, numbers in dropped.items():
-            split.drop(np.array(numbers, np.int64))
-            for number in numbers:
-                self._used -= self._there.pop((split, number))
-        if excess > 0:
+        slack, dropped = min(most // AT_ONCE, most // 2), 1
+        while (excess := self._used + num_bytes - most) > 0 and dropped:
+            dropped = self._drop_last_needed(-(-(excess + slack) // BLOCK_BYTES))
+        if self._used + num_bytes > most:
+            held = sum(int(s.blocks.bytes_of(n).sum()) for s, n in self._held.values())
             raise StorageError(
-                f"the cache {self._folder} holds {self.bytes()} bytes, and the batches that"
-                f" {len(self._of_reader)} readers are making need {_total(self._held)}: make"
-                " cache_bytes larger, or use fewer workers or smaller batches"
+                f"the cache {self._folder} holds {most} bytes, and the batches that"
+                f" {len(self._held)} readers are making need {held}: make cache_bytes larger, or"
+                " use fewer workers or smaller batches"
             )
 
+    def _drop_last_needed(self, count: int) -> int:
+        """So many blocks, as far as there are, some of which have less than a whole one's bytes."""
+        dropped = 0
+        for split, numbers in self._last_needed(count):
+            split.drop(numbers)
+            self._of(split).is_there[numbers] = False
+            self._used -= int(split.blocks.bytes_of(numbers).sum())
+            dropped += len(numbers)
+        self.num_dropped += dropped
+        return dropped
 
-def _total(blocks: Iterable[Block]) -> int:
-    return sum(split.blocks.place(number)[2] for split, number in blocks)
+    def _last_needed(self, count: int) -> list[tuple[CachedSplit, Integers]]:
+        """So many blocks that nobody holds, as far as there are."""
+        splits = list(self._splits)
+        numbers = [self._droppable(split) for split in splits]
+        keys = [self._keys(split, n) for split, n in zip(splits, numbers, strict=True)]
+        joined = np.concatenate([*keys, np.empty(0, np.int64)])
+        if len(joined) > count:
+            chosen = np.argpartition(joined, len(joined) - count)[len(joined) - count :]
+        else:
+            chosen = np.arange(len(joined))
+        ends = np.cumsum([0, *map(len, keys)])
+        found = []
+        for i, split in enumerate(splits):
+            mine = chosen[(chosen >= ends[i]) & (chosen < ends[i + 1])] - ends[i]
+            if len(mine):
+                found.append((split, np.sort(numbers[i][mine])))
+        return found
+
+    def _droppable(self, split: CachedSplit) -> Integers:
+        blocks = self._splits[split]
+        return np.flatnonzero(blocks.is_there & (blocks.held == 0))
+
+    def _keys(self, split: CachedSplit, numbers: Integers) -> Integers:
+        """The greater, the sooner it goes."""
+        blocks = self._splits[split]
+        keys = self._needed(split, numbers)
+        is_untold = keys == NEVER
+        keys[is_untold] = NEVER - blocks.touched[numbers[is_untold]]
+        keys[is_untold & (blocks.announced[numbers] > 0)] = -1
+        return keys

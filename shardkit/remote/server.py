@@ -65,7 +65,7 @@ class Server:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
-            self._keeper.room.forget(number)
+            self._keeper.forget(number)
             self.count(-1)
             writer.close()
 
@@ -93,15 +93,22 @@ class Server:
         keeper, what = self._keeper, asked["do"]
         if what == "open":
             return {"name": (await keeper.open(asked["place"])).folder.name}
+        if what == "at":
+            keeper.move(asked["loop"], asked["step"], asked["is_resting"])
+            return {}
+        if what == "stats":
+            return {"requests": keeper.num_requests, "bytes": keeper.num_bytes}
         kept = await keeper.use(asked["name"], asked["place"])
         if what == "whole":
             await kept.fetch_whole(asked["file"])
-        elif what in ("need", "soon"):
+        elif what in ("need", "soon", "follow"):
             split = await kept.split(asked["split"])
             if what == "need":
                 await keeper.need(number, split, kept, numbers)
-            else:
+            elif what == "soon":
                 keeper.expect(number, split, kept, numbers)
+            else:
+                keeper.follow(number, asked["loop"], split, kept, numbers)
         else:
             raise DataError(f"no such request: {what!r}; two versions of shardkit share a cache")
         return {}

@@ -22,7 +22,7 @@ from shardkit.remote.blocks import BlockMap, blocks_of
 from shardkit.remote.cached import STAMPS, Stamps
 from shardkit.remote.connection import ask, tell
 from shardkit.remote.urls import Url
-from shardkit.storage.base import Files
+from shardkit.storage.base import Files, Turn
 from shardkit.storage.copied import CopiedRanges
 from shardkit.storage.mapped import MappedRanges, map_limit
 from shardkit.storage.opened import Opened
@@ -87,6 +87,26 @@ class Remote:
     def need(self, split: str, blocks: Integers) -> None:
         """Have the keeper fetch what is not there; errors as of :meth:`ask`."""
         ask(self.cache, self._said({"do": "need", "split": split}), blocks)
+
+    def foresee(self, split: str, steps: Integers, blocks: Integers, turn: Turn) -> None:
+        """Tell the keeper what a loop will need at which step; returns at once."""
+        said = self._said({"do": "follow", "split": split, "loop": turn.loop})
+        self._told(turn.loop, tell(self.cache, said, np.concatenate([steps, blocks])))
+
+    def reached(self, turn: Turn, *, is_resting: bool) -> bool:
+        """As :meth:`shardkit.storage.base.Foresees.reached`."""
+        said = {"do": "at", "loop": turn.loop, "step": turn.step, "is_resting": is_resting}
+        return self._told(turn.loop, tell(self.cache, said))
+
+    def _told(self, loop: str, by: Any) -> bool:
+        """Whether all that a loop told went by this one connection."""
+        if self._loops.setdefault(loop, by) is not by:
+            self._loops[loop] = None
+        return by is not None and self._loops[loop] is by
+
+    @cached_property
+    def _loops(self) -> dict[str, Any]:
+        return {}
 
     def expect(self, split: str, blocks: Integers) -> None:
         """Tell the keeper what will be needed; returns at once."""
@@ -172,8 +192,13 @@ class CachedFiles:
     def piece(self, number: int, start: int, stop: int) -> CachedPiece:
         return CachedPiece(self, number, start, stop)
 
-    def announce(self, numbers: Integers, starts: Integers, sizes: Integers) -> None:
+    def announce(
+        self, numbers: Integers, starts: Integers, sizes: Integers, turn: Turn | None = None
+    ) -> None:
         blocks = blocks_of(self._firsts[numbers], starts, sizes)
+        if turn is not None:
+            self._remote.foresee(self._split, np.full(len(blocks), turn.step), blocks, turn)
+            return
         if self._stamps is not None and self._stamps[blocks].all():
             return
         self._cold_left = COLD_BATCHES

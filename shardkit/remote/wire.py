@@ -22,7 +22,7 @@ MOST_BYTES = 64 << 20
 
 NO_NUMBERS: Integers = np.empty(0, np.int64)
 
-UNANSWERED = ("soon",)
+UNANSWERED = ("soon", "follow", "at")
 """Requests that nobody waits for."""
 
 Message = tuple[dict[str, Any], Integers]

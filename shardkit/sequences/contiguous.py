@@ -12,7 +12,7 @@ import numpy as np
 from shardkit.arrays import Integers, Tokens
 from shardkit.memory.gather import split
 from shardkit.sequences.store import refuse_huge
-from shardkit.storage.base import Files
+from shardkit.storage.base import Files, Turn
 
 
 class ContiguousTokens:
@@ -78,10 +78,10 @@ class ContiguousTokens:
     def is_cold(self) -> bool:
         return self._files.is_cold()
 
-    def announce(self, starts: Integers, sizes: Integers) -> None:
+    def announce(self, starts: Integers, sizes: Integers, turn: Turn | None) -> None:
         """As :meth:`shardkit.sequences.store.TokenStore.announce`."""
         numbers, firsts, num_bytes = self._places(starts, sizes)
-        self._files.announce(numbers, firsts, num_bytes)
+        self._files.announce(numbers, firsts, num_bytes, turn)
 
 
 def _cut(starts: list[int], sizes: list[int], bounds: list[int]) -> tuple[Integers, Integers]:

@@ -23,6 +23,7 @@ from shardkit.sequences.packed_store import packed_tokens
 from shardkit.sequences.store import TokenStore
 from shardkit.sequences.token_files import FileTokens
 from shardkit.sequences.windows import Windows
+from shardkit.storage.base import Turn
 from shardkit.system.paths import show_path
 from shardkit.tokens.spec import MAX_VOCABULARY
 
@@ -211,10 +212,20 @@ class TokenDataset:
         cu_seqlens = position_ids.new_tensor(ends).int()  # type: ignore[union-attr]
         return {**batch, "cu_seqlens": cu_seqlens, "max_seqlen": int(np.diff(ends).max())}
 
-    def advise(self, rows: Integers) -> None:
-        """Tell the kernel that these rows will be read soon; returns at once."""
-        if self._store.is_cold():
-            self._store.announce(*self._sequences.ranges(_checked(rows, self.num_rows)))
+    @property
+    def foresees(self) -> bool:
+        """As of :class:`shardkit.Dataset`."""
+        return self._dataset is not None and self._dataset.foresees
+
+    def reached(self, turn: Turn, *, is_resting: bool) -> bool:
+        """As of :class:`shardkit.Dataset`."""
+        return self._dataset is None or self._dataset.reached(turn, is_resting=is_resting)
+
+    def advise(self, rows: Integers, turn: Turn | None = None) -> None:
+        """As of :class:`shardkit.Dataset`."""
+        if turn is not None or self._store.is_cold():
+            ranges = self._sequences.ranges(_checked(rows, self.num_rows))
+            self._store.announce(*ranges, turn)
 
     def __getitem__(self, row: int) -> Batch:
         """One sample: columns as of :meth:`read`, (seq_len,) each."""

@@ -15,6 +15,7 @@ from shardkit.sequences.contiguous import ContiguousTokens
 from shardkit.sequences.documents import Documents
 from shardkit.sequences.store import TokenStore, refuse_huge
 from shardkit.shards.stored import ShardReader
+from shardkit.storage.base import Turn
 
 HEADER_BYTES = len(npy_header("<u2", (0,)))
 """Bytes before the ids in a ``.npy`` file of one axis: 128, whatever its length."""
@@ -226,9 +227,9 @@ class RowTokens:
     def is_cold(self) -> bool:
         return self._reader.is_cold([TOKENS])
 
-    def announce(self, starts: Integers, sizes: Integers) -> None:
+    def announce(self, starts: Integers, sizes: Integers, turn: Turn | None) -> None:
         documents = _numbers(self._documents(starts, sizes))
-        self._reader.announce(self._reader.gather(documents), [TOKENS])
+        self._reader.announce(self._reader.gather(documents), [TOKENS], turn)
 
     def where(self, token: int) -> str:
         return self._rows.where(token)

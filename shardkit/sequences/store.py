@@ -9,6 +9,7 @@ import numpy as np
 from shardkit.arrays import Integers, Tokens
 from shardkit.errors import DataError
 from shardkit.sequences.documents import Documents
+from shardkit.storage.base import Turn
 from shardkit.tokens.spec import MAX_VOCABULARY
 
 
@@ -42,8 +43,8 @@ class TokenStore(Protocol):
         """Whether announcing pays: see :meth:`shardkit.storage.base.Files.is_cold`."""
         ...
 
-    def announce(self, starts: Integers, sizes: Integers) -> None:
-        """Say that these ranges will be read soon; returns at once."""
+    def announce(self, starts: Integers, sizes: Integers, turn: Turn | None) -> None:
+        """Say that these ranges will be read soon, or at that turn; returns at once."""
         ...
 
     def where(self, token: int) -> str:

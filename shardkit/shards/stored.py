@@ -22,7 +22,7 @@ from shardkit.memory.gather import look_up
 from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.shards.joined import Joined, lay_out, offsets_of, room_for
-from shardkit.storage.base import Files, Ranges, Storage
+from shardkit.storage.base import Files, Ranges, Storage, Turn
 
 T = TypeVar("T")
 
@@ -206,15 +206,15 @@ class ShardReader:
         :meth:`shardkit.storage.base.Files.is_cold`."""
         return any(self.files(name).is_cold() for name in names)
 
-    def announce(self, batch: Gather, names: Sequence[str]) -> None:
-        """Say that these values will be read soon; returns at once."""
+    def announce(self, batch: Gather, names: Sequence[str], turn: Turn | None = None) -> None:
+        """Say that these values will be read soon, or at that turn; returns at once."""
         for name in names:
             starts, sizes = self.places(batch, name)
             there = sizes > 0
             if there.any():
                 shards, starts, sizes = batch.shards[there], starts[there], sizes[there]
                 files = self._checked(shards, starts, sizes, name)
-                files.announce(shards, starts, sizes)
+                files.announce(shards, starts, sizes, turn)
 
     def encoding(self, shard: int, name: str) -> Encoding:
         return self._split.layouts[self._split.shards[shard].layout].get(name, BYTES)

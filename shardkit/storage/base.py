@@ -8,11 +8,24 @@ read ranges of bytes may stand behind the same seam.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from shardkit.arrays import Array, Bytes, Integers
+
+
+@dataclass(frozen=True)
+class Turn:
+    """When something will be read.
+
+    Attributes:
+        loop: the name that a loop gave itself. step: its batches, counted over epochs.
+    """
+
+    loop: str
+    step: int
 
 
 class Storage(Protocol):
@@ -47,6 +60,18 @@ class Storage(Protocol):
 
     def show(self, name: str) -> str:
         """How a message calls a file."""
+        ...
+
+
+@runtime_checkable
+class Foresees(Protocol):
+    """A :class:`Storage` from which reading is cheaper for who tells far ahead what will be read,
+    by :meth:`Files.announce` with a turn, in order."""
+
+    def reached(self, turn: Turn, *, is_resting: bool) -> bool:
+        """Say that a loop needs nothing more of the steps before this one; and whether it has
+        ended, and may go on later. Returns whether all that it told is still known: otherwise it
+        tells anew, under another name."""
         ...
 
 
@@ -85,8 +110,11 @@ class Files(Protocol):
         will want several says so with :meth:`announce`, so that they can be fetched at once."""
         ...
 
-    def announce(self, numbers: Integers, starts: Integers, sizes: Integers) -> None:
-        """Say that these ranges, (B,) each, will be read soon. Returns at once."""
+    def announce(
+        self, numbers: Integers, starts: Integers, sizes: Integers, turn: Turn | None = None
+    ) -> None:
+        """Say that these ranges, (B,) each, will be read soon; or at that turn, to a storage that
+        :class:`Foresees`. Returns at once."""
         ...
 
     def is_cold(self) -> bool:

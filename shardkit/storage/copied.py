@@ -17,6 +17,7 @@ import numpy as np
 from shardkit.arrays import Array, Bytes, Integers
 from shardkit.errors import FormatError
 from shardkit.memory import buffers
+from shardkit.storage.base import Turn
 from shardkit.storage.mapped import ANNOUNCE_BYTES
 from shardkit.storage.neighbours import worth_announcing
 from shardkit.storage.opened import Opened, OpenLimit
@@ -95,7 +96,9 @@ class CopiedFiles:
             raise self._cut_short(number, start, size, len(data))
         return data
 
-    def announce(self, numbers: Integers, starts: Integers, sizes: Integers) -> None:
+    def announce(
+        self, numbers: Integers, starts: Integers, sizes: Integers, turn: Turn | None = None
+    ) -> None:
         """Does nothing on platforms without ``posix_fadvise``."""
         self._announce(numbers, starts, sizes, 1)
 

@@ -16,6 +16,7 @@ from shardkit.arrays import Array, Bytes, Integers
 from shardkit.memory import buffers, gather
 from shardkit.memory.madvise import will_need
 from shardkit.memory.whole_files import map_whole
+from shardkit.storage.base import Turn
 from shardkit.storage.neighbours import worth_announcing
 from shardkit.storage.opened import Opened, OpenLimit
 from shardkit.storage.warmth import Warmth
@@ -49,7 +50,9 @@ class MappedFiles:
     def piece(self, number: int, start: int, stop: int) -> memoryview:
         return self._maps[number][start:stop]
 
-    def announce(self, numbers: Integers, starts: Integers, sizes: Integers) -> None:
+    def announce(
+        self, numbers: Integers, starts: Integers, sizes: Integers, turn: Turn | None = None
+    ) -> None:
         """Does nothing on platforms without ``madvise``."""
         _announce(self._maps, numbers, starts, sizes, 1)
 

@@ -1,0 +1,80 @@
+"""Blocks are fetched before they are asked for: what is needed next first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shardkit.arrays import Integers
+from shardkit.remote.cached import CachedSplit
+from shardkit.remote.kept import Kept
+from shardkit.remote.plans import NEVER, Plan
+
+RESTING = 1 << 40
+"""Steps until a loop that has ended may need something: after all that others need."""
+
+
+@dataclass(eq=False)
+class Loop:
+    """A loop that tells what it will read of a split, and how far that has been asked for.
+
+    Attributes:
+        owner: the connection that told. asked: uses before this number have been asked for.
+        distance: steps from where the loop is to the last that was asked for.
+    """
+
+    owner: int
+    kept: Kept
+    split: CachedSplit
+    plan: Plan = field(init=False)
+    asked: int = 0
+    distance: int = 0
+
+    def __post_init__(self) -> None:
+        self.plan = Plan(len(self.split.blocks))
+
+    def next_uses(self, count: int) -> Integers:
+        """The blocks of so many uses that were not asked for yet, each once."""
+        begin, steps, blocks = self.plan.uses(self.asked, count)
+        self.asked = begin + len(blocks)
+        if len(steps):
+            self.distance = int(steps[-1]) - self.plan.step
+        return np.unique(blocks)
+
+    @property
+    def num_ahead(self) -> int:
+        """Uses from where the loop is to the last that was asked for."""
+        return self.asked - self.plan.uses(0, 0)[0]
+
+    @property
+    def has_more(self) -> bool:
+        return bool(len(self.plan.uses(self.asked, 1)[1]))
+
+
+class Ahead:
+    """All loops, by the names that they gave themselves."""
+
+    def __init__(self) -> None:
+        self.loops: dict[str, Loop] = {}
+
+    def needed(self, split: CachedSplit, numbers: Integers) -> Integers:
+        """As :data:`shardkit.remote.room.Needed`: the nearest step of any loop."""
+        found = np.full(len(numbers), NEVER)
+        for loop in self.loops.values():
+            if loop.split is split:
+                distances = loop.plan.distances(numbers)
+                if loop.plan.is_resting:
+                    distances[distances != NEVER] += RESTING
+                np.minimum(found, distances, out=found)
+        return found
+
+    def nearest(self) -> Loop | None:
+        """The loop that has asked for the least ahead of itself."""
+        running = [loop for loop in self.loops.values() if loop.has_more]
+        return min(running, key=lambda loop: (loop.plan.is_resting, loop.distance), default=None)
+
+    def forget(self, owner: int) -> None:
+        """A connection has ended."""
+        for name in [name for name, loop in self.loops.items() if loop.owner == owner]:
+            del self.loops[name]

@@ -1,0 +1,115 @@
+"""Loops tell what they will read: what is needed last goes first, which no cache can better."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from range_server import RangeServer, serving
+
+import shardkit
+from shardkit.remote import connection
+from shardkit.remote.blocks import BlockMap, blocks_of
+from shardkit.system.blocks import BLOCK_BYTES
+
+BATCH = 4
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
+    """Of a dataset of 64 blocks, in which a sample lies in one or two."""
+    monkeypatch.setattr(connection, "LINGER_S", 0.2)
+    source = tmp_path / "source"
+    source.mkdir()
+    draws = np.random.default_rng(1)
+    for number in range(128):
+        size = int(draws.integers(90_000, 160_000))
+        (source / f"{number}.jpg").write_bytes(b"\xff\xd8\xff" + draws.bytes(size))
+    shardkit.pack(source, tmp_path / "at" / "ds", to="webdataset", workers=0, progress=False)
+    with serving(tmp_path / "at") as server:
+        yield server
+
+
+def opened(server: RangeServer, tmp_path: Path, part: float) -> tuple[Any, Any, int]:
+    """The dataset from behind the URL and from here, and how many blocks the cache holds."""
+    local = shardkit.open(tmp_path / "at" / "ds", decode=False)
+    num_bytes = sum(path.stat().st_size for path in (tmp_path / "at" / "ds").glob("*.tar"))
+    most = int(num_bytes * part) // BLOCK_BYTES
+    cache = tmp_path / "cache"
+    url = f"{server.url}/ds"
+    remote = shardkit.open(url, decode=False, cache_dir=cache, cache_bytes=most * BLOCK_BYTES)
+    return remote, local, most
+
+
+def uses(local: Any, loader: shardkit.Loader, epoch: int) -> list[int]:
+    """The blocks of each batch, batch by batch."""
+    found: list[int] = []
+    rows, blocks = loader.maker.batch_rows(epoch, 0), BlockMap.of(local.info.splits["train"])
+    for number in range(rows.num_batches):
+        batch = local.reader.gather(rows.rows(number))
+        starts, sizes = local.reader.places(batch, "jpg")
+        found += blocks_of(blocks.firsts[batch.shards], starts, sizes).tolist()
+    return found
+
+
+def fewest_fetches(uses: list[int], most: int) -> int:
+    """By a search of the future at every use."""
+    cache: set[int] = set()
+    count = 0
+    for at, block in enumerate(uses):
+        if block not in cache:
+            count += 1
+            if len(cache) == most:
+                after = uses[at:]
+                cache.remove(max(cache, key=lambda b: after.index(b) if b in after else len(uses)))
+            cache.add(block)
+    return count
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_no_cache_of_half_the_dataset_fetches_less(
+    server: RangeServer, tmp_path: Path, workers: int
+) -> None:
+    remote, local, most = opened(server, tmp_path, 0.5)
+    options: dict[str, Any] = {"seed": 1, "as_buffer": ["jpg"], "workers": workers}
+    loader = shardkit.Loader(remote, BATCH, worker_type="thread", **options)
+    expected = shardkit.Loader(local, BATCH, **options)
+    told: list[int] = []
+    for epoch in range(5):
+        for ours, theirs in zip(loader, expected, strict=True):
+            assert ours["jpg"].data.equal(theirs["jpg"].data)
+        told += uses(local, expected, epoch)
+    time.sleep(0.3)  # what is fetched for the next epoch
+    num_blocks = server.num_bytes_of(".tar") / BLOCK_BYTES
+    assert num_blocks <= 1.05 * fewest_fetches(told + uses(local, expected, 5), most)
+    assert num_blocks >= 0.95 * fewest_fetches(told, most)  # the last of a file are shorter
+
+
+def test_what_two_loops_will_read_is_kept_for_both(server: RangeServer, tmp_path: Path) -> None:
+    remote, local, _ = opened(server, tmp_path, 0.5)
+    train = shardkit.Loader(remote, BATCH, seed=1, as_buffer=["jpg"])
+    few = shardkit.Loader(remote.select(range(16)), BATCH, shuffle=None, as_buffer=["jpg"])
+    for _ in range(3):
+        assert sum(1 for _ in train) == len(train)
+        assert sum(1 for _ in few) == len(few)
+    assert remote[5] == local[5]
+
+
+def test_a_loop_that_goes_on_elsewhere_tells_anew(server: RangeServer, tmp_path: Path) -> None:
+    remote, local, _ = opened(server, tmp_path, 0.3)
+    options: dict[str, Any] = {"seed": 1, "as_buffer": ["jpg"]}
+    ours, theirs = (shardkit.Loader(one, BATCH, **options) for one in (remote, local))
+    for loader in (ours, theirs):
+        for number, _ in enumerate(loader):
+            if number == 5:
+                break
+    states = ours.state_dict(), theirs.state_dict()
+    assert states[0] == states[1]
+    for loader, state in zip((ours, theirs), states, strict=True):
+        loader.load_state_dict(state)
+    got = [batch["jpg"].data.numpy().tobytes() for batch in ours]
+    assert got == [batch["jpg"].data.numpy().tobytes() for batch in theirs]

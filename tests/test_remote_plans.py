@@ -1,0 +1,42 @@
+"""What is needed next, as a cache is told of it."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkit.remote.plans import NEVER, Plan
+
+NUM_BLOCKS = 5
+
+chunks = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.integers(0, 3), st.integers(0, NUM_BLOCKS - 1)), max_size=20),
+        st.integers(0, 4),
+    ),
+    max_size=12,
+)
+
+
+@given(chunks)
+def test_next_uses_are_those_of_a_search(told: list[tuple[list[tuple[int, int]], int]]) -> None:
+    plan, known, step, last = Plan(NUM_BLOCKS), [], 0, 0
+    for uses, moved in told:
+        rows = []
+        for more, block in uses:
+            last += more
+            rows.append((max(last, step), block))
+        last = max([last, *(at for at, _ in rows)])
+        known += rows
+        plan.tell(*np.array(rows, np.int64).reshape(-1, 2).T)
+        step += moved
+        plan.move(step)
+        known = [(at, block) for at, block in known if at >= step]
+        expected = [
+            min((at - step for at, one in known if one == block), default=NEVER)
+            for block in range(NUM_BLOCKS)
+        ]
+        assert plan.distances(np.arange(NUM_BLOCKS)).tolist() == expected
+        _, steps, blocks = plan.uses(0, 1 << 20)
+        assert list(zip(steps.tolist(), blocks.tolist(), strict=True)) == known
