@@ -74,6 +74,10 @@ class FullSource:
         """Whether it pays to say far ahead what will be read."""
         return bool(getattr(self.given, "foresees", False))
 
+    def is_cold(self) -> bool:
+        """Whether anything has to be foreseen now; for who :attr:`foresees`."""
+        return bool(cast(Any, self.given).is_cold())
+
     def foresee(self, rows: Integers, turn: Turn) -> None:
         """These rows will be read at that turn; for who :attr:`foresees`."""
         cast(Any, self.given).advise(rows, turn)

@@ -37,24 +37,30 @@ class Foresight:
         self, made: Generator[Made, None, None], epoch: int, start: int
     ) -> Generator[Made, None, None]:
         """The batches of an epoch from ``start`` on, as they are; they are told of meanwhile."""
-        if self._expected != (epoch, start) or not self._goes_on():
-            self._begin(epoch, start)
         left = len(self._maker.plan(epoch, start))
-        self._tell(FIRST, epoch + 1)
+        self._at(epoch, start, FIRST)
         with closing(made):
             for one in made:
                 self._step += 1
                 left -= 1
-                self._expected = (epoch, one.end) if left else (epoch + 1, 0)
-                if not self._goes_on():
-                    self._begin(*self._expected)
-                self._tell(EACH, self._expected[0] + 1)
+                here = (epoch, one.end) if left else (epoch + 1, 0)
+                if self._expected is not None:
+                    self._expected = here
+                self._at(*here, EACH)
                 yield one
-        self._maker.source.reached(Turn(self._loop, self._step), is_resting=True)
+        if self._expected is not None:
+            self._maker.source.reached(Turn(self._loop, self._step), is_resting=True)
 
-    def _goes_on(self) -> bool:
-        turn = Turn(self._loop, self._step)
-        return self._maker.source.reached(turn, is_resting=False)
+    def _at(self, epoch: int, start: int, count: int) -> None:
+        """The loop is here. While all is there, nothing has to be told."""
+        source = self._maker.source
+        if not source.is_cold():
+            self._expected = None
+            return
+        is_here = self._expected == (epoch, start)
+        if not (is_here and source.reached(Turn(self._loop, self._step), is_resting=False)):
+            self._begin(epoch, start)
+        self._tell(count, epoch + 1)
 
     def _begin(self, epoch: int, start: int) -> None:
         if self._loop:  # nothing of it is needed any more

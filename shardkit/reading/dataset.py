@@ -288,6 +288,11 @@ class Dataset:
         """Whether it pays to say far ahead what will be read, and when: behind a URL."""
         return isinstance(self.located.storage, Foresees)
 
+    def is_cold(self) -> bool:
+        """Whether it pays to :meth:`advise` now."""
+        from_index = {"cls"} if self.decode else set()
+        return self.reader.is_cold([name for name in self.fields if name not in from_index])
+
     def reached(self, turn: Turn, *, is_resting: bool) -> bool:
         """As :meth:`shardkit.storage.base.Foresees.reached`."""
         storage = self.located.storage
@@ -301,7 +306,7 @@ class Dataset:
         """
         from_index = {"cls"} if self.decode else set()
         names = [name for name in self.fields if name not in from_index]
-        if turn is not None or self.reader.is_cold(names):
+        if self.reader.is_cold(names):
             self.reader.announce(self.reader.gather(self._real(rows)), names, turn)
 
     def where(self, row: int) -> str:

@@ -157,6 +157,9 @@ class Mix:
     def foresees(self) -> bool:
         return any(part.foresees for part in self._parts)
 
+    def is_cold(self) -> bool:
+        return any(part.foresees and part.is_cold() for part in self._parts)
+
     def reached(self, turn: Turn, *, is_resting: bool) -> bool:
         kept = [part.reached(turn, is_resting=is_resting) for part in self._parts]
         return all(kept)

@@ -40,7 +40,8 @@ class CachedSplit:
         folder: where the files lie. sums: (N,) uint64, the checksum of each block.
 
     Attributes:
-        blocks: which block is where. stamps: (N,) uint32, mapped; see above.
+        blocks: which block is where. stamps: (N + 1,) uint32, mapped; see above. The last is 0
+            unless all blocks are there, and a new one whenever they are.
         seems_there: blocks that an earlier keeper left, not yet compared with their checksums.
     """
 
@@ -50,19 +51,20 @@ class CachedSplit:
         self._at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._sums = sums
         self._made: set[int] = set()
+        self._num_there = 0
         self._next = secrets.randbelow(1 << 30) + 1  # so that no number comes again
         self.stamps = self._fresh_stamps(f"{split}.{STAMPS}")
         self.seems_there = set(self._left_there())
 
     def _fresh_stamps(self, name: str) -> Stamps:
         """All 0. In the file of an earlier keeper, if there is one: its readers may still run."""
-        num_bytes = max(len(self.blocks) * 4, 4)
+        num_bytes = len(self.blocks) * 4 + 4
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._at)
         with open(fd, "r+b", buffering=0) as file:
             os.ftruncate(file.fileno(), num_bytes)
             stamps: Stamps = np.frombuffer(mmap.mmap(file.fileno(), num_bytes), np.uint32)
         stamps[:] = 0
-        return stamps[: len(self.blocks)]
+        return stamps
 
     def _left_there(self) -> Iterable[int]:
         for number, (name, size) in enumerate(
@@ -124,10 +126,14 @@ class CachedSplit:
 
     def _stamp(self, first: int, count: int) -> None:
         self._next = self._next % 0xFFFFFFFF + 1
+        self._num_there += count - int(np.count_nonzero(self.stamps[first : first + count]))
         self.stamps[first : first + count] = self._next
+        self.stamps[-1] = self._next if self._num_there == len(self.blocks) else 0
 
     def drop(self, blocks: Integers) -> None:
         """Give their room back. First nobody may begin to read them, then they go."""
+        self.stamps[-1] = 0
+        self._num_there -= int(np.count_nonzero(self.stamps[blocks]))
         self.stamps[blocks] = 0
         self.seems_there.difference_update(blocks.tolist())
         for block in blocks.tolist():

@@ -160,6 +160,8 @@ class Keeper:
             if loop.num_ahead > window and free < at_once:
                 return
             numbers = loop.next_uses(at_once)
+            if self.room.holds_all(loop.split):
+                numbers = loop.with_neighbours(numbers)
             self._ahead_blocks += self._bring(loop.split, loop.kept, numbers, is_ahead=True)
 
     def _bring(

@@ -33,6 +33,7 @@ class _Blocks:
         self.touched: Integers = np.zeros(num_blocks, np.int64)
         self.held = np.zeros(num_blocks, np.int32)
         self.announced = np.zeros(num_blocks, np.int32)
+        self.num_there = 0
 
 
 class Room:
@@ -67,6 +68,10 @@ class Room:
     def free(self) -> int:
         """Bytes that can come while none goes."""
         return self.bytes() - self._used
+
+    def holds_all(self, split: CachedSplit) -> bool:
+        """Whether what is missing of a split fits, while none goes."""
+        return (len(split.blocks) - self._of(split).num_there) * BLOCK_BYTES <= self.free()
 
     def _of(self, split: CachedSplit) -> _Blocks:
         found = self._splits.get(split)
@@ -130,6 +135,7 @@ class Room:
         blocks = self._of(split)
         new = numbers[~blocks.is_there[numbers]]
         blocks.is_there[new] = True
+        blocks.num_there += len(new)
         self._used += int(split.blocks.bytes_of(new).sum())
 
     def make(self, num_bytes: int) -> None:
@@ -158,6 +164,7 @@ class Room:
         for split, numbers in self._last_needed(count):
             split.drop(numbers)
             self._of(split).is_there[numbers] = False
+            self._of(split).num_there -= len(numbers)
             self._used -= int(split.blocks.bytes_of(numbers).sum())
             dropped += len(numbers)
         self.num_dropped += dropped

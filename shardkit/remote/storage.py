@@ -33,11 +33,11 @@ TRIES = 100
 many, needed the room."""
 
 
+ALL: Integers = np.array([-1])
+"""Of the stamps, the one that is not 0 while all blocks are there."""
+
 RETRY_S = 120.0
 """How long a request is tried again after errors of the server or the network."""
-
-COLD_BATCHES = 64
-"""Batches that are announced after one of which something was missing, and at first."""
 
 
 @dataclass(frozen=True)
@@ -183,11 +183,10 @@ class CachedFiles:
         self.sizes = self._maps.sizes
         self._stamps: Stamps | None = None
         self._stamps_file = (0, 0)
-        self._cold_left = COLD_BATCHES
 
     def read(self, numbers: Integers, starts: Integers, sizes: Integers) -> CachedRanges:
-        blocks = blocks_of(self._firsts[numbers], starts, sizes)
-        return CachedRanges(self, MappedRanges(self._maps, numbers, starts, sizes), blocks, sizes)
+        ranges = MappedRanges(self._maps, numbers, starts, sizes)
+        return CachedRanges(self, ranges, self._firsts[numbers], starts, sizes)
 
     def piece(self, number: int, start: int, stop: int) -> CachedPiece:
         return CachedPiece(self, number, start, stop)
@@ -201,17 +200,23 @@ class CachedFiles:
             return
         if self._stamps is not None and self._stamps[blocks].all():
             return
-        self._cold_left = COLD_BATCHES
         if len(blocks):
             self._remote.expect(self._split, blocks)
 
     def is_cold(self) -> bool:
-        """While something was missing lately; asked once a batch."""
-        self._cold_left = max(self._cold_left - 1, 0)
-        return self._cold_left > 0
+        """While something is missing."""
+        return self._stamps is None or not self._stamps[-1]
 
-    def wait_for(self, blocks: Integers) -> Stamps:
-        """Their stamps, once all are there."""
+    def wait_for(
+        self, firsts: Integers, starts: Integers, sizes: Integers
+    ) -> tuple[Integers, Stamps]:
+        """Numbers of stamps that are not 0, once all blocks of these ranges are there."""
+        if self._stamps is not None and (all_there := self._stamps[ALL]).all():
+            return ALL, all_there
+        blocks = blocks_of(firsts, starts, sizes)
+        return blocks, self._wait_for(blocks)
+
+    def _wait_for(self, blocks: Integers) -> Stamps:
         if not len(blocks):
             return np.empty(0, np.uint32)
         if self._stamps is None:
@@ -220,7 +225,6 @@ class CachedFiles:
         found = self._stamps[blocks]
         if found.all():
             return found
-        self._cold_left = COLD_BATCHES
         for _ in range(TRIES):
             self._remote.need(self._split, blocks)
             found = self._stamps[blocks]
@@ -266,14 +270,20 @@ class CachedFiles:
 class CachedRanges:
     """:class:`shardkit.storage.base.Ranges` of the cache."""
 
-    __slots__ = ("_blocks", "_files", "_ranges", "_sizes")
+    __slots__ = ("_files", "_firsts", "_ranges", "_sizes", "_starts")
 
     def __init__(
-        self, files: CachedFiles, ranges: MappedRanges, blocks: Integers, sizes: Integers
+        self,
+        files: CachedFiles,
+        ranges: MappedRanges,
+        firsts: Integers,
+        starts: Integers,
+        sizes: Integers,
     ) -> None:
         self._files = files
         self._ranges = ranges
-        self._blocks = blocks
+        self._firsts = firsts
+        self._starts = starts
         self._sizes = sizes
 
     def slices(self) -> list[memoryview]:
@@ -284,17 +294,17 @@ class CachedRanges:
 
     def copy_to(self, out: Bytes) -> None:
         for _ in range(TRIES):
-            stamps = self._files.wait_for(self._blocks)
+            seen = self._files.wait_for(self._firsts, self._starts, self._sizes)
             self._ranges.copy_to(out)
-            if self._files.are_still(self._blocks, stamps):
+            if self._files.are_still(*seen):
                 return
         raise _lost()
 
     def widen_to(self, out: Array, dtype: np.dtype[Any]) -> None:
         for _ in range(TRIES):
-            stamps = self._files.wait_for(self._blocks)
+            seen = self._files.wait_for(self._firsts, self._starts, self._sizes)
             self._ranges.widen_to(out, dtype)
-            if self._files.are_still(self._blocks, stamps):
+            if self._files.are_still(*seen):
                 return
         raise _lost()
 

@@ -217,13 +217,17 @@ class TokenDataset:
         """As of :class:`shardkit.Dataset`."""
         return self._dataset is not None and self._dataset.foresees
 
+    def is_cold(self) -> bool:
+        """As of :class:`shardkit.Dataset`."""
+        return self._store.is_cold()
+
     def reached(self, turn: Turn, *, is_resting: bool) -> bool:
         """As of :class:`shardkit.Dataset`."""
         return self._dataset is None or self._dataset.reached(turn, is_resting=is_resting)
 
     def advise(self, rows: Integers, turn: Turn | None = None) -> None:
         """As of :class:`shardkit.Dataset`."""
-        if turn is not None or self._store.is_cold():
+        if self._store.is_cold():
             ranges = self._sequences.ranges(_checked(rows, self.num_rows))
             self._store.announce(*ranges, turn)
 
