@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,19 @@ START_S = 30
 LINGER_S = 10.0
 """How long a keeper that this process starts waits for the next reader."""
 
+SILENT_S = 60.0
+"""A keeper that says nothing for so long is stopped, or its disk is stuck."""
+
 TRIES = 5
 """Keepers that may end while one question is asked of them."""
+
+
+class _Sockets(dict[str, socket.socket]):
+    """By cache; closed when the thread ends whose they are."""
+
+    def __del__(self) -> None:
+        for connection in self.values():
+            connection.close()
 
 
 class Connections(threading.local):
@@ -38,7 +50,7 @@ class Connections(threading.local):
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self.to: dict[str, socket.socket] = {}
+        self.to = _Sockets()
 
     def take(self, folder: str) -> socket.socket:
         if self.process != os.getpid():
@@ -55,6 +67,12 @@ class Connections(threading.local):
 _connections = Connections()
 
 
+@cache
+def _close_in_children() -> None:
+    """A child that holds what its parent opened hides from the keeper that the parent has ended."""
+    os.register_at_fork(after_in_child=lambda: _connections.__init__())  # type: ignore[misc]
+
+
 def ask(folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS) -> dict[str, Any]:
     """Ask the keeper of a cache, and wait for its answer.
 
@@ -67,7 +85,11 @@ def ask(folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS) 
             connection = _connections.take(folder)
             connection.sendall(message)
             answer, _ = wire.receive(connection)
+            while answer == wire.BEAT:
+                answer, _ = wire.receive(connection)
             break
+        except TimeoutError:
+            raise _silent(folder) from None
         except StorageError:  # is an OSError, too
             raise
         except OSError as error:
@@ -108,6 +130,7 @@ def tell(
 
 def _connected(folder: str) -> socket.socket:
     """Raises StorageError where no keeper can be started."""
+    _close_in_children()
     end = time.monotonic() + START_S
     while True:
         try:
@@ -125,6 +148,7 @@ def _connect(folder: str) -> socket.socket:
     at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(SILENT_S)
         try:
             connection.connect(f"/proc/self/fd/{at}/{SOCKET}")
         except OSError:
@@ -133,6 +157,17 @@ def _connect(folder: str) -> socket.socket:
     finally:
         os.close(at)
     return connection
+
+
+def _silent(folder: str) -> StorageError:
+    connection = _connections.take(folder)
+    who = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    _connections.drop(folder)
+    return StorageError(
+        f"the keeper of the cache {show_path(folder)} has said nothing for {SILENT_S:.0f} s: it is"
+        f" stopped, or its disk is stuck; `kill -9 {int.from_bytes(who[:4], sys.byteorder)}` ends"
+        " it, and the next reader starts another"
+    )
 
 
 def _start(folder: str) -> None:

@@ -21,14 +21,12 @@ from shardkit.index.manifest import INDEX_NAME, MAX_INDEX_BYTES, parse_info
 from shardkit.remote.ahead import Ahead, Loop
 from shardkit.remote.blocks import runs
 from shardkit.remote.cached import CachedSplit
-from shardkit.remote.kept import REQUEST_BLOCKS, Kept, write_whole
+from shardkit.remote.gate import Patience
+from shardkit.remote.kept import REQUEST_BLOCKS, TRIES, Kept, write_whole
 from shardkit.remote.room import Room
 from shardkit.remote.store import RemoteFolder
 from shardkit.remote.urls import Url
 from shardkit.system.blocks import BLOCK_BYTES
-
-TRIES = 3
-"""How often a block with a wrong checksum is fetched, before that is an error."""
 
 WINDOW_BYTES = 256 << 20
 WINDOW_PART = 8
@@ -69,7 +67,7 @@ class Keeper:
         if place["most_bytes"] is not None:
             self.room.most_bytes = place["most_bytes"]
         remote = RemoteFolder(Url(place["url"]), place["settings"], place["retry_s"])
-        return self._kept(await _index(remote), remote)
+        return self._kept(await _index(remote, remote.patience()), remote)
 
     def _kept(self, data: bytes, remote: RemoteFolder) -> Kept:
         name = xxhash.xxh3_128_hexdigest(data)
@@ -214,13 +212,13 @@ class Keeper:
         self._fetch_ahead()
 
 
-async def _index(remote: RemoteFolder) -> bytes:
-    size = await remote.size(INDEX_NAME)
+async def _index(remote: RemoteFolder, patience: Patience) -> bytes:
+    size = await remote.size(INDEX_NAME, patience)
     if size > MAX_INDEX_BYTES:
         raise IndexFileError(
             f"{remote.url / INDEX_NAME} is over {MAX_INDEX_BYTES} bytes; refusing to read"
         )
-    return bytes(await remote.read(INDEX_NAME, 0, size))
+    return bytes(await remote.read(INDEX_NAME, 0, size, patience))
 
 
 def _refuse_others(split: CachedSplit, numbers: Integers) -> None:
@@ -237,18 +235,18 @@ async def _right(kept: Kept, split: CachedSplit, first: int, count: int) -> memo
     """
     file, start, _ = split.blocks.place(first)
     sizes = [split.blocks.place(number)[2] for number in range(first, first + count)]
-    name, wrong = split.blocks.names[file], 0
+    name, wrong, patience = split.blocks.names[file], 0, kept.remote.patience()
     try:
         for _ in range(TRIES):
-            data = await kept.remote.read(name, start, sum(sizes))
+            data = await kept.remote.read(name, start, sum(sizes), patience)
             at = _first_wrong(split, first, sizes, data)
             if at is None:
                 return data
             wrong = at
-    except ShardMissingError:
-        await _check_same(kept)
+    except (ShardMissingError, StorageError):
+        await _check_same(kept, patience)
         raise
-    await _check_same(kept)
+    await _check_same(kept, patience)
     raise ChecksumError(
         f"{kept.remote.url / name}: bytes {start + wrong} and following differ"
         f" from those packed, {TRIES} times; `shardkit verify` tells more"
@@ -264,10 +262,10 @@ def _first_wrong(split: CachedSplit, first: int, sizes: list[int], data: memoryv
     return None
 
 
-async def _check_same(kept: Kept) -> None:
+async def _check_same(kept: Kept, patience: Patience) -> None:
     """Raises StorageError if another dataset lies there by now."""
     try:
-        data = await _index(kept.remote)
+        data = await _index(kept.remote, patience)
     except ShardkitError:
         return  # what went wrong first says more
     if xxhash.xxh3_128_hexdigest(data) != kept.folder.name:

@@ -19,6 +19,9 @@ from shardkit.system.blocks import BLOCK_BYTES
 REQUEST_BLOCKS = 16
 """Blocks that lie beside each other are asked for together, up to 4 MB."""
 
+TRIES = 3
+"""How often what has a wrong checksum is fetched, before that is an error."""
+
 
 class Kept:
     """One dataset in the cache.
@@ -33,31 +36,39 @@ class Kept:
         self.remote = remote
         self._room = room
         self._splits: dict[str, CachedSplit] = {}
-        self._whole: set[str] = set()
-        self._gate = asyncio.Lock()
+        self._whole: dict[str, asyncio.Task[None]] = {}
 
     async def fetch_whole(self, name: str) -> None:
-        """Have a file of the index."""
-        async with self._gate:
-            if name in self._whole:
-                return
-            size, digest = self._file(name)
-            path = self.folder / name
-            if not _is_whole(path, size, digest):
-                parts = await asyncio.gather(
-                    *(
-                        self.remote.read(name, at, min(REQUEST_BLOCKS * BLOCK_BYTES, size - at))
-                        for at in range(0, size, REQUEST_BLOCKS * BLOCK_BYTES)
-                    )
+        """Have a file of the index. All who ask while it comes are told how that ended."""
+        task = self._whole.get(name)
+        if task is None or (task.done() and task.exception() is not None):
+            task = self._whole[name] = asyncio.create_task(self._fetch_whole(name))
+        await asyncio.shield(task)
+
+    async def _fetch_whole(self, name: str) -> None:
+        size, digest = self._file(name)
+        path = self.folder / name
+        if _is_whole(path, size, digest):
+            return
+        for _ in range(TRIES):
+            data = await self._read_whole(name, size)
+            if digest is None or xxhash.xxh3_64_intdigest(data) == digest:
+                return write_whole(path, data)
+        raise ChecksumError(
+            f"{self.remote.url / name}: its bytes differ from those that its"
+            f" {INDEX_NAME} tells of; restore it"
+        )
+
+    async def _read_whole(self, name: str, size: int) -> bytes:
+        patience, step = self.remote.patience(), REQUEST_BLOCKS * BLOCK_BYTES
+        return b"".join(
+            await asyncio.gather(
+                *(
+                    self.remote.read(name, at, min(step, size - at), patience)
+                    for at in range(0, size, step)
                 )
-                data = b"".join(parts)
-                if digest is not None and xxhash.xxh3_64_intdigest(data) != digest:
-                    raise ChecksumError(
-                        f"{self.remote.url / name}: its bytes differ from those that its"
-                        f" {INDEX_NAME} tells of; restore it"
-                    )
-                write_whole(path, data)
-            self._whole.add(name)
+            )
+        )
 
     async def split(self, name: str) -> CachedSplit:
         """The blocks of a split, and what is known of them."""

@@ -16,7 +16,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,8 @@ class Server:
                 if sum(sizes) > wire.MOST_BYTES:
                     return
                 asked, numbers = wire.unpack(*[await reader.readexactly(size) for size in sizes])
-                answer = await self._answered(number, asked, numbers)
+                answering = self._answered(number, asked, numbers)
+                answer = await _with_beats(answering, writer)
                 if asked["do"] not in wire.UNANSWERED:
                     writer.write(wire.pack(answer))
                     await writer.drain()
@@ -112,6 +113,24 @@ class Server:
         else:
             raise DataError(f"no such request: {what!r}; two versions of shardkit share a cache")
         return {}
+
+
+async def _with_beats(
+    answering: Coroutine[Any, Any, dict[str, Any]], writer: asyncio.StreamWriter
+) -> dict[str, Any]:
+    """The answer. Until then the reader hears that it comes; and one that has gone is noticed.
+
+    Raises:
+        ConnectionError: it has gone.
+    """
+    task = asyncio.ensure_future(answering)
+    try:
+        while not (await asyncio.wait([task], timeout=wire.BEAT_S))[0]:
+            writer.write(wire.pack(wire.BEAT))
+            await writer.drain()
+        return task.result()
+    finally:
+        task.cancel()
 
 
 def main(arguments: Iterable[str]) -> int:

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import re
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from shardkit.errors import ShardMissingError, StorageError
+from shardkit.remote.gate import BUSY, Gate, Patience, next_pause
 from shardkit.remote.urls import Url
 
 SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "OBJECT_STORE_")
 """What variables of the environment begin with that say how to reach a bucket."""
-
-IN_FLIGHT = 64
-"""Requests to one place at once."""
 
 NO_RANGES_TRIES = 3
 """A server that sends whole objects instead of ranges seldom does otherwise when asked again."""
@@ -32,12 +29,17 @@ FINAL = re.compile(r"status code: 4(?!08|25|29)")
 """Answers that stay the same. The others are busy servers, and networks."""
 
 REQUEST_S = 60
-"""How long one try may take."""
-
+"""How long one try may take, however slow the place."""
 
 _SECRET = re.compile("KEY|SECRET|TOKEN|PASS|CREDENTIAL", re.IGNORECASE)
 
 T = TypeVar("T")
+
+
+@cache
+def _gate_of(host: str) -> Gate:
+    """One for each place, whatever lies there: it is the place that bears so many requests."""
+    return Gate()
 
 
 def settings_of(environment: dict[str, str]) -> dict[str, str]:
@@ -60,11 +62,12 @@ class RemoteFolder:
         from obstore.store import from_url
 
         self.url = url
-        self._retry_s = retry_s
-        self._requests = asyncio.Semaphore(IN_FLIGHT)
+        self.retry_s = retry_s
+        self._gate = _gate_of(url.text.split("/")[2])
         self._secrets = [value for key, value in settings.items() if _SECRET.search(key) and value]
-        timeout = f"{max(min(REQUEST_S, retry_s), 1):.0f}s"
-        options: dict[str, Any] = {"timeout": timeout, "connect_timeout": "10s"}
+        # How long a try may take is measured; this is for what goes on when nobody waits any more.
+        options: dict[str, Any] = {"timeout": f"{REQUEST_S}s", "connect_timeout": "10s"}
+        options["pool_max_idle_per_host"] = "64"
         if url.text.startswith("http://") or "http://" in settings.get("AWS_ENDPOINT_URL", ""):
             options["allow_http"] = True
         # Its own retries leave out bodies that are cut off, so ours are all there are.
@@ -73,14 +76,21 @@ class RemoteFolder:
         with _environment(settings), self._errors(f"opening {url}"):
             self._store = from_url(url.text, **given, **({"retry_config": retry} if given else {}))
 
-    async def size(self, name: str) -> int:
+    def patience(self) -> Patience:
+        """For what takes several requests, and should fail no later than one."""
+        return Patience(self.retry_s)
+
+    async def size(self, name: str, patience: Patience | None = None) -> int:
         """Bytes of an object. Errors as of :meth:`read`."""
         import obstore
 
         what = f"asking for the size of {self.url / name}"
-        return int((await self._tried(what, lambda: obstore.head_async(self._store, name)))["size"])
+        request = partial(obstore.head_async, self._store, name)
+        return int((await self._tried(what, request, 0, patience))["size"])
 
-    async def read(self, name: str, start: int, count: int) -> memoryview:
+    async def read(
+        self, name: str, start: int, count: int, patience: Patience | None = None
+    ) -> memoryview:
         """So many bytes from there on.
 
         Raises:
@@ -92,34 +102,34 @@ class RemoteFolder:
         if not count:
             return memoryview(b"")
         what = f"reading bytes {start} to {start + count} of {self.url / name}"
-        got = memoryview(
-            await self._tried(
-                what,
-                lambda: obstore.get_range_async(self._store, name, start=start, length=count),
-            )
-        )
+        request = partial(obstore.get_range_async, self._store, name, start=start, length=count)
+        got = memoryview(await self._tried(what, request, count, patience))
         if len(got) != count:
             raise StorageError(f"{what}: got {len(got)} bytes; it may have been replaced")
         return got
 
-    async def _tried(self, what: str, request: Callable[[], Awaitable[T]]) -> T:
+    async def _tried(
+        self,
+        what: str,
+        request: Callable[[], Awaitable[T]],
+        num_bytes: int,
+        patience: Patience | None,
+    ) -> T:
         """The answer to a request, made again after errors that may pass.
 
         Raises:
             As of :meth:`read`.
         """
-        began, tries = time.monotonic(), 0
+        patience, tries, pause = patience or self.patience(), 0, 0.0
         while True:
             tries += 1
             try:
-                async with self._requests:
-                    return await request()
+                return await self._gate.answer(request, num_bytes, patience)
             except Exception as error:
-                seconds = time.monotonic() - began
-                pause = min(0.1 * 2**tries, 10) * random.uniform(0.5, 1)
-                if _is_final(error, tries) or seconds + pause > self._retry_s:
-                    tried = f"{what} ({tries} times in {seconds:.0f} s)" if tries > 1 else what
-                    with self._errors(tried):
+                pause = next_pause(pause, is_busy=bool(BUSY.search(str(error))))
+                if _is_final(error, tries) or pause >= patience.left():
+                    tried = f"{what} ({tries} times in {patience.spent():.0f} s)"
+                    with self._errors(tried if tries > 1 else what):
                         raise
             await asyncio.sleep(pause)
 

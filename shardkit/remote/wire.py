@@ -22,6 +22,11 @@ MOST_BYTES = 64 << 20
 
 NO_NUMBERS: Integers = np.empty(0, np.int64)
 
+BEAT_S = 5.0
+"""A keeper that works on an answer says so this often."""
+
+BEAT = {"beat": True}
+
 UNANSWERED = ("soon", "follow", "at")
 """Requests that nobody waits for."""
 

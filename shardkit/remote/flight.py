@@ -1,0 +1,119 @@
+"""How many requests a place bears at once, and how long one may take: found by measuring.
+
+Decisions only: nothing here waits, or knows of a network.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+FEWEST, FIRST, MOST = 4, 32, 384
+"""Requests at once: at least, at first, and at most."""
+
+MOST_BYTES = 256 << 20
+"""Asked for at once: what bodies may take of the keeper's memory."""
+
+FASTER = 1.05
+"""A rate that grew by less is none that more requests brought."""
+
+RECENT = 256
+"""Answers that times are measured by. Fewer than half of these say nothing."""
+
+SLOWEST = 0.99
+"""The part of the answers that came sooner than what is asked for a second time."""
+
+SECOND_AT_LEAST_S = 0.05
+"""Nobody asks a second time before that: to save less is not worth a request."""
+
+TIMEOUT_S = (10.0, 60.0)
+"""A try takes no longer than the second, and is given up no sooner than the first."""
+
+
+class Flight:
+    """Of one place. Grows while more requests bring more bytes a second; shrinks when the place
+    says that it is busy.
+
+    Attributes:
+        most: requests at once, now. running: requests. num_bytes: asked for by these.
+    """
+
+    def __init__(self) -> None:
+        self.most = FIRST
+        self.running = 0
+        self.num_bytes = 0
+        self._best = 0.0
+        self._times: deque[float] = deque(maxlen=RECENT)
+        self._seconds = 0
+        self._was_refused = self._is_full = False
+        self._start_round(0.0)
+
+    def has_room(self, num_bytes: int) -> bool:
+        """For one more; a single one always has."""
+        fits = self.running < self.most and self.num_bytes + num_bytes <= MOST_BYTES
+        return fits or not self.running
+
+    def begin(self, num_bytes: int) -> None:
+        self.running += 1
+        self.num_bytes += num_bytes
+        self._is_full = self._is_full or self.running >= self.most
+
+    def end(self, num_bytes: int) -> None:
+        """However it ended."""
+        self.running -= 1
+        self.num_bytes -= num_bytes
+
+    def answered(self, num_bytes: int, seconds: float, now: float) -> None:
+        """A whole answer came, so many seconds after it was asked for."""
+        self._times.append(seconds)
+        self._seconds += 1
+        self._round_bytes += num_bytes
+        self._round_answers += 1
+        if self._round_answers >= 2 * self.most:
+            self._end_round(now)
+
+    def refused(self, now: float) -> None:
+        """The place was busy (429, 503), or did not answer in time. Once a round is enough: all
+        that fail together fail for one reason."""
+        if not self._was_refused:
+            self.most = max(self.most // 2, FEWEST)
+            self._start_round(now)
+            self._was_refused = True
+
+    def _end_round(self, now: float) -> None:
+        """More at once if that has brought more, fewer if it has not; and the best rate is
+        forgotten slowly, as networks change."""
+        rate = self._round_bytes / max(now - self._began, 1e-6)
+        if self._is_full and self._began:
+            if rate > self._best * FASTER:
+                self.most = min(self.most + max(self.most // 2, 1), MOST)
+            else:
+                self.most = max(self.most - self.most // 8, FEWEST)
+        self._best = max(rate, self._best * 0.95)
+        self._start_round(now)
+
+    def _start_round(self, now: float) -> None:
+        self._began = now
+        self._round_bytes = self._round_answers = 0
+        self._is_full = self._was_refused = False
+
+    def second_after(self) -> float | None:
+        """Seconds after which the same is asked for again, beside the first; None for never.
+
+        It is for the slowest hundredth, so a second request for each fiftieth is as many as there
+        will be: a place that became slow as a whole is not asked for everything twice.
+        """
+        if len(self._times) < RECENT // 2 or self._seconds < 50:
+            return None
+        return max(self._slow(), SECOND_AT_LEAST_S)
+
+    def asked_again(self) -> None:
+        """A second request was made."""
+        self._seconds -= 50
+
+    def timeout(self) -> float:
+        """Seconds that a try may take: many times those of slow answers lately."""
+        least, most = TIMEOUT_S
+        return most if len(self._times) < RECENT // 2 else min(max(20 * self._slow(), least), most)
+
+    def _slow(self) -> float:
+        return sorted(self._times)[int(len(self._times) * SLOWEST)]

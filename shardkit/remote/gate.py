@@ -1,0 +1,154 @@
+"""Requests to one place: as many at once as it bears, each for as long as it may take."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from shardkit.remote.flight import Flight
+
+BUSY = re.compile(r"status code: (429|503)|SlowDown")
+"""Answers of a place that wants fewer requests. What it says in Retry-After, obstore does not tell,
+so the pause after one of these is longer than after others."""
+
+PAUSE_S, BUSY_PAUSE_S, LONGEST_PAUSE_S = 0.1, 0.5, 10.0
+
+T = TypeVar("T")
+
+
+def next_pause(last: float, *, is_busy: bool) -> float:
+    """Seconds until the next try: about twice the last. By chance, so that those which failed
+    together do not come again together."""
+    least = BUSY_PAUSE_S if is_busy else PAUSE_S
+    return min(random.uniform(least, max(3 * last, 2 * least)), LONGEST_PAUSE_S)
+
+
+class Patience:
+    """How long something may go on failing, over all its requests, from the first."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._began: float | None = None
+
+    def begin(self) -> None:
+        """Its first request is made; the time in which it waited for others does not count."""
+        if self._began is None:
+            self._began = time.monotonic()
+
+    def spent(self) -> float:
+        return time.monotonic() - self._began if self._began is not None else 0.0
+
+    def left(self) -> float:
+        return self._seconds - self.spent()
+
+
+class Gate:
+    """To one place. Who comes first goes first."""
+
+    def __init__(self) -> None:
+        self.flight = Flight()
+        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._answered = 0.0
+
+    async def answer(
+        self, request: Callable[[], Awaitable[T]], num_bytes: int, patience: Patience
+    ) -> T:
+        """Raises TimeoutError, and what the request raises."""
+        async with self._entered(num_bytes, patience):
+            patience.begin()
+            began = time.monotonic()
+            try:
+                within = min(self.flight.timeout(), max(patience.left(), 0.1))
+                answer = await asyncio.wait_for(self._soonest(request, num_bytes), within)
+            except TimeoutError:
+                self.flight.refused(time.monotonic())
+                raise TimeoutError(f"no answer within {within:.1f} s") from None
+            except Exception as error:
+                if BUSY.search(str(error)):
+                    self.flight.refused(time.monotonic())
+                raise
+            self._answered = time.monotonic()
+            self.flight.answered(num_bytes, self._answered - began, self._answered)
+            return answer
+
+    async def _soonest(self, request: Callable[[], Awaitable[T]], num_bytes: int) -> T:
+        """The first answer of the request, and of a second one if that takes long."""
+        first = asyncio.ensure_future(request())
+        both: set[asyncio.Future[T]] = {first}
+        try:
+            await asyncio.wait(both, timeout=self.flight.second_after())
+            if not first.done() and self.flight.has_room(num_bytes):
+                self.flight.asked_again()
+                self.flight.begin(num_bytes)
+                try:
+                    both.add(asyncio.ensure_future(request()))
+                    return await _first_good(both)
+                finally:
+                    self._leave(num_bytes)
+            return await first
+        finally:
+            for one in both:
+                one.cancel()
+
+    @asynccontextmanager
+    async def _entered(self, num_bytes: int, patience: Patience) -> Any:
+        if self._waiting or not self.flight.has_room(num_bytes):
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append((turn, num_bytes))
+            await self._turn(turn, num_bytes, patience)
+        else:
+            self.flight.begin(num_bytes)
+        try:
+            yield
+        finally:
+            self._leave(num_bytes)
+
+    async def _turn(self, turn: asyncio.Future[None], num_bytes: int, patience: Patience) -> None:
+        """Wait for it; not for ever where the place answers nobody.
+
+        Raises:
+            TimeoutError: it has answered nobody for as long as this may fail.
+        """
+        since = time.monotonic()
+        try:
+            while not turn.done():
+                silent = time.monotonic() - max(since, self._answered)
+                left = patience.left() - silent
+                if left <= 0:
+                    patience.begin()
+                    raise TimeoutError("the place answers no request")
+                await asyncio.wait([turn], timeout=left)
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self._leave(num_bytes)
+            turn.cancel()
+            raise
+
+    def _leave(self, num_bytes: int) -> None:
+        self.flight.end(num_bytes)
+        while self._waiting:
+            turn, next_bytes = self._waiting[0]
+            if turn.done():  # gave up
+                self._waiting.popleft()
+            elif self.flight.has_room(next_bytes):
+                self._waiting.popleft()
+                self.flight.begin(next_bytes)
+                turn.set_result(None)
+            else:
+                return
+
+
+async def _first_good(both: set[asyncio.Future[T]]) -> T:
+    """Raises what the last raises, where none is good."""
+    waiting = both
+    while True:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        good = [one for one in done if one.exception() is None]
+        if good or not waiting:
+            return (good or list(done))[0].result()
