@@ -1,28 +1,201 @@
-"""Datasets behind a URL give the batches of the same dataset on this machine."""
+"""Datasets behind a URL give the batches of the same dataset on this machine, to the bit."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import pickle
+import threading
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import make_images
-from range_server import FAULTS, serving
+import torch.utils.data as tud
+from conftest import CONTAINERS
+from keepers import cache as cache
+from range_server import RangeServer, serving
+from remote_sets import KINDS, make_set, open_set, plain
 
 import shardkit
-from shardkit.remote import connection, storage
+from shardkit import Loader
 
 
-@pytest.mark.parametrize("kind", ["", *FAULTS])
-def test_batches_are_the_same_whatever_fails_once(
-    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sets")
+
+
+@pytest.fixture
+def server(root: Path) -> Iterator[RangeServer]:
+    with serving(root) as server:
+        yield server
+
+
+def _set(root: Path, kind: str, container: str) -> Path:
+    path = root / f"of-{kind}-{container}"
+    return (
+        path / "at" / f"{kind}-{container}" if path.exists() else make_set(path, kind, container)
+    )
+
+
+class Pair:
+    """One dataset, by path and by URL."""
+
+    def __init__(self, server: RangeServer, kind: str, container: str) -> None:
+        self.kind = kind
+        self.path = _set(server.root, kind, container)
+        self.url = f"{server.url}/{self.path.relative_to(server.root)}"
+
+    def open(self, **options: Any) -> tuple[Any, Any]:
+        return open_set(self.path, self.kind), open_set(self.url, self.kind, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shuffle", ["full", "block", None])
+def test_threads(
+    server: RangeServer, cache: Path, container: str, kind: str, shuffle: Any
 ) -> None:
-    monkeypatch.setattr(connection, "LINGER_S", 0.2)
-    monkeypatch.setattr(storage, "RETRY_S", 10.0)
-    source = make_images(tmp_path / "source")
-    shardkit.pack(source, tmp_path / "at" / "ds", to="webdataset", workers=0, progress=False)
-    local = shardkit.open(tmp_path / "at" / "ds", decode=False)
-    with serving(tmp_path / "at") as server:
-        server.faults.kind, server.faults.first = kind, 1 if kind else 0
-        remote = shardkit.open(f"{server.url}/ds", decode=False, cache_dir=tmp_path / "cache")
-        assert [remote[row] for row in range(len(local))] == [local[r] for r in range(len(local))]
-        assert server.failed == bool(kind)
+    local, remote = Pair(server, kind, container).open(cache_dir=cache)
+    options: dict[str, Any] = {"shuffle": shuffle, "seed": 3}
+    want = plain(Loader(local, 8, workers=0, **options))
+    for workers in (0, 2):  # cold, then from the cache
+        got = plain(Loader(remote, 8, workers=workers, worker_type="thread", **options))
+        assert got == want and len(want) > 6
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("kind", ["pictures", "tokens"])
+def test_processes_that_start_after_use(
+    server: RangeServer, cache: Path, kind: str, method: str
+) -> None:
+    local, remote = Pair(server, kind, "webdataset").open(cache_dir=cache)
+    remote[0]  # this process has a connection, and maps
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method(method, force=True)
+    try:
+        loader = Loader(remote, 8, workers=2, worker_type="process")
+        got = plain(loader)
+        loader.close() if hasattr(loader, "close") else None
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+    assert got == plain(Loader(local, 8, workers=0))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_torch_loader(server: RangeServer, cache: Path, method: str) -> None:
+    local, remote = Pair(server, "arrays", "hdf5").open(cache_dir=cache)
+    remote[0]
+    loader = tud.DataLoader(
+        remote, 8, num_workers=2, multiprocessing_context=method, collate_fn=list
+    )
+    assert plain(loader) == plain(tud.DataLoader(local, 8, collate_fn=list))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_and_resumption(server: RangeServer, cache: Path, kind: str) -> None:
+    """In mid-epoch, on one cache."""
+    local, remote = Pair(server, kind, "lmdb").open(cache_dir=cache)
+    for rank in range(2):
+        options: dict[str, Any] = {"rank": rank, "world_size": 2, "workers": 0, "seed": 5}
+        want = plain(Loader(local, 4, **options))
+        loader = Loader(remote, 4, **options)
+        batches = iter(loader)
+        first = plain(next(batches) for _ in range(3))
+        state = loader.state_dict()
+        resumed = Loader(remote, 4, **options)
+        resumed.load_state_dict(state)
+        assert first + plain(resumed) == want
+
+
+@pytest.fixture(scope="module")
+def large(root: Path) -> Path:
+    """20 MB, so that a cache of a tenth holds batches of two workers."""
+    return make_set(root / "large", "arrays", "webdataset", rows=200, size=100_000)
+
+
+@pytest.mark.parametrize("shuffle", ["full", "block"])
+@pytest.mark.parametrize("part", [0.1, 0.5, 2.0])
+def test_small_caches(
+    server: RangeServer, large: Path, cache: Path, part: float, shuffle: Any
+) -> None:
+    most = int(20_000_000 * part) + (1 << 20)
+    local = open_set(large, "arrays")
+    url = f"{server.url}/{large.relative_to(server.root)}"
+    remote = open_set(url, "arrays", cache_dir=cache, cache_bytes=most)
+    for epoch in range(2):
+        options: dict[str, Any] = {"shuffle": shuffle, "seed": epoch}
+        got = plain(Loader(remote, 2, workers=2, worker_type="thread", **options))
+        assert got == plain(Loader(local, 2, workers=0, **options))
+    used = sum(path.stat().st_blocks * 512 for path in cache.rglob("*.tar"))
+    assert used <= most
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_pickled_found_and_verified(server: RangeServer, cache: Path, container: str) -> None:
+    pair = Pair(server, "pictures", container)
+    local = shardkit.open(pair.path, decode=False, verify=True)
+    remote = shardkit.open(pair.url, decode=False, verify=True, cache_dir=cache)
+    again = pickle.loads(pickle.dumps(remote))
+    for row in (5, 0, -1):
+        assert plain([again[row]]) == plain([local[row]])
+    assert plain([remote.read([3, 1, 59])]) == plain([local.read([3, 1, 59])])
+    for name in ("keys", "find"):
+        if hasattr(local, name):
+            had = getattr(local, name)
+            assert (had("0007") == getattr(remote, name)("0007")) if name == "find" else True
+
+
+def _epoch(url: str, kind: str, cache: Path, out: Any) -> None:
+    out.put(plain(Loader(open_set(url, kind, cache_dir=cache), 8, workers=0)))
+
+
+def test_two_runs_on_one_cache(server: RangeServer, cache: Path) -> None:
+    """Each block is fetched once for both."""
+    pair = Pair(server, "pictures", "webdataset")
+    context = multiprocessing.get_context("fork")
+    out = context.Queue()
+    runs = [
+        context.Process(target=_epoch, args=(pair.url, pair.kind, cache, out)) for _ in range(2)
+    ]
+    for run in runs:
+        run.start()
+    want = plain(Loader(open_set(pair.path, pair.kind), 8, workers=0))
+    assert [out.get(timeout=60), out.get(timeout=60)] == [want, want]
+    for run in runs:
+        run.join()
+    out.close()
+    out.join_thread()
+    shards = sum(count for name, count in server.requests if name.endswith(".tar"))
+    assert shards <= sum(path.stat().st_size for path in pair.path.glob("*.tar"))
+
+
+def test_threads_close_what_they_opened(server: RangeServer, cache: Path) -> None:
+    pair = Pair(server, "pictures", "webdataset")
+    remote = pair.open(cache_dir=cache)[1]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for row in range(5):
+            thread = threading.Thread(target=remote.__getitem__, args=(row * 10,))
+            thread.start()
+            thread.join()
+    assert not warned
+    sockets = [
+        name for name in os.listdir("/proc/self/fd") if _leads_to_socket(f"/proc/self/fd/{name}")
+    ]
+    for _ in range(5):
+        thread = threading.Thread(target=pair.open(cache_dir=cache)[1].read, args=([1, 30],))
+        thread.start()
+        thread.join()
+    after = [
+        name for name in os.listdir("/proc/self/fd") if _leads_to_socket(f"/proc/self/fd/{name}")
+    ]
+    assert len(after) <= len(sockets)
+
+
+def _leads_to_socket(path: str) -> bool:
+    try:
+        return os.readlink(path).startswith("socket:")
+    except FileNotFoundError:
+        return False
