@@ -12,7 +12,7 @@ from conftest import settle
 
 from shardkit.remote import connection, storage
 
-LINGER_S = 0.3
+LINGER_S = 0.1
 
 
 def keepers(within: Path) -> list[int]:

@@ -16,7 +16,18 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-FAULTS = ("500", "503", "429", "reset", "truncated", "wrong bytes", "whole body", "wrong range")
+FAULTS = (
+    "500",
+    "503",
+    "429",
+    "reset",
+    "truncated",
+    "wrong bytes",
+    "whole body",
+    "wrong range",
+    "short delay",
+    "long delay",
+)
 
 
 @dataclass
@@ -24,14 +35,17 @@ class Faults:
     """What goes wrong. Only ranges of shards fail, unless ``everywhere``.
 
     Attributes:
-        kind: one of :data:`FAULTS`, or none. rate: which part of the requests fails. first: so many
-            fail, from the first. delay: seconds before each answer. is_down: connections are reset.
+        kind: one of :data:`FAULTS`, ``mixed`` for any, or none. rate: which part of the
+            requests fails. first: so many fail, from the first. delay: seconds before each
+            answer. is_down: connections are reset.
+        delays: seconds of the two faults that are delays.
     """
 
     kind: str = ""
     rate: float = 0.0
     first: int = 0
     delay: float = 0.0
+    delays: tuple[float, float] = (0.05, 2.0)
     is_down: bool = False
     everywhere: bool = False
     draws: random.Random = field(default_factory=lambda: random.Random(1))
@@ -43,8 +57,9 @@ class Faults:
             return ""
         if self.first > 0:
             self.first -= 1
-            return self.kind
-        return self.kind if self.draws.random() < self.rate else ""
+        elif self.draws.random() >= self.rate:
+            return ""
+        return self.draws.choice(FAULTS) if self.kind == "mixed" else self.kind
 
 
 SHARDS = (".tar", ".mdb", ".h5", ".hdf5", ".npy", ".bin", ".values")
@@ -100,6 +115,11 @@ class _Handler(BaseHTTPRequestHandler):
         time.sleep(server.faults.delay)
         fault = server.faults.now(name)
         server.failed += bool(fault)
+        if server.faults.is_down:
+            self._cut_off(is_reset=True)
+            return
+        if fault.endswith("delay"):
+            time.sleep(server.faults.delays[fault == "long delay"])
         if fault in ("500", "503", "429"):
             server.requests.append((name, 0))
             self._refuse(int(fault))
@@ -123,6 +143,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: int) -> None:
         self.send_response(status)
         self.send_header("Content-Length", "0")
+        if status in (429, 503):
+            self.send_header("Retry-After", "1")
         self.end_headers()
 
     def _send(self, path: str, size: int, start: int, stop: int, fault: str, is_head: bool) -> None:

@@ -35,9 +35,7 @@ def server(root: Path) -> Iterator[RangeServer]:
 
 def _set(root: Path, kind: str, container: str) -> Path:
     path = root / f"of-{kind}-{container}"
-    return (
-        path / "at" / f"{kind}-{container}" if path.exists() else make_set(path, kind, container)
-    )
+    return path / "at" / f"{kind}-{container}" if path.exists() else make_set(path, kind, container)
 
 
 class Pair:
@@ -54,9 +52,7 @@ class Pair:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shuffle", ["full", "block", None])
-def test_threads(
-    server: RangeServer, cache: Path, container: str, kind: str, shuffle: Any
-) -> None:
+def test_threads(server: RangeServer, cache: Path, container: str, kind: str, shuffle: Any) -> None:
     local, remote = Pair(server, kind, container).open(cache_dir=cache)
     options: dict[str, Any] = {"shuffle": shuffle, "seed": 3}
     want = plain(Loader(local, 8, workers=0, **options))

@@ -180,7 +180,7 @@ def _start(folder: str) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         check=False,
     )
-    if started.returncode:
+    if started.returncode > 0:  # else it was killed, and another is started
         last = started.stderr.strip().rpartition("\n")[2]
         raise StorageError(f"the keeper of the cache {show_path(folder)} cannot start: {last}")
     time.sleep(0.02)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections import deque
 
-FEWEST, FIRST, MOST = 4, 32, 384
+FEWEST, FIRST, MOST = 8, 32, 384
 """Requests at once: at least, at first, and at most."""
 
 MOST_BYTES = 256 << 20
 """Asked for at once: what bodies may take of the keeper's memory."""
 
-FASTER = 1.05
-"""A rate that grew by less is none that more requests brought."""
+FASTER = 1.1
+"""A rate that grew by less, for half as many requests more, is none that these brought."""
+
+PAUSE_ROUNDS = 4
+"""Rounds until more at once are tried again."""
 
 RECENT = 256
 """Answers that times are measured by. Fewer than half of these say nothing."""
@@ -41,7 +44,8 @@ class Flight:
         self.most = FIRST
         self.running = 0
         self.num_bytes = 0
-        self._best = 0.0
+        self._tried_from: tuple[int, float] | None = None  # as many at once, at this rate
+        self._pause = 0
         self._times: deque[float] = deque(maxlen=RECENT)
         self._seconds = 0
         self._was_refused = self._is_full = False
@@ -76,19 +80,21 @@ class Flight:
         that fail together fail for one reason."""
         if not self._was_refused:
             self.most = max(self.most // 2, FEWEST)
+            self._tried_from, self._pause = None, PAUSE_ROUNDS
             self._start_round(now)
             self._was_refused = True
 
     def _end_round(self, now: float) -> None:
-        """More at once if that has brought more, fewer if it has not; and the best rate is
-        forgotten slowly, as networks change."""
+        """Try half as many more; keep that if it brought more, else go back, and wait a while."""
         rate = self._round_bytes / max(now - self._began, 1e-6)
         if self._is_full and self._began:
-            if rate > self._best * FASTER:
-                self.most = min(self.most + max(self.most // 2, 1), MOST)
+            if self._tried_from is not None and rate < self._tried_from[1] * FASTER:
+                self.most, self._tried_from, self._pause = self._tried_from[0], None, PAUSE_ROUNDS
+            elif self._pause:
+                self._pause -= 1
             else:
-                self.most = max(self.most - self.most // 8, FEWEST)
-        self._best = max(rate, self._best * 0.95)
+                self._tried_from = self.most, rate
+                self.most = min(self.most + self.most // 2, MOST)
         self._start_round(now)
 
     def _start_round(self, now: float) -> None:

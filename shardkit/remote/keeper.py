@@ -72,7 +72,7 @@ class Keeper:
     def _kept(self, data: bytes, remote: RemoteFolder) -> Kept:
         name = xxhash.xxh3_128_hexdigest(data)
         found = self._datasets.get(name)
-        if found is None:
+        if found is None or not (found.folder / INDEX_NAME).exists():  # someone deleted it
             info = parse_info(data, str(remote.url / INDEX_NAME))
             folder = self.folder / name
             folder.mkdir(mode=0o700, exist_ok=True)

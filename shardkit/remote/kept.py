@@ -19,7 +19,7 @@ from shardkit.system.blocks import BLOCK_BYTES
 REQUEST_BLOCKS = 16
 """Blocks that lie beside each other are asked for together, up to 4 MB."""
 
-TRIES = 3
+TRIES = 5
 """How often what has a wrong checksum is fetched, before that is an error."""
 
 

@@ -30,8 +30,9 @@ from shardkit.remote.keeper_files import LOCK, LOG, SOCKET
 class Server:
     """Answers readers, until none is left."""
 
-    def __init__(self, keeper: Keeper, linger_s: float) -> None:
+    def __init__(self, keeper: Keeper, linger_s: float, lock: int) -> None:
         self._keeper = keeper
+        self._lock = os.fstat(lock).st_ino
         self._linger_s = linger_s
         self._readers = 0
         self._asked = 0
@@ -46,6 +47,13 @@ class Server:
         if not self._readers:
             self._end = asyncio.get_running_loop().call_later(self._linger_s, self.ended.set)
 
+    def _is_still_here(self) -> bool:
+        """Whether nobody has deleted the cache."""
+        try:
+            return (self._keeper.folder / LOCK).stat().st_ino == self._lock
+        except FileNotFoundError:
+            return False
+
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
         self.count(1)
@@ -58,6 +66,9 @@ class Server:
                 if sum(sizes) > wire.MOST_BYTES:
                     return
                 asked, numbers = wire.unpack(*[await reader.readexactly(size) for size in sizes])
+                if asked["do"] == "open" and not self._is_still_here():
+                    self.ended.set()  # the reader asks again, of a keeper of what is there now
+                    return
                 answering = self._answered(number, asked, numbers)
                 answer = await _with_beats(answering, writer)
                 if asked["do"] not in wire.UNANSWERED:
@@ -156,12 +167,12 @@ def main(arguments: Iterable[str]) -> int:
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream, fd in ((0, nothing), (1, log), (2, log)):
         os.dup2(fd, stream)
-    asyncio.run(_serve(folder, listening, float(linger_s)))
+    asyncio.run(_serve(folder, listening, float(linger_s), lock))
     return 0
 
 
-async def _serve(folder: Path, listening: socket.socket, linger_s: float) -> None:
-    server = Server(Keeper(folder), linger_s)
+async def _serve(folder: Path, listening: socket.socket, linger_s: float, lock: int) -> None:
+    server = Server(Keeper(folder), linger_s, lock)
     server.count(0)
     listener = await asyncio.start_unix_server(server.answer, sock=listening)
     await server.ended.wait()

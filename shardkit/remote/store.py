@@ -22,7 +22,7 @@ from shardkit.remote.urls import Url
 SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "OBJECT_STORE_")
 """What variables of the environment begin with that say how to reach a bucket."""
 
-NO_RANGES_TRIES = 3
+NO_RANGES_TRIES = 5
 """A server that sends whole objects instead of ranges seldom does otherwise when asked again."""
 
 FINAL = re.compile(r"status code: 4(?!08|25|29)")

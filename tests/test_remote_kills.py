@@ -1,0 +1,208 @@
+"""Keepers and readers that are killed or stopped, and caches that were hurt: the next recovers."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import settle
+from keepers import cache as cache
+from keepers import keepers, kill_keepers
+from range_server import RangeServer, serving
+from remote_sets import make_set, open_set, plain
+
+from shardkit import Loader
+from shardkit.errors import StorageError
+from shardkit.remote import connection
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_set(tmp_path_factory.mktemp("made"), "arrays", "npy", 60, 100_000)
+
+
+@pytest.fixture
+def server(made: Path) -> Iterator[RangeServer]:
+    with serving(made.parent) as server:
+        yield server
+
+
+class Case:
+    """A dataset, by path and by URL."""
+
+    def __init__(self, server: RangeServer, made: Path, cache: Path) -> None:
+        self.url = f"{server.url}/{made.name}"
+        self.cache = cache
+        self.local = open_set(made, "arrays")
+
+    def open(self, **options: Any) -> Any:
+        return open_set(self.url, "arrays", cache_dir=self.cache, **options)
+
+    def is_right(self, remote: Any) -> bool:
+        options: dict[str, Any] = {"workers": 0, "seed": 4}
+        return plain(Loader(remote, 4, **options)) == plain(Loader(self.local, 4, **options))
+
+
+@pytest.fixture
+def case(server: RangeServer, made: Path, cache: Path) -> Case:
+    return Case(server, made, cache)
+
+
+def test_keepers_are_killed_while_batches_are_read(case: Case, server: RangeServer) -> None:
+    server.faults.delay = 0.02
+    remote = case.open(cache_bytes=4 << 20)
+    is_over = threading.Event()
+    killed = []
+
+    def kill() -> None:
+        while not is_over.wait(0.3):
+            killed.append(kill_keepers(case.cache))
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        while sum(killed) < 5:
+            assert case.is_right(remote)
+    finally:
+        is_over.set()
+        thread.join()
+
+
+READER = """
+import sys, shardkit
+from shardkit import Loader
+from shardkit.remote import connection
+connection.LINGER_S = 0.1
+remote = shardkit.open(sys.argv[1], cache_dir=sys.argv[2], cache_bytes=4 << 20)
+while True:
+    for batch in Loader(remote, 4, workers=2, worker_type=sys.argv[3]):
+        print("batch", flush=True)
+"""
+
+
+@pytest.mark.parametrize("worker_type", ["thread", "process"])
+@pytest.mark.parametrize("victims", ["reader", "all"])
+def test_readers_are_killed(case: Case, victims: str, worker_type: str) -> None:
+    """What they held is free again, and the keeper ends when the last has gone."""
+    reader = subprocess.Popen(
+        [sys.executable, "-c", READER, case.url, case.cache, worker_type],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        start_new_session=True,
+    )
+    with reader:
+        assert reader.stdout is not None
+        for _ in range(5):
+            assert reader.stdout.readline() == b"batch\n"
+        reader.kill()
+        if victims == "all":
+            kill_keepers(case.cache)
+    assert settle(lambda: not keepers(case.cache), 10)
+    assert case.is_right(case.open(cache_bytes=4 << 20))
+
+
+def _data_files(cache: Path) -> list[Path]:
+    return sorted(path for path in cache.glob("*/*.npy") if path.stat().st_size)
+
+
+@pytest.mark.parametrize(
+    "hurt", ["truncated", "zeros", "noise", "stamps", "no stamps", "no index", "longer"]
+)
+def test_power_cuts(case: Case, hurt: str, server: RangeServer) -> None:
+    draws = random.Random(3)
+    assert case.is_right(case.open())
+    kill_keepers(case.cache)
+    for path in _data_files(case.cache):
+        size = path.stat().st_size
+        at = draws.randrange(size)
+        with path.open("r+b") as file:
+            if hurt == "truncated":
+                file.truncate(at)
+            elif hurt == "longer":
+                file.truncate(size + 5000)
+            elif hurt in ("zeros", "noise"):
+                file.seek(at)
+                file.write((draws.randbytes if hurt == "noise" else bytes)(min(70_000, size - at)))
+    for path in case.cache.glob("*/*.stamps"):
+        if hurt == "stamps":
+            path.write_bytes(draws.randbytes(path.stat().st_size))
+        elif hurt == "no stamps":
+            path.unlink()
+    for path in case.cache.glob("*/*.rows" if hurt == "no index" else "*/none"):
+        path.write_bytes(b"")
+    for path in case.cache.glob("*/*.sums" if hurt == "no index" else "*/none"):
+        path.write_bytes(bytes(path.stat().st_size))
+    server.requests.clear()
+    assert case.is_right(case.open())
+    is_fetched = any(count > 100_000 for _, count in server.requests)
+    assert is_fetched == (hurt in ("truncated", "zeros", "noise"))
+
+
+def test_a_socket_and_a_lock_that_nobody_holds(case: Case) -> None:
+    case.cache.mkdir()
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(case.cache / "keeper.sock"))
+    stale.close()
+    (case.cache / "keeper.lock").touch()
+    assert case.is_right(case.open())
+
+
+def test_a_cache_that_was_deleted(case: Case) -> None:
+    remote = case.open()
+    assert case.is_right(remote)
+    shutil.rmtree(case.cache)
+    assert case.is_right(remote)  # what is mapped stays
+    assert case.is_right(case.open())
+    shutil.rmtree(next(path for path in case.cache.iterdir() if path.is_dir()))
+    assert case.is_right(case.open())
+
+
+def test_a_folder_that_cannot_be_written(case: Case, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(StorageError, match="cannot be made"):
+        open_set(case.url, "arrays", cache_dir=tmp_path / "file" / "cache")
+
+
+def test_a_stopped_keeper_is_an_error(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "SILENT_S", 1.5)
+    remote = case.open()
+    (pid,) = keepers(case.cache)
+    os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    with pytest.raises(StorageError, match=rf"said nothing for 2 s.*kill -9 {pid}`"):
+        remote.read([0])
+    assert time.monotonic() - began < 3
+    os.kill(pid, signal.SIGKILL)
+    assert case.is_right(remote)
+
+
+def test_a_full_disk(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clear error, and when there is room again all is well."""
+    case.cache.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "none", case.cache],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    if mounted.returncode:
+        pytest.skip("only root mounts")
+    try:
+        remote = case.open(cache_bytes=100 << 20)
+        with pytest.raises(StorageError, match="the disk is full; make cache_bytes smaller"):
+            case.is_right(remote)
+        subprocess.run(["mount", "-o", "remount,size=40m", case.cache], check=True)
+        assert case.is_right(remote)
+        del remote
+    finally:
+        kill_keepers(case.cache)
+        subprocess.run(["umount", "-l", case.cache], check=True)
