@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
 import xxhash
-from keepers import keepers
-from range_server import RangeServer, serving
-from remote_sets import make_set, open_set, plain
+from keepers import keepers  # type: ignore[import-not-found]
+from range_server import RangeServer, serving  # type: ignore[import-not-found]
+from remote_sets import make_set, open_set, plain  # type: ignore[import-not-found]
 
 from shardkit import Loader
 from shardkit.errors import StorageError

@@ -14,6 +14,8 @@ from shardkit.remote import flight, gate
 from shardkit.remote.flight import FEWEST, FIRST, MOST, MOST_BYTES, Flight
 from shardkit.remote.gate import Gate, Patience, next_pause
 
+EVENTS = st.sampled_from(["begin", "end", "answer", "refuse"])
+
 
 @given(st.lists(st.tuples(EVENTS, st.integers(1, 1 << 27))))
 def test_bounds_hold_whatever_happens(events: list[tuple[str, int]]) -> None:

@@ -112,8 +112,8 @@ class RemoteFolder:
         self,
         what: str,
         request: Callable[[], Awaitable[T]],
-        num_bytes: int,
-        patience: Patience | None,
+        num_bytes: int = 0,
+        patience: Patience | None = None,
     ) -> T:
         """The answer to a request, made again after errors that may pass.
 
