@@ -84,7 +84,7 @@ def main() -> None:
     options = parser.parse_args()
     make_sounds(options.folder, options.count)
     packed = shardkit.pack(options.folder, f"{options.folder}-lmdb", to="lmdb", overwrite=True)
-    right = train(packed.dest, options.epochs)
+    right = train(Path(packed.dest), options.epochs)
     print(f"{packed.num_samples} sounds, {right:.0%} right after {options.epochs} epochs")
 
 

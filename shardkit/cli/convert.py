@@ -34,7 +34,8 @@ text."""
 def convert(dataset: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Write DATASET in another container format into DEST; or its pictures smaller, too.
 
-    DEST defaults to DATASET's name and the format, in the current folder. Interrupted, even by kill
+    DEST, a folder or the URL of one (s3://, gs://, az://), defaults to DATASET's name and the
+    format, in the current folder. Interrupted, even by kill
     -9, the same command goes on where it was.
 
     DATASET is a packed dataset, or WebDataset tars made by others: a folder of them, one, several,

@@ -149,7 +149,7 @@ def echo_pack(result: PackResult, verb: str) -> None:
         )
         click.echo(f"  files passed over: {parts}")
     if result.num_rejects:
-        listed = show_path(result.dest / "rejected.jsonl")
+        listed = show_path(f"{result.dest}/rejected.jsonl")
         click.echo(f"  {count(result.num_rejects, 'input')} rejected: {listed}")
     for note in result.notes:
         click.echo(f"  {note}")

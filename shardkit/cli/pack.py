@@ -121,7 +121,8 @@ token_options = together(
 @writing_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
 def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **options: Any) -> None:
-    """Pack the small files in SOURCE into shards in DEST.
+    """Pack the small files in SOURCE into shards in DEST, a folder or the URL of one (s3://, gs://,
+    az://).
 
     SOURCE is a folder of images (class folders or flat), of image-text pairs, of images with masks,
     boxes or other annotations, of text, of .jsonl, of .parquet, of arrays, of sound or film, or one

@@ -91,4 +91,14 @@ writing_options = together(
         is_flag=True,
         help="Start afresh; a dataset at DEST goes when the new one is whole.",
     ),
+    click.option(
+        "--staging",
+        metavar="DIR",
+        help="Where to pack what goes to a URL.  [default: in the user's cache folder]",
+    ),
+    click.option(
+        "--staging-bytes",
+        metavar="SIZE",
+        help="Finished shards that may wait there to be uploaded.  [default: 4GiB]",
+    ),
 )

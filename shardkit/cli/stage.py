@@ -17,9 +17,15 @@ from shardkit.system.paths import show_path
     is_flag=True,
     help="Start afresh; a dataset at DEST goes when the copy is whole.",
 )
+@click.option(
+    "--staging",
+    metavar="DIR",
+    help="Where to note what was sent to a URL.  [default: in the user's cache folder]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bar.")
-def stage(dataset: str, dest: str, overwrite: bool, as_json: bool) -> None:
-    """Copy DATASET to DEST, a folder to be made on a faster medium, and check the copy.
+def stage(dataset: str, dest: str, overwrite: bool, staging: str | None, as_json: bool) -> None:
+    """Copy DATASET to DEST, a folder to be made on a faster medium or behind a URL (s3://, gs://,
+    az://), and check the copy.
 
     Until it is whole, nothing that opens as a dataset is there.
     """
@@ -27,7 +33,7 @@ def stage(dataset: str, dest: str, overwrite: bool, as_json: bool) -> None:
 
     with interrupted("what is done is kept, run the same command again to go on"):
         progress = False if as_json else None
-        result = run(dataset, dest, overwrite=overwrite, progress=progress)
+        result = run(dataset, dest, overwrite=overwrite, progress=progress, staging=staging)
     if as_json:
         echo_json(result)
         return

@@ -18,7 +18,8 @@ from shardkit.errors import ChecksumError, DestinationError
 from shardkit.index.manifest import REJECTED_NAME
 from shardkit.operations.detokenize import spec_of
 from shardkit.operations.file_damage import RecordedSums
-from shardkit.packing.destination import Destination
+from shardkit.packing.remote_destination import RemoteDestination, open_destination
+from shardkit.remote.urls import as_place, show_place
 from shardkit.shards.locate import Located, locate
 from shardkit.system.blocks import BLOCK_BYTES, block_sums
 from shardkit.system.byte_sizes import format_bytes
@@ -40,11 +41,12 @@ class StageResult:
     """What a copy took.
 
     Attributes:
-        dest: the copy's folder. num_files, num_bytes: in it. copied_bytes: by this call; the rest
-            was there from one that was interrupted. seconds: from the first look to the last sync.
+        dest: the copy's folder, or its URL as a str. num_files, num_bytes: in it. copied_bytes: by
+            this call; the rest was there from one that was interrupted. seconds: from the first
+            look to the last sync.
     """
 
-    dest: Path
+    dest: Path | str
     num_files: int
     num_bytes: int
     copied_bytes: int
@@ -69,6 +71,7 @@ def stage(
     *,
     overwrite: bool = False,
     progress: bool | None = None,
+    staging: str | Path | None = None,
 ) -> StageResult:
     """Copy a dataset, all splits, and compare what was written with the dataset's checksums.
 
@@ -77,31 +80,37 @@ def stage(
     is compared with what was read.
 
     Args:
-        dataset: its folder. dest: a folder to make. overwrite: replace a dataset there, when the
-            copy is whole (until then there is room for both).
+        dataset: its folder. dest: a folder to make, or the URL of one in a bucket. overwrite:
+            replace a dataset there, when the copy is whole (until then there is room for both);
+            behind a URL it goes when the copy begins.
+        staging: folder in which what was sent to a URL is noted; default: in the user's cache.
 
     Raises:
         DestinationError: it is taken, or has too little space. ChecksumError: the dataset is
             damaged, or the medium is. StorageError: the disk refused; call again to go on.
     """
-    source, target = as_path(dataset, "the dataset"), as_path(dest, "the destination")
+    source, target = as_path(dataset, "the dataset"), as_place(dest, "the destination")
     started = time.perf_counter()
     place = locate(source)
-    what = f"copying {show_path(source)} to {show_path(target)}"
-    with os_errors(what), Destination(target, source, overwrite) as held:
+    what = f"copying {show_path(source)} to {show_place(target)}"
+    notes = None if staging is None else as_path(staging, "staging")
+    with os_errors(what), open_destination(target, source, overwrite, notes) as held:
         made = _lasting(place)
         if finished := held.finished(made):
-            return StageResult(**{**finished, "dest": held.dest})
+            return StageResult(**{**finished, "dest": held.name})
         if overwrite:
             held.clear()
         held.prepare(made)
         files = list(_files(place))
-        left = [file for file in files if not _is_there(held.stage / file.name, file)]
-        refuse_little_space(held.dest, sum(file.num_bytes for file in left))
-        _copy_all(left, held.stage, held.work / _KEPT, progress)
+        if isinstance(held, RemoteDestination):
+            left = _upload_all(files, held, progress)
+        else:
+            left = [file for file in files if not _is_there(held.stage / file.name, file)]
+            refuse_little_space(held.dest, sum(file.num_bytes for file in left))
+            _copy_all(left, held.stage, held.work / _KEPT, progress)
         num_bytes, copied_bytes = (sum(file.num_bytes for file in some) for some in (files, left))
         seconds = time.perf_counter() - started
-        result = StageResult(held.dest, len(files) + 1, num_bytes, copied_bytes, seconds)
+        result = StageResult(held.name, len(files) + 1, num_bytes, copied_bytes, seconds)
         held.finish(place.info, made, {**asdict(result), "dest": ""})
         return replace(result, seconds=time.perf_counter() - started)
 
@@ -183,6 +192,50 @@ def _copy_all(files: Sequence[_File], folder: Path, kept: Path, progress: bool |
             bar.add(file.num_rows, file.num_bytes)
 
 
+def _upload_all(
+    files: Sequence[_File], held: RemoteDestination, progress: bool | None
+) -> list[_File]:
+    """Upload what is not there yet, from where it lies; which that was."""
+    left = []
+    with Progress("uploading", progress) as bar:
+        bar.expect(sum(file.num_rows for file in files))
+        for file in files:
+            sums = _sums_of(file)
+            if not held.is_sent(file.name, file.num_bytes, sums):
+                left.append(file)
+                held.send(file.name, file.source, file.num_bytes, sums)
+            bar.add(file.num_rows, file.num_bytes)
+    return left
+
+
+def _sums_of(file: _File) -> Hashes:
+    """As recorded; of a file without those, as read, once its digest was right."""
+    if file.sums is not None:
+        return file.sums
+    sums, digest, num_bytes = _read_sums(file.source)
+    if num_bytes != file.num_bytes or file.digest not in (None, digest):
+        raise _damaged(file)
+    return sums
+
+
+def _read_sums(path: Path) -> tuple[Hashes, int, int]:
+    whole, sums, num_bytes = xxhash.xxh3_64(), [], 0
+    with open(path, "rb", buffering=0) as read:
+        buffer = memoryview(bytearray(BLOCK_BYTES))
+        while got := read_full(read, buffer):
+            whole.update(buffer[:got])
+            sums.append(xxhash.xxh3_64_intdigest(buffer[:got]))
+            num_bytes += got
+    return np.array(sums, np.uint64), whole.intdigest(), num_bytes
+
+
+def _damaged(file: _File) -> ChecksumError:
+    return ChecksumError(
+        f"{show_path(file.source)} is damaged: its bytes are not those that were written;"
+        " `shardkit verify` tells more"
+    )
+
+
 def _copy(file: _File, folder: Path) -> None:
     """Copy under another name, compare, and only then give it its own."""
     temp = folder / temp_name(file.name)
@@ -190,10 +243,7 @@ def _copy(file: _File, folder: Path) -> None:
     is_same = file.sums is None or np.array_equal(sums, file.sums)
     if temp.stat().st_size != file.num_bytes or not is_same or file.digest not in (None, digest):
         temp.unlink()
-        raise ChecksumError(
-            f"{show_path(file.source)} is damaged: its bytes are not those that were written;"
-            " `shardkit verify` tells more"
-        )
+        raise _damaged(file)
     evict(temp)  # else the cache would be read, not the medium
     if not np.array_equal(block_sums(temp), sums):
         temp.unlink()

@@ -30,6 +30,7 @@ from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import choose_dest, pack, refuse_choice
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
+from shardkit.remote.urls import Url
 from shardkit.shards.locate import Located, locate
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
@@ -52,6 +53,8 @@ OPTIONS = (
     "dali_index",
     "overwrite",
     "progress",
+    "staging",
+    "staging_bytes",
 )
 """Options of a pack that make sense for what is packed already."""
 
@@ -74,7 +77,7 @@ def convert(
     Args:
         dataset: its folder, or a file of ids; of tars a folder, one tar, a list of those in one
             folder, or a pattern like ``a-{000000..000002}.tar``; also ``.tar.gz``, ``.tar.zst``.
-        dest: folder to make; default: the name and format, here.
+        dest: folder to make, or the URL of one in a bucket; default: the name and format, here.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``.
         eos: of files of ids: the id that ends documents. nanoGPT's are cut into documents by it,
             else into pieces of :data:`shardkit.corpus.containers.tokens.PIECE_TOKENS`.
@@ -95,19 +98,19 @@ def convert(
         raise UsageError(f"eos is for files of token ids; {show_path(source)} is none")
     if tars is None and (kind := container_at(source)) is not None:
         return pack(source, dest, to=to, corpus=kind, **options)
-    dest = choose_dest(_named(source, tars), dest, to)
+    made_at = choose_dest(_named(source, tars), dest, to)
     if (packed := packed_tars(source, tars)) is not None:
         origin = Origin(Provenance({"kind": TARS_KIND}), inputs=packed.stamps())
-        result = run_pack(source, packed, dest, made, started, origin)
+        result = run_pack(source, packed, made_at, made, started, origin)
     else:
-        result = _convert_located(source, tars, dest, made, started)
+        result = _convert_located(source, tars, made_at, made, started)
     if tars is None and not result.was_complete:
         count_beside(source, result.ignored)
     return result
 
 
 def _convert_located(
-    source: Path, tars: list[str] | None, dest: Path, options: PackOptions, started: float
+    source: Path, tars: list[str] | None, dest: Path | Url, options: PackOptions, started: float
 ) -> PackResult:
     """Pack what has an index: a dataset, or tars made by others that are not compressed.
 
@@ -229,7 +232,7 @@ def _scanned(located: Located) -> list[SplitInfo]:
 
 
 def _convert_token_file(
-    source: Path, dest: Path, options: PackOptions, eos: int | None, started: float
+    source: Path, dest: Path | Url, options: PackOptions, eos: int | None, started: float
 ) -> PackResult:
     """Pack the documents of a file of ids; ``eos`` as of :func:`open_token_file`.
 

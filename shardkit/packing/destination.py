@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import DestinationError, ResumeError
-from shardkit.index.journal import is_begun
+from shardkit.index.journal import Receipt, is_begun
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, dump_info
 from shardkit.packing.publish import (
     LOCK_NAME,
@@ -27,7 +27,7 @@ from shardkit.packing.publish import (
     tidy,
 )
 from shardkit.system.locks import Lock
-from shardkit.system.paths import show_path
+from shardkit.system.paths import file_size, show_path
 from shardkit.system.records import read_record, write_record
 
 TOKENIZER_RECORD = "tokenizer.record"
@@ -65,9 +65,24 @@ class Destination:
             self._lock.close()
             raise
 
+    note = ""
+    """What there is to say of how it was made ready."""
+
     @property
     def lock_fd(self) -> int:
         return self._lock.fd
+
+    @property
+    def name(self) -> Path | str:
+        """What the dataset is called when it is whole."""
+        return self.dest
+
+    def deliver(self, receipt: Receipt) -> None:
+        """Called with each finished shard: it stays where it is until the end."""
+
+    def size_of(self, name: str) -> int:
+        """Bytes of a finished file; -1 if it is not there."""
+        return file_size(self.stage / name)
 
     def _refuse_others(self) -> None:
         """Refuse, before anything is made here, what no packer of ours has left."""
@@ -123,10 +138,13 @@ class Destination:
         if self._publication is None or self._overwrite:
             return None
         tidy(self.dest)
-        was = self._publication.packed
-        if _changed_input(was["inputs"], recipe["inputs"]) or _change(was, recipe):
+        if self._differs(self._publication.packed, recipe):
             raise self.taken()
         return self._publication.result
+
+    @staticmethod
+    def _differs(was: dict[str, Any], recipe: dict[str, Any]) -> bool:
+        return bool(_changed_input(was["inputs"], recipe["inputs"]) or _change(was, recipe))
 
     def clear(self) -> None:
         """Forget a started pack. A dataset stays until the new one is whole."""
@@ -157,7 +175,7 @@ class Destination:
             )
         if change := _change(started, recipe):
             raise ResumeError(
-                f"{show_path(self.dest)} holds a pack started with other options: {change};"
+                f"{show_path(self.name)} holds a pack started with other options: {change};"
                 " use the same, or pass --overwrite to start afresh"
             )
 

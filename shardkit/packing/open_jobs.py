@@ -14,7 +14,6 @@ from shardkit.packing.job import Job
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pictures import unequal_shapes
-from shardkit.system.paths import file_size
 from shardkit.system.progress import Progress
 
 
@@ -24,8 +23,8 @@ class Jobs:
     def __init__(
         self, corpus: Corpus, destination: Destination, options: PackOptions, progress: Progress
     ) -> None:
+        self._destination = destination
         self._work = destination.work
-        self._stage = destination.stage
         self._options = options
         self._progress = progress
         self._first_reject = ""
@@ -46,6 +45,7 @@ class Jobs:
         for receipt in engine.run(jobs, self._progress):
             receipts.append(receipt)
             self._count(receipt)
+            self._destination.deliver(receipt)
         receipts += self.resumed
         return sorted(receipts, key=lambda own: (own.split != "train", own.split, own.shard))
 
@@ -60,6 +60,7 @@ class Jobs:
                 self.resumed.append(receipt)
                 self._progress.skip(job.num_entries)
                 self._count(receipt)
+                self._destination.deliver(receipt)
         self._progress.expect(self.listing.num_entries)
         self._refuse_many()
 
@@ -72,7 +73,7 @@ class Jobs:
             raise self.listing.changed(f"those of shard {job.stem}")
         if receipt.segment != job.digest:
             return None  # inputs were moved or copied, or changed and the time was set back
-        sizes = {name: file_size(self._stage / name) for name in receipt.file_bytes}
+        sizes = {name: self._destination.size_of(name) for name in receipt.file_bytes}
         return receipt if sizes == receipt.file_bytes else None
 
     def _count(self, receipt: Receipt) -> None:

@@ -14,6 +14,7 @@ from shardkit.system.resources import allowance
 #: Options that change neither which bytes are written nor where: a resumed pack may change them.
 #: The tokenizer is compared by its contents, see :mod:`shardkit.packing.choose_tokenizer`.
 _FREE = frozenset({"workers", "overwrite", "progress", "max_rejects", "on_error", "tokenizer"})
+_FREE |= {"staging", "staging_bytes"}
 
 MIN_VOCABULARY = 256
 """Entries a trained tokenizer has at least: one a byte."""
@@ -51,6 +52,10 @@ class PackOptions:
         overwrite: forget a started pack at the destination; replace a dataset there, when the new
             one is whole (until then the disk holds both).
         progress: bars on or off; None: on where stderr is a terminal.
+        staging: folder of this machine in which a dataset is packed that goes to a URL; default:
+            ``shardkit/staging`` in the user's cache folder.
+        staging_bytes: how many bytes of finished shards may wait there to be uploaded, as a number
+            or ``"4GB"``; each worker has up to two more in hand. Default: 4 GiB.
     """
 
     to: str
@@ -78,6 +83,8 @@ class PackOptions:
     val_fraction: float = 0.0
     overwrite: bool = False
     progress: bool | None = None
+    staging: str | Path | None = None
+    staging_bytes: str | int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "to", get_format(self.to).name)

@@ -18,6 +18,7 @@ from shardkit.packing.hugging_face import is_hugging_face
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
+from shardkit.remote.urls import Url, as_place
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.paths import as_path, show_path
 
@@ -56,7 +57,8 @@ def pack(
             folder that Hugging Face datasets saved, or a dataset of that library itself, one or
             several splits, stored or streamed: see :mod:`shardkit.packing.spool`; any files, with
             ``corpus="files"``.
-        dest: folder to make; default: the source's name and format, in the current folder.
+        dest: folder to make, or the URL of one in a bucket, but not for a dataset of that library;
+            default: the source's name and format, in the current folder.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``; may be left out for tokens, which go
             to npy then.
         corpus: kind of input, where it should not be detected.
@@ -164,10 +166,10 @@ def refuse_choice(choice: ImageChoice, why: str) -> None:
         raise UsageError(f"{why}, and has no pictures: leave out {choice}")
 
 
-def choose_dest(source: Path, dest: str | Path | None, to: str) -> Path:
+def choose_dest(source: Path, dest: str | Path | None, to: str) -> Path | Url:
     """``dest``, or for none, ``imagenet/`` to lmdb -> ``imagenet-lmdb`` in the current folder."""
     if dest:
-        return as_path(dest, "the destination")
+        return as_place(dest, "the destination")
     resolved = source.resolve()
     name = resolved.name if resolved.is_dir() else resolved.name.partition(".")[0]
     return Path(f"{name or 'dataset'}-{get_format(to).name}")

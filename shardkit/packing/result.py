@@ -18,7 +18,7 @@ class PackResult:
     """What a pack made.
 
     Attributes:
-        dest: the dataset's folder. container: its format. kind: kind of input.
+        dest: the dataset's folder, or its URL as a str. container: its format. kind: kind of input.
         num_samples, num_shards, num_rejects: counts over all splits.
         input_bytes, dataset_bytes: sizes before and after, in bytes.
         resumed_shards: shards found finished from an earlier, interrupted call.
@@ -29,7 +29,7 @@ class PackResult:
         was_complete: whether an earlier call had made it all, and this one nothing.
     """
 
-    dest: Path
+    dest: Path | str
     container: str
     kind: str
     splits: dict[str, int]
@@ -47,7 +47,7 @@ class PackResult:
 
 
 def result_of(
-    dest: Path,
+    dest: Path | str,
     folder: Path,
     corpus: Corpus,
     info: DatasetInfo,

@@ -27,8 +27,11 @@ from shardkit.packing.listing import Listing
 from shardkit.packing.local import InProcess, ProcessPool
 from shardkit.packing.open_jobs import Jobs
 from shardkit.packing.options import PackOptions
+from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import PackResult, result_of
 from shardkit.packing.up_to_date import Asked, UpToDate, made_of, prove_untouched, up_to_date
+from shardkit.remote.urls import Url
+from shardkit.system.byte_sizes import parse_size
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
 
@@ -39,7 +42,7 @@ COMPLETE = "complete already, from an earlier run"
 def run_pack(
     source: Path,
     corpus: Corpus,
-    dest: Path,
+    dest: Path | Url,
     options: PackOptions,
     started: float,
     origin: Origin | None = None,
@@ -59,14 +62,16 @@ def run_pack(
     with os_errors(f"packing into {dest}"):
         asked = _asked(source, corpus, options, recipe, origin)
         # A copy of itself is none: it is refused below.
-        found = None if dest.resolve() == source.resolve() else up_to_date(dest, asked)
-        if found is not None:
-            return _found_up_to_date(dest.resolve(), corpus, found, time.perf_counter() - started)
-        with Destination(dest, source, options.overwrite) as destination:
+        if isinstance(dest, Path) and dest.resolve() != source.resolve():
+            found = up_to_date(dest, asked)
+            if found is not None:
+                seconds = time.perf_counter() - started
+                return _found_up_to_date(dest.resolve(), corpus, found, seconds)
+        with _open(dest, source, options) as destination:
             if finished := destination.finished(recipe):
-                if up_to_date(destination.dest, asked) is None:
+                if isinstance(dest, Path) and up_to_date(destination.dest, asked) is None:
                     raise destination.taken()
-                return _found_complete(destination.dest, finished)
+                return _found_complete(destination.name, finished)
             if options.overwrite:
                 destination.clear()
             destination.prepare(recipe)
@@ -74,6 +79,12 @@ def run_pack(
             chosen = prepare_tokenizer(destination, corpus, options, tokenizer)
             pack = _Pack(source, corpus, destination, options, recipe, chosen, origin)
             return pack.run(started)
+
+
+def _open(dest: Path | Url, source: Path, options: PackOptions) -> Destination:
+    staging = None if options.staging is None else Path(options.staging)
+    most = None if options.staging_bytes is None else parse_size(options.staging_bytes)
+    return open_destination(dest, source, options.overwrite, staging, most)
 
 
 def _asked(
@@ -119,7 +130,7 @@ class _Pack:
                 )
             info = self._assemble(receipts, jobs.listing)
             result = result_of(
-                self.destination.dest,
+                self.destination.name,
                 self.destination.stage,
                 self.corpus,
                 info,
@@ -128,11 +139,13 @@ class _Pack:
                 len(jobs.resumed),
                 time.perf_counter() - started,
             )
+            result.notes.extend(filter(None, [self.destination.note]))
             result.notes.extend(self.corpus.notes)
             result.notes.extend(self.chosen.notes if self.chosen else [])
             result.notes.extend(notes_on(self.options, receipts))
             self.destination.finish(info, self.recipe, {**asdict(result), "dest": ""})
-            prove_untouched(self.destination.dest, self.recipe, jobs.listing)
+            if self.destination.name == self.destination.dest:
+                prove_untouched(self.destination.dest, self.recipe, jobs.listing)
             return replace(result, seconds=time.perf_counter() - started)
 
     def _engine(self) -> Engine:
@@ -167,6 +180,6 @@ def _found_up_to_date(dest: Path, corpus: Corpus, found: UpToDate, seconds: floa
     return replace(result, notes=[COMPLETE], was_complete=True)
 
 
-def _found_complete(dest: Path, finished: dict[str, Any]) -> PackResult:
+def _found_complete(dest: Path | str, finished: dict[str, Any]) -> PackResult:
     notes = [*finished["notes"], COMPLETE]
     return PackResult(**{**finished, "dest": dest, "notes": notes, "was_complete": True})

@@ -1,7 +1,10 @@
-"""What the keeper of a cache calls its own files."""
+"""What the keeper of a cache calls its own files, here and behind a URL."""
 
 from __future__ import annotations
 
 SOCKET = "keeper.sock"
 LOCK = "keeper.lock"
 LOG = "keeper.log"
+
+CLAIM = "shardkit.claim"
+"""The object that says who is writing a dataset there."""

@@ -25,6 +25,7 @@ from shardkit.errors import DataError, ShardkitError
 from shardkit.remote import wire
 from shardkit.remote.keeper import Keeper
 from shardkit.remote.keeper_files import LOCK, LOG, SOCKET
+from shardkit.remote.writing import Writing
 
 
 class Server:
@@ -33,6 +34,7 @@ class Server:
     def __init__(self, keeper: Keeper, linger_s: float, lock: int) -> None:
         self._keeper = keeper
         self._lock = os.fstat(lock).st_ino
+        self._writing = Writing()
         self._linger_s = linger_s
         self._readers = 0
         self._asked = 0
@@ -110,6 +112,8 @@ class Server:
             return {}
         if what == "stats":
             return {"requests": keeper.num_requests, "bytes": keeper.num_bytes}
+        if what == "write":
+            return await self._writing.answer(asked, numbers)
         kept = await keeper.use(asked["name"], asked["place"])
         if what == "whole":
             await kept.fetch_whole(asked["file"])

@@ -28,6 +28,9 @@ NO_RANGES_TRIES = 5
 FINAL = re.compile(r"status code: 4(?!08|25|29)")
 """Answers that stay the same. The others are busy servers, and networks."""
 
+WRITE_TRIES = 10
+"""Of one request, where an object takes many."""
+
 REQUEST_S = 60
 """How long one try may take, however slow the place."""
 
@@ -50,6 +53,9 @@ def settings_of(environment: dict[str, str]) -> dict[str, str]:
 class RemoteFolder:
     """What lies behind a URL, by name.
 
+    Attributes:
+        WRITES: whether obstore tries requests again by itself, of which a large object has many.
+
     Args:
         settings: of :func:`settings_of`; all else that finds credentials is the platform's own.
         retry_s: how long a request is tried again after errors of the server or the network.
@@ -57,6 +63,8 @@ class RemoteFolder:
     Raises:
         StorageError: the settings make no sense.
     """
+
+    WRITES = False
 
     def __init__(self, url: Url, settings: dict[str, str], retry_s: float) -> None:
         from obstore.store import from_url
@@ -70,11 +78,15 @@ class RemoteFolder:
         options["pool_max_idle_per_host"] = "64"
         if url.text.startswith("http://") or "http://" in settings.get("AWS_ENDPOINT_URL", ""):
             options["allow_http"] = True
-        # Its own retries leave out bodies that are cut off, so ours are all there are.
+        # Its own retries leave out bodies that are cut off, so ours are all there are to read with.
         retry: Any = {"max_retries": 0, "retry_timeout": timedelta(0)}
-        given: Any = {} if url.text.startswith("file:") else {"client_options": options}
-        with _environment(settings), self._errors(f"opening {url}"):
-            self._store = from_url(url.text, **given, **({"retry_config": retry} if given else {}))
+        if self.WRITES:
+            retry = {"max_retries": WRITE_TRIES, "retry_timeout": timedelta(seconds=retry_s)}
+        is_here = url.text.startswith("file:")
+        given: Any = {"mkdir": True} if is_here and self.WRITES else {}
+        given |= {} if is_here else {"client_options": options, "retry_config": retry}
+        with with_environment(settings), self._errors(f"opening {url}"):
+            self._store = from_url(url.text, **given)
 
     def patience(self) -> Patience:
         """For what takes several requests, and should fail no later than one."""
@@ -157,7 +169,7 @@ def _is_final(error: Exception, tries: int) -> bool:
 
 
 @contextmanager
-def _environment(settings: dict[str, str]) -> Iterator[None]:
+def with_environment(settings: dict[str, str]) -> Iterator[None]:
     """The reader's own settings instead of those that the keeper was started with."""
     before = settings_of(dict(os.environ))
     for key in before:

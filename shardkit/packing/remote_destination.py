@@ -1,0 +1,257 @@
+"""A destination behind a URL: packed in a folder of this machine, and uploaded shard by shard.
+
+The staging folder is a destination like any other, but for what becomes of finished shards: each is
+uploaded while the next are packed, checked there, recorded as sent, and only then removed. What
+records a shard is durable before its file goes, so that a kill -9 anywhere leaves either.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from shardkit.arrays import Hashes
+from shardkit.errors import DestinationError, ShardkitError, StorageError, UsageError
+from shardkit.index.journal import Receipt, journal_path, read_finished
+from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
+from shardkit.packing.destination import Destination
+from shardkit.packing.publish import dataset_files
+from shardkit.remote.target import Target
+from shardkit.remote.urls import Url
+from shardkit.system.blocks import BLOCK_BYTES, block_sums
+from shardkit.system.durable_files import atomic_write
+from shardkit.system.paths import file_size, show_path, user_cache
+from shardkit.system.records import read_record, write_record
+
+STAGING_BYTES = 4 << 30
+"""Of finished shards that wait to be uploaded, by default."""
+
+AT_ONCE = 4
+"""Files being uploaded. Each large one has several parts under way."""
+
+WRITABLE = ("s3", "gs", "az", "file")
+_SENT = ".sent"
+_RESULT = "result.json"
+
+
+class RemoteDestination(Destination):
+    """Holds the lock of a staging folder, and a claim on what is behind the URL.
+
+    Raises:
+        DestinationError: there is a dataset, or another that writes; or as of Destination.
+        StorageError: the network, the server or the credentials say no.
+    """
+
+    def __init__(
+        self, url: Url, source: Path, overwrite: bool, staging: Path | None, most_bytes: int | None
+    ) -> None:
+        refuse_unwritable(url)
+        root, name = _staging_root(staging), xxhash.xxh3_128_hexdigest(url.text.encode())
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._target = Target(url, root.resolve(), root.resolve() / f"{name}.claim")
+        self._most_bytes = STAGING_BYTES if most_bytes is None else most_bytes
+        self._waiting: dict[Future[None], int] = {}
+        self._sending = ThreadPoolExecutor(AT_ONCE, "shardkit-upload")
+        self._is_whole = False
+        super().__init__(root / name, source, overwrite)
+        try:
+            self._take()
+        except BaseException:
+            super().__exit__(DestinationError, None, None)
+            raise
+
+    @property
+    def name(self) -> str:
+        return self._target.url.text
+
+    def _take(self) -> None:
+        index = self.stage / INDEX_NAME
+        own = index.read_bytes() if index.exists() else None
+        self._is_whole = self._target.take(own, self._overwrite)
+        if not self._is_whole:
+            self.note = self._target.abort_unfinished()
+            self._forget_lost()
+
+    def _forget_lost(self) -> None:
+        """Files that were sent, and are not there any more, are made again."""
+        if not self.work.is_dir():
+            return
+        there = self._target.versions()
+        for path in self.work.glob(f"*{_SENT}"):
+            sent = self._sent(path.name.removesuffix(_SENT))
+            if sent is None or there.get(sent["name"]) != (sent["bytes"], sent["version"]):
+                path.unlink()
+
+    def taken(self) -> DestinationError:
+        return self._target.taken()
+
+    def finished(self, recipe: dict[str, Any]) -> dict[str, Any] | None:
+        if not self._is_whole or self._overwrite:
+            return None
+        record = read_record(self.work / _RESULT)
+        if record is None or self._differs(record["packed"], recipe):
+            raise self.taken()
+        self._tidy()
+        result: dict[str, Any] = record["result"]
+        return result
+
+    # --- files on their way -----------------------------------------------------------------
+
+    def deliver(self, receipt: Receipt) -> None:
+        """Upload a finished shard beside what comes; waits while too many bytes do."""
+        if all(self._is_sent_as(name, size) for name, size in receipt.file_bytes.items()):
+            return
+        sums = read_finished(journal_path(self.work, receipt.split, receipt.shard)).sums
+        at = 0
+        for name in sorted(receipt.file_bytes):
+            size = receipt.file_bytes[name]
+            end = at + -(-size // BLOCK_BYTES)
+            self.send(name, self.stage / name, size, sums[at:end])
+            at = end
+
+    def _is_sent_as(self, name: str, size: int) -> bool:
+        """Sent, and no other made since."""
+        sent = self._sent(name)
+        return sent is not None and sent["bytes"] == size and not (self.stage / name).exists()
+
+    def send(self, name: str, path: Path, size: int, sums: Hashes) -> None:
+        """Upload a file; one in the stage is removed when it is there."""
+        self._wait_for_room(size)
+        self._waiting[self._sending.submit(self._send, name, path, size, sums)] = size
+
+    def _wait_for_room(self, size: int) -> None:
+        while True:
+            for done in [one for one in self._waiting if one.done()]:
+                del self._waiting[done]
+                done.result()
+            if not self._waiting or sum(self._waiting.values()) + size <= self._most_bytes:
+                return
+            wait(self._waiting, return_when=FIRST_COMPLETED)
+
+    def _send(self, name: str, path: Path, size: int, sums: Hashes) -> None:
+        if not self.is_sent(name, size, sums):
+            version = self._target.put(name, path, sums)
+            record = {"name": name, "bytes": size, "version": version, "sums": _digest(sums)}
+            write_record(self.work / f"{name}{_SENT}", record)
+        if path.parent == self.stage:
+            path.unlink(missing_ok=True)
+
+    def is_sent(self, name: str, size: int, sums: Hashes) -> bool:
+        """Whether this very file is there, by what was recorded."""
+        sent = self._sent(name)
+        return sent is not None and (sent["bytes"], sent["sums"]) == (size, _digest(sums))
+
+    def _sent(self, name: str) -> dict[str, Any] | None:
+        try:
+            return read_record(self.work / f"{name}{_SENT}")
+        except FileNotFoundError:
+            return None
+
+    def size_of(self, name: str) -> int:
+        """Bytes of a finished file, here or there; -1 if it is neither."""
+        here = file_size(self.stage / name)
+        sent = self._sent(name) if here < 0 else None
+        return here if sent is None else int(sent["bytes"])
+
+    # --- the end --------------------------------------------------------------------------
+
+    def finish(self, info: DatasetInfo, packed: dict[str, Any], result: dict[str, Any]) -> None:
+        """Upload what is left, compare all with what is there, and put shardkit.json last."""
+        new = [name for name in dataset_files(info) if self.size_of(name) >= 0]
+        for name in new:
+            path = self.stage / name
+            if path.exists():
+                self.send(name, path, file_size(path), block_sums(path))
+        self._wait_for_all()
+        self._compare(new)
+        self._target.remove_others(new)
+        write_record(self.work / _RESULT, {"packed": packed, "result": result})
+        atomic_write(self.stage / INDEX_NAME, [dump_info(info)])
+        self._target.put_index(self.stage / INDEX_NAME)
+        self._is_whole = True
+        self._tidy()
+
+    def _wait_for_all(self) -> None:
+        for one in list(self._waiting):
+            one.result()
+        self._waiting.clear()
+
+    def _compare(self, new: list[str]) -> None:
+        """Raises StorageError unless all that was sent is there, unchanged."""
+        there = self._target.versions()
+        for name in new:
+            sent = self._sent(name) or {"bytes": -1, "version": ""}
+            if there.get(name) != (sent["bytes"], sent["version"]):
+                raise StorageError(
+                    f"{self._target.url / name} has been removed or replaced since it was uploaded;"
+                    " run the same command again"
+                )
+
+    def _tidy(self) -> None:
+        self._target.abort_unfinished()
+        self._target.release()
+        self._leave_nothing()
+
+    def _is_worth_keeping(self) -> bool:
+        return super()._is_worth_keeping() or any(self.work.glob(f"*{_SENT}"))
+
+    def __exit__(self, *error: object) -> None:
+        for one in self._waiting:
+            one.cancel()
+        if self._waiting:
+            with suppress(ShardkitError):  # the error under way says more
+                self._target.stop()
+        self._sending.shutdown(wait=True)
+        super().__exit__(*error)
+        if error[0] is not None and not self.work.exists():
+            with suppress(ShardkitError):
+                self._target.release()
+
+
+def _digest(sums: Hashes) -> str:
+    return xxhash.xxh3_64_hexdigest(np.ascontiguousarray(sums).tobytes())
+
+
+def refuse_unwritable(url: Url) -> None:
+    """Raises UsageError."""
+    scheme = url.text.partition("://")[0]
+    if scheme not in WRITABLE:
+        raise UsageError(
+            f"the destination {url}: {scheme}:// is only read; datasets are written to"
+            f" {', '.join(f'{name}://' for name in WRITABLE)}, or to a folder"
+        )
+    if find_spec("obstore") is None:  # only the keeper may import it
+        raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")
+
+
+def _staging_root(given: Path | None) -> Path:
+    if given is not None:
+        return given
+    cache = user_cache()
+    if cache is None:
+        raise UsageError("there is no home for what waits to be uploaded: give staging")
+    return cache / "staging"
+
+
+def open_destination(
+    dest: Path | Url,
+    source: Path,
+    overwrite: bool,
+    staging: Path | None = None,
+    most_bytes: int | None = None,
+) -> Destination:
+    """On this machine or behind a URL; errors as of these classes. UsageError: staging is given for
+    what is not uploaded."""
+    if isinstance(dest, Url):
+        return RemoteDestination(dest, source, overwrite, staging, most_bytes)
+    if staging is not None or most_bytes is not None:
+        raise UsageError(
+            f"staging and staging_bytes are for what is uploaded, and {show_path(dest)} is a folder"
+        )
+    return Destination(dest, source, overwrite)

@@ -1,0 +1,200 @@
+"""Where a dataset is written behind a URL: who may, and what lies there already.
+
+An object there, the claim, says who writes; it is made only if there is none. So of two that start
+at once one goes on. Each file is put only while the claim is still the writer's own.
+
+===========  ===================  ==================================================================
+claim        shardkit.json        so
+===========  ===================  ==================================================================
+none         none                 new; refused if other files lie there
+none, ours   our own              all was done but tidying up
+none         another              a dataset: refused, or replaced by ``overwrite``
+ours         none, another        go on; what stood there was to be replaced, and its index goes
+another's    any                  refused, or taken over by ``overwrite``
+===========  ===================  ==================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.arrays import Hashes, Integers
+from shardkit.errors import DestinationError, ShardkitError
+from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, parse_info
+from shardkit.remote import wire
+from shardkit.remote.connection import ask
+from shardkit.remote.keeper_files import CLAIM
+from shardkit.remote.storage import RETRY_S
+from shardkit.remote.store import settings_of
+from shardkit.remote.urls import Url
+from shardkit.system.blocks import block_sums
+from shardkit.system.durable_files import atomic_write
+
+Versions = dict[str, tuple[int, str]]
+"""Name -> bytes, and what the store calls this version."""
+
+
+class Target:
+    """The folder behind a URL that one process of this machine writes to.
+
+    Args:
+        keeper: folder of the keeper that does it. claim_file: where our claim is kept; whoever
+            makes a target of this file holds a lock.
+    """
+
+    def __init__(self, url: Url, keeper: Path, claim_file: Path) -> None:
+        self.url = url
+        self.replaces: list[str] = []
+        self._keeper = str(keeper)
+        self._claim_file = claim_file
+        self._claim: str | None = None
+
+    def taken(self) -> DestinationError:
+        """The error for one that already holds a dataset."""
+        return DestinationError(
+            f"{self.url} already holds a dataset; pass --overwrite to replace it, or choose another"
+            " destination"
+        )
+
+    def take(self, own_index: bytes | None, overwrite: bool) -> bool:
+        """Claim it; or return True if it holds the dataset with this shardkit.json already.
+
+        Raises:
+            DestinationError: there is a dataset, something else, or another that writes.
+        """
+        self._ask("stop")  # what was begun by a process of ours that was killed
+        ours = self._claim_file.read_text() if self._claim_file.exists() else None
+        claim, index = self._text(CLAIM), self._text(INDEX_NAME)
+        if claim in (None, ours) and own_index is not None and index == own_index.decode():
+            self._claim = claim
+            return True
+        if claim is None or claim != ours:
+            self._refuse(claim, index, overwrite)
+            self._make_claim(claim, index)
+        self._claim = self._claim_file.read_text()
+        told = json.loads(self._claim)
+        self.replaces = told["replaces"]
+        index = self._text(INDEX_NAME)
+        if index is not None and INDEX_NAME not in self.replaces:
+            self.release()
+            raise self.taken()  # made since we looked
+        if index is not None:
+            self._remove([INDEX_NAME])
+        return False
+
+    def _refuse(self, claim: str | None, index: str | None, overwrite: bool) -> None:
+        if claim is not None and not overwrite:
+            told = _told(claim)
+            raise DestinationError(
+                f"{self.url} is being written by another, begun on {told.get('host', '?')} at"
+                f" {told.get('began', '?')}; wait for it, or if it has ended for good, pass"
+                " --overwrite to start afresh in its place"
+            )
+        if index is not None and not overwrite:
+            raise self.taken()
+        if claim is None and index is None and self.versions():
+            raise DestinationError(
+                f"{self.url} holds files and is no shardkit dataset, so nothing in it will be"
+                " replaced; choose another destination"
+            )
+
+    def _make_claim(self, before: str | None, index: str | None) -> None:
+        replaces = _told(before).get("replaces", []) if before else []
+        if before or index is not None:
+            replaces = sorted({*replaces, INDEX_NAME, *self._files_of(index)})
+        told = {
+            "what": "shardkit is writing a dataset here; its shardkit.json comes last",
+            "owner": secrets.token_hex(16),
+            "host": socket.gethostname(),
+            "began": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+            "replaces": replaces,
+        }
+        atomic_write(self._claim_file, [json.dumps(told, indent=1).encode()])
+        try:
+            self._put(CLAIM, self._claim_file, block_sums(self._claim_file), None, before is None)
+        except DestinationError as error:
+            self._claim_file.unlink()
+            raise DestinationError(
+                f"{self.url} is being written by another, begun just now; wait for it, or choose"
+                " another destination"
+            ) from error
+
+    def _files_of(self, index: str | None) -> Iterable[str]:
+        """Names of what goes when a dataset is replaced: its own files."""
+        if index is None:
+            return []
+        try:
+            info = parse_info(index.encode(), str(self.url / INDEX_NAME))
+        except ShardkitError:
+            return []
+        return [*info.file_bytes, REJECTED_NAME]
+
+    def put(self, name: str, path: Path, sums: Hashes) -> str:
+        """Put a file there and check it; what the store calls this version.
+
+        Raises:
+            DestinationError: another has taken over. StorageError: the network, the server.
+        """
+        return self._put(name, path, sums, self._claim, False)
+
+    def put_index(self, path: Path) -> None:
+        """The last step, which makes it a dataset; errors as of :meth:`put`."""
+        self._put(INDEX_NAME, path, block_sums(path), self._claim, True)
+
+    def _put(
+        self, name: str, path: Path, sums: Hashes, claim: str | None, only_if_absent: bool
+    ) -> str:
+        said = {"file": name, "path": str(path), "claim": claim, "only_if_absent": only_if_absent}
+        return str(self._ask("put", sums.view(np.int64), **said)["version"])
+
+    def versions(self) -> Versions:
+        """All that lies there; folders have -1 bytes."""
+        return {name: (told[0], told[1]) for name, told in self._ask("list")["versions"].items()}
+
+    def remove_others(self, new: Iterable[str]) -> None:
+        """Remove what was there before and is no file of the new dataset."""
+        self._remove(sorted({*self.replaces} - {*new} - {INDEX_NAME}))
+
+    def abort_unfinished(self) -> str:
+        """Abort uploads that were interrupted; a note on why not, if so."""
+        return str(self._ask("abort")["note"])
+
+    def stop(self) -> None:
+        """End the uploads that are under way."""
+        self._ask("stop")
+
+    def release(self) -> None:
+        """Let others write there."""
+        if self._claim is not None and self._text(CLAIM) == self._claim:
+            self._remove([CLAIM])
+        self._claim_file.unlink(missing_ok=True)
+
+    def _text(self, name: str) -> str | None:
+        text: str | None = self._ask("text", file=name)["text"]
+        return text
+
+    def _remove(self, names: list[str]) -> None:
+        self._ask("remove", files=names)
+
+    def _ask(self, what: str, numbers: Integers = wire.NO_NUMBERS, **said: Any) -> dict[str, Any]:
+        settings = settings_of(dict(os.environ))
+        place = {"url": self.url.text, "settings": settings, "retry_s": RETRY_S}
+        return ask(self._keeper, {"do": "write", "what": what, "place": place, **said}, numbers)
+
+
+def _told(claim: str | None) -> dict[str, Any]:
+    """What somebody's claim says, if it is one."""
+    try:
+        told = json.loads(claim or "{}")
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -1,0 +1,229 @@
+"""Writing behind a URL, on the keeper's side: objects are put and checked, listed and removed.
+
+An object counts when it is there with the size and the contents that were meant. S3 says the MD5 of
+what it has as an object's ETag; where that is not to be had, the object is read back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from shardkit.arrays import Hashes, Integers
+from shardkit.errors import ChecksumError, DestinationError, ShardMissingError
+from shardkit.remote.keeper_files import CLAIM
+from shardkit.remote.store import RemoteFolder
+from shardkit.remote.unfinished import abort_unfinished
+from shardkit.remote.urls import Url
+from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.full_reads import read_full
+from shardkit.system.paths import show_path
+
+WHOLE_BYTES = 32 << 20
+"""Files up to this size are put by one request; larger ones in parts, of which some are under way
+at once, and each is sent again by itself."""
+
+PART_BYTES = 8 << 20
+MOST_PARTS = 9_000
+"""S3 takes 10,000."""
+
+PARTS_AT_ONCE = 4
+TRIES = 3
+"""How often an object is put that is then found to be another."""
+
+READ_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a file of this machine holds. ``etag`` is what S3 calls it, put in such parts."""
+
+    num_bytes: int
+    sums: Hashes
+    etag: str
+    part_bytes: int
+
+    @property
+    def has_parts(self) -> bool:
+        return self.num_bytes > WHOLE_BYTES
+
+
+def contents_of(path: Path) -> Contents:
+    """Read a file once, for all that it is compared by."""
+    size = path.stat().st_size
+    part = max(PART_BYTES, -(-size // MOST_PARTS // BLOCK_BYTES) * BLOCK_BYTES)
+    in_parts = size > WHOLE_BYTES
+    whole, digests, sums, at = hashlib.md5(usedforsecurity=False), [], [], 0
+    with open(path, "rb", buffering=0) as file:
+        buffer = memoryview(bytearray(BLOCK_BYTES))
+        while got := read_full(file, buffer):
+            sums.append(xxhash.xxh3_64_intdigest(buffer[:got]))
+            whole.update(buffer[:got])
+            at += got
+            if in_parts and (at % part == 0 or at >= size):
+                digests.append(whole.digest())
+                whole = hashlib.md5(usedforsecurity=False)
+    etag = whole.hexdigest()
+    if in_parts:
+        joined = hashlib.md5(b"".join(digests), usedforsecurity=False)
+        etag = f"{joined.hexdigest()}-{len(digests)}"
+    return Contents(at, np.array(sums, np.uint64), etag, part)
+
+
+class WritableFolder(RemoteFolder):
+    """What lies behind a URL, to be written. Errors as of :meth:`RemoteFolder.read`."""
+
+    WRITES = True
+
+    async def put(self, name: str, path: Path, sums: Hashes, only_if_absent: bool) -> str:
+        """Put a file there, and check it; what the store calls this version of it.
+
+        Raises:
+            ChecksumError: the file is not what was packed, or the store spoils it.
+            DestinationError: it was to be put only if absent, and another is there.
+        """
+        meant = await asyncio.to_thread(contents_of, path)
+        if not np.array_equal(meant.sums, sums):
+            raise ChecksumError(
+                f"{show_path(path)} is not what was written there; the disk is bad, or another"
+                " program wrote to it"
+            )
+        for _ in range(TRIES):
+            is_put = await self._send(name, path, meant, only_if_absent)
+            found = await self._version_if_same(name, meant)
+            if found is not None:
+                return found
+            if not is_put:
+                raise DestinationError(f"{self.url / name} is there already, written by another")
+        raise ChecksumError(
+            f"{self.url / name}: what the store has is not what was sent, {TRIES} times"
+        )
+
+    async def _send(self, name: str, path: Path, meant: Contents, only_if_absent: bool) -> bool:
+        """Whether it was put: not if it was there."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        async def once() -> bool:
+            try:
+                await obstore.put_async(
+                    self._store,
+                    name,
+                    path,
+                    mode="create" if only_if_absent else "overwrite",
+                    use_multipart=meant.has_parts and not only_if_absent,
+                    chunk_size=meant.part_bytes,
+                    max_concurrency=PARTS_AT_ONCE,
+                )
+            except AlreadyExistsError:
+                return False
+            return True
+
+        return await self._tried(f"writing {self.url / name}", once)
+
+    async def _version_if_same(self, name: str, meant: Contents) -> str | None:
+        import obstore
+
+        what = f"looking at {self.url / name}"
+        found = await self._tried(what, lambda: obstore.head_async(self._store, name))
+        if found["size"] != meant.num_bytes:
+            return None
+        tag = found["e_tag"] or ""
+        if tag.strip('"') != meant.etag and not await self._holds(name, meant):
+            return None
+        return tag
+
+    async def _holds(self, name: str, meant: Contents) -> bool:
+        sums: list[int] = []
+        for start in range(0, meant.num_bytes, READ_BYTES):
+            data = await self.read(name, start, min(READ_BYTES, meant.num_bytes - start))
+            blocks = (data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES))
+            sums.extend(map(xxhash.xxh3_64_intdigest, blocks))
+        return np.array_equal(np.array(sums, np.uint64), meant.sums)
+
+    async def text(self, name: str) -> str | None:
+        """Of a small object; None if it is not there."""
+        try:
+            return str(await self.read(name, 0, await self.size(name)), "utf-8", "replace")
+        except ShardMissingError:
+            return None
+
+    async def versions(self) -> dict[str, list[Any]]:
+        """Name -> size and version of all objects; folders in it have a size of -1."""
+        import obstore
+
+        what = f"listing {self.url}"
+        found = await self._tried(what, lambda: obstore.list_with_delimiter_async(self._store))
+        folders = {path.rpartition("/")[2] + "/": [-1, ""] for path in found["common_prefixes"]}
+        objects = {one["path"]: [one["size"], one["e_tag"] or ""] for one in found["objects"]}
+        return folders | {name: told for name, told in objects.items() if name}
+
+    async def remove(self, name: str) -> None:
+        """Nothing happens where it is not there."""
+        import obstore
+
+        try:
+            await self._tried(
+                f"removing {self.url / name}", lambda: obstore.delete_async(self._store, name)
+            )
+        except ShardMissingError:
+            pass
+
+
+class Writing:
+    """Answers what those ask who write datasets. One at a time writes to a URL, by its lock."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, set[asyncio.Task[str]]] = {}
+
+    async def answer(self, asked: dict[str, Any], numbers: Integers) -> dict[str, Any]:
+        """Errors as of :class:`WritableFolder`."""
+        place, what = asked["place"], asked["what"]
+        folder = WritableFolder(Url(place["url"]), place["settings"], place["retry_s"])
+        if what == "stop":
+            await self._stop(place["url"])
+        elif what == "put":
+            task = asyncio.ensure_future(self._put(folder, asked, numbers.view(np.uint64)))
+            return {"version": await self._run(place["url"], task)}
+        elif what == "text":
+            return {"text": await folder.text(asked["file"])}
+        elif what == "list":
+            return {"versions": await folder.versions()}
+        elif what == "remove":
+            await asyncio.gather(*map(folder.remove, asked["files"]))
+        else:
+            aborting = abort_unfinished(folder.url, place["settings"])
+            return {"note": await asyncio.to_thread(aborting)}
+        return {}
+
+    async def _put(self, folder: WritableFolder, asked: dict[str, Any], sums: Hashes) -> str:
+        claim = asked["claim"]
+        if claim is not None and await folder.text(CLAIM) != claim:
+            raise DestinationError(
+                f"{folder.url} was taken over by another that writes a dataset there, or its"
+                f" {CLAIM} was removed; what is there is now the other's to finish"
+            )
+        return await folder.put(asked["file"], Path(asked["path"]), sums, asked["only_if_absent"])
+
+    async def _run(self, url: str, task: asyncio.Task[str]) -> str:
+        running = self._running.setdefault(url, set())
+        running.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError as error:
+            raise DestinationError(f"writing to {url} was stopped") from error
+        finally:
+            running.discard(task)
+
+    async def _stop(self, url: str) -> None:
+        """End what a writer began that was killed since."""
+        running = list(self._running.get(url, ()))
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
