@@ -16,10 +16,8 @@ URL = "s3://bucket/data"
 
 REFUSED = [
     ("pack", URL, "--to", "npy"),
-    ("pack", "pictures", URL, "--to", "npy"),
     ("pack", URL, "--to", "npy", "--estimate", "--resize", "8"),
     ("convert", URL, "--to", "lmdb"),
-    ("convert", "packed", URL, "--to", "lmdb"),
     ("convert", "packed", URL, "--to", "parquet"),
     ("unpack", URL, "back"),
     ("unpack", "packed", URL),
@@ -27,7 +25,6 @@ REFUSED = [
     ("verify", "packed", "--against", URL),
     ("show", "packed", "--out", f"{URL}.png"),
     ("stage", URL, "copy"),
-    ("stage", "packed", URL),
     ("bench", URL),
     ("bench", "packed", "--also", URL),
     ("bench", "packed", "--json", URL),

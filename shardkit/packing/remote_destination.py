@@ -72,7 +72,7 @@ class RemoteDestination(Destination):
 
     def _take(self) -> None:
         index = self.stage / INDEX_NAME
-        own = index.read_bytes() if index.exists() else None
+        own = index.read_bytes() if index.exists() and not self._overwrite else None
         self._is_whole = self._target.take(own, self._overwrite)
         if not self._is_whole:
             self.note = self._target.abort_unfinished()
@@ -92,7 +92,7 @@ class RemoteDestination(Destination):
         return self._target.taken()
 
     def finished(self, recipe: dict[str, Any]) -> dict[str, Any] | None:
-        if not self._is_whole or self._overwrite:
+        if not self._is_whole:
             return None
         record = read_record(self.work / _RESULT)
         if record is None or self._differs(record["packed"], recipe):
@@ -163,6 +163,7 @@ class RemoteDestination(Destination):
 
     def finish(self, info: DatasetInfo, packed: dict[str, Any], result: dict[str, Any]) -> None:
         """Upload what is left, compare all with what is there, and put shardkit.json last."""
+        self._wait_for_all()
         new = [name for name in dataset_files(info) if self.size_of(name) >= 0]
         for name in new:
             path = self.stage / name
@@ -197,6 +198,8 @@ class RemoteDestination(Destination):
         self._target.abort_unfinished()
         self._target.release()
         self._leave_nothing()
+        with suppress(OSError):  # the next packer has made its lock there meanwhile
+            self.dest.rmdir()
 
     def _is_worth_keeping(self) -> bool:
         return super()._is_worth_keeping() or any(self.work.glob(f"*{_SENT}"))

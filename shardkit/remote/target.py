@@ -77,7 +77,7 @@ class Target:
         if claim in (None, ours) and own_index is not None and index == own_index.decode():
             self._claim = claim
             return True
-        if claim is None or claim != ours:
+        if claim is None or claim != ours or (overwrite and index is not None):
             self._refuse(claim, index, overwrite)
             self._make_claim(claim, index)
         self._claim = self._claim_file.read_text()

@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Hashes, Integers
-from shardkit.errors import ChecksumError, DestinationError, ShardMissingError
+from shardkit.errors import ChecksumError, DestinationError, ShardMissingError, StorageError
 from shardkit.remote.keeper_files import CLAIM
 from shardkit.remote.store import RemoteFolder
 from shardkit.remote.unfinished import abort_unfinished
@@ -159,7 +159,10 @@ class WritableFolder(RemoteFolder):
         import obstore
 
         what = f"listing {self.url}"
-        found = await self._tried(what, lambda: obstore.list_with_delimiter_async(self._store))
+        try:
+            found = await self._tried(what, lambda: obstore.list_with_delimiter_async(self._store))
+        except ShardMissingError as error:
+            raise StorageError(f"{what}: there is no such bucket") from error
         folders = {path.rpartition("/")[2] + "/": [-1, ""] for path in found["common_prefixes"]}
         objects = {one["path"]: [one["size"], one["e_tag"] or ""] for one in found["objects"]}
         return folders | {name: told for name, told in objects.items() if name}
