@@ -125,7 +125,7 @@ for sizes in DataLoader(Pictures(), 4):
 
 RAN = {
     "README.md": ["doctor", "pack", "verify", "info", "python", "python"],
-    "docs/buckets.md": ["pack", "info", *2 * ["python"]],
+    "docs/buckets.md": ["pack", "info", *3 * ["python"]],
     "docs/choosing-a-format.md": ["pack", "convert", "convert", "info", "convert"],
     "docs/dali.md": ["pack"],
     "docs/doctor.md": ["doctor", "doctor", "doctor"],

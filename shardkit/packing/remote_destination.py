@@ -22,7 +22,7 @@ from shardkit.index.journal import Receipt, journal_path, read_finished
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
 from shardkit.packing.destination import Destination
 from shardkit.packing.publish import dataset_files
-from shardkit.remote.target import Target
+from shardkit.remote.target import RemoteTarget
 from shardkit.remote.urls import Url
 from shardkit.system.blocks import BLOCK_BYTES, block_sums
 from shardkit.system.durable_files import atomic_write
@@ -54,7 +54,7 @@ class RemoteDestination(Destination):
         refuse_unwritable(url)
         root, name = _staging_root(staging), xxhash.xxh3_128_hexdigest(url.text.encode())
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._target = Target(url, root.resolve(), root.resolve() / f"{name}.claim")
+        self._target = RemoteTarget(url, root.resolve(), root.resolve() / f"{name}.claim")
         self._most_bytes = STAGING_BYTES if most_bytes is None else most_bytes
         self._waiting: dict[Future[None], int] = {}
         self._sending = ThreadPoolExecutor(AT_ONCE, "shardkit-upload")

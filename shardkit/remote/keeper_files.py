@@ -6,5 +6,5 @@ SOCKET = "keeper.sock"
 LOCK = "keeper.lock"
 LOG = "keeper.log"
 
-CLAIM = "shardkit.claim"
+CLAIM = "shardkit-claim.json"
 """The object that says who is writing a dataset there."""

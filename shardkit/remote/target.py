@@ -43,7 +43,7 @@ Versions = dict[str, tuple[int, str]]
 """Name -> bytes, and what the store calls this version."""
 
 
-class Target:
+class RemoteTarget:
     """The folder behind a URL that one process of this machine writes to.
 
     Args:
