@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from itertools import count
 from pathlib import Path
@@ -339,3 +340,46 @@ def test_what_was_sent_and_is_gone_is_made_again(
     assert result.resumed_shards == result.num_shards - 2  # type: ignore[attr-defined]
     pack(source, tmp_path / "local")
     assert objects(s3) == tree(tmp_path / "local")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting a small tmpfs needs root")
+def test_a_full_disk_below_the_staging_folder(s3: S3, tmp_path: Path) -> None:  # noqa: F811
+    source = make_images(tmp_path / "source", per_class=200)
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this system does not let root mount a tmpfs")
+    url, options = f"{s3.url}/ds", {"shard_size": "40kB", "staging": small}
+    try:
+        s3.faults.delay = 0.05
+        with pytest.raises(StorageError, match="the disk is full"):
+            pack(source, url, **options)
+        s3.faults.delay = 0.0
+        assert "shardkit.json" not in objects(s3)
+        subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
+        pack(source, url, **options)
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+    pack(source, tmp_path / "local", shard_size="40kB")
+    assert objects(s3) == tree(tmp_path / "local")
+
+
+def test_two_that_start_together_make_no_mixture(source: Path, s3: S3, tmp_path: Path) -> None:  # noqa: F811
+    """In the same moment, from two machines: each has a staging folder, and so a keeper, of its
+    own."""
+    local = {}
+    for to in ("npy", "webdataset"):
+        pack(source, tmp_path / to, to)
+        local[to] = tree(tmp_path / to)
+    s3.faults.delay = 0.02
+    for number in range(3):
+        url = f"{s3.url}/ds{number}"
+        both = {
+            to: forked(lambda to=to, url=url: pack(source, url, to, staging=tmp_path / f"of-{to}"))
+            for to in local
+        }
+        ended = {to: end_of(process) for to, process in both.items()}
+        won = [to for to, status in ended.items() if status == 0]
+        assert len(won) == 1, ended
+        assert objects(s3, f"ds{number}") == local[won[0]]
