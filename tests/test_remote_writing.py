@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Run, make_images, tree, write
+from conftest import Run, make_images, settle, tree, write
 from dying import end_of, forked
 from s3_server import S3, kill, s3, s3_endpoint  # noqa: F401
 
@@ -122,12 +122,15 @@ def test_large_files_go_in_parts_which_may_fail(s3: S3, tmp_path: Path) -> None:
 
 
 def keeper_of(tmp_path: Path) -> int:
-    """The process that holds the lock of the staging folder's keeper."""
-    lock = os.stat(tmp_path / "cache" / "shardkit" / "staging" / "keeper.lock")
-    for line in Path("/proc/locks").read_text().splitlines():
-        fields = line.split()
-        if fields[5].rpartition(":")[2] == str(lock.st_ino):
-            return int(fields[4])
+    """The keeper of the staging folder. It works there; who took its lock has ended long since."""
+    folder = tmp_path / "cache" / "shardkit" / "staging"
+    for process in Path("/proc").iterdir():
+        try:
+            is_keeper = b"shardkit.remote.server" in (process / "cmdline").read_bytes()
+            if is_keeper and (process / "cwd").samefile(folder):
+                return int(process.name)
+        except OSError:
+            continue
     raise AssertionError("no keeper")
 
 
@@ -144,6 +147,7 @@ def test_killed_in_mid_upload_the_same_call_goes_on(
     source = large(tmp_path / "large") if is_large else source
     pack(source, tmp_path / "local", **options)
     packer: list[int] = []
+    keepers: list[int] = []
     left = count(-7, 1)
 
     def die(method: str, path: str) -> None:
@@ -152,7 +156,8 @@ def test_killed_in_mid_upload_the_same_call_goes_on(
             return
         process = packer.pop()
         if who != "packer":
-            kill(keeper_of(tmp_path))
+            keepers.append(keeper_of(tmp_path))
+            kill(keepers[0])
         if who != "keeper":
             kill(process)
 
@@ -160,6 +165,8 @@ def test_killed_in_mid_upload_the_same_call_goes_on(
     process = forked(lambda: pack(source, f"{s3.url}/ds", **options))
     packer.append(process.pid or 0)
     assert end_of(process) == (0 if who == "keeper" else -signal.SIGKILL)
+    assert settle(lambda: not any(Path(f"/proc/{pid}/cwd").exists() for pid in keepers))
+    assert bool(keepers) == (who != "packer")
     s3.faults.hook = None
     if who != "keeper":
         assert "shardkit.json" not in objects(s3)
