@@ -15,7 +15,6 @@ from shardkit.errors import UsageError
 URL = "s3://bucket/data"
 
 REFUSED = [
-    ("pack", URL, "--to", "npy"),
     ("pack", URL, "--to", "npy", "--estimate", "--resize", "8"),
     ("convert", URL, "--to", "lmdb"),
     ("convert", "packed", URL, "--to", "parquet"),

@@ -14,6 +14,7 @@ from shardkit.errors import UsageError
 from shardkit.formats import FOR_TOKENS, FORMATS, get_format
 from shardkit.images.choice import ImageChoice
 from shardkit.packing.choose_tokenizer import refuse_without_text
+from shardkit.packing.from_bucket import Fetched, local_source, name_of
 from shardkit.packing.hugging_face import is_hugging_face
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
@@ -89,7 +90,19 @@ def pack(
             raise UsageError("dest is missing: a dataset has no name to choose one by")
         return _pack_spooled(source, as_path(dest, "dest"), made, text_field, chosen, started)
     _refuse_object(source)
-    src = as_path(source, "the source")
+    place = as_place(source, "the source")
+    if isinstance(place, Url):
+        local = local_source(place)
+        if local is None:
+            given = dest or f"{name_of(place)}-{get_format(made.to).name}"
+            target = as_path(given, "the destination")
+            with Fetched(target) as fetched:
+                src = fetched.fetch(place)
+                opened = open_corpus(src, corpus, labels, text_field, chosen, made.makes_tokens)
+                _refuse_unfit(opened, src, made)
+                return run_pack(src, opened, target, made, started)
+        place = local
+    src = place
     opened = open_corpus(src, corpus, labels, text_field, chosen, made.makes_tokens)
     _refuse_unfit(opened, src, made)
     return run_pack(src, opened, choose_dest(src, dest, made.to), made, started)

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import xxhash
 
@@ -120,7 +120,7 @@ class Spool:
             raise CorpusError(f"the dataset has no row in split {named}: there is nothing to pack")
         return num_rows
 
-    def __enter__(self) -> Spool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

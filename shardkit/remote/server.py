@@ -26,6 +26,7 @@ from shardkit.remote import wire
 from shardkit.remote.keeper import Keeper
 from shardkit.remote.keeper_files import LOCK, LOG, SOCKET
 from shardkit.remote.writing import Writing
+from shardkit.remote.small_files import bring
 
 
 class Server:
@@ -114,6 +115,8 @@ class Server:
             return {"requests": keeper.num_requests, "bytes": keeper.num_bytes}
         if what == "write":
             return await self._writing.answer(asked, numbers)
+        if what == "bring":
+            return await bring(asked)
         kept = await keeper.use(asked["name"], asked["place"])
         if what == "whole":
             await kept.fetch_whole(asked["file"])

@@ -154,13 +154,22 @@ def open_remote(url: Url, cache: Path, most_bytes: int | None) -> Remote:
     Raises:
         ShardMissingError: no shardkit.json. StorageError: the network, the credentials, the cache.
     """
-    try:
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = str(cache.resolve(strict=True))
-    except OSError as error:
-        raise StorageError(f"the cache {show_path(cache)} cannot be made: {error}") from error
+    folder = _made(cache)
     answer = ask(folder, {"do": "open", "place": _place(url, most_bytes, RETRY_S)})
     return Remote(url, answer["name"], folder, most_bytes, RETRY_S)
+
+
+def ask_place(url: Url, cache: Path, said: dict[str, Any]) -> dict[str, Any]:
+    """Ask the keeper something of a URL where no dataset lies. Errors as of :func:`ask`."""
+    return ask(_made(cache), {**said, "place": _place(url, None, RETRY_S)})
+
+
+def _made(cache: Path) -> str:
+    try:
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return str(cache.resolve(strict=True))
+    except OSError as error:
+        raise StorageError(f"the cache {show_path(cache)} cannot be made: {error}") from error
 
 
 def _place(url: Url, most_bytes: int | None, retry_s: float) -> dict[str, Any]:

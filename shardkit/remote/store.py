@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from shardkit.errors import ShardMissingError, StorageError
@@ -119,6 +120,53 @@ class RemoteFolder:
         if len(got) != count:
             raise StorageError(f"{what}: got {len(got)} bytes; it may have been replaced")
         return got
+
+    async def list(self) -> list[dict[str, Any]]:
+        """All objects below, page by page; after an error from the first page on, as some buckets
+        list in no order."""
+        import obstore
+
+        found: list[dict[str, Any]] = []
+
+        async def go_on() -> None:
+            found.clear()
+            async for page in obstore.list(self._store, chunk_size=1000):
+                found.extend(dict(each) for each in page)
+
+        await self._tried(f"listing {self.url}", go_on)
+        return found
+
+    async def copy_to(self, path: Path, listed: dict[str, Any]) -> None:
+        """An object as a file, if it is still the one that was listed.
+
+        Raises:
+            StorageError: it is not, or as of :meth:`read`.
+        """
+        import obstore
+        from obstore.exceptions import PreconditionError
+
+        name, what = listed["path"], f"reading {self.url / listed['path']}"
+        options: Any = {"if_match": listed["e_tag"]} if listed["e_tag"] else {}
+
+        async def copy() -> int | str:
+            try:
+                got = await obstore.get_async(self._store, name, options=options)
+            except PreconditionError:
+                return "it was replaced"
+            except FileNotFoundError:
+                return "it vanished"
+            with path.open("wb") as file:
+                async for chunk in got.stream():
+                    file.write(chunk)
+                num_bytes = file.tell()
+            if num_bytes < listed["size"] and got.meta["size"] == listed["size"]:
+                raise ConnectionError(f"the body ended after {num_bytes} bytes")
+            return num_bytes
+
+        got = await self._tried(what, copy)
+        if got != listed["size"]:
+            why = got if isinstance(got, str) else f"{got} bytes, and not {listed['size']}"
+            raise StorageError(f"{what}: {why} since it was listed; run the same command again")
 
     async def _tried(
         self,

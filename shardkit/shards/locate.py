@@ -63,13 +63,13 @@ def locate_remote(url: Url, cache_dir: Path | None, cache_bytes: int | None) -> 
     from shardkit.remote.storage import open_remote
 
     try:
-        remote = open_remote(url, cache_dir or _default_cache(), cache_bytes)
+        remote = open_remote(url, cache_dir or default_cache(), cache_bytes)
     except ShardMissingError as error:
         raise DatasetMissingError(f"{url} is no dataset: there is no {INDEX_NAME}") from error
     return Located(remote, remote.folder, remote.info)
 
 
-def _default_cache() -> Path:
+def default_cache() -> Path:
     """Raises UsageError for a user without a home."""
     folder = user_cache()
     if folder is None:

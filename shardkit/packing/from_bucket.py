@@ -1,0 +1,58 @@
+"""Sources behind a URL: fetched beside the destination, packed as any folder, and removed."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from shardkit.errors import UsageError
+from shardkit.packing.spool import Spool
+from shardkit.remote.urls import Url
+
+
+def local_source(url: Url) -> Path | None:
+    """The folder that a ``file://`` URL means; None for what is in a bucket.
+
+    Raises:
+        UsageError: it cannot be listed, or obstore is not installed.
+    """
+    parts = urlsplit(url.text)
+    if parts.scheme in ("http", "https"):
+        raise UsageError(
+            f"the source: {url} is on a web server, which does not list what it has; copy the files"
+            " to this machine, or pack from s3://, gs:// or az://"
+        )
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise UsageError(f"the source: {url} is on another machine; write file:///path")
+        return Path(unquote(parts.path) or "/")
+    if find_spec("obstore") is None:  # only the keeper may import it
+        raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")
+    return None
+
+
+def name_of(url: Url) -> str:
+    """What the source is called: its last folder, or the bucket."""
+    parts = urlsplit(url.text)
+    return parts.path.rpartition("/")[2] or parts.netloc
+
+
+class Fetched(Spool):
+    """The folder ``{dest}.spool`` for what is fetched. It stays after an error: what is there is
+    not fetched again by the same call."""
+
+    def fetch(self, url: Url) -> Path:
+        """All files of the source, in a folder of its name. Errors as of the keeper."""
+        from shardkit.remote.storage import ask_place
+        from shardkit.shards.locate import default_cache
+
+        folder = self.folder / name_of(url)
+        ask_place(url, default_cache(), {"do": "bring", "folder": str(folder)})
+        return folder
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            super().__exit__(*error)
+        else:
+            self._lock.close()

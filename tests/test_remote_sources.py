@@ -1,0 +1,82 @@
+"""Small files in a bucket are packed as the same files of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import make_images, tree
+from s3_server import S3, s3, s3_endpoint  # noqa: F401
+
+import shardkit
+from shardkit.errors import CorpusError, StorageError, UsageError
+from shardkit.remote import connection
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(connection, "LINGER_S", 0.2)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def pack(source: Path | str, dest: Path) -> object:
+    return shardkit.pack(source, dest, to="webdataset", workers=0, progress=False)
+
+
+@pytest.fixture
+def source(tmp_path: Path, s3: S3) -> Path:  # noqa: F811
+    """A folder, and the same in the bucket below raw/."""
+    folder = make_images(tmp_path / "raw")
+    odd = next(folder.rglob("*.jpg"))
+    (odd.parent / "a b%20c+ü.jpg").write_bytes(odd.read_bytes())
+    for path in folder.rglob("*"):
+        if path.is_file():
+            s3.put(f"raw/{path.relative_to(folder)}", path.read_bytes())
+    s3.put(f"raw/{odd.parent.relative_to(folder)}/", b"")  # as consoles make for a folder
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["", "503", "reset"])
+def test_equal_to_packing_the_local_tree(source: Path, s3: S3, tmp_path: Path, kind: str) -> None:  # noqa: F811
+    s3.faults.kind, s3.faults.rate = kind, 0.1
+    pack(source, tmp_path / "here")
+    pack(f"{s3.url}/raw", tmp_path / "there")
+    assert tree(tmp_path / "here") == tree(tmp_path / "there")
+    assert not (tmp_path / "there.spool").exists()
+    pack(source.as_uri(), tmp_path / "file")
+    assert tree(tmp_path / "here") == tree(tmp_path / "file")
+
+
+def test_an_object_replaced_or_gone_is_an_error_and_what_is_there_stays(
+    source: Path,
+    s3: S3,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    key = next(key for key in s3.objects("raw/") if key.endswith(".jpg") and " " not in key)
+    data, done = s3.get(key), []
+
+    def hook(method: str, path: str) -> None:
+        if path.endswith(key) and not done:
+            done.append(path)
+            s3.put(key, data + b"more")
+
+    s3.faults.hook = hook
+    with pytest.raises(StorageError, match="was replaced since it was listed") as caught:
+        pack(f"{s3.url}/raw", tmp_path / "there")
+    assert key in str(caught.value)
+    assert not (tmp_path / "there").exists()
+    s3.put(key, data)
+    pack(f"{s3.url}/raw", tmp_path / "there")
+    pack(source, tmp_path / "here")
+    assert tree(tmp_path / "here") == tree(tmp_path / "there")
+
+
+def test_what_cannot_be_packed_is_one_clear_line(s3: S3, tmp_path: Path) -> None:  # noqa: F811
+    with pytest.raises(CorpusError, match="there is no object below s3://"):
+        pack(f"{s3.url}/raw", tmp_path / "there")
+    s3.put("raw/a", b"1")
+    s3.put("raw/a/b.txt", b"2")
+    with pytest.raises(CorpusError, match="is an object, and the folder of others"):
+        pack(f"{s3.url}/raw", tmp_path / "there")
+    with pytest.raises(UsageError, match="does not list"):
+        pack("https://host/raw", tmp_path / "there")
