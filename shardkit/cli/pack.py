@@ -125,7 +125,8 @@ def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **op
     az://).
 
     SOURCE may be the URL of a folder in a bucket (s3://, gs://, az://), which is first fetched into
-    DEST.spool. It is a folder of images (class folders or flat), of image-text pairs, of images with masks,
+    DEST.spool.
+    It is a folder of images (class folders or flat), of image-text pairs, of images with masks,
     boxes or other annotations, of text, of .jsonl, of .parquet, of arrays, of sound or film, or one
     that Hugging Face datasets saved; arrays of rows (images.npy beside labels.npy, .npz,
     .safetensors, HDF5, MNIST's idx files), TFRecord or LMDB files, one or a folder; or any files,
