@@ -124,8 +124,9 @@ def test_small_caches(
         options: dict[str, Any] = {"shuffle": shuffle, "seed": epoch}
         got = plain(Loader(remote, 2, workers=2, worker_type="thread", **options))
         assert got == plain(Loader(local, 2, workers=0, **options))
-    used = sum(path.stat().st_blocks * 512 for path in cache.rglob("*.tar"))
-    assert used <= most
+    shards = list(cache.rglob("*.tar"))
+    pages = 4096 * len(shards)  # the last block of each takes whole ones
+    assert sum(path.stat().st_blocks * 512 for path in shards) <= most + pages
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
