@@ -80,3 +80,13 @@ def test_what_cannot_be_packed_is_one_clear_line(s3: S3, tmp_path: Path) -> None
         pack(f"{s3.url}/raw", tmp_path / "there")
     with pytest.raises(UsageError, match="does not list"):
         pack("https://host/raw", tmp_path / "there")
+
+
+def test_from_bucket_to_bucket(source: Path, s3: S3, tmp_path: Path) -> None:  # noqa: F811
+    pack(source, tmp_path / "here")
+    shardkit.pack(f"{s3.url}/raw", f"{s3.url}/there", to="webdataset", workers=0, progress=False)
+    there = {key.removeprefix("there/"): s3.get(key) for key in s3.objects("there/")}
+    assert there == {
+        path.name: path.read_bytes() for path in (tmp_path / "here").rglob("*") if path.is_file()
+    }
+    assert not [*(tmp_path / "cache" / "shardkit" / "staging").glob("*.spool")]

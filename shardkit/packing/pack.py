@@ -17,6 +17,7 @@ from shardkit.packing.choose_tokenizer import refuse_without_text
 from shardkit.packing.from_bucket import Fetched, local_source, name_of
 from shardkit.packing.hugging_face import is_hugging_face
 from shardkit.packing.options import PackOptions
+from shardkit.packing.remote_destination import staging_of
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
 from shardkit.remote.urls import Url, as_place
@@ -95,8 +96,9 @@ def pack(
         local = local_source(place)
         if local is None:
             given = dest or f"{name_of(place)}-{get_format(made.to).name}"
-            target = as_path(given, "the destination")
-            with Fetched(target) as fetched:
+            target = as_place(given, "the destination")
+            at = staging_of(target, made.staging) if isinstance(target, Url) else target
+            with Fetched(at) as fetched:
                 src = fetched.fetch(place)
                 opened = open_corpus(src, corpus, labels, text_field, chosen, made.makes_tokens)
                 _refuse_unfit(opened, src, made)

@@ -52,14 +52,15 @@ class RemoteDestination(Destination):
         self, url: Url, source: Path, overwrite: bool, staging: Path | None, most_bytes: int | None
     ) -> None:
         refuse_unwritable(url)
-        root, name = _staging_root(staging), xxhash.xxh3_128_hexdigest(url.text.encode())
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._target = RemoteTarget(url, root.resolve(), root.resolve() / f"{name}.claim")
+        at = staging_of(url, staging)
+        at.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        claim = at.parent.resolve() / f"{at.name}.claim"
+        self._target = RemoteTarget(url, claim.parent, claim)
         self._most_bytes = STAGING_BYTES if most_bytes is None else most_bytes
         self._waiting: dict[Future[None], int] = {}
         self._sending = ThreadPoolExecutor(AT_ONCE, "shardkit-upload")
         self._is_whole = False
-        super().__init__(root / name, source, overwrite)
+        super().__init__(at, source, overwrite)
         try:
             self._take()
         except BaseException:
@@ -231,6 +232,12 @@ def refuse_unwritable(url: Url) -> None:
         )
     if find_spec("obstore") is None:  # only the keeper may import it
         raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")
+
+
+def staging_of(url: Url, given: str | Path | None) -> Path:
+    """Where on this machine lies what goes to a URL. Raises UsageError where there is no home."""
+    root = _staging_root(None if given is None else Path(given))
+    return root / xxhash.xxh3_128_hexdigest(url.text.encode())
 
 
 def _staging_root(given: Path | None) -> Path:

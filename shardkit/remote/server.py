@@ -25,8 +25,8 @@ from shardkit.errors import DataError, ShardkitError
 from shardkit.remote import wire
 from shardkit.remote.keeper import Keeper
 from shardkit.remote.keeper_files import LOCK, LOG, SOCKET
-from shardkit.remote.writing import Writing
 from shardkit.remote.small_files import bring
+from shardkit.remote.writing import Writing
 
 
 class Server:
