@@ -66,7 +66,7 @@ def test_keepers_are_killed_while_batches_are_read(case: Case, server: RangeServ
     killed = []
 
     def kill() -> None:
-        while not is_over.wait(0.3):
+        while not is_over.wait(1.0):  # one needs half a second to begin
             killed.append(kill_keepers(case.cache))
 
     thread = threading.Thread(target=kill)

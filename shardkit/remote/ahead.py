@@ -9,7 +9,7 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.remote.cached import CachedSplit
 from shardkit.remote.kept import Kept
-from shardkit.remote.plans import NEVER, Plan
+from shardkit.remote.next_uses import NEVER, NextUses
 
 GROUP_BLOCKS = 4
 """Of 1 MB: requests of 256 KiB cost twice the time of this process that these do, and larger ones
@@ -20,7 +20,7 @@ RESTING = 1 << 40
 
 
 @dataclass(eq=False)
-class Loop:
+class Follower:
     """A loop that tells what it will read of a split, and how far that has been asked for.
 
     Attributes:
@@ -31,12 +31,12 @@ class Loop:
     owner: int
     kept: Kept
     split: CachedSplit
-    plan: Plan = field(init=False)
+    plan: NextUses = field(init=False)
     asked: int = 0
     distance: int = 0
 
     def __post_init__(self) -> None:
-        self.plan = Plan(len(self.split.blocks))
+        self.plan = NextUses(len(self.split.blocks))
 
     def next_uses(self, count: int) -> Integers:
         """The blocks of so many uses that were not asked for yet, each once."""
@@ -68,7 +68,7 @@ class Ahead:
     """All loops, by the names that they gave themselves."""
 
     def __init__(self) -> None:
-        self.loops: dict[str, Loop] = {}
+        self.loops: dict[str, Follower] = {}
 
     def needed(self, split: CachedSplit, numbers: Integers) -> Integers:
         """As :data:`shardkit.remote.room.Needed`: the nearest step of any loop."""
@@ -81,7 +81,7 @@ class Ahead:
                 np.minimum(found, distances, out=found)
         return found
 
-    def nearest(self) -> Loop | None:
+    def nearest(self) -> Follower | None:
         """The loop that has asked for the least ahead of itself."""
         running = [loop for loop in self.loops.values() if loop.has_more]
         return min(running, key=lambda loop: (loop.plan.is_resting, loop.distance), default=None)

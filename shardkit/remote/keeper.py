@@ -18,7 +18,7 @@ from shardkit.errors import (
     StorageError,
 )
 from shardkit.index.manifest import INDEX_NAME, MAX_INDEX_BYTES, parse_info
-from shardkit.remote.ahead import Ahead, Loop
+from shardkit.remote.ahead import Ahead, Follower
 from shardkit.remote.blocks import runs
 from shardkit.remote.cached import CachedSplit
 from shardkit.remote.gate import Patience
@@ -106,7 +106,10 @@ class Keeper:
         try:
             self._bring(split, kept, numbers)
             coming = [self._coming.get((split, number)) for number in numbers.tolist()]
-            await asyncio.gather(*(asyncio.shield(one) for one in coming if one is not None))
+            waited = [asyncio.shield(one) for one in coming if one is not None]
+            ends = await asyncio.gather(*waited, return_exceptions=True)
+            for failed in [end for end in ends if isinstance(end, BaseException)][:1]:
+                raise failed
         except BaseException:
             self.room.let_go(reader)
             raise
@@ -124,7 +127,7 @@ class Keeper:
         _refuse_others(split, blocks)
         loop = self.ahead.loops.get(name)
         if loop is None:
-            loop = self.ahead.loops[name] = Loop(owner, kept, split)
+            loop = self.ahead.loops[name] = Follower(owner, kept, split)
         loop.plan.tell(steps, blocks)
         self._fetch_ahead()
 

@@ -11,7 +11,7 @@ import numpy as np
 from shardkit.arrays import Integers, Mask
 from shardkit.errors import StorageError
 from shardkit.remote.cached import CachedSplit
-from shardkit.remote.plans import NEVER
+from shardkit.remote.next_uses import NEVER
 from shardkit.system.blocks import BLOCK_BYTES
 
 RESERVE_BYTES = 1 << 30

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.remote.plans import NEVER, Plan
+from shardkit.remote.next_uses import NEVER, NextUses
 
 NUM_BLOCKS = 5
 
@@ -21,7 +21,7 @@ chunks = st.lists(
 
 @given(chunks)
 def test_next_uses_are_those_of_a_search(told: list[tuple[list[tuple[int, int]], int]]) -> None:
-    plan, known, step, last = Plan(NUM_BLOCKS), [], 0, 0
+    plan, known, step, last = NextUses(NUM_BLOCKS), [], 0, 0
     for uses, moved in told:
         rows = []
         for more, block in uses:

@@ -17,7 +17,7 @@ NEVER = np.iinfo(np.int64).max
 """The step at which a block is needed that no loop has told of."""
 
 
-class Plan:
+class NextUses:
     """The blocks of one split that one loop reads, step by step.
 
     Attributes:
