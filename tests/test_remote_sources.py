@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 from conftest import make_images, tree
+from dying import end_of, forked
+from keepers import kill_keepers
 from s3_server import S3, s3, s3_endpoint  # noqa: F401
 
 import shardkit
@@ -90,3 +96,33 @@ def test_from_bucket_to_bucket(source: Path, s3: S3, tmp_path: Path) -> None:  #
         path.name: path.read_bytes() for path in (tmp_path / "here").rglob("*") if path.is_file()
     }
     assert not [*(tmp_path / "cache" / "shardkit" / "staging").glob("*.spool")]
+
+
+@pytest.mark.parametrize("whom", ["packer", "keeper", "both"])
+def test_killed_while_it_fetches_the_same_call_goes_on(
+    source: Path,
+    s3: S3,  # noqa: F811
+    tmp_path: Path,
+    whom: str,
+) -> None:
+    pack(source, tmp_path / "here")
+    seen: list[str] = []
+
+    def slow(method: str, path: str) -> None:
+        seen.append(path)
+        time.sleep(0.2)
+
+    s3.faults.hook = slow
+    child = forked(lambda: pack(f"{s3.url}/raw", tmp_path / "there"))
+    end = time.monotonic() + 20
+    while len(seen) < 6 and time.monotonic() < end:
+        time.sleep(0.01)
+    if whom != "packer":
+        assert kill_keepers(tmp_path / "cache")
+    if whom != "keeper":
+        os.kill(cast(int, child.pid), signal.SIGKILL)
+    end_of(child)
+    s3.faults.hook = None
+    pack(f"{s3.url}/raw", tmp_path / "there")
+    assert tree(tmp_path / "here") == tree(tmp_path / "there")
+    assert not (tmp_path / "there.spool").exists()

@@ -83,7 +83,10 @@ def look_at(storage: Storage, name: str, num_bytes: int, recorded: RecordedSums)
 
 def _block_sums(storage: Storage, name: str, size: int) -> Hashes:
     """XXH3-64 of each block, as :func:`shardkit.system.blocks.block_sums` makes them."""
-    file = storage.files([name], [size], copied=True).piece(0, 0, size)
+    files = storage.files([name], [size], copied=True)
+    whole = np.array([[0, 0, size]], np.int64).T
+    files.announce(*whole)
+    file = files.piece(0, 0, size)
     blocks = (file[start : start + BLOCK_BYTES] for start in range(0, size, BLOCK_BYTES))
     return np.fromiter(map(xxhash.xxh3_64_intdigest, blocks), np.uint64)
 

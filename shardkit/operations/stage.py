@@ -14,13 +14,14 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Hashes
-from shardkit.errors import ChecksumError, DestinationError
+from shardkit.errors import ChecksumError, DestinationError, UsageError
 from shardkit.index.manifest import REJECTED_NAME
 from shardkit.operations.detokenize import spec_of
 from shardkit.operations.file_damage import RecordedSums
 from shardkit.packing.remote_destination import RemoteDestination, open_destination
-from shardkit.remote.urls import as_place, show_place
-from shardkit.shards.locate import Located, locate
+from shardkit.remote.urls import Url, as_place, show_place
+from shardkit.shards.locate import Located, locate_place
+from shardkit.storage.base import Foresees, Sliceable
 from shardkit.system.blocks import BLOCK_BYTES, block_sums
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.durable_files import temp_name
@@ -31,6 +32,9 @@ from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
 from shardkit.system.resources import allowance
+
+BYTES_AT_ONCE = 16 << 20
+"""Of a file behind a URL, asked for at once."""
 
 _KEPT = "copy.part"
 """Tells the destination that what was copied before an error is worth going on from."""
@@ -55,7 +59,8 @@ class StageResult:
 
 class _File(NamedTuple):
     """A file to copy. ``sums``, of its blocks, or ``digest``, of all of it, is what was recorded
-    of it; tars made by others have neither. ``num_rows`` count for the bar."""
+    of it; tars made by others have neither. ``num_rows`` count for the bar. ``remote``: its bytes,
+    where it lies behind a URL."""
 
     name: str
     source: Path
@@ -63,6 +68,7 @@ class _File(NamedTuple):
     sums: Hashes | None = None
     digest: int | None = None
     num_rows: int = 0
+    remote: Sliceable | None = None
 
 
 def stage(
@@ -80,21 +86,26 @@ def stage(
     is compared with what was read.
 
     Args:
-        dataset: its folder. dest: a folder to make, or the URL of one in a bucket. overwrite:
-            replace a dataset there, when the copy is whole (until then there is room for both);
-            behind a URL it goes when the copy begins.
+        dataset: its folder, or its URL. dest: a folder to make, or the URL of one in a bucket; one
+            of both is a folder. overwrite: replace a dataset there, when the copy is whole (until
+            then there is room for both); behind a URL it goes when the copy begins.
         staging: folder in which what was sent to a URL is noted; default: in the user's cache.
 
     Raises:
         DestinationError: it is taken, or has too little space. ChecksumError: the dataset is
             damaged, or the medium is. StorageError: the disk refused; call again to go on.
     """
-    source, target = as_path(dataset, "the dataset"), as_place(dest, "the destination")
+    source, target = as_place(dataset, "the dataset"), as_place(dest, "the destination")
+    if isinstance(source, Url) and isinstance(target, Url):
+        raise UsageError(
+            f"from {source} to {target}: one of both must be a folder of this machine; stage it"
+            " here first, or copy it with the tools of the store"
+        )
     started = time.perf_counter()
-    place = locate(source)
-    what = f"copying {show_path(source)} to {show_place(target)}"
+    place = locate_place(source)
+    what = f"copying {show_place(source)} to {show_place(target)}"
     notes = None if staging is None else as_path(staging, "staging")
-    with os_errors(what), open_destination(target, source, overwrite, notes) as held:
+    with os_errors(what), open_destination(target, place.folder, overwrite, notes) as held:
         made = _lasting(place)
         if finished := held.finished(made):
             return StageResult(**{**finished, "dest": held.name})
@@ -128,10 +139,12 @@ def _files(place: Located) -> Iterator[_File]:
     recorded = RecordedSums()
     for split in place.info.splits.values():
         for name, (num_bytes, digest) in split.files.items():
+            _fetch(place, name, num_bytes)
             yield _File(name, place.folder / name, num_bytes, digest=digest)
         if split.has_checksums:
             recorded.add(place.storage, split)
     for name, (num_bytes, digest) in place.info.signposts.items():
+        _fetch(place, name, num_bytes)
         yield _File(name, place.folder / name, num_bytes, digest=digest)
     yield from _tokenizer(place)
     for split in place.info.splits.values():
@@ -139,11 +152,25 @@ def _files(place: Located) -> Iterator[_File]:
             num_rows = shard.num_rows
             for name, num_bytes in shard.file_bytes.items():
                 sums = recorded.get(name)
-                yield _File(name, place.folder / name, num_bytes, sums, num_rows=num_rows)
+                remote = _remote(place, name, num_bytes)
+                path = place.folder / name
+                yield _File(name, path, num_bytes, sums, num_rows=num_rows, remote=remote)
                 num_rows = 0
     rejected = place.folder / REJECTED_NAME
     if rejected.is_file():
         yield _File(REJECTED_NAME, rejected, rejected.stat().st_size)
+
+
+def _fetch(place: Located, name: str, num_bytes: int) -> None:
+    """Have a file of the index in the folder, where it lies behind a URL."""
+    if isinstance(place.storage, Foresees):
+        place.storage.contents(name, num_bytes)
+
+
+def _remote(place: Located, name: str, num_bytes: int) -> Sliceable | None:
+    if not isinstance(place.storage, Foresees):
+        return None
+    return place.storage.files([name], [num_bytes]).piece(0, 0, num_bytes)
 
 
 def _tokenizer(place: Located) -> Iterator[_File]:
@@ -239,7 +266,7 @@ def _damaged(file: _File) -> ChecksumError:
 def _copy(file: _File, folder: Path) -> None:
     """Copy under another name, compare, and only then give it its own."""
     temp = folder / temp_name(file.name)
-    sums, digest = _copy_bytes(file.source, temp)
+    sums, digest = _copy_bytes(file, temp)
     is_same = file.sums is None or np.array_equal(sums, file.sums)
     if temp.stat().st_size != file.num_bytes or not is_same or file.digest not in (None, digest):
         temp.unlink()
@@ -254,13 +281,25 @@ def _copy(file: _File, folder: Path) -> None:
     temp.replace(folder / file.name)
 
 
-def _copy_bytes(source: Path, dest: Path) -> tuple[Hashes, int]:
-    """Copy and sync; checksums of the blocks, and of all, as they were read."""
-    whole, sums = xxhash.xxh3_64(), []
-    with open(source, "rb", buffering=0) as read, open(dest, "wb", buffering=0) as out:
+def _blocks(file: _File) -> Iterator[memoryview]:
+    """Each is good until the next is asked for."""
+    if file.remote is not None:
+        for start in range(0, file.num_bytes, BYTES_AT_ONCE):
+            several = file.remote[start : start + BYTES_AT_ONCE]
+            for at in range(0, len(several), BLOCK_BYTES):
+                yield memoryview(several[at : at + BLOCK_BYTES])
+        return
+    with open(file.source, "rb", buffering=0) as read:
         buffer = memoryview(bytearray(BLOCK_BYTES))
         while got := read_full(read, buffer):
-            left = buffer[:got]
+            yield buffer[:got]
+
+
+def _copy_bytes(file: _File, dest: Path) -> tuple[Hashes, int]:
+    """Copy and sync; checksums of the blocks, and of all, as they were read."""
+    whole, sums = xxhash.xxh3_64(), []
+    with open(dest, "wb", buffering=0) as out:
+        for left in _blocks(file):
             whole.update(left)
             sums.append(xxhash.xxh3_64_intdigest(left))
             while left:

@@ -27,9 +27,10 @@ from shardkit.operations.unpack_work import (
     UnpackWork,
     refuse_taken,
 )
+from shardkit.remote.urls import as_place, show_place
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import Value, unpack_paths
-from shardkit.shards.locate import locate
+from shardkit.shards.locate import locate_place
 from shardkit.shards.stored import ShardReader
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import as_path, show_path
@@ -53,8 +54,8 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
     it is whole: until all are, they lie in a work folder in ``dest``.
 
     Args:
-        dataset: its folder. dest: a folder that does not exist yet, or is empty, or where an
-            unpack of the same dataset was interrupted.
+        dataset: its folder, or its URL. dest: a folder that does not exist yet, or is empty, or
+            where an unpack of the same dataset was interrupted.
 
     Raises:
         DestinationError: ``dest`` holds something, or lies in a dataset.
@@ -62,15 +63,15 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
         DataError: the dataset is damaged, or was not packed from files; or the disk refused.
         UsageError: restart markers were added to its JPEGs, and what removes them was not built.
     """
-    source, target = as_path(dataset, "the dataset"), as_path(dest, "the destination")
-    place = locate(source)
+    source, target = as_place(dataset, "the dataset"), as_path(dest, "the destination")
+    place = locate_place(source)
     refuse_taken(target)
     refuse_dataset(target)
     require_undo(place.info)
     texts = Texts.of(place.folder, place.info)
     if texts is not None and not texts.spec.is_lossless:
         raise DataError(
-            f"{show_path(source)} holds ids of a tokenizer that does not keep text as it is: the"
+            f"{show_place(source)} holds ids of a tokenizer that does not keep text as it is: the"
             " original files cannot be written; `shardkit show` prints what the ids say"
         )
     readers = [
@@ -89,7 +90,7 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
         if not done.num_files:
             work.discard()
             raise DataError(
-                f"{show_path(source)} does not say which files it was packed from;"
+                f"{show_place(source)} does not say which files it was packed from;"
                 f" `shardkit convert --to {TARS}` makes tars, which `tar xf` unpacks"
             )
         work.settle()

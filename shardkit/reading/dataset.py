@@ -57,7 +57,7 @@ class Dataset:
         cache_dir: behind a URL, the folder on a disk of this machine where blocks that were fetched
             are kept, by default ``~/.cache/shardkit/remote``. All processes that read share it.
         cache_bytes: how many bytes of blocks it may hold, for all datasets in it; by default all
-            that is free but 1 GiB. What was not read for longest goes first.
+            that is free but 1 GiB. What a loader needs last goes first.
 
     Raises:
         DatasetMissingError: no dataset there. IndexFileError: its index is damaged.

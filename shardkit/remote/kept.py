@@ -90,6 +90,14 @@ class Kept:
             self._room.add(found, np.array(sorted(found.seems_there), np.int64))
         return found
 
+    def forget(self) -> None:
+        """Have nothing, so that all is fetched anew: what lies there may have changed since."""
+        for split in self._splits.values():
+            self._room.drop(split)
+        for name in self._whole:
+            (self.folder / name).unlink(missing_ok=True)
+        self._whole.clear()
+
     def _file(self, name: str) -> tuple[int, int | None]:
         """(bytes, checksum) of a file that is taken whole."""
         for split in self.info.splits.values():

@@ -158,14 +158,21 @@ class Room:
                 " use fewer workers or smaller batches"
             )
 
+    def drop(self, split: CachedSplit) -> None:
+        """All blocks of a split."""
+        self._drop(split, np.flatnonzero(self._of(split).is_there))
+
+    def _drop(self, split: CachedSplit, numbers: Integers) -> None:
+        split.drop(numbers)
+        self._of(split).is_there[numbers] = False
+        self._of(split).num_there -= len(numbers)
+        self._used -= int(split.blocks.bytes_of(numbers).sum())
+
     def _drop_last_needed(self, count: int) -> int:
         """So many blocks, as far as there are, some of which have less than a whole one's bytes."""
         dropped = 0
         for split, numbers in self._last_needed(count):
-            split.drop(numbers)
-            self._of(split).is_there[numbers] = False
-            self._of(split).num_there -= len(numbers)
-            self._used -= int(split.blocks.bytes_of(numbers).sum())
+            self._drop(split, numbers)
             dropped += len(numbers)
         self.num_dropped += dropped
         return dropped

@@ -120,6 +120,8 @@ class Server:
         kept = await keeper.use(asked["name"], asked["place"])
         if what == "whole":
             await kept.fetch_whole(asked["file"])
+        elif what == "forget":
+            kept.forget()
         elif what in ("need", "soon", "follow"):
             split = await kept.split(asked["split"])
             if what == "need":

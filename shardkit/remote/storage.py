@@ -84,6 +84,10 @@ class Remote:
         """Errors as of :func:`shardkit.remote.connection.ask`."""
         ask(self.cache, self._said(said))
 
+    def forget(self) -> None:
+        """Have all fetched anew that is read from now on, by anybody."""
+        self.ask(do="forget")
+
     def need(self, split: str, blocks: Integers) -> None:
         """Have the keeper fetch what is not there; errors as of :meth:`ask`."""
         ask(self.cache, self._said({"do": "need", "split": split}), blocks)

@@ -51,6 +51,22 @@ class Located:
         return show_path(tars.pop() if tars else self.folder)
 
 
+def locate_place(place: Path | Url, *, anew: bool = False) -> Located:
+    """As :func:`locate`, or :func:`locate_remote` with the default cache, of which nothing is used
+    that was fetched before if ``anew``; the tokenizer's file lies in its folder then, too."""
+    if isinstance(place, Path):
+        return locate(place)
+    from shardkit.remote.storage import Remote
+
+    located = locate_remote(place, None, None)
+    if anew and isinstance(located.storage, Remote):
+        located.storage.forget()
+    provenance = located.info.provenance
+    if provenance.tokenizer_file is not None:
+        located.storage.contents(provenance.tokenizer_file, provenance.tokenizer_bytes)
+    return located
+
+
 def locate_remote(url: Url, cache_dir: Path | None, cache_bytes: int | None) -> Located:
     """A dataset of ours behind a URL.
 

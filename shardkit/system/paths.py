@@ -27,8 +27,8 @@ def as_path(path: object, what: str) -> Path:
     if isinstance(path, str) and is_url(path):
         raise UsageError(
             f"{what}: {path.partition('://')[0]}://... is a URL, and this takes what is on this"
-            " machine; datasets behind a URL are read by shardkit.open, TokenDataset, info, show"
-            " and tune"
+            " machine; datasets behind a URL are read by shardkit.open, TokenDataset, info,"
+            " show, tune, verify, unpack and stage"
         )
     if not isinstance(path, str | os.PathLike):
         got = " ".join(repr(path).split())[:100]  # of a table that is a page
