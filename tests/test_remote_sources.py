@@ -39,6 +39,7 @@ def source(tmp_path: Path, s3: S3) -> Path:  # noqa: F811
         if path.is_file():
             s3.put(f"raw/{path.relative_to(folder)}", path.read_bytes())
     s3.put(f"raw/{odd.parent.relative_to(folder)}/", b"")  # as consoles make for a folder
+    s3.put("raw/", b"")
     return folder
 
 

@@ -54,7 +54,8 @@ class FullSource:
 
     Attributes:
         given: the source. read: its own. advise: its own, or None: then nobody need find the rows.
-        has_keys: whether :meth:`keys` can be called.
+        has_keys: whether :meth:`keys` can be called. foresees: whether it pays to say far ahead
+            what will be read.
 
     Raises:
         UsageError: it cannot be read by rows.
@@ -65,14 +66,10 @@ class FullSource:
         self.read: Callable[[Integers], dict[str, Column]] = self.given.read
         self.advise: Callable[[Integers], object] | None = getattr(given, "advise", None)
         self._finish: Callable[[dict[str, Any]], Any] | None = getattr(given, "finish", None)
+        self.foresees = bool(getattr(given, "foresees", False))
         self.has_keys = hasattr(given, "keys")
         self._read_joined: Callable[..., dict[str, Any]] | None
         self._read_joined = getattr(given, "read_joined", None)
-
-    @property
-    def foresees(self) -> bool:
-        """Whether it pays to say far ahead what will be read."""
-        return bool(getattr(self.given, "foresees", False))
 
     def is_cold(self) -> bool:
         """Whether anything has to be foreseen now; for who :attr:`foresees`."""

@@ -61,6 +61,8 @@ def _as_files(url: Url, listed: list[dict[str, Any]]) -> dict[str, dict[str, Any
     folders: set[str] = set()
     for each in listed:
         name = each["path"]
+        if not name and not each["size"]:  # stands for the folder itself
+            continue
         parts = name.split("/")
         if "\0" in name or not {"", ".", ".."}.isdisjoint(parts):
             raise CorpusError(f"{url}: the key {name!r} cannot be a path; rename that object")
