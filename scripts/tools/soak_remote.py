@@ -1,6 +1,6 @@
 """Read small epochs by URL from a server that fails as told, and compare each with the local ones.
 
-    PYTHONPATH=. python scripts/soak_remote.py --epochs 1000 --rate 0.1 --within /var/tmp
+    PYTHONPATH=. python scripts/tools/soak_remote.py --epochs 1000 --rate 0.1 --within /var/tmp
 
 Prints a line each tenth of the way: requests, bytes, faults, and threads, files and memory of the
 keeper and of this process, which serves, too. At last every block in the cache is compared with its
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import numpy as np
 import xxhash

@@ -1,0 +1,152 @@
+"""How fast epochs come by URL, beside a plain client that downloads the same files whole.
+
+    PYTHONPATH=. python scripts/benchmarks/bench_remote.py --within /var/tmp --rounds 3
+
+nginx serves, with 20 ms before each answer (Debian: `apt-get install nginx-light
+libnginx-mod-http-echo`); curl downloads with 64 connections. Each round: curl, epoch 1 and 2 by URL
+in full order, and epoch 2 of the same dataset from disk, of each format. First of all, both sides'
+batches are compared. MB/s are of the bytes of the dataset.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch  # noqa: F401  so that no first batch waits for its import
+
+import shardkit
+
+FORMATS = ("webdataset", "hdf5", "lmdb", "npy")
+PORT = 18099
+CONFIG = """
+load_module modules/ngx_http_echo_module.so;
+worker_processes 2; pid {root}/pid; error_log {root}/error.log; daemon off;
+events {{ worker_connections 4096; }}
+http {{ access_log off; sendfile on; keepalive_requests 1000000;
+  client_body_temp_path {root}/t1; proxy_temp_path {root}/t2; fastcgi_temp_path {root}/t3;
+  uwsgi_temp_path {root}/t4; scgi_temp_path {root}/t5;
+  server {{ listen 127.0.0.1:{port} backlog=4096; root {root}/www;
+    location / {{ echo_sleep {delay}; echo_exec @file; }} location @file {{ }} }} }}
+"""
+
+
+@contextmanager
+def nginx(root: Path, delay: float) -> Iterator[str]:
+    config = root / "nginx.conf"
+    config.write_text(CONFIG.format(root=root, port=PORT, delay=delay))
+    server = subprocess.Popen(["nginx", "-p", "/usr/share/nginx", "-c", str(config)])
+    try:
+        time.sleep(0.5)
+        if server.poll() is not None:
+            sys.exit("nginx does not start: see above, and is its echo module installed?")
+        yield f"http://127.0.0.1:{PORT}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def make(root: Path, num_samples: int) -> None:
+    draws, source = np.random.default_rng(1), root / "source"
+    source.mkdir()
+    for number in range(num_samples):
+        data = b"\xff\xd8\xff" + draws.bytes(int(draws.integers(60_000, 160_000)))
+        (source / f"{number:06}.jpg").write_bytes(data)
+    for name in FORMATS:
+        shardkit.pack(source, root / "www" / name, to=name, progress=False)
+    shutil.rmtree(source)
+
+
+def curl(url: str, files: list[Path], out: Path) -> float:
+    out.mkdir()
+    pairs = [part for file in files for part in ("-o", out / file.name, f"{url}/{file.name}")]
+    limits = ["--parallel", "--parallel-immediate", "--parallel-max", "64"]
+    began = time.perf_counter()
+    subprocess.run(["curl", "-s", "--no-progress-meter", *limits, *pairs], check=True)
+    seconds = time.perf_counter() - began
+    shutil.rmtree(out)
+    return seconds
+
+
+def epoch(loader: shardkit.Loader) -> tuple[float, float]:
+    """(seconds to the first batch, seconds)."""
+    began = time.perf_counter()
+    first = 0.0
+    for _ in loader:
+        first = first or time.perf_counter() - began
+    return first, time.perf_counter() - began
+
+
+def loader_of(path: str | Path, cache: Path | None, batch_size: int) -> shardkit.Loader:
+    dataset = shardkit.open(path, decode=False, cache_dir=cache)
+    return shardkit.Loader(dataset, batch_size, seed=1, workers=2, as_buffer=["jpg"])
+
+
+def refuse_other_batches(url: str, folder: Path, cache: Path, batch_size: int) -> None:
+    ours, theirs = loader_of(url, cache, batch_size), loader_of(folder, None, batch_size)
+    for one, other in zip(ours, theirs, strict=True):
+        if not one["jpg"].data.equal(other["jpg"].data):
+            sys.exit(f"{url} gives other batches than {folder}")
+
+
+def one_round(url: str, folder: Path, within: Path, batch_size: int) -> dict[str, float]:
+    files = list(folder.iterdir())
+    size = sum(file.stat().st_size for file in files) / 1e6
+    whole = curl(url, files, within / "out")
+    began = time.perf_counter()
+    ours = loader_of(url, within / "cache", batch_size)
+    opened = time.perf_counter() - began
+    first, fetched = epoch(ours)
+    (_, cached), local = epoch(ours), loader_of(folder, None, batch_size)
+    epoch(local)
+    _, read = epoch(local)
+    rates = {"curl": size / whole, "epoch 1": size / fetched, "of curl": whole / fetched}
+    seconds = {"open s": opened, "first batch s": first}
+    return rates | seconds | {"epoch 2": size / cached, "of local": read / cached}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--within", type=Path, default=Path("/var/tmp"))
+    parser.add_argument("--samples", type=int, default=4000)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--delay", type=float, default=0.02, help="seconds a request")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=asked.within) as name:
+        root = Path(name)
+        root.chmod(0o755)
+        (root / "www").mkdir()
+        make(root, asked.samples)
+        found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        with nginx(root, asked.delay) as url:
+            for name in FORMATS:
+                at = root / "www" / name
+                refuse_other_batches(f"{url}/{name}", at, root / f"checked-{name}", 64)
+            for number in range(asked.rounds):
+                for name in FORMATS:
+                    within = root / f"{name}-{number}"
+                    within.mkdir()
+                    at = root / "www" / name
+                    figures = one_round(f"{url}/{name}", at, within, asked.batch_size)
+                    shutil.rmtree(within / "cache", ignore_errors=True)
+                    for what, figure in figures.items():
+                        found[name][what].append(figure)
+    columns = list(next(iter(found.values())))
+    print(f"{'medians':12}" + "".join(f"{what:>15}" for what in columns))
+    for name, row in found.items():
+        print(f"{name:12}" + "".join(f"{statistics.median(row[what]):15.2f}" for what in columns))
+
+
+if __name__ == "__main__":
+    main()
