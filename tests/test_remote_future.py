@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import settle
 from range_server import RangeServer, serving
 
 import shardkit
@@ -113,3 +114,18 @@ def test_a_loop_that_goes_on_elsewhere_tells_anew(server: RangeServer, tmp_path:
         loader.load_state_dict(state)
     got = [batch["jpg"].data.numpy().tobytes() for batch in ours]
     assert got == [batch["jpg"].data.numpy().tobytes() for batch in theirs]
+
+
+def test_once_all_is_there_nothing_is_told(server: RangeServer, tmp_path: Path) -> None:
+    remote, _, _ = opened(server, tmp_path, 2.0)
+    loader = shardkit.Loader(remote, BATCH, seed=1, as_buffer=["jpg"])
+    for _ in range(2):
+        assert sum(1 for _ in loader) == len(loader)
+    settle(lambda: not remote.is_cold())
+
+
+def test_a_few_samples_bring_no_more_than_their_blocks(server: RangeServer, tmp_path: Path) -> None:
+    remote, _, _ = opened(server, tmp_path, 2.0)
+    few = remote.select(range(0, 128, 16))
+    assert sum(1 for _ in shardkit.Loader(few, 2, seed=1, as_buffer=["jpg"])) == 4
+    assert server.num_bytes_of(".tar") <= 8 * 2 * BLOCK_BYTES

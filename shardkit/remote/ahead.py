@@ -15,6 +15,9 @@ GROUP_BLOCKS = 4
 """Of 1 MB: requests of 256 KiB cost twice the time of this process that these do, and larger ones
 let a loop wait for what it needs last."""
 
+REST = 8
+"""What few blocks are: this part of a split, and no more."""
+
 RESTING = 1 << 40
 """Steps until a loop that has ended may need something: after all that others need."""
 
@@ -26,6 +29,7 @@ class Follower:
     Attributes:
         owner: the connection that told. asked: uses before this number have been asked for.
         distance: steps from where the loop is to the last that was asked for.
+        is_completed: whether :meth:`rest` was asked for.
     """
 
     owner: int
@@ -34,6 +38,7 @@ class Follower:
     plan: NextUses = field(init=False)
     asked: int = 0
     distance: int = 0
+    is_completed: bool = False
 
     def __post_init__(self) -> None:
         self.plan = NextUses(len(self.split.blocks))
@@ -53,6 +58,14 @@ class Follower:
         found = found[found < len(self.split.blocks)]
         wanted: Integers = found[self.plan.distances(found) != NEVER]
         return wanted
+
+    def rest(self) -> Integers:
+        """Once: the blocks of which nobody needed a byte, as at the end of a tar, if they are few.
+        When all are there, nobody has to look at each."""
+        missing: Integers = np.flatnonzero(self.split.stamps[:-1] == 0)
+        is_for_all = not self.is_completed and len(missing) <= len(self.split.blocks) // REST
+        self.is_completed = True
+        return missing if is_for_all else missing[:0]
 
     @property
     def num_ahead(self) -> int:

@@ -155,6 +155,7 @@ class Keeper:
         while self._ahead_blocks < AHEAD_BLOCKS:
             loop = self.ahead.nearest()
             if loop is None:
+                self._complete()
                 return
             at_once = min(max(window // 4, 1), AHEAD_BLOCKS)
             free = self.room.free() // BLOCK_BYTES - len(self._coming)
@@ -164,6 +165,13 @@ class Keeper:
             if self.room.holds_all(loop.split):
                 numbers = loop.with_neighbours(numbers)
             self._ahead_blocks += self._bring(loop.split, loop.kept, numbers, is_ahead=True)
+
+    def _complete(self) -> None:
+        """What loops leave out of a split that fits as a whole."""
+        for loop in self.ahead.loops.values():
+            is_idle = not self._coming and not loop.is_completed
+            if is_idle and self.room.holds_all(loop.split):
+                self._bring(loop.split, loop.kept, loop.rest())
 
     def _bring(
         self, split: CachedSplit, kept: Kept, numbers: Integers, *, is_ahead: bool = False
