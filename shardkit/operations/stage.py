@@ -239,20 +239,18 @@ def _sums_of(file: _File) -> Hashes:
     """As recorded; of a file without those, as read, once its digest was right."""
     if file.sums is not None:
         return file.sums
-    sums, digest, num_bytes = _read_sums(file.source)
+    sums, digest, num_bytes = _read_sums(file)
     if num_bytes != file.num_bytes or file.digest not in (None, digest):
         raise _damaged(file)
     return sums
 
 
-def _read_sums(path: Path) -> tuple[Hashes, int, int]:
+def _read_sums(file: _File) -> tuple[Hashes, int, int]:
     whole, sums, num_bytes = xxhash.xxh3_64(), [], 0
-    with open(path, "rb", buffering=0) as read:
-        buffer = memoryview(bytearray(BLOCK_BYTES))
-        while got := read_full(read, buffer):
-            whole.update(buffer[:got])
-            sums.append(xxhash.xxh3_64_intdigest(buffer[:got]))
-            num_bytes += got
+    for block in _blocks(file):
+        whole.update(block)
+        sums.append(xxhash.xxh3_64_intdigest(block))
+        num_bytes += len(block)
     return np.array(sums, np.uint64), whole.intdigest(), num_bytes
 
 

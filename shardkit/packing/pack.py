@@ -91,6 +91,12 @@ def pack(
             raise UsageError("dest is missing: a dataset has no name to choose one by")
         return _pack_spooled(source, as_path(dest, "dest"), made, text_field, chosen, started)
     _refuse_object(source)
+
+    def pack_folder(src: Path, target: Path | Url | None) -> PackResult:
+        opened = open_corpus(src, corpus, labels, text_field, chosen, made.makes_tokens)
+        _refuse_unfit(opened, src, made)
+        return run_pack(src, opened, target or choose_dest(src, dest, made.to), made, started)
+
     place = as_place(source, "the source")
     if isinstance(place, Url):
         local = local_source(place)
@@ -99,15 +105,9 @@ def pack(
             target = as_place(given, "the destination")
             at = staging_of(target, made.staging) if isinstance(target, Url) else target
             with Fetched(at) as fetched:
-                src = fetched.fetch(place)
-                opened = open_corpus(src, corpus, labels, text_field, chosen, made.makes_tokens)
-                _refuse_unfit(opened, src, made)
-                return run_pack(src, opened, target, made, started)
+                return pack_folder(fetched.fetch(place), target)
         place = local
-    src = place
-    opened = open_corpus(src, corpus, labels, text_field, chosen, made.makes_tokens)
-    _refuse_unfit(opened, src, made)
-    return run_pack(src, opened, choose_dest(src, dest, made.to), made, started)
+    return pack_folder(place, None)
 
 
 def _refuse_object(source: object) -> None:

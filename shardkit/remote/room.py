@@ -45,12 +45,10 @@ class Room:
 
     Attributes:
         most_bytes: of blocks, at most; None for all that is free but :data:`RESERVE_BYTES`.
-        num_dropped: blocks.
     """
 
     def __init__(self, folder: Path, needed: Needed) -> None:
         self.most_bytes: int | None = None
-        self.num_dropped = 0
         self._folder = folder
         self._needed = needed
         self._splits: dict[CachedSplit, _Blocks] = {}
@@ -174,7 +172,6 @@ class Room:
         for split, numbers in self._last_needed(count):
             self._drop(split, numbers)
             dropped += len(numbers)
-        self.num_dropped += dropped
         return dropped
 
     def _last_needed(self, count: int) -> list[tuple[CachedSplit, Integers]]:

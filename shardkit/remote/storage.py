@@ -117,7 +117,7 @@ class Remote:
         tell(self.cache, self._said({"do": "soon", "split": split}), blocks)
 
     def _said(self, said: dict[str, Any]) -> dict[str, Any]:
-        place = _place(self.url, self.most_bytes, self.retry_s)
+        place = place_of(self.url, self.most_bytes, self.retry_s)
         return {**said, "name": self.name, "place": place}
 
     def contents(self, name: str, num_bytes: int, *, copied: bool = False) -> memoryview:
@@ -141,15 +141,15 @@ class Remote:
     def show(self, name: str) -> str:
         return str(self.url / name)
 
-    def place(self, names: Sequence[str]) -> tuple[str, int, Integers]:
-        """The split that these files are of, how many blocks it has, and the first of each file;
-        a file that is not there has none."""
+    def place(self, names: Sequence[str]) -> tuple[str, Integers]:
+        """The split that these files are of, and the first block of each file; a file that is not
+        there has none."""
         known = next((self._splits[name] for name in names if name in self._splits), None)
         if known is None:
-            return "", 0, np.zeros(len(names), np.int64)
+            return "", np.zeros(len(names), np.int64)
         split, blocks = known
         first = dict(zip(blocks.names, blocks.firsts.tolist(), strict=False))
-        return split, len(blocks), np.array([first.get(name, 0) for name in names], np.int64)
+        return split, np.array([first.get(name, 0) for name in names], np.int64)
 
 
 def open_remote(url: Url, cache: Path, most_bytes: int | None) -> Remote:
@@ -159,13 +159,13 @@ def open_remote(url: Url, cache: Path, most_bytes: int | None) -> Remote:
         ShardMissingError: no shardkit.json. StorageError: the network, the credentials, the cache.
     """
     folder = _made(cache)
-    answer = ask(folder, {"do": "open", "place": _place(url, most_bytes, RETRY_S)})
+    answer = ask(folder, {"do": "open", "place": place_of(url, most_bytes, RETRY_S)})
     return Remote(url, answer["name"], folder, most_bytes, RETRY_S)
 
 
 def ask_place(url: Url, cache: Path, said: dict[str, Any]) -> dict[str, Any]:
     """Ask the keeper something of a URL where no dataset lies. Errors as of :func:`ask`."""
-    return ask(_made(cache), {**said, "place": _place(url, None, RETRY_S)})
+    return ask(_made(cache), {**said, "place": place_of(url, None, RETRY_S)})
 
 
 def _made(cache: Path) -> str:
@@ -176,7 +176,8 @@ def _made(cache: Path) -> str:
         raise StorageError(f"the cache {show_path(cache)} cannot be made: {error}") from error
 
 
-def _place(url: Url, most_bytes: int | None, retry_s: float) -> dict[str, Any]:
+def place_of(url: Url, most_bytes: int | None, retry_s: float) -> dict[str, Any]:
+    """What a message to the keeper says of a URL: with the settings of this moment."""
     from shardkit.remote.store import settings_of
 
     settings = settings_of(dict(os.environ))
@@ -191,7 +192,7 @@ class CachedFiles:
 
     def __init__(self, remote: Remote, names: Sequence[str], sizes: Sequence[int]) -> None:
         self._remote = remote
-        self._split, self._num_blocks, self._firsts = remote.place(names)
+        self._split, self._firsts = remote.place(names)
         self._maps = Opened(remote.folder, names, sizes, self._map_file, map_limit)
         self.sizes = self._maps.sizes
         self._stamps: Stamps | None = None

@@ -17,7 +17,6 @@ another's    any                  refused, or taken over by ``overwrite``
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import socket
 import time
@@ -33,8 +32,7 @@ from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, parse_info
 from shardkit.remote import wire
 from shardkit.remote.connection import ask
 from shardkit.remote.keeper_files import CLAIM
-from shardkit.remote.storage import RETRY_S
-from shardkit.remote.store import settings_of
+from shardkit.remote.storage import RETRY_S, place_of
 from shardkit.remote.urls import Url
 from shardkit.system.blocks import block_sums
 from shardkit.system.durable_files import atomic_write
@@ -186,8 +184,7 @@ class RemoteTarget:
         self._ask("remove", files=names)
 
     def _ask(self, what: str, numbers: Integers = wire.NO_NUMBERS, **said: Any) -> dict[str, Any]:
-        settings = settings_of(dict(os.environ))
-        place = {"url": self.url.text, "settings": settings, "retry_s": RETRY_S}
+        place = place_of(self.url, None, RETRY_S)
         return ask(self._keeper, {"do": "write", "what": what, "place": place, **said}, numbers)
 
 
