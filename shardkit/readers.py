@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,7 +30,8 @@ def open(
     verify: bool = False,
     fields: Sequence[str] | None = None,
     cache_dir: str | Path | None = None,
-    cache_bytes: int | None = None,
+    cache_bytes: int | str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Open a packed dataset of any format, also behind a URL, or WebDataset tars made by others.
 
@@ -44,6 +45,7 @@ def open(
         fields=fields,
         cache_dir=cache_dir,
         cache_bytes=cache_bytes,
+        storage_options=storage_options,
     )
 
 

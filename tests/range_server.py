@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 FAULTS = (
     "500",
@@ -70,6 +71,7 @@ class RangeServer(ThreadingHTTPServer):
 
     Attributes:
         faults: see there. requests: (name, bytes asked for) of each. failed: how many did.
+        signed: what their Authorization headers said.
     """
 
     daemon_threads = True
@@ -81,6 +83,7 @@ class RangeServer(ThreadingHTTPServer):
         self.faults = Faults()
         self.requests: list[tuple[str, int]] = []
         self.failed = 0
+        self.signed: set[str] = set()
 
     @property
     def url(self) -> str:
@@ -111,7 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET(is_head=True)
 
     def do_GET(self, is_head: bool = False) -> None:
-        server, name = self.server, self.path.lstrip("/")
+        server, name = self.server, unquote(self.path.lstrip("/"))
+        server.signed.add(self.headers.get("Authorization", ""))
         time.sleep(server.faults.delay)
         fault = server.faults.now(name)
         server.failed += bool(fault)
@@ -164,6 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         if is_part:
             self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
         self.send_header("Content-Length", str(stop - start))
+        self.send_header("ETag", f'"{size}-{os.stat(path).st_mtime_ns}"')
         self.send_header("Last-Modified", "Mon, 23 Nov 2026 10:00:00 GMT")
         self.end_headers()
         self.wfile.write(body[: len(body) // 2] if fault in ("reset", "truncated") else body)

@@ -61,7 +61,7 @@ def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.M
 
 
 def test_a_cache_is_for_what_lies_behind_a_url(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cache_dir and cache_bytes are for datasets behind a URL"):
+    with pytest.raises(UsageError, match="cache_bytes needs cache_dir"):
         shardkit.open(tmp_path, cache_bytes=1)
 
 

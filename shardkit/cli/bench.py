@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import interrupted, refuse_no_file
 from shardkit.errors import UsageError
 from shardkit.measure.table import table
@@ -74,6 +75,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
 @click.option(
     "--with", "earlier", metavar="FILE", help="On that page, an earlier --json: warm beside --cold."
 )
+@cloud_options
 def bench(
     targets: tuple[str, ...],
     json_file: str | None,

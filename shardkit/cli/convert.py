@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import echo_json, echo_pack, interrupted
 from shardkit.cli.pack import CONTAINERS
 from shardkit.cli.pictures import image_options, reject_options, workers_option, writing_options
@@ -31,6 +32,7 @@ text."""
 @click.option("--eos", type=int, metavar="ID", help="Of files of ids: the one that ends documents.")
 @writing_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
+@cloud_options
 def convert(dataset: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Write DATASET in another container format into DEST; or its pictures smaller, too.
 

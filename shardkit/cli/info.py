@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardkit import __version__
+from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import count, echo_json
 from shardkit.images.choice import describe, is_lossless
 from shardkit.system.byte_sizes import format_bytes
@@ -32,6 +33,7 @@ SHOWN_CLASSES = 5
     help="Print instead the lines of Python with which each tool opens it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@cloud_options
 def info(dataset: str | None, system: bool, only_open: bool, as_json: bool) -> None:
     """Say what is in DATASET and how to open it, with shardkit and with other tools."""
     if system == (dataset is not None):

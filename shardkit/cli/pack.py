@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from shardkit.cli.cloud import cloud_options
 from shardkit.cli.estimates import echo_estimates
 from shardkit.cli.output import echo_json, echo_pack, interrupted
 from shardkit.cli.pictures import (
@@ -120,6 +121,7 @@ token_options = together(
 @click.option("--limit", type=int, help="Pack the first LIMIT samples of each split.")
 @writing_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
+@cloud_options
 def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **options: Any) -> None:
     """Pack the small files in SOURCE into shards in DEST, a folder or the URL of one (s3://, gs://,
     az://).

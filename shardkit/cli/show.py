@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import count, echo_json
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.paths import show_path
@@ -37,6 +38,7 @@ def _numbers(_context: Any, _parameter: Any, value: str | None) -> list[int] | N
     "--out", type=click.Path(), help="Draw their pictures, too: on a contact sheet, a PNG."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@cloud_options
 def show(
     dataset: str,
     split: str | None,

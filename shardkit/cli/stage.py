@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import count, echo_json, interrupted
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.paths import show_path
@@ -23,6 +24,7 @@ from shardkit.system.paths import show_path
     help="Where to note what was sent to a URL.  [default: in the user's cache folder]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bar.")
+@cloud_options
 def stage(dataset: str, dest: str, overwrite: bool, staging: str | None, as_json: bool) -> None:
     """Copy DATASET to DEST, a folder to be made on a faster medium or behind a URL (s3://, gs://,
     az://), and check the copy.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardkit.arguments import positive
+from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import count, echo_json, interrupted
 from shardkit.measure.table import table
 from shardkit.system.paths import show_path
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-save", is_flag=True, help='Do not keep the result for workers="auto".')
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@cloud_options
 def tune(dataset: str, as_json: bool, no_save: bool, **options: Any) -> None:
     """Find the fastest loader settings for DATASET on this machine.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import count, echo_json, interrupted
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.paths import show_path
@@ -13,6 +14,7 @@ from shardkit.system.paths import show_path
 @click.argument("dataset", type=click.Path())
 @click.argument("dest", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
+@cloud_options
 def unpack(dataset: str, dest: str, as_json: bool) -> None:
     """Write the files DATASET was packed from, under their original names, into DEST.
 

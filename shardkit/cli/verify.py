@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import count, echo_json, interrupted
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.paths import show_path
@@ -15,6 +16,7 @@ SHOWN_PROBLEMS = 20
 @click.argument("dataset", type=click.Path())
 @click.option("--against", type=click.Path(), help="Also compare with the original input.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
+@cloud_options
 def verify(dataset: str, against: str | None, as_json: bool) -> None:
     """Check every checksum of DATASET; name each broken shard and sample.
 

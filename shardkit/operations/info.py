@@ -64,7 +64,7 @@ def info(dataset: str | Path) -> Summary:
         DatasetMissingError: there is none. IndexFileError: its index is damaged.
     """
     path = as_place(dataset, "the dataset")
-    place = locate_remote(path, None, None) if isinstance(path, Url) else locate(path)
+    place = locate_remote(path) if isinstance(path, Url) else locate(path)
     splits = {
         name: _summarise(place.storage, place.info, split)
         for name, split in place.info.splits.items()

@@ -44,8 +44,8 @@ class Fetched(Spool):
 
     def fetch(self, url: Url) -> Path:
         """All files of the source, in a folder of its name. Errors as of the keeper."""
+        from shardkit.remote.options import default_cache
         from shardkit.remote.storage import ask_place
-        from shardkit.shards.locate import default_cache
 
         folder = self.folder / name_of(url)
         ask_place(url, default_cache(), {"do": "bring", "folder": str(folder)})

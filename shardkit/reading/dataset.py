@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import xxhash
 
-from shardkit.arguments import integer
 from shardkit.arrays import Array, Bytes, Integers, Offsets
 from shardkit.errors import ChecksumError, DataError, UsageError
 from shardkit.index.manifest import DatasetInfo
+from shardkit.remote.options import RemoteOptions
 from shardkit.remote.urls import Url, as_place, show_place
 from shardkit.samples.sample import KEY
 from shardkit.shards.joined import Joined
@@ -22,7 +22,7 @@ from shardkit.shards.locate import Located, locate, locate_remote
 from shardkit.shards.stored import Gather, ShardReader
 from shardkit.shards.values import Column, Decode, own_values, read_column, read_joined
 from shardkit.storage.base import Foresees, Turn
-from shardkit.system.paths import as_path, show_path
+from shardkit.system.paths import show_path
 
 if TYPE_CHECKING:
     from shardkit.batches.options import BatchKeywords
@@ -55,9 +55,14 @@ class Dataset:
             shardkit.json is compared with its own.
         fields: fields to read, if not all.
         cache_dir: behind a URL, the folder on a disk of this machine where blocks that were fetched
-            are kept, by default ``~/.cache/shardkit/remote``. All processes that read share it.
-        cache_bytes: how many bytes of blocks it may hold, for all datasets in it; by default all
-            that is free but 1 GiB. What a loader needs last goes first.
+            are kept, by default ``$SHARDKIT_CACHE_DIR`` or ``~/.cache/shardkit/remote``. All
+            processes that read share it. With a path, it is a cache for a slow disk or NFS.
+        cache_bytes: how many bytes of blocks it may hold, for all datasets in it, as a number or
+            ``"100GB"``; by default ``$SHARDKIT_CACHE_BYTES``, or all that is free but 1 GiB. What
+            a loader needs last goes first.
+        storage_options: behind a URL: ``endpoint`` (another server than Amazon's or Microsoft's),
+            ``anonymous`` (True for public buckets), ``profile`` (of ``~/.aws``), ``region``, and
+            variables as of the environment, in place of those there.
 
     Raises:
         DatasetMissingError: no dataset there. IndexFileError: its index is damaged.
@@ -75,14 +80,16 @@ class Dataset:
         verify: bool = False,
         fields: Sequence[str] | None = None,
         cache_dir: str | Path | None = None,
-        cache_bytes: int | None = None,
+        cache_bytes: int | str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if decode not in (True, False, "pil", "torchcodec"):
             raise UsageError(f"decode must be True, False, 'pil' or 'torchcodec', got {decode!r}")
         self.path = as_place(path, "the dataset")
         self.decode = decode
         self.verify = verify
-        self.located = _locate(self.path, verify, cache_dir, cache_bytes)
+        options = RemoteOptions.of(cache_dir, cache_bytes, storage_options)
+        self.located = _locate(self.path, verify, options)
         self.split = _choose_split(self.info, split, path)
         self.fields = _choose_fields(self.info, fields)
         if verify and not self.info.splits[self.split].has_checksums:
@@ -385,24 +392,17 @@ def _listed(rows: Iterable[int]) -> list[int]:
         raise UsageError(f"rows must be a list of integers, got {rows!r}") from error
 
 
-def _locate(
-    place: Path | Url, sealed: bool, cache_dir: str | Path | None, cache_bytes: int | None
-) -> Located:
+def _locate(place: Path | Url, sealed: bool, options: RemoteOptions) -> Located:
     if isinstance(place, Url):
-        cache = None if cache_dir is None else as_path(cache_dir, "cache_dir")
-        most = None if cache_bytes is None else integer("cache_bytes", cache_bytes, 1)
-        return locate_remote(place, cache, most)
-    refuse_cache(place, cache_dir, cache_bytes)
-    return locate(place, sealed=sealed)
-
-
-def refuse_cache(path: Path, cache_dir: str | Path | None, cache_bytes: int | None) -> None:
-    """Raises UsageError where one is given for what is on this machine."""
-    if cache_dir is not None or cache_bytes is not None:
+        return locate_remote(place, options)
+    if options.cache_dir is not None:
+        return locate_remote(Url(place.absolute().as_uri()), options)
+    if options != RemoteOptions():
         raise UsageError(
-            f"cache_dir and cache_bytes are for datasets behind a URL; {show_path(path)} is on this"
-            " machine"
+            f"{show_path(place)} is on this machine, and read where it lies: cache_bytes needs"
+            " cache_dir, a folder on a faster disk, and storage_options are for URLs"
         )
+    return locate(place, sealed=sealed)
 
 
 def _choose_split(info: DatasetInfo, split: str | None, path: str | Path) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from shardkit.memory.whole_files import map_whole
 from shardkit.remote.blocks import BlockMap, blocks_of
 from shardkit.remote.cached import STAMPS, Stamps
 from shardkit.remote.connection import ask, tell
+from shardkit.remote.options import RemoteOptions, settings_of
 from shardkit.remote.urls import Url
 from shardkit.storage.base import Files, Turn
 from shardkit.storage.copied import CopiedRanges
@@ -36,6 +38,8 @@ many, needed the room."""
 ALL: Integers = np.array([-1])
 """Of the stamps, the one that is not 0 while all blocks are there."""
 
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+
 RETRY_S = 120.0
 """How long a request is tried again after errors of the server or the network."""
 
@@ -48,6 +52,7 @@ class Remote:
         url: where. name: which dataset was found there. cache: folder of all that is kept.
         most_bytes: of blocks in the cache; None for what is free.
         retry_s: how long a request is tried again after errors of the server or the network.
+        settings: in place of the environment's.
     """
 
     url: Url
@@ -55,6 +60,7 @@ class Remote:
     cache: str
     most_bytes: int | None
     retry_s: float
+    settings: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def folder(self) -> Path:
@@ -75,7 +81,7 @@ class Remote:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -117,7 +123,7 @@ class Remote:
         tell(self.cache, self._said({"do": "soon", "split": split}), blocks)
 
     def _said(self, said: dict[str, Any]) -> dict[str, Any]:
-        place = place_of(self.url, self.most_bytes, self.retry_s)
+        place = place_of(self.url, self.most_bytes, self.retry_s, self.settings)
         return {**said, "name": self.name, "place": place}
 
     def contents(self, name: str, num_bytes: int, *, copied: bool = False) -> memoryview:
@@ -152,15 +158,16 @@ class Remote:
         return split, np.array([first.get(name, 0) for name in names], np.int64)
 
 
-def open_remote(url: Url, cache: Path, most_bytes: int | None) -> Remote:
+def open_remote(url: Url, options: RemoteOptions) -> Remote:
     """What lies there now.
 
     Raises:
         ShardMissingError: no shardkit.json. StorageError: the network, the credentials, the cache.
     """
-    folder = _made(cache)
-    answer = ask(folder, {"do": "open", "place": place_of(url, most_bytes, RETRY_S)})
-    return Remote(url, answer["name"], folder, most_bytes, RETRY_S)
+    folder, most = _made(options.cache), options.most_bytes
+    place = place_of(url, most, RETRY_S, options.settings)
+    answer = ask(folder, {"do": "open", "place": place})
+    return Remote(url, answer["name"], folder, most, RETRY_S, options.settings)
 
 
 def ask_place(url: Url, cache: Path, said: dict[str, Any]) -> dict[str, Any]:
@@ -176,11 +183,12 @@ def _made(cache: Path) -> str:
         raise StorageError(f"the cache {show_path(cache)} cannot be made: {error}") from error
 
 
-def place_of(url: Url, most_bytes: int | None, retry_s: float) -> dict[str, Any]:
-    """What a message to the keeper says of a URL: with the settings of this moment."""
-    from shardkit.remote.store import settings_of
-
-    settings = settings_of(dict(os.environ))
+def place_of(
+    url: Url, most_bytes: int | None, retry_s: float, settings: Mapping[str, str] = NO_SETTINGS
+) -> dict[str, Any]:
+    """What a message to the keeper says of a URL: with the environment of this moment, but for
+    these settings."""
+    settings = settings_of({**os.environ, **settings})
     return {"url": url.text, "settings": settings, "most_bytes": most_bytes, "retry_s": retry_s}
 
 

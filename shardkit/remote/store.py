@@ -18,10 +18,9 @@ from typing import Any, TypeVar
 
 from shardkit.errors import ShardMissingError, StorageError
 from shardkit.remote.gate import BUSY, Gate, Patience, next_pause
+from shardkit.remote.options import settings_of
+from shardkit.remote.profiles import of_profile
 from shardkit.remote.urls import Url
-
-SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "OBJECT_STORE_")
-"""What variables of the environment begin with that say how to reach a bucket."""
 
 NO_RANGES_TRIES = 5
 """A server that sends whole objects instead of ranges seldom does otherwise when asked again."""
@@ -44,11 +43,6 @@ T = TypeVar("T")
 def _gate_of(host: str) -> Gate:
     """One for each place, whatever lies there: it is the place that bears so many requests."""
     return Gate()
-
-
-def settings_of(environment: dict[str, str]) -> dict[str, str]:
-    """Those of an environment, which may hold secrets: they are passed on, and kept nowhere."""
-    return {key: value for key, value in environment.items() if key.startswith(SETTINGS)}
 
 
 class RemoteFolder:
@@ -77,8 +71,6 @@ class RemoteFolder:
         # How long a try may take is measured; this is for what goes on when nobody waits any more.
         options: dict[str, Any] = {"timeout": f"{REQUEST_S}s", "connect_timeout": "10s"}
         options["pool_max_idle_per_host"] = "64"
-        if url.text.startswith("http://") or "http://" in settings.get("AWS_ENDPOINT_URL", ""):
-            options["allow_http"] = True
         # Its own retries leave out bodies that are cut off, so ours are all there are to read with.
         retry: Any = {"max_retries": 0, "retry_timeout": timedelta(0)}
         if self.WRITES:
@@ -87,6 +79,11 @@ class RemoteFolder:
         given: Any = {"mkdir": True} if is_here and self.WRITES else {}
         given |= {} if is_here else {"client_options": options, "retry_config": retry}
         with with_environment(settings), self._errors(f"opening {url}"):
+            if url.text.startswith("s3:"):
+                given |= of_profile(settings)
+            servers = [url.text, given.get("endpoint", ""), *settings.values()]
+            if any(server.startswith("http://") for server in servers):
+                options["allow_http"] = True
             self._store = from_url(url.text, **given)
 
     def patience(self) -> Patience:
@@ -199,6 +196,8 @@ class RemoteFolder:
             yield
         except FileNotFoundError as error:
             raise ShardMissingError(f"{what}: there is no such object") from error
+        except StorageError:
+            raise
         except Exception as error:
             text = said(error)
             for secret in self._secrets:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from shardkit.remote.profiles import is_anonymous
 from shardkit.remote.store import said, with_environment
 from shardkit.remote.urls import Url
 
@@ -37,12 +38,11 @@ def _client(settings: dict[str, str]) -> Any:
     from botocore import UNSIGNED
     from botocore.config import Config
 
-    unsigned = settings.get("AWS_SKIP_SIGNATURE", "").lower() in ("true", "1", "yes")
     config = Config(
         connect_timeout=10,
         read_timeout=60,
         retries={"max_attempts": 8, "mode": "standard"},
-        **({"signature_version": UNSIGNED} if unsigned else {}),
+        **({"signature_version": UNSIGNED} if is_anonymous(settings) else {}),
     )
     with with_environment(settings):
         session = boto3.Session(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -14,7 +14,8 @@ from shardkit.corpus.containers.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.order.epochs import EpochOrder, Shuffle
-from shardkit.reading.dataset import Batch, Dataset, from_front, refuse_cache, row_numbers
+from shardkit.reading.dataset import Batch, Dataset, from_front, row_numbers
+from shardkit.remote.options import RemoteOptions
 from shardkit.remote.urls import Url, as_place, show_place
 from shardkit.samples.encoding import TOKENS
 from shardkit.sequences.base import Sequences
@@ -68,7 +69,7 @@ class TokenDataset:
         dtype: of inputs and labels, ``"int64"`` or ``"int32"``.
         eos: the id that pads, by default the tokenizer's, else 0; and that ends documents in a file
             of nanoGPT's, which does not say where they end.
-        cache_dir, cache_bytes: of a dataset behind a URL, as of :class:`shardkit.Dataset`.
+        cache_dir, cache_bytes, storage_options: as of :class:`shardkit.Dataset`.
 
     Raises:
         UsageError: no tokens there, or fewer than one sample needs.
@@ -86,7 +87,8 @@ class TokenDataset:
         dtype: Literal["int64", "int32"] = "int64",
         eos: int | None = None,
         cache_dir: str | Path | None = None,
-        cache_bytes: int | None = None,
+        cache_bytes: int | str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if boundaries not in ("ignore", "mask", "fit"):
             raise UsageError(f"boundaries must be 'ignore', 'mask' or 'fit', got {boundaries!r}")
@@ -99,10 +101,18 @@ class TokenDataset:
         self.dtype = np.dtype(dtype)
         self.eos = None if eos is None else integer("eos", eos)
         if isinstance(place, Path) and is_token_file(place):
-            _refuse_for_file(place, split, cache_dir, cache_bytes)
+            options = RemoteOptions.of(cache_dir, cache_bytes, storage_options)
+            _refuse_for_file(place, split, options)
             self._dataset = None
         else:
-            self._dataset = _open(self.path, split, cache_dir, cache_bytes)
+            dataset = Dataset(
+                str(place) if isinstance(place, Url) else place,
+                split,
+                cache_dir=cache_dir,
+                cache_bytes=cache_bytes,
+                storage_options=storage_options,
+            )
+            self._dataset = _of_tokens(dataset)
         self._opened: tuple[TokenStore, Sequences] | None = None
         if not len(self):
             raise UsageError(
@@ -258,24 +268,22 @@ def _checked(rows: Sequence[int] | Integers, num_rows: int) -> Integers:
     return rows
 
 
-def _refuse_for_file(
-    path: Path, split: str | None, cache_dir: str | Path | None, cache_bytes: int | None
-) -> None:
+def _refuse_for_file(path: Path, split: str | None, options: RemoteOptions) -> None:
     """Raises UsageError for arguments that a file of token ids has no use for."""
     if split is not None:
         raise UsageError(f"{show_path(path)} is a file: it has no split {split!r}")
-    refuse_cache(path, cache_dir, cache_bytes)
+    if options != RemoteOptions():
+        raise UsageError(
+            f"{show_path(path)} is a file of ids, which is mapped where it lies: cache_dir,"
+            " cache_bytes and storage_options are for datasets"
+        )
 
 
-def _open(
-    path: Path | Url, split: str | None, cache_dir: str | Path | None, cache_bytes: int | None
-) -> Dataset:
-    given = str(path) if isinstance(path, Url) else path
-    dataset = Dataset(given, split, cache_dir=cache_dir, cache_bytes=cache_bytes)
+def _of_tokens(dataset: Dataset) -> Dataset:
     if TOKENS not in dataset.info.fields:
         raise UsageError(
-            f"{show_place(path)} holds {', '.join(dataset.info.fields)}, no tokens; pack it with"
-            " --tokenizer"
+            f"{show_place(dataset.path)} holds {', '.join(dataset.info.fields)}, no tokens;"
+            " pack it with --tokenizer"
         )
     dataset.fields = [TOKENS]
     return dataset

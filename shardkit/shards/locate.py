@@ -17,12 +17,15 @@ from shardkit.index.manifest import (
     DatasetInfo,
     read_info,
 )
+from shardkit.remote.options import RemoteOptions
 from shardkit.remote.urls import Url
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.storage.base import Storage
 from shardkit.storage.folder import Folder
-from shardkit.system.paths import show_path, user_cache
+from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
+
+NO_OPTIONS = RemoteOptions()
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ def locate_place(place: Path | Url, *, anew: bool = False) -> Located:
         return locate(place)
     from shardkit.remote.storage import Remote
 
-    located = locate_remote(place, None, None)
+    located = locate_remote(place)
     if anew and isinstance(located.storage, Remote):
         located.storage.forget()
     provenance = located.info.provenance
@@ -67,7 +70,7 @@ def locate_place(place: Path | Url, *, anew: bool = False) -> Located:
     return located
 
 
-def locate_remote(url: Url, cache_dir: Path | None, cache_bytes: int | None) -> Located:
+def locate_remote(url: Url, options: RemoteOptions = NO_OPTIONS) -> Located:
     """A dataset of ours behind a URL.
 
     Raises:
@@ -79,18 +82,10 @@ def locate_remote(url: Url, cache_dir: Path | None, cache_bytes: int | None) -> 
     from shardkit.remote.storage import open_remote
 
     try:
-        remote = open_remote(url, cache_dir or default_cache(), cache_bytes)
+        remote = open_remote(url, options)
     except ShardMissingError as error:
         raise DatasetMissingError(f"{url} is no dataset: there is no {INDEX_NAME}") from error
     return Located(remote, remote.folder, remote.info)
-
-
-def default_cache() -> Path:
-    """Raises UsageError for a user without a home."""
-    folder = user_cache()
-    if folder is None:
-        raise UsageError("there is no home for a cache of what is fetched: give cache_dir")
-    return folder / "remote"
 
 
 def locate(path: Path, *, sealed: bool = False, tars: Sequence[str] | None = None) -> Located:

@@ -1,0 +1,112 @@
+"""What a caller says of how a place behind a URL is reached, and where its blocks are kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shardkit.arguments import integer
+from shardkit.errors import UsageError
+from shardkit.system.byte_sizes import parse_size
+from shardkit.system.paths import as_path, user_cache
+
+CACHE_DIR = "SHARDKIT_CACHE_DIR"
+CACHE_BYTES = "SHARDKIT_CACHE_BYTES"
+"""Variables of the environment that stand for arguments which are not given."""
+
+SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "OBJECT_STORE_", "HF_")
+"""What variables of the environment begin with that say how to reach a bucket."""
+
+STANDS_FOR = {
+    "endpoint": ("AWS_ENDPOINT_URL", "GOOGLE_BASE_URL", "AZURE_STORAGE_ENDPOINT"),
+    "anonymous": ("AWS_SKIP_SIGNATURE", "GOOGLE_SKIP_SIGNATURE", "AZURE_SKIP_SIGNATURE"),
+    "profile": ("AWS_PROFILE",),
+    "region": ("AWS_REGION",),
+}
+"""Of ``storage_options``: the variables that each has the meaning of."""
+
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+"""These count before a profile that the environment names, but not before one that is given."""
+
+
+@dataclass(frozen=True)
+class RemoteOptions:
+    """As of :class:`shardkit.Dataset`. ``settings``: variables in place of the environment's."""
+
+    cache_dir: Path | None = None
+    cache_bytes: int | None = None
+    settings: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        cache_dir: str | Path | None,
+        cache_bytes: int | str | None,
+        storage_options: Mapping[str, Any] | None,
+    ) -> RemoteOptions:
+        """Those that a caller gave. Raises UsageError."""
+        return cls(
+            None if cache_dir is None else as_path(cache_dir, "cache_dir"),
+            None if cache_bytes is None else _bytes("cache_bytes", cache_bytes),
+            as_settings(storage_options or {}),
+        )
+
+    @property
+    def cache(self) -> Path:
+        """The folder of the cache. Raises UsageError for a user without a home."""
+        return self.cache_dir or default_cache()
+
+    @property
+    def most_bytes(self) -> int | None:
+        """Of blocks in the cache; None for what is free. Raises UsageError."""
+        if self.cache_bytes is not None:
+            return self.cache_bytes
+        told = os.environ.get(CACHE_BYTES)
+        return _bytes(CACHE_BYTES, told) if told else None
+
+
+def _bytes(name: str, value: object) -> int:
+    return parse_size(value) if isinstance(value, str) else integer(name, value, 1)
+
+
+def default_cache() -> Path:
+    """Raises UsageError for a user without a home."""
+    told = os.environ.get(CACHE_DIR)
+    if told:
+        return as_path(told, CACHE_DIR)
+    folder = user_cache()
+    if folder is None:
+        raise UsageError("there is no home for a cache of what is fetched: give cache_dir")
+    return folder / "remote"
+
+
+def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those of an environment, which may hold secrets: they are passed on, and kept nowhere."""
+    return {key: value for key, value in environment.items() if value and key.startswith(SETTINGS)}
+
+
+def as_settings(options: Mapping[str, Any]) -> dict[str, str]:
+    """``storage_options`` as variables of an environment.
+
+    Raises:
+        UsageError: there is no such option; says no value, which may be a secret.
+    """
+    found: dict[str, str] = {}
+    for name, value in options.items():
+        if value is None or value is False:
+            continue
+        if name in STANDS_FOR:
+            found |= dict.fromkeys(_KEYS if name == "profile" else (), "")
+            text = "true" if value is True else str(value)
+            found |= dict.fromkeys(STANDS_FOR[name], text)
+        elif str(name).startswith(SETTINGS):
+            found[name] = str(value)
+        else:
+            raise UsageError(
+                f"storage_options has no {name!r}: give {', '.join(STANDS_FOR)}, or variables as"
+                f" of the environment, which begin with {', '.join(SETTINGS)}"
+            )
+    return found
