@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Run, make_images, tree
 from range_server import RangeServer, serving
+from s3_server import S3, s3, s3_endpoint  # noqa: F401
 
 import shardkit
-from shardkit.errors import ChecksumError, UsageError
+from shardkit.corpus.containers.dataset import DatasetCorpus
+from shardkit.corpus.containers.tar_source import dataset_corpus
+from shardkit.errors import ChecksumError, StorageError, UsageError
+from shardkit.index.manifest import REJECTED_NAME
 from shardkit.remote import connection
+from shardkit.remote.urls import as_url
+from shardkit.shards.locate import locate_place
 
 
 @pytest.fixture(params=["webdataset", "npy"])
@@ -84,3 +91,55 @@ def test_what_is_damaged_there_is_not_staged(server: RangeServer, tmp_path: Path
 def test_from_one_url_to_another_is_refused(server: RangeServer) -> None:
     with pytest.raises(UsageError, match="one of both must be a folder"):
         shardkit.stage(f"{server.url}/ds", "s3://bucket/copy")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_converting_is_as_of_the_folder(server: RangeServer, tmp_path: Path, workers: int) -> None:
+    """Also what was not packed is known afterwards."""
+    folder = server.root / "ds"
+    (folder / REJECTED_NAME).write_text('{"path": "a", "reason": "b"}\n')
+    options: dict[str, Any] = {"to": "lmdb", "workers": workers, "progress": False}
+    shardkit.convert(f"{server.url}/ds", tmp_path / "ours", **options)
+    shardkit.convert(folder, tmp_path / "theirs", **options)
+    assert tree(tmp_path / "ours") == tree(tmp_path / "theirs")
+    assert (tmp_path / "ours" / REJECTED_NAME).exists()
+
+
+def test_converting_chooses_a_name_and_goes_on(server: RangeServer, run: Run) -> None:
+    for said in ("converted", "complete already"):
+        got = run("convert", f"{server.url}/ds", "--to", "hdf5", "--workers", 0)
+        assert got.code == 0
+        assert said in got.out
+    assert shardkit.verify("ds-hdf5", progress=False).ok
+    got = run("convert", f"{server.url}/ds", "--to", "parquet")
+    assert got.code == 0
+    assert list(Path("ds-parquet").rglob("*.parquet"))
+
+
+def test_what_is_damaged_there_is_not_converted(server: RangeServer, tmp_path: Path) -> None:
+    flip(shard_of(server))
+    with pytest.raises(ChecksumError):
+        shardkit.convert(f"{server.url}/ds", tmp_path / "ours", to="lmdb", workers=0)
+    with pytest.raises(shardkit.errors.ShardkitError):
+        shardkit.open(tmp_path / "ours")
+
+
+def test_another_dataset_in_its_place_is_not_converted(server: RangeServer, tmp_path: Path) -> None:
+    """Workers open it anew: half of one and half of another would be worse than none."""
+    shardkit.open(f"{server.url}/ds")
+    corpus = dataset_corpus(locate_place(as_url(f"{server.url}/ds", "")))
+    source = make_images(tmp_path / "others", per_class=7)
+    options: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False, "overwrite": True}
+    shardkit.pack(source, server.root / "ds", **options)
+    with pytest.raises(StorageError, match="has been replaced"):
+        DatasetCorpus.from_spec(corpus._located.folder, corpus.spec())
+
+
+def test_from_one_bucket_to_another(server: RangeServer, s3: S3, tmp_path: Path) -> None:  # noqa: F811
+    """Both ends are remote, and nothing of the dataset stays on this machine but the cache."""
+    options: dict[str, Any] = {"to": "lmdb", "workers": 2, "progress": False}
+    shardkit.convert(f"{server.url}/ds", f"{s3.url}/lmdb", **options)
+    shardkit.convert(server.root / "ds", tmp_path / "theirs", **options)
+    assert s3.objects("lmdb/") == {f"lmdb/{k}": v for k, v in tree(tmp_path / "theirs").items()}
+    again = shardkit.convert(f"{s3.url}/lmdb", f"{s3.url}/back", **{**options, "to": "npy"})
+    assert again.num_samples == len(shardkit.open(f"{s3.url}/back"))

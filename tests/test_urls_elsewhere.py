@@ -16,7 +16,6 @@ URL = "s3://bucket/data"
 
 REFUSED = [
     ("pack", URL, "--to", "npy", "--estimate", "--resize", "8"),
-    ("convert", URL, "--to", "lmdb"),
     ("convert", "packed", URL, "--to", "parquet"),
     ("unpack", "packed", URL),
     ("verify", "packed", "--against", URL),

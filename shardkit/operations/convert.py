@@ -33,8 +33,9 @@ def convert(
     ``notes`` say what they do not hold.
 
     Args:
-        dataset: its folder, or a file of ids; of tars a folder, one tar, a list of those in one
-            folder, or a pattern like ``a-{000000..000002}.tar``; also ``.tar.gz``, ``.tar.zst``.
+        dataset: its folder, or the URL of that; or a file of ids; of tars a folder, one tar, a list
+            of those in one folder, or a pattern like ``a-{000000..000002}.tar``; also ``.tar.gz``,
+            ``.tar.zst``.
         dest: folder to make; default: the name and format, here.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``; or ``bin`` (nanoGPT's files of ids),
             ``megatron`` (``.bin`` and ``.idx``) or ``parquet`` (for Hugging Face ``datasets``).

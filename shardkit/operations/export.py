@@ -18,9 +18,11 @@ from shardkit.operations.export_folder import ExportFolder
 from shardkit.operations.export_ids import BinExport, Exported, MegatronExport
 from shardkit.operations.export_table import ParquetExport
 from shardkit.packing.convert import OPTIONS, source_of
+from shardkit.packing.from_bucket import name_of
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
-from shardkit.shards.locate import Located, locate
+from shardkit.remote.urls import Url, show_place
+from shardkit.shards.locate import Located, locate, locate_place
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
@@ -58,12 +60,12 @@ def export(
     :func:`shardkit.convert`. What was written is checked against the dataset's checksums as it is
     read, and has its name only when all of it is whole."""
     started = time.perf_counter()
-    source, tars = source_of(dataset)
-    source = as_path(source, "the dataset")
-    _refuse(source, to, eos, options)
-    place = _place(source, tars, to)
+    given, tars = source_of(dataset)
+    _refuse(given, to, eos, options)
+    place = locate_place(given) if isinstance(given, Url) else _place(given, tars, to)
+    source = place.folder if isinstance(given, Url) else given
     made = EXPORTS[to](place)
-    target = as_path(dest, "the destination") if dest else _own_name(source, to)
+    target = as_path(dest, "the destination") if dest else _own_name(given, to)
     refusals = os_errors(f"writing {show_path(target)}")
     with refusals, ExportFolder(target, source, options.get("overwrite", False)) as folder:
         with Progress("converting", options.get("progress")) as bar:
@@ -77,19 +79,19 @@ def export(
     return result
 
 
-def _refuse(source: Path, to: str, eos: int | None, options: dict[str, Any]) -> None:
+def _refuse(source: Path | Url, to: str, eos: int | None, options: dict[str, Any]) -> None:
     """Raises UsageError for what an export cannot be told, or be made of."""
     for name, value in options.items():
         if name not in OPTIONS:
             raise UsageError(f"convert takes no option {name!r}")
         if name not in _TAKEN and value != getattr(PackOptions, name):
             raise UsageError(f"{name} is for datasets; {to} files are written as the dataset is")
-    if is_token_file(source):
+    if isinstance(source, Path) and is_token_file(source):
         raise UsageError(
             f"{show_path(source)} is a file of ids: convert it to npy first, and that to {to}"
         )
     if eos is not None:
-        raise UsageError(f"eos is for files of token ids; {show_path(source)} is none")
+        raise UsageError(f"eos is for files of token ids; {show_place(source)} is none")
 
 
 def _place(source: Path, tars: list[str] | None, to: str) -> Located:
@@ -109,8 +111,10 @@ def _place(source: Path, tars: list[str] | None, to: str) -> Located:
     return place
 
 
-def _own_name(source: Path, to: str) -> Path:
+def _own_name(source: Path | Url, to: str) -> Path:
     """As of a pack: ``pictures-lmdb/`` to parquet -> ``pictures-lmdb-parquet``, here."""
+    if isinstance(source, Url):
+        return Path(f"{name_of(source)}-{to}")
     resolved = source.resolve()
     name = resolved.name if resolved.is_dir() else resolved.name.partition(".")[0]
     return Path(f"{name or 'dataset'}-{to}")

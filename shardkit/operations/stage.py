@@ -21,7 +21,7 @@ from shardkit.operations.file_damage import RecordedSums
 from shardkit.packing.remote_destination import RemoteDestination, open_destination
 from shardkit.remote.urls import Url, as_place, show_place
 from shardkit.shards.locate import Located, locate_place
-from shardkit.storage.base import Foresees, Sliceable
+from shardkit.storage.base import Sliceable
 from shardkit.system.blocks import BLOCK_BYTES, block_sums
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.durable_files import temp_name
@@ -163,12 +163,12 @@ def _files(place: Located) -> Iterator[_File]:
 
 def _fetch(place: Located, name: str, num_bytes: int) -> None:
     """Have a file of the index in the folder, where it lies behind a URL."""
-    if isinstance(place.storage, Foresees):
+    if place.url is not None:
         place.storage.contents(name, num_bytes)
 
 
 def _remote(place: Located, name: str, num_bytes: int) -> Sliceable | None:
-    if not isinstance(place.storage, Foresees):
+    if place.url is None:
         return None
     return place.storage.files([name], [num_bytes]).piece(0, 0, num_bytes)
 

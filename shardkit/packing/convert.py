@@ -26,12 +26,13 @@ from shardkit.index.manifest import DALI_INDEX, SplitInfo, read_rejected
 from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex
 from shardkit.packing.finish import Origin
+from shardkit.packing.from_bucket import own_name
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import choose_dest, pack, refuse_choice
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
-from shardkit.remote.urls import Url
-from shardkit.shards.locate import Located, locate
+from shardkit.remote.urls import Url, as_place, show_place
+from shardkit.shards.locate import Located, locate, locate_place
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import size_and_stamp
@@ -75,8 +76,9 @@ def convert(
     written in another format, or rewritten with restart markers.
 
     Args:
-        dataset: its folder, or a file of ids; of tars a folder, one tar, a list of those in one
-            folder, or a pattern like ``a-{000000..000002}.tar``; also ``.tar.gz``, ``.tar.zst``.
+        dataset: its folder, or the URL of that; or a file of ids; of tars a folder, one tar, a list
+            of those in one folder, or a pattern like ``a-{000000..000002}.tar``; also ``.tar.gz``,
+            ``.tar.zst``.
         dest: folder to make, or the URL of one in a bucket; default: the name and format, here.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``.
         eos: of files of ids: the id that ends documents. nanoGPT's are cut into documents by it,
@@ -92,6 +94,11 @@ def convert(
     started = time.perf_counter()
     source, tars = source_of(dataset)
     made = PackOptions(to=to, **options)
+    if isinstance(source, Url):
+        if eos is not None:
+            raise UsageError(f"eos is for files of token ids; {source} is none")
+        target = as_place(dest or own_name(source, made.to), "the destination")
+        return _convert_located(source, None, target, made, started)
     if is_token_file(source):
         return _convert_token_file(source, choose_dest(source, dest, to), made, eos, started)
     if eos is not None:
@@ -110,30 +117,34 @@ def convert(
 
 
 def _convert_located(
-    source: Path, tars: list[str] | None, dest: Path | Url, options: PackOptions, started: float
+    source: Path | Url,
+    tars: list[str] | None,
+    dest: Path | Url,
+    options: PackOptions,
+    started: float,
 ) -> PackResult:
     """Pack what has an index: a dataset, or tars made by others that are not compressed.
 
     Raises:
         UsageError: the destination is wrong. DataError: the dataset is damaged, or keys repeat.
     """
-    located = locate(source, tars=tars)
+    located = locate(source, tars=tars) if isinstance(source, Path) else locate_place(source)
     origin = _origin(located)
     for split in _scanned(located):
         check_unique_keys(RowIndex(located.storage, located.info, split))
     if options.images and IMAGE_FIELDS.isdisjoint(located.info.fields):
         raise UsageError(
-            f"{show_path(source)} holds {', '.join(located.info.fields)}, and has no pictures in"
+            f"{show_place(source)} holds {', '.join(located.info.fields)}, and has no pictures in"
             f" fields called jpg, png and the like: leave out {options.images}"
         )
     made = located.info.provenance.images
     if options.restarts and not options.images.writes_anew and made and made[-1].get("restarts"):
         raise UsageError(
-            f"{show_path(source)} was packed with --restarts already: leave it out, and what is"
+            f"{show_place(source)} was packed with --restarts already: leave it out, and what is"
             " there is kept"
         )
     corpus = dataset_corpus(located, tars)
-    result = run_pack(source, corpus, dest, options, started, origin)
+    result = run_pack(_folder_of(source, located), corpus, dest, options, started, origin)
     keeps_jpegs = options.image_format in ("keep", "jpeg")
     if corpus.has_restarts and options.images.writes_anew and keeps_jpegs and not options.restarts:
         result.notes.append(
@@ -142,10 +153,14 @@ def _convert_located(
     if not result.was_complete and is_a_copy(located, options):
         others = names_of(lambda other: other.name != options.to)
         result.notes.append(
-            f"{show_path(source)} was {options.to} already, so this is a copy of it: `shardkit"
+            f"{show_place(source)} was {options.to} already, so this is a copy of it: `shardkit"
             f" stage` makes one faster; for another format, give {others}"
         )
     return result
+
+
+def _folder_of(source: Path | Url, located: Located) -> Path:
+    return source if isinstance(source, Path) else located.folder
 
 
 def _origin(located: Located) -> Origin:
@@ -171,16 +186,16 @@ def is_a_copy(located: Located, options: PackOptions) -> bool:
     )
 
 
-def source_of(dataset: str | Path | Sequence[str | Path]) -> tuple[Path, list[str] | None]:
+def source_of(dataset: str | Path | Sequence[str | Path]) -> tuple[Path | Url, list[str] | None]:
     """The source; of a list of tars, one of them and the names of all.
 
     Raises:
         UsageError: they lie in several folders.
     """
     if isinstance(dataset, str | os.PathLike):
-        return as_path(dataset, "the dataset"), None
+        return as_place(dataset, "the dataset"), None
     if len(dataset) == 1:
-        return as_path(dataset[0], "the dataset"), None
+        return as_place(dataset[0], "the dataset"), None
     folder, names = in_one_folder([as_path(path, "a tar") for path in dataset])
     return folder / names[0], names
 

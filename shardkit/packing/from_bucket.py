@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from shardkit.errors import UsageError
+from shardkit.formats import get_format
 from shardkit.packing.spool import Spool
 from shardkit.remote.urls import Url
 
@@ -35,7 +36,12 @@ def local_source(url: Url) -> Path | None:
 def name_of(url: Url) -> str:
     """What the source is called: its last folder, or the bucket."""
     parts = urlsplit(url.text)
-    return parts.path.rpartition("/")[2] or parts.netloc
+    return unquote(parts.path.rpartition("/")[2]) or parts.netloc
+
+
+def own_name(url: Url, to: str) -> str:
+    """The default destination: the source's name and the format, in the current folder."""
+    return f"{name_of(url)}-{get_format(to).name}"
 
 
 class Fetched(Spool):

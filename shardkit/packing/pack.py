@@ -14,7 +14,7 @@ from shardkit.errors import UsageError
 from shardkit.formats import FOR_TOKENS, FORMATS, get_format
 from shardkit.images.choice import ImageChoice
 from shardkit.packing.choose_tokenizer import refuse_without_text
-from shardkit.packing.from_bucket import Fetched, local_source, name_of
+from shardkit.packing.from_bucket import Fetched, local_source, own_name
 from shardkit.packing.hugging_face import is_hugging_face
 from shardkit.packing.options import PackOptions
 from shardkit.packing.remote_destination import staging_of
@@ -101,7 +101,7 @@ def pack(
     if isinstance(place, Url):
         local = local_source(place)
         if local is None:
-            given = dest or f"{name_of(place)}-{get_format(made.to).name}"
+            given = dest or own_name(place, made.to)
             target = as_place(given, "the destination")
             at = staging_of(target, made.staging) if isinstance(target, Url) else target
             with Fetched(at) as fetched:

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from shardkit.errors import ChecksumError, IndexFileError
+from shardkit.errors import ChecksumError, IndexFileError, ShardMissingError
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo
 from shardkit.remote.blocks import BlockMap
 from shardkit.remote.cached import CachedSplit
 from shardkit.remote.room import Room
-from shardkit.remote.store import RemoteFolder
+from shardkit.remote.store import ForbiddenError, RemoteFolder
 from shardkit.system.blocks import BLOCK_BYTES
 
 REQUEST_BLOCKS = 16
@@ -69,6 +69,18 @@ class Kept:
                 )
             )
         )
+
+    async def fetch_beside(self, name: str) -> None:
+        """Have a file that shardkit.json does not tell of, as it is now; without one, have none.
+        S3 says that a file is forbidden, too, where it says not which there are."""
+        patience, path = self.remote.patience(), self.folder / name
+        try:
+            size = await self.remote.size(name, patience)
+            data = await self.remote.read(name, 0, size, patience)
+        except (ShardMissingError, ForbiddenError):
+            path.unlink(missing_ok=True)
+        else:
+            write_whole(path, bytes(data))
 
     async def split(self, name: str) -> CachedSplit:
         """The blocks of a split, and what is known of them."""

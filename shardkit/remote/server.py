@@ -20,6 +20,7 @@ from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
+from shardkit import errors
 from shardkit.arrays import Integers
 from shardkit.errors import DataError, ShardkitError
 from shardkit.remote import wire
@@ -90,7 +91,8 @@ class Server:
         try:
             return await self._do(number, asked, numbers)
         except ShardkitError as error:
-            return {"error": type(error).__name__, "message": str(error)}
+            names = [kind.__name__ for kind in type(error).__mro__]
+            return {"error": next(filter(vars(errors).get, names)), "message": str(error)}
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             what = "the disk is full; make cache_bytes smaller, or" if full else f"{error};"
@@ -120,6 +122,8 @@ class Server:
         kept = await keeper.use(asked["name"], asked["place"])
         if what == "whole":
             await kept.fetch_whole(asked["file"])
+        elif what == "beside":
+            await kept.fetch_beside(asked["file"])
         elif what == "forget":
             kept.forget()
         elif what in ("need", "soon", "follow"):

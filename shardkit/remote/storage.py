@@ -94,6 +94,10 @@ class Remote:
         """Have all fetched anew that is read from now on, by anybody."""
         self.ask(do="forget")
 
+    def bring(self, name: str) -> None:
+        """Have a file in the folder that shardkit.json does not tell of, if it can be read."""
+        self.ask(do="beside", file=name)
+
     def need(self, split: str, blocks: Integers) -> None:
         """Have the keeper fetch what is not there; errors as of :meth:`ask`."""
         ask(self.cache, self._said({"do": "need", "split": split}), blocks)

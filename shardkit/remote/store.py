@@ -39,6 +39,10 @@ _SECRET = re.compile("KEY|SECRET|TOKEN|PASS|CREDENTIAL", re.IGNORECASE)
 T = TypeVar("T")
 
 
+class ForbiddenError(StorageError):
+    """The credentials are not enough."""
+
+
 @cache
 def _gate_of(host: str) -> Gate:
     """One for each place, whatever lies there: it is the place that bears so many requests."""
@@ -202,7 +206,14 @@ class RemoteFolder:
             text = said(error)
             for secret in self._secrets:
                 text = text.replace(secret, "***")
-            raise StorageError(f"{what}: {text}") from error
+            kind = ForbiddenError if _is_denied(error) else StorageError
+            raise kind(f"{what}: {text}") from error
+
+
+def _is_denied(error: Exception) -> bool:
+    from obstore import exceptions
+
+    return isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
 
 
 def _is_final(error: Exception, tries: int) -> bool:
@@ -211,8 +222,8 @@ def _is_final(error: Exception, tries: int) -> bool:
 
     if isinstance(error, exceptions.NotSupportedError):
         return tries >= NO_RANGES_TRIES
-    denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
-    return isinstance(error, (FileNotFoundError, *denied)) or bool(FINAL.search(str(error)))
+    is_said = isinstance(error, FileNotFoundError) or _is_denied(error)
+    return is_said or bool(FINAL.search(str(error)))
 
 
 @contextmanager

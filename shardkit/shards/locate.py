@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shardkit.errors import DatasetMissingError, ShardMissingError, UsageError
 from shardkit.index.manifest import (
     INDEX_KINDS,
     INDEX_NAME,
+    REJECTED_NAME,
     SHARD_FILE,
     WORK_NAME,
     DatasetInfo,
@@ -24,6 +26,9 @@ from shardkit.storage.base import Storage
 from shardkit.storage.folder import Folder
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
+
+if TYPE_CHECKING:
+    from shardkit.remote.storage import Remote
 
 NO_OPTIONS = RemoteOptions()
 
@@ -38,16 +43,20 @@ class Located:
             changed its own.
         tars: of an index of tars made by others, name of each shard's file -> that tar. A dataset
             of ours has none, whatever it was packed from.
+        url: of a dataset that is fetched; its folder is in the cache then.
     """
 
     storage: Storage
     folder: Path
     info: DatasetInfo
     tars: dict[str, Path] = field(default_factory=dict)
+    url: Url | None = None
 
     @property
     def shown(self) -> str:
         """What it is called, to be printed: tars of others, and not the index of them."""
+        if self.url is not None:
+            return str(self.url)
         tars = set(self.tars.values())
         if len(tars) > 1:
             return show_path(min(tars).parent)
@@ -56,18 +65,18 @@ class Located:
 
 def locate_place(place: Path | Url, *, anew: bool = False) -> Located:
     """As :func:`locate`, or :func:`locate_remote` with the default cache, of which nothing is used
-    that was fetched before if ``anew``; the tokenizer's file lies in its folder then, too."""
+    that was fetched before if ``anew``; the tokenizer's file, and the list of what was not packed,
+    lie in its folder then, too."""
     if isinstance(place, Path):
         return locate(place)
-    from shardkit.remote.storage import Remote
-
-    located = locate_remote(place)
-    if anew and isinstance(located.storage, Remote):
-        located.storage.forget()
-    provenance = located.info.provenance
+    remote = _open_remote(place, NO_OPTIONS)
+    if anew:
+        remote.forget()
+    provenance = remote.info.provenance
     if provenance.tokenizer_file is not None:
-        located.storage.contents(provenance.tokenizer_file, provenance.tokenizer_bytes)
-    return located
+        remote.contents(provenance.tokenizer_file, provenance.tokenizer_bytes)
+    remote.bring(REJECTED_NAME)
+    return Located(remote, remote.folder, remote.info, url=place)
 
 
 def locate_remote(url: Url, options: RemoteOptions = NO_OPTIONS) -> Located:
@@ -77,15 +86,19 @@ def locate_remote(url: Url, options: RemoteOptions = NO_OPTIONS) -> Located:
         DatasetMissingError: there is none. IndexFileError: it is damaged. StorageError: the
             network, the credentials or the cache say no. UsageError: obstore is not installed.
     """
+    remote = _open_remote(url, options)
+    return Located(remote, remote.folder, remote.info, url=url)
+
+
+def _open_remote(url: Url, options: RemoteOptions) -> Remote:
     if find_spec("obstore") is None:  # only the keeper may import it
         raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")
     from shardkit.remote.storage import open_remote
 
     try:
-        remote = open_remote(url, options)
+        return open_remote(url, options)
     except ShardMissingError as error:
         raise DatasetMissingError(f"{url} is no dataset: there is no {INDEX_NAME}") from error
-    return Located(remote, remote.folder, remote.info)
 
 
 def locate(path: Path, *, sealed: bool = False, tars: Sequence[str] | None = None) -> Located:

@@ -7,11 +7,27 @@ from pathlib import Path
 from typing import Any, Self
 
 from shardkit.corpus.base import Corpus, Run
-from shardkit.index.manifest import DatasetInfo
+from shardkit.errors import StorageError
+from shardkit.remote.urls import Url
 from shardkit.samples.sample import SampleBatch
-from shardkit.shards.locate import locate
+from shardkit.shards.locate import Located, locate, locate_remote
 from shardkit.shards.stored import ShardReader
-from shardkit.storage.folder import Folder
+
+
+def located_again(source: Path, spec: dict[str, Any]) -> Located:
+    """What a spec of :class:`DatasetCorpus` tells of.
+
+    Raises:
+        StorageError: another dataset lies behind the URL by now.
+    """
+    if "url" not in spec:
+        return locate(source, tars=spec.get("tars"))
+    located = locate_remote(Url(spec["url"]))
+    if located.folder.name != source.name:
+        raise StorageError(
+            f"{located.url} has been replaced by another dataset since it was opened"
+        )
+    return located
 
 
 class DatasetCorpus(Corpus):
@@ -25,25 +41,28 @@ class DatasetCorpus(Corpus):
     has_text = True
     keeps_shards = True
 
-    def __init__(self, folder: Path, info: DatasetInfo, tars: list[str] | None = None) -> None:
-        self.info = info
+    def __init__(self, located: Located, tars: list[str] | None = None) -> None:
+        self.info = info = located.info
         self.classes = info.classes
         self.has_restarts = info.provenance.has_restarts
         self.ignored = info.provenance.passed
-        self._folder = folder
+        self._located = located
         self._tars = tars
         self._readers: dict[str, ShardReader] = {}
 
     @classmethod
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
-        located = locate(source, tars=spec.get("tars"))
-        return cls(located.folder, located.info, spec.get("tars"))
+        return cls(located_again(source, spec), spec.get("tars"))
 
     def spec(self) -> dict[str, Any]:
         fingerprints = {name: split.fingerprint for name, split in self.info.splits.items()}
         names = {name: split.files[f"{name}.names"][1] for name, split in self.info.splits.items()}
         spec: dict[str, Any] = {"kind": self.kind, "fingerprints": fingerprints, "names": names}
-        return spec if self._tars is None else {**spec, "tars": self._tars}
+        if self._tars is not None:
+            spec["tars"] = self._tars
+        if self._located.url is not None:
+            spec["url"] = self._located.url.text
+        return spec
 
     def splits(self) -> list[str]:
         return list(self.info.splits)
@@ -67,6 +86,6 @@ class DatasetCorpus(Corpus):
         """The reader of a split, opened once."""
         if split not in self._readers:
             self._readers[split] = ShardReader(
-                Folder(self._folder), self.info, self.info.splits[split]
+                self._located.storage, self.info, self.info.splits[split]
             )
         return self._readers[split]

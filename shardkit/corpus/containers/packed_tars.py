@@ -82,7 +82,7 @@ class PackedTarCorpus(Corpus):
         found, why = find_classes(located)
         corpus: DatasetCorpus
         if found is None:
-            corpus = DatasetCorpus(located.folder, located.info)
+            corpus = DatasetCorpus(located)
             corpus.notes = [why] if why else []
         else:
             corpus = TarFolderCorpus(located, classes=found)
@@ -95,11 +95,7 @@ class PackedTarCorpus(Corpus):
         if self._read is None:
             located = self._unpacked(scratch)
             has_classes = len(run) > 0 and b":" in run.locators[0]
-            self._read = (
-                TarFolderCorpus(located)
-                if has_classes
-                else DatasetCorpus(located.folder, located.info)
-            )
+            self._read = TarFolderCorpus(located) if has_classes else DatasetCorpus(located)
         return self._read.read(run, scratch)
 
     def _unpacked(self, scratch: Path) -> Located:

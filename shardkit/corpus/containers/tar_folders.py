@@ -32,7 +32,7 @@ class TarFolderCorpus(DatasetCorpus):
     def __init__(
         self, located: Located, tars: list[str] | None = None, classes: TarClasses | None = None
     ) -> None:
-        super().__init__(located.folder, located.info, tars)
+        super().__init__(located, tars)
         self._found = classes
         if classes is not None:
             self.classes = [os.fsdecode(name) for name in classes.names]

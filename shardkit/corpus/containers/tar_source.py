@@ -37,7 +37,7 @@ def dataset_corpus(located: Located, tars: list[str] | None = None) -> DatasetCo
     found, why = find_classes(located)
     if found is not None:
         return TarFolderCorpus(located, tars, found)
-    corpus = DatasetCorpus(located.folder, located.info, tars)
+    corpus = DatasetCorpus(located, tars)
     corpus.notes = [why] if why else []
     return corpus
 
