@@ -390,14 +390,13 @@ def test_what_the_device_did_not_give_is_not_called_cold(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a host's cache serves a file system of its own."""
-    monkeypatch.setattr("shardkit.measure.bench.loading.counter", lambda path: lambda: 0)
+    monkeypatch.setattr("shardkit.measure.bench.target.counter", lambda path: lambda: 0)
     report = bench(large, cold=True, batch_size=16)
     assert report["rows"][0]["cache"] == "unknown"
 
 
 def test_memory_is_never_cold(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("evaluate", "limits"):
-        monkeypatch.setattr(f"shardkit.measure.bench.{module}.is_in_memory", lambda path: True)
+    monkeypatch.setattr("shardkit.measure.bench.target.is_in_memory", lambda path: True)
     report = bench(large, cold=True, batch_size=16)
     assert report["rows"][0]["cache"] == "warm"
     assert report["rows"][0]["limit"] == "memory copy"

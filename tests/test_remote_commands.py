@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,17 @@ def test_from_one_bucket_to_another(server: RangeServer, s3: S3, tmp_path: Path)
     assert s3.objects("lmdb/") == {f"lmdb/{k}": v for k, v in tree(tmp_path / "theirs").items()}
     again = shardkit.convert(f"{s3.url}/lmdb", f"{s3.url}/back", **{**options, "to": "npy"})
     assert again.num_samples == len(shardkit.open(f"{s3.url}/back"))
+
+
+def test_bench_from_the_cache_and_from_where_it_lies(server: RangeServer, run: Run) -> None:
+    url, folder = f"{server.url}/ds", server.root / "ds"
+    warm = run("bench", folder, url, "--workers", 0, "--rounds", 1)
+    assert warm.code == 0, warm.err
+    assert "targets returned the same" in warm.out
+    before = len(server.requests)
+    cold = run("bench", url, "--cold", "--workers", 0, "--rounds", 2, "--json", "-")
+    assert cold.code == 0, cold.err
+    row = json.loads(cold.out)["rows"][0]
+    assert (row["path"], row["cache"]) == (url, "cold")
+    assert row["device_bytes"] > row["dataset_bytes"] / 2
+    assert len(server.requests) >= before + 3

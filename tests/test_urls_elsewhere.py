@@ -20,7 +20,6 @@ REFUSED = [
     ("unpack", "packed", URL),
     ("verify", "packed", "--against", URL),
     ("show", "packed", "--out", f"{URL}.png"),
-    ("bench", URL),
     ("bench", "packed", "--also", URL),
     ("bench", "packed", "--json", URL),
 ]

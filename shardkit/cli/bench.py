@@ -85,8 +85,10 @@ def bench(
 ) -> None:
     """Measure how fast the same samples come out of TARGETS, side by side.
 
-    A TARGET is a dataset in any format, WebDataset tars, or a plain folder. The others are compared
-    with the first. All run in turn, round after round, so that a noisy machine is noisy for all.
+    A TARGET is a dataset in any format, also behind a URL, WebDataset tars, or a plain folder. The
+    others are compared with the first. What lies behind a URL comes from the cache, or with --cold
+    from where it lies: the cache forgets it. All run in turn, round after round, so that a noisy
+    machine is noisy for all.
     """
     from shardkit.measure.bench.benchmark import bench as measure
     from shardkit.measure.report.data import load

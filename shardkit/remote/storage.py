@@ -94,6 +94,10 @@ class Remote:
         """Have all fetched anew that is read from now on, by anybody."""
         self.ask(do="forget")
 
+    def fetched_bytes(self) -> int:
+        """That the keeper has fetched of blocks, of all datasets, for anybody."""
+        return int(ask(self.cache, {"do": "stats"})["bytes"])
+
     def bring(self, name: str) -> None:
         """Have a file in the folder that shardkit.json does not tell of, if it can be read."""
         self.ask(do="beside", file=name)

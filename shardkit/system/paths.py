@@ -28,7 +28,8 @@ def as_path(path: object, what: str) -> Path:
         raise UsageError(
             f"{what}: {path.partition('://')[0]}://... is a URL, and this takes what is on this"
             " machine; datasets behind a URL are read by shardkit.open, TokenDataset, info,"
-            " show, tune, verify, unpack and stage"
+            " show, tune, verify, unpack, stage,"
+            " convert and bench"
         )
     if not isinstance(path, str | os.PathLike):
         got = " ".join(repr(path).split())[:100]  # of a table that is a page

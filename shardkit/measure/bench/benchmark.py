@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,12 +20,13 @@ from shardkit.measure.bench.loading import Loading
 from shardkit.measure.bench.options import BenchOptions
 from shardkit.measure.bench.same import align, check_same
 from shardkit.measure.bench.scratch import copies, packed_samples
-from shardkit.measure.bench.target import PackedTarget, Target, TokenTarget, is_packed, name_apart
+from shardkit.measure.bench.target import Target, TokenTarget, is_packed, name_apart, packed_target
 from shardkit.measure.bench.work import refuse_without_pictures
 from shardkit.measure.report.data import Report
 from shardkit.measure.timing import interleave
 from shardkit.order.epochs import Order
-from shardkit.system.paths import as_path, show_path
+from shardkit.remote.urls import Url, as_place, show_place
+from shardkit.system.paths import as_path
 from shardkit.system.resources import allowance
 
 PASS_S = 1.0
@@ -56,8 +57,8 @@ def bench(
     """Measure how fast the same samples come from different targets.
 
     Args:
-        targets: datasets of any format, others' tars, plain folders. The first is what the others
-            are compared with.
+        targets: datasets of any format, also behind URLs, others' tars, plain folders. The first is
+            what the others are compared with.
         raw: a plain folder to put before them.
         formats: names, or ``"all"``: pack a sample of the only target, a folder, into each of
             these formats, in a temporary folder beside it, and measure those, too.
@@ -77,7 +78,8 @@ def bench(
         made = BenchOptions(workers=counts, **options)
     except TypeError as error:
         raise UsageError(f"bench: {error}") from error
-    paths = [as_path(path, "a target") for path in ([] if raw is None else [raw]) + [*targets]]
+    paths: list[Path | Url] = [] if raw is None else [as_path(raw, "the plain folder")]
+    paths += [as_place(path, "a target") for path in targets]
     if not paths:
         raise UsageError("name at least one dataset or folder to measure")
     with ExitStack() as stack:
@@ -93,13 +95,14 @@ def bench(
         return _measure(opened, rows, made, say)
 
 
-def open_target(path: Path, options: BenchOptions) -> Target:
-    """The target at a path. Raises UsageError for one that cannot be read as the options say."""
+def open_target(place: Path | Url, options: BenchOptions) -> Target:
+    """The target at a place. Raises UsageError for one that cannot be read as the options say."""
+    is_plain = isinstance(place, Path) and place.is_dir() and not is_packed(place)
     if options.read == "tokens":
-        if path.is_dir() and not is_packed(path):
-            raise UsageError(f"{show_path(path)} is a plain folder, which holds no tokens")
-        return TokenTarget(path)
-    return PackedTarget(path) if is_packed(path) else FolderTarget(path)
+        if is_plain:
+            raise UsageError(f"{show_place(place)} is a plain folder, which holds no tokens")
+        return TokenTarget(place)
+    return FolderTarget(cast(Path, place)) if is_plain else packed_target(place)
 
 
 def _choose(targets: Sequence[Target], options: BenchOptions) -> list[Integers]:

@@ -6,6 +6,7 @@ import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,8 @@ from shardkit.measure.report.data import (
 from shardkit.measure.report.words import reference
 from shardkit.measure.timing import Measurement, Result, Unit
 from shardkit.measure.verdict import Spread, spread, verdict
+from shardkit.remote.urls import Url
 from shardkit.system.byte_sizes import format_bytes
-from shardkit.system.file_systems import is_in_memory
 from shardkit.system.page_cache import Cache
 
 BINS = 40
@@ -104,7 +105,7 @@ def _row(found: Measured, name: str) -> Row:
     return Row(
         target=case.target.name,
         format=case.target.format,
-        path=os.path.abspath(case.target.path),
+        path=_shown(case.target.place),
         where=case.target.where,
         read=options.read,
         workers=case.workers,
@@ -125,6 +126,10 @@ def _row(found: Measured, name: str) -> Row:
         device_bytes=device_bytes,
         dataset_bytes=case.dataset_bytes,
     )
+
+
+def _shown(place: Path | Url) -> str:
+    return str(place) if isinstance(place, Url) else os.path.abspath(place)
 
 
 def _withhold(rows: list[Row]) -> list[Row]:
@@ -160,7 +165,7 @@ def _nearest_limit(found: Measured, name: str) -> tuple[str, float] | tuple[None
 
 def _cache(case: Loading, own: Measurement, device_bytes: int | None) -> Cache:
     """Cold only if the page cache says so, and the device's counter, where there is one."""
-    if is_in_memory(case.target.path):
+    if case.target.is_in_memory:
         return "warm"
     if own.cache == "cold":
         expected = min(case.sample_bytes, case.dataset_bytes)

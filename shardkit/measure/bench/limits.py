@@ -23,7 +23,7 @@ from shardkit.measure.bench.target import Target
 from shardkit.measure.bench.work import transform_of
 from shardkit.measure.machine import memory_copy
 from shardkit.measure.timing import Case, Work
-from shardkit.system.file_systems import is_in_memory
+from shardkit.remote.urls import Url
 from shardkit.system.page_cache import cache_state, evict
 
 MAX_HELD = 256 << 20
@@ -56,7 +56,7 @@ class Limits:
         pairs = sorted(zip(targets, rows, strict=True), key=lambda pair: pair[0].format == "folder")
         for target, own in pairs:
             name = self._of_storage(target)
-            if name in self.cases or (has_work and name == COPY):
+            if not name or name in self.cases or (has_work and name == COPY):
                 continue
             if name == COPY:
                 self.cases[name] = copying(sizes.tolist(), options.batch_size)
@@ -70,8 +70,10 @@ class Limits:
 
     def _of_storage(self, target: Target) -> str:
         """The limit of reading alone, which is one for all targets on the same medium."""
-        if not self._options.cold or is_in_memory(target.path):
+        if not self._options.cold or target.is_in_memory:
             return COPY
+        if isinstance(target.place, Url):
+            return ""  # no file of this machine says what a network can do
         return IN_ORDER if target.where is None else f"{IN_ORDER} on {target.where}"
 
 

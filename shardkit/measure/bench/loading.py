@@ -19,8 +19,7 @@ from shardkit.measure.bench.target import Chosen, Target
 from shardkit.measure.bench.work import transform_of
 from shardkit.measure.timing import Work
 from shardkit.order.batches import Last
-from shardkit.system.disk_reads import counter
-from shardkit.system.page_cache import Cache, cache_state, evict
+from shardkit.system.page_cache import Cache
 from shardkit.system.refusals import os_errors
 
 
@@ -63,7 +62,7 @@ class Loading:
         self._rows = rows
         self._sizes = sizes
         self._options = options
-        self._counter = counter(target.path)
+        self._counter = target.counter()
         self._kept: Source | None = None
         self._pace = Pace(workers, least_s)
 
@@ -91,7 +90,7 @@ class Loading:
         """Drop all files from the page cache; whether they have gone."""
         gc.collect()  # a page that is still mapped cannot be dropped
         with os_errors(f"dropping {self.target.name} from the page cache"):
-            return cache_state(evict(self.target.files(self._rows)))
+            return self.target.drop(self._rows)
 
     def _cold_pass(self) -> Work:
         """Every sample once, from files that are opened anew, by workers that are started anew."""
