@@ -12,6 +12,7 @@ import click
 
 from shardkit import __version__
 from shardkit.cli.bench import bench
+from shardkit.cli.cache import cache
 from shardkit.cli.convert import convert
 from shardkit.cli.doctor import doctor
 from shardkit.cli.info import info
@@ -47,7 +48,7 @@ def group() -> None:
     """
 
 
-for command in (pack, convert, unpack, verify, info, show, bench, stage, tune, doctor):
+for command in (pack, convert, unpack, verify, info, show, bench, stage, tune, doctor, cache):
     group.add_command(command)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from shardkit.remote.ahead import Ahead, Follower
 from shardkit.remote.blocks import runs
 from shardkit.remote.cached import CachedSplit
 from shardkit.remote.gate import Patience
+from shardkit.remote.keeper_files import ORIGIN
 from shardkit.remote.kept import REQUEST_BLOCKS, TRIES, Kept, write_whole
+from shardkit.remote.left import datasets_in, remove_dataset
 from shardkit.remote.room import Room
 from shardkit.remote.store import RemoteFolder
 from shardkit.remote.urls import Url
@@ -77,6 +80,7 @@ class Keeper:
             folder = self.folder / name
             folder.mkdir(mode=0o700, exist_ok=True)
             write_whole(folder / INDEX_NAME, data)
+            write_whole(folder / ORIGIN, remote.url.text.encode())
             found = self._datasets[name] = Kept(folder, info, remote, self.room)
         found.remote = remote
         return found
@@ -91,6 +95,16 @@ class Keeper:
         if found.folder.name != name:
             raise _replaced(found.remote.url)
         return found
+
+    def clear(self, names: Sequence[str]) -> None:
+        """Have nothing of these datasets. Who reads one goes on: it is fetched again."""
+        for name in names:
+            folder = self.folder / name
+            if name in self._datasets:
+                self._datasets[name].forget()
+            elif folder in datasets_in(self.folder):
+                self.room.left.drop(folder)
+                remove_dataset(folder)
 
     # --- what readers ask for -------------------------------------------------------------
 

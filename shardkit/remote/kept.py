@@ -98,6 +98,7 @@ class Kept:
                 raise IndexFileError(
                     f"{self.remote.url / sums} has {len(values)} checksums for {len(blocks)} blocks"
                 )
+            self._room.left.take(self.folder, name)
             found = self._splits[name] = CachedSplit(self.folder, name, blocks, values)
             self._room.add(found, np.array(sorted(found.seems_there), np.int64))
         return found

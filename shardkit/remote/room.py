@@ -11,6 +11,7 @@ import numpy as np
 from shardkit.arrays import Integers, Mask
 from shardkit.errors import StorageError
 from shardkit.remote.cached import CachedSplit
+from shardkit.remote.left import LeftSplits
 from shardkit.remote.next_uses import NEVER
 from shardkit.system.blocks import BLOCK_BYTES
 
@@ -45,10 +46,12 @@ class Room:
 
     Attributes:
         most_bytes: of blocks, at most; None for all that is free but :data:`RESERVE_BYTES`.
+        left: splits that nobody has opened since this began; their blocks go before all others.
     """
 
     def __init__(self, folder: Path, needed: Needed) -> None:
         self.most_bytes: int | None = None
+        self.left = LeftSplits(folder)
         self._folder = folder
         self._needed = needed
         self._splits: dict[CachedSplit, _Blocks] = {}
@@ -61,7 +64,8 @@ class Room:
         """That blocks may take together."""
         if self.most_bytes is not None:
             return self.most_bytes
-        return self._used + max(shutil.disk_usage(self._folder).free - RESERVE_BYTES, 0)
+        taken = self._used + self.left.num_bytes
+        return taken + max(shutil.disk_usage(self._folder).free - RESERVE_BYTES, 0)
 
     def free(self) -> int:
         """Bytes that can come while none goes."""
@@ -143,6 +147,8 @@ class Room:
             StorageError: readers hold too many.
         """
         most = self.bytes()
+        while self.left.num_bytes and self._used + self.left.num_bytes + num_bytes > most:
+            self.left.drop_oldest()
         if self._used + num_bytes <= most:
             return
         slack, dropped = min(most // AT_ONCE, most // 2), 1

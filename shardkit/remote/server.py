@@ -115,6 +115,9 @@ class Server:
             return {}
         if what == "stats":
             return {"requests": keeper.num_requests, "bytes": keeper.num_bytes}
+        if what == "clear":
+            keeper.clear(asked["names"])
+            return {}
         if what == "write":
             return await self._writing.answer(asked, numbers)
         if what == "bring":

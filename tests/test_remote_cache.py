@@ -1,0 +1,105 @@
+"""The cache over time: what earlier keepers left counts, is shown, and can be removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Run
+from keepers import cache, kill_keepers  # noqa: F401
+from range_server import RangeServer, serving
+from remote_sets import make_set, open_set, plain
+
+import shardkit
+from shardkit.operations.cache import cache as contents
+from shardkit.operations.cache import clear_cache
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    make_set(folder, "arrays", "npy")
+    return make_set(folder, "arrays", "webdataset").parent
+
+
+@pytest.fixture
+def server(made: Path) -> Iterator[RangeServer]:
+    with serving(made) as server:
+        yield server
+
+
+def read_all(url: str, cache: Path, **options: object) -> list[object]:  # noqa: F811
+    dataset = open_set(url, "arrays", cache_dir=cache, **options)
+    return plain([dataset.read(range(at, at + 4)) for at in range(0, len(dataset), 4)])
+
+
+def blocks_bytes(cache: Path) -> int:  # noqa: F811
+    return sum(path.stat().st_blocks * 512 for path in cache.glob("*/*-0*"))
+
+
+def test_what_an_earlier_keeper_left_counts_and_goes_first(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+    made: Path,
+) -> None:
+    """Else a cache would grow by each dataset that was ever read."""
+    first, second = (f"{server.url}/arrays-{name}" for name in ("npy", "webdataset"))
+    read_all(first, cache)
+    kill_keepers(cache)
+    one = blocks_bytes(cache)
+    assert one > 1_000_000
+    expected = read_all(str(made / "arrays-webdataset"), None)  # type: ignore[arg-type]
+    assert read_all(second, cache, cache_bytes=one) == expected
+    assert blocks_bytes(cache) <= one * 1.01
+    there = {shown.url: shown.kept_bytes for shown in contents(cache).datasets}
+    assert there[first] == 0
+    assert there[second] > 0
+
+
+def test_a_reader_of_an_earlier_keeper_does_not_see_what_goes(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+) -> None:
+    first, second = (f"{server.url}/arrays-{name}" for name in ("npy", "webdataset"))
+    dataset = open_set(first, "arrays", cache_dir=cache)
+    rows = range(len(dataset))
+    expected = plain([dataset.read(rows)])
+    kill_keepers(cache)
+    read_all(second, cache, cache_bytes=blocks_bytes(cache))
+    assert plain([dataset.read(rows)]) == expected
+
+
+def test_it_is_shown_and_removed(server: RangeServer, cache: Path, run: Run) -> None:  # noqa: F811
+    first, second = (f"{server.url}/arrays-{name}" for name in ("npy", "webdataset"))
+    shown = run("cache", "--cache-dir", cache)
+    assert (shown.code, "0 datasets" in shown.out) == (0, True)
+    assert not cache.exists()
+    expected = read_all(first, cache)
+    read_all(second, cache)
+    shown = run("cache", "--cache-dir", cache)
+    assert shown.code == 0
+    assert "2 datasets" in shown.out
+    assert first in shown.out
+    assert "webdataset" in shown.out
+    kill_keepers(cache)
+    assert run("cache", second, "--clear", "--cache-dir", cache).code == 0
+    assert [one.url for one in contents(cache).datasets] == [first]
+    assert read_all(first, cache) == expected
+    wrong = run("cache", second, "--clear", "--cache-dir", cache)
+    assert (wrong.code, wrong.err.count("\n")) == (2, 1)
+    assert run("cache", first, "--cache-dir", cache).code == 2
+
+
+def test_who_reads_what_is_removed_goes_on(server: RangeServer, cache: Path) -> None:  # noqa: F811
+    url = f"{server.url}/arrays-npy"
+    dataset = open_set(url, "arrays", cache_dir=cache)
+    loader = shardkit.Loader(dataset, 4, seed=1, workers=2)
+    expected = plain(shardkit.Loader(open_set(server.root / "arrays-npy", "arrays"), 4, seed=1))
+    found = []
+    for number, batch in enumerate(loader):
+        found += plain([batch])
+        if number % 4 == 1:
+            clear_cache(cache_dir=cache)
+    assert found == expected
+    del loader, dataset
