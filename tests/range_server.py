@@ -71,7 +71,7 @@ class RangeServer(ThreadingHTTPServer):
 
     Attributes:
         faults: see there. requests: (name, bytes asked for) of each. failed: how many did.
-        signed: what their Authorization headers said.
+        failed_bytes: that those asked for. signed: what their Authorization headers said.
     """
 
     daemon_threads = True
@@ -83,6 +83,7 @@ class RangeServer(ThreadingHTTPServer):
         self.faults = Faults()
         self.requests: list[tuple[str, int]] = []
         self.failed = 0
+        self.failed_bytes = 0
         self.signed: set[str] = set()
 
     @property
@@ -135,6 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         size = os.path.getsize(path)
         start, stop = self._asked(size)
+        server.failed_bytes += stop - start if fault and not is_head else 0
         server.requests.append((name, 0 if is_head else stop - start))
         self._send(path, size, start, stop, "" if is_head and fault != "reset" else fault, is_head)
 

@@ -349,7 +349,7 @@ COMMANDS = {
 
 
 def test_commands() -> None:
-    assert list(group.commands) == [*COMMANDS, "bench", "stage", "tune", "doctor"]
+    assert list(group.commands) == [*COMMANDS, "bench", "stage", "tune", "doctor", "cache"]
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, "tune"])

@@ -247,6 +247,7 @@ def imported(*args: object) -> set[str]:
 
 def test_help_is_light() -> None:
     names = ["pack", "convert", "unpack", "verify", "info", "show", "bench", "stage", "tune"]
+    names += ["cache"]
     for args in ([], *([name] for name in names)):
         assert not imported(*args, "--help") & HEAVY
 

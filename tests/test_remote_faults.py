@@ -49,8 +49,8 @@ def test_a_tenth_fails(server: RangeServer, made: Path, cache: Path, kind: str) 
     assert got == plain(Loader(open_set(made, "arrays"), 4, workers=0))
     assert server.failed
     whole = sum(count for _, count in server.requests if count > 100_000)
-    if kind not in ("whole body", "mixed"):  # whose bytes are counted as if they were read
-        assert whole < 1.5 * _shard_bytes(made)
+    # Of so few requests a tenth may be many; what had to be asked for again is not too much.
+    assert whole - server.failed_bytes < 1.5 * _shard_bytes(made)
 
 
 @pytest.mark.parametrize("kind", ["whole body", "wrong bytes", "wrong range"])
