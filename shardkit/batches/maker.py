@@ -36,6 +36,12 @@ _KEPT = 4
 """Epochs whose rows are remembered: workers may be making batches of the last and of the next."""
 
 
+def _suited(given: object, options: BatchOptions) -> object:
+    """The source, or what it rather is for such an order."""
+    suited_to: Any = getattr(given, "suited_to", None)
+    return given if suited_to is None else suited_to(options.shuffle)
+
+
 @dataclass(frozen=True)
 class BatchMaker:
     """Makes any batch of any epoch. Threads share it, processes unpickle it: what it remembers can
@@ -60,7 +66,7 @@ class BatchMaker:
             UsageError: the source, its transform, its ranks and the other options do not go
                 together.
         """
-        source, transform = FullSource(given), options.transform
+        source, transform = FullSource(_suited(given, options)), options.transform
         if options.with_keys and not source.has_keys:
             raise UsageError(f"with_keys: a {type(given).__name__} has no keys(rows)")
         ranks = Ranks.of(taker, options.rank, options.world_size)

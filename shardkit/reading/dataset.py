@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -12,9 +14,11 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Array, Bytes, Integers, Offsets
-from shardkit.errors import ChecksumError, DataError, UsageError
+from shardkit.errors import ChecksumError, DataError, FormatError, UsageError
 from shardkit.index.manifest import DatasetInfo
+from shardkit.remote.exact_files import why_exact
 from shardkit.remote.options import RemoteOptions
+from shardkit.remote.storage import Remote
 from shardkit.remote.urls import Url, as_place, show_place
 from shardkit.samples.sample import KEY
 from shardkit.shards.joined import Joined
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
     from shardkit.batches.stream import Stream
 
 Batch = dict[str, Column]
+
+TRIES = 5
+"""How often samples are fetched whose bytes are wrong, where no blocks are kept."""
 
 
 class Dataset:
@@ -59,7 +66,8 @@ class Dataset:
             processes that read share it. With a path, it is a cache for a slow disk or NFS.
         cache_bytes: how many bytes of blocks it may hold, for all datasets in it, as a number or
             ``"100GB"``; by default ``$SHARDKIT_CACHE_BYTES``, or all that is free but 1 GiB. What
-            a loader needs last goes first.
+            a loader needs last goes first. 0: none; each sample is fetched when it is read, and
+            compared with its own checksum.
         storage_options: behind a URL: ``endpoint`` (another server than Amazon's or Microsoft's),
             ``anonymous`` (True for public buckets), ``profile`` (of ``~/.aws``), ``region``, and
             variables as of the environment, in place of those there.
@@ -90,6 +98,7 @@ class Dataset:
         self.verify = verify
         options = RemoteOptions.of(cache_dir, cache_bytes, storage_options)
         self.located = _locate(self.path, verify, options)
+        self.verify = verify or self._exact is not None
         self.split = _choose_split(self.info, split, path)
         self.fields = _choose_fields(self.info, fields)
         if verify and not self.info.splits[self.split].has_checksums:
@@ -206,9 +215,57 @@ class Dataset:
 
     def _gather(self, rows: Sequence[int] | Integers) -> Gather:
         batch = self.reader.gather(self._real(rows))
-        if self.verify:
-            self.reader.refuse_damage(batch)
+        if not self.verify:
+            return batch
+        if self._exact is not None:
+            return self._gather_exact(self._exact, batch)
+        self.reader.refuse_damage(batch)
         return batch
+
+    def _gather_exact(self, storage: Remote, batch: Gather) -> Gather:
+        """Samples are fetched again whose bytes are wrong: no block of them was compared."""
+        self.reader.read_together(batch)
+        wrong = self._wrong(batch)
+        for _ in range(TRIES - 1):
+            if not len(wrong):
+                break
+            storage.refuse_replaced()
+            again = self.reader.gather(batch.rows[wrong])
+            self.reader.read_together(again)
+            self.reader.put(batch, wrong, again)
+            wrong = wrong[self._wrong(again)]
+        self.reader.refuse_damage(batch)
+        return batch
+
+    def _wrong(self, batch: Gather) -> Integers:
+        """Samples whose bytes are not those that were packed; all, where some make no values."""
+        try:
+            return np.flatnonzero(~self.reader.matches(batch))
+        except FormatError:
+            return np.arange(len(batch.rows), dtype=np.int64)
+
+    @property
+    def _exact(self) -> Remote | None:
+        """Where it lies, if no blocks of it are kept."""
+        storage = self.located.storage
+        return storage if isinstance(storage, Remote) and storage.is_exact else None
+
+    def suited_to(self, shuffle: object) -> Dataset:
+        """This dataset; or where its samples are so small, and the cache is, that in full order
+        each would cost a block, the same without blocks. A warning says so."""
+        storage, split = self.located.storage, self.info.splits[self.split]
+        if shuffle not in ("full", True) or not isinstance(storage, Remote) or storage.is_exact:
+            return self
+        num_bytes = sum(sum(shard.file_bytes.values()) for shard in split.shards)
+        why = why_exact(show_place(storage.url), split.num_rows, num_bytes, storage.room_bytes())
+        if why is None or not split.has_checksums:
+            return self
+        warnings.warn(why, stacklevel=5)
+        chosen = object.__new__(Dataset)
+        chosen.__dict__.update(self.__getstate__())
+        chosen.located = replace(self.located, storage=replace(storage, most_bytes=0))
+        chosen.verify = True
+        return chosen
 
     def _gather_index(self, real: Integers) -> Gather:
         """Row numbers for what the index alone can tell, without reading any value."""

@@ -74,6 +74,11 @@ def _close_in_children() -> None:
 
 
 def ask(folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS) -> dict[str, Any]:
+    """As :func:`ask_numbers`, of which the numbers are not wanted."""
+    return ask_numbers(folder, said, numbers)[0]
+
+
+def ask_numbers(folder: str, said: dict[str, Any], numbers: Integers) -> wire.Message:
     """Ask the keeper of a cache, and wait for its answer.
 
     Raises:
@@ -84,9 +89,9 @@ def ask(folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS) 
         try:
             connection = _connections.take(folder)
             connection.sendall(message)
-            answer, _ = wire.receive(connection)
+            answer, answered = wire.receive(connection)
             while answer == wire.BEAT:
-                answer, _ = wire.receive(connection)
+                answer, answered = wire.receive(connection)
             break
         except TimeoutError:
             raise _silent(folder) from None
@@ -105,7 +110,7 @@ def ask(folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS) 
     if "error" in answer:
         kind = getattr(errors, answer["error"], DataError)
         raise kind(answer["message"])
-    return answer
+    return answer, answered
 
 
 def tell(

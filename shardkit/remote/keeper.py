@@ -269,9 +269,9 @@ async def _right(kept: Kept, split: CachedSplit, first: int, count: int) -> memo
                 return data
             wrong = at
     except (ShardMissingError, StorageError):
-        await _check_same(kept, patience)
+        await check_same(kept, patience)
         raise
-    await _check_same(kept, patience)
+    await check_same(kept, patience)
     raise ChecksumError(
         f"{kept.remote.url / name}: bytes {start + wrong} and following differ"
         f" from those packed, {TRIES} times; `shardkit verify` tells more"
@@ -287,7 +287,7 @@ def _first_wrong(split: CachedSplit, first: int, sizes: list[int], data: memoryv
     return None
 
 
-async def _check_same(kept: Kept, patience: Patience) -> None:
+async def check_same(kept: Kept, patience: Patience) -> None:
     """Raises StorageError if another dataset lies there by now."""
     try:
         data = await _index(kept.remote, patience)

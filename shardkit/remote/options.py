@@ -61,7 +61,7 @@ class RemoteOptions:
 
     @property
     def most_bytes(self) -> int | None:
-        """Of blocks in the cache; None for what is free. Raises UsageError."""
+        """Of blocks in the cache; None for what is free, 0 for no cache. Raises UsageError."""
         if self.cache_bytes is not None:
             return self.cache_bytes
         told = os.environ.get(CACHE_BYTES)
@@ -69,7 +69,9 @@ class RemoteOptions:
 
 
 def _bytes(name: str, value: object) -> int:
-    return parse_size(value) if isinstance(value, str) else integer(name, value, 1)
+    if isinstance(value, str) and value.strip() != "0":
+        return parse_size(value)
+    return integer(name, int(value) if isinstance(value, str) else value)
 
 
 def default_cache() -> Path:

@@ -24,7 +24,8 @@ from shardkit import errors
 from shardkit.arrays import Integers
 from shardkit.errors import DataError, ShardkitError
 from shardkit.remote import wire
-from shardkit.remote.keeper import Keeper
+from shardkit.remote.exact import read_exact
+from shardkit.remote.keeper import Keeper, check_same
 from shardkit.remote.keeper_files import LOCK, LOG, SOCKET
 from shardkit.remote.small_files import bring
 from shardkit.remote.writing import Writing
@@ -76,7 +77,7 @@ class Server:
                 answering = self._answered(number, asked, numbers)
                 answer = await _with_beats(answering, writer)
                 if asked["do"] not in wire.UNANSWERED:
-                    writer.write(wire.pack(answer))
+                    writer.write(wire.pack(answer, answer.pop("numbers", wire.NO_NUMBERS)))
                     await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -125,6 +126,12 @@ class Server:
         kept = await keeper.use(asked["name"], asked["place"])
         if what == "whole":
             await kept.fetch_whole(asked["file"])
+        elif what == "ranges":
+            return {"numbers": await read_exact(kept, asked["split"], numbers)}
+        elif what == "room":
+            return {"bytes": keeper.room.bytes()}
+        elif what == "same":
+            await check_same(kept, kept.remote.patience())
         elif what == "beside":
             await kept.fetch_beside(asked["file"])
         elif what == "forget":

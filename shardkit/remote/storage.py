@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,8 +21,10 @@ from shardkit.memory.maps import mapped
 from shardkit.memory.whole_files import map_whole
 from shardkit.remote.blocks import BlockMap, blocks_of
 from shardkit.remote.cached import STAMPS, Stamps
-from shardkit.remote.connection import ask, tell
+from shardkit.remote.connection import ask, ask_numbers, tell
+from shardkit.remote.exact_files import ExactFiles
 from shardkit.remote.options import RemoteOptions, settings_of
+from shardkit.remote.piece import FetchedPiece
 from shardkit.remote.urls import Url
 from shardkit.storage.base import Files, Turn
 from shardkit.storage.copied import CopiedRanges
@@ -50,7 +52,7 @@ class Remote:
 
     Attributes:
         url: where. name: which dataset was found there. cache: folder of all that is kept.
-        most_bytes: of blocks in the cache; None for what is free.
+        most_bytes: of blocks in the cache; None for what is free, 0 for no cache.
         retry_s: how long a request is tried again after errors of the server or the network.
         settings: in place of the environment's.
     """
@@ -61,6 +63,11 @@ class Remote:
     most_bytes: int | None
     retry_s: float
     settings: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no blocks are kept: what is read is then to be compared by who reads it."""
+        return self.most_bytes == 0
 
     @property
     def folder(self) -> Path:
@@ -101,6 +108,19 @@ class Remote:
     def bring(self, name: str) -> None:
         """Have a file in the folder that shardkit.json does not tell of, if it can be read."""
         self.ask(do="beside", file=name)
+
+    def ranges(self, split: str, asked: Integers) -> Bytes:
+        """Bytes of ranges, unchecked: see :func:`shardkit.remote.exact.read_exact`."""
+        said = self._said({"do": "ranges", "split": split})
+        return ask_numbers(self.cache, said, asked)[1].view(np.uint8)
+
+    def refuse_replaced(self) -> None:
+        """Raises StorageError if another dataset lies there by now."""
+        self.ask(do="same")
+
+    def room_bytes(self) -> int:
+        """How many bytes of blocks the cache may hold, of all datasets together."""
+        return int(ask(self.cache, self._said({"do": "room"}))["bytes"])
 
     def need(self, split: str, blocks: Integers) -> None:
         """Have the keeper fetch what is not there; errors as of :meth:`ask`."""
@@ -150,6 +170,10 @@ class Remote:
             raise ShardMissingError(f"{self.show(name)}: there is no such file") from error
 
     def files(self, names: Sequence[str], sizes: Sequence[int], *, copied: bool = False) -> Files:
+        if self.is_exact:
+            split, blocks = self._splits.get(names[0], ("", None)) if names else ("", None)
+            known = [] if blocks is None else blocks.names
+            return ExactFiles(partial(self.ranges, split), known, names, sizes)
         return CachedFiles(self, names, sizes)
 
     def show(self, name: str) -> str:
@@ -197,7 +221,8 @@ def place_of(
     """What a message to the keeper says of a URL: with the environment of this moment, but for
     these settings."""
     settings = settings_of({**os.environ, **settings})
-    return {"url": url.text, "settings": settings, "most_bytes": most_bytes, "retry_s": retry_s}
+    most = most_bytes or None  # who has no use for the cache does not say how large it is
+    return {"url": url.text, "settings": settings, "most_bytes": most, "retry_s": retry_s}
 
 
 class CachedFiles:
@@ -218,8 +243,8 @@ class CachedFiles:
         ranges = MappedRanges(self._maps, numbers, starts, sizes)
         return CachedRanges(self, ranges, self._firsts[numbers], starts, sizes)
 
-    def piece(self, number: int, start: int, stop: int) -> CachedPiece:
-        return CachedPiece(self, number, start, stop)
+    def piece(self, number: int, start: int, stop: int) -> FetchedPiece:
+        return FetchedPiece(self, number, start, stop)
 
     def announce(
         self, numbers: Integers, starts: Integers, sizes: Integers, turn: Turn | None = None
@@ -342,23 +367,6 @@ class CachedRanges:
         out: Bytes = buffers.empty((len(self._sizes), size), np.uint8)
         self.copy_to(out.reshape(-1))
         return out
-
-
-class CachedPiece:
-    """Bytes of one file; each slice is read when it is taken."""
-
-    __slots__ = ("_files", "_number", "_start", "_stop")
-
-    def __init__(self, files: CachedFiles, number: int, start: int, stop: int) -> None:
-        self._files = files
-        self._number = number
-        self._start = start
-        self._stop = stop
-
-    def __getitem__(self, wanted: slice) -> memoryview:
-        start, stop, _ = wanted.indices(self._stop - self._start)
-        one = np.array([[self._number, self._start + start, max(stop - start, 0)]], np.int64)
-        return self._files.read(one[:, 0], one[:, 1], one[:, 2]).slices()[0]
 
 
 def _lost() -> StorageError:
