@@ -1,0 +1,41 @@
+"""What a dataset comes to on paper is what one comes to that is packed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts" / "tools"))
+
+import sizing  # type: ignore[import-not-found]
+
+
+def test_the_index_is_as_large_as_was_said(tmp_path: Path) -> None:
+    measured = sizing.measure(tmp_path, small=100, large=400)
+    found = sizing.packed(tmp_path / "another", 700, 20_000)
+    shards = sum(name.endswith(".tar") for name in found)
+    rows = sum(found[f"train.{end}"] for end in ("rows", "names"))
+    told = measured.fixed_bytes + shards * measured.shard_bytes
+    assert shards > 3
+    assert 700 * measured.row_bytes == pytest.approx(rows, rel=0.02)
+    assert told == pytest.approx(found["shardkit.json"], rel=0.05)
+
+
+@pytest.mark.parametrize("count", sizing.COUNTS)
+@pytest.mark.parametrize("size", sizing.SIZES.values())
+def test_shards_and_blocks_hold_all(count: int, size: int) -> None:
+    paper = sizing.Paper(count, size, sizing.Measured(100, 80, 1000))
+    assert paper.num_shards * sizing.MOST_BYTES >= paper.num_bytes
+    assert paper.num_blocks * sizing.BLOCK_BYTES >= paper.num_bytes
+    assert paper.index_bytes > 100 * count
+
+
+def test_more_than_may_be_is_too_much() -> None:
+    measured = sizing.Measured(100, 80, 1000)
+    for size in sizing.SIZES.values():
+        most = sizing.limit_samples(size, measured)
+        for factor, fits in ((0.99, True), (1.01, False)):
+            paper = sizing.Paper(int(most * factor), size, measured)
+            assert (paper.manifest_bytes <= sizing.MAX_INDEX_BYTES) == fits
