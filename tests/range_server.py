@@ -72,6 +72,7 @@ class RangeServer(ThreadingHTTPServer):
     Attributes:
         faults: see there. requests: (name, bytes asked for) of each. failed: how many did.
         failed_bytes: that those asked for. signed: what their Authorization headers said.
+            sends_on: the part of a path before ``->``, and the address that has it, or nothing.
     """
 
     daemon_threads = True
@@ -85,6 +86,7 @@ class RangeServer(ThreadingHTTPServer):
         self.failed = 0
         self.failed_bytes = 0
         self.signed: set[str] = set()
+        self.sends_on: tuple[str, str] | None = None
 
     @property
     def url(self) -> str:
@@ -118,6 +120,12 @@ class _Handler(BaseHTTPRequestHandler):
         server, name = self.server, unquote(self.path.lstrip("/"))
         server.signed.add(self.headers.get("Authorization", ""))
         time.sleep(server.faults.delay)
+        if server.sends_on and name.startswith(server.sends_on[0]):
+            self.send_response(302)
+            self.send_header("Location", name.replace(*server.sends_on))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         fault = server.faults.now(name)
         server.failed += bool(fault)
         if server.faults.is_down:

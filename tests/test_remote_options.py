@@ -14,7 +14,7 @@ from keepers import cache  # noqa: F401
 from range_server import RangeServer, serving
 
 import shardkit
-from shardkit.errors import StorageError, UsageError
+from shardkit.errors import DatasetMissingError, StorageError, UsageError
 from shardkit.remote import connection
 from shardkit.remote.options import as_settings
 
@@ -131,6 +131,29 @@ def test_a_profile_that_is_not_there(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     with pytest.raises(StorageError, match="'absent'"):
         shardkit.open("s3://bucket/ds", cache_dir=cache, storage_options={"profile": "absent"})
+
+
+def test_hugging_face(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+    made: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hub sends on to another server, which is not told the token."""
+    with serving(made) as hub:
+        prefix = "datasets/user/name/resolve/v1/"
+        hub.sends_on = (prefix, f"{server.url}/bucket/")
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_TOKEN", "hush")
+        dataset = shardkit.open("hf://datasets/user/name@v1/ds", cache_dir=cache)
+        assert read_all(dataset) == read_all(shardkit.open(made / "bucket/ds"))
+        assert hub.signed == {"Bearer hush"}
+        assert server.signed == {""}
+        with pytest.raises(UsageError, match="names no repository"):
+            shardkit.open("hf://datasets/user", cache_dir=cache)
+        with pytest.raises(DatasetMissingError, match="hf://user/model is no dataset"):
+            shardkit.open("hf://user/model", cache_dir=cache)
+        assert hub.requests[-1][0] == "user/model/resolve/main/shardkit.json"
 
 
 def test_commands_take_them_as_options(server: RangeServer, run: Run, tmp_path: Path) -> None:

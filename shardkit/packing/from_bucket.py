@@ -19,9 +19,9 @@ def local_source(url: Url) -> Path | None:
         UsageError: it cannot be listed, or obstore is not installed.
     """
     parts = urlsplit(url.text)
-    if parts.scheme in ("http", "https"):
+    if parts.scheme in ("http", "https", "hf"):
         raise UsageError(
-            f"the source: {url} is on a web server, which does not list what it has; copy the files"
+            f"the source: {url} is read by HTTP, which does not list what there is; copy the files"
             " to this machine, or pack from s3://, gs:// or az://"
         )
     if parts.scheme == "file":

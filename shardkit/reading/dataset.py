@@ -51,8 +51,8 @@ class Dataset:
 
     Args:
         path: folder of a dataset, or of WebDataset tars made by others, or one such tar; or the
-            URL of a dataset's folder (``s3://``, ``gs://``, ``az://``, ``https://``, ``http://``,
-            ``file://``), as a str. Credentials come from the environment.
+            URL of a dataset's folder (``s3://``, ``gs://``, ``az://``, ``hf://``, ``https://``,
+            ``http://``, ``file://``), as a str. Credentials come from the environment.
         split: split name; may be left out where there is one, or one called ``train``.
         decode: True decodes ``cls``, ``txt``, ``json`` and ``npy``; ``"pil"`` pictures too, and
             ``"torchcodec"`` makes decoders of sound and film; False gives canonical bytes of

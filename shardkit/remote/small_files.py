@@ -20,8 +20,8 @@ from shardkit.errors import CorpusError, StorageError
 from shardkit.remote.store import RemoteFolder
 from shardkit.remote.urls import Url
 
-TASKS = 64
-"""Files that are fetched at once."""
+TASKS = 256
+"""Files that are fetched at once, if the measured rate says that so many pay."""
 
 PART = ".shardkit-part-"
 """What the name of a file that is being written begins with; beside the folder, not in it."""

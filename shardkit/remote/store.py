@@ -16,8 +16,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shardkit.errors import ShardMissingError, StorageError
+from shardkit.errors import ShardMissingError, StorageError, UsageError
 from shardkit.remote.gate import BUSY, Gate, Patience, next_pause
+from shardkit.remote.hugging_face import address_of, token_of
 from shardkit.remote.options import settings_of
 from shardkit.remote.profiles import of_profile
 from shardkit.remote.urls import Url
@@ -83,12 +84,18 @@ class RemoteFolder:
         given: Any = {"mkdir": True} if is_here and self.WRITES else {}
         given |= {} if is_here else {"client_options": options, "retry_config": retry}
         with with_environment(settings), self._errors(f"opening {url}"):
-            if url.text.startswith("s3:"):
+            where = url.text
+            if where.startswith("s3:"):
                 given |= of_profile(settings)
-            servers = [url.text, given.get("endpoint", ""), *settings.values()]
+            if where.startswith("hf:"):
+                where, token = address_of(url, settings), token_of(settings)
+                if token:
+                    self._secrets.append(token)
+                    options["default_headers"] = {"Authorization": f"Bearer {token}"}
+            servers = [where, given.get("endpoint", ""), *settings.values()]
             if any(server.startswith("http://") for server in servers):
                 options["allow_http"] = True
-            self._store = from_url(url.text, **given)
+            self._store = from_url(where, **given)
 
     def patience(self) -> Patience:
         """For what takes several requests, and should fail no later than one."""
@@ -200,7 +207,7 @@ class RemoteFolder:
             yield
         except FileNotFoundError as error:
             raise ShardMissingError(f"{what}: there is no such object") from error
-        except StorageError:
+        except (StorageError, UsageError):
             raise
         except Exception as error:
             text = said(error)

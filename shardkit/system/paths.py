@@ -10,7 +10,7 @@ from typing import Any
 
 from shardkit.errors import UsageError
 
-SCHEMES = ("s3", "gs", "az", "http", "https", "file")
+SCHEMES = ("s3", "gs", "az", "hf", "http", "https", "file")
 """Of URLs that datasets are read from."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
