@@ -19,6 +19,9 @@ from shardkit import Loader
 from shardkit.errors import ChecksumError, ShardkitError, StorageError
 from shardkit.remote import storage
 
+DOWN_S = 3
+"""How long a server is away; 20 was tried, too."""
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -33,8 +36,8 @@ def server(made: Path) -> Iterator[RangeServer]:
         yield server
 
 
-def _open(server: RangeServer, made: Path, cache: Path) -> Any:
-    return open_set(f"{server.url}/{made.name}", "arrays", cache_dir=cache)
+def _open(server: RangeServer, made: Path, cache: Path, **options: Any) -> Any:
+    return open_set(f"{server.url}/{made.name}", "arrays", cache_dir=cache, **options)
 
 
 def _shard_bytes(made: Path) -> int:
@@ -94,16 +97,21 @@ def test_the_error_comes_within_retry_s(
 
 
 def test_a_server_that_is_down_for_some_seconds(
-    server: RangeServer, made: Path, cache: Path
+    server: RangeServer, made: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remote = _open(server, made, cache)
+    """The cache is too small to have all by then."""
+    monkeypatch.setattr(storage, "RETRY_S", 60.0)
+    remote = _open(server, made, cache, cache_bytes=800_000)
     batches = iter(Loader(remote, 4, workers=0, seed=1))
     got = plain([next(batches)])
     server.faults.is_down = True
-    timer = threading.Timer(3, lambda: setattr(server.faults, "is_down", False))
+    began = time.monotonic()
+    timer = threading.Timer(DOWN_S, lambda: setattr(server.faults, "is_down", False))
     timer.start()
     got += plain(batches)
     timer.join()
+    assert server.failed
+    assert time.monotonic() - began < 2 * DOWN_S + 5
     assert got == plain(Loader(open_set(made, "arrays"), 4, workers=0, seed=1))
 
 
