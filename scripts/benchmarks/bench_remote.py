@@ -6,12 +6,18 @@ nginx serves, with 20 ms before each answer (Debian: `apt-get install nginx-ligh
 libnginx-mod-http-echo`); curl downloads with 64 connections. Each round: curl, epoch 1 and 2 by URL
 in full order, and epoch 2 of the same dataset from disk, of each format. First of all, both sides'
 batches are compared. MB/s are of the bytes of the dataset.
+
+With ``--peers PYTHON``, of an environment which has litdata, mosaicml-streaming, boto3 and h5py,
+these read the same samples from the same server, which stands for S3, as ``peers/remote_peer.py``
+says; what they return is compared, too, but for h5py, which reads some samples of our own HDF5.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -28,6 +34,12 @@ import torch  # noqa: F401  so that no first batch waits for its import
 
 import shardkit
 
+sys.path.insert(0, str(Path(__file__).parent / "peers"))
+
+from remote_peer import digest
+
+PEER = Path(__file__).parent / "peers" / "remote_peer.py"
+PEERS = ("litdata", "mosaicml", "h5py")
 FORMATS = ("webdataset", "hdf5", "lmdb", "npy")
 PORT = 18099
 PAUSE_S = 0.5
@@ -66,7 +78,7 @@ def remove(cache: Path) -> None:
     shutil.rmtree(cache)
 
 
-def make(root: Path, num_samples: int) -> None:
+def make(root: Path, num_samples: int, peers: str | None) -> None:
     draws, source = np.random.default_rng(1), root / "source"
     source.mkdir()
     for number in range(num_samples):
@@ -74,7 +86,32 @@ def make(root: Path, num_samples: int) -> None:
         (source / f"{number:06}.jpg").write_bytes(data)
     for name in FORMATS:
         shardkit.pack(source, root / "www" / name, to=name, progress=False)
+    if peers is not None:
+        bucket = root / "www" / "bucket"
+        bucket.mkdir()
+        (bucket / "hdf5").symlink_to(root / "www" / "hdf5")
+        for name in PEERS[:2]:
+            run_peer(peers, "write", name, str(source), str(bucket / name))
     shutil.rmtree(source)
+
+
+def run_peer(python: str, *args: str) -> str:
+    env = {**os.environ, "AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
+    env["AWS_REGION"] = env["AWS_DEFAULT_REGION"] = "us-east-1"
+    done = subprocess.run([python, str(PEER), *args], env=env, stdout=subprocess.PIPE, check=True)
+    return done.stdout.decode().strip().rpartition("\n")[2]
+
+
+def peer_round(python: str, name: str, url: str, cache: Path, expected: int) -> dict[str, float]:
+    """As :func:`one_round`, as far as that is to be had."""
+    epochs = 1 if name == "h5py" else 2
+    found = json.loads(run_peer(python, "read", name, url, str(cache), str(epochs)))
+    if name != "h5py" and found["digest"] != expected:
+        sys.exit(f"{name} returned {found['samples']} samples, and not those that were written")
+    size, (first, *second) = found["bytes"] / 1e6, found["epochs"]
+    rates = {"epoch 1": size / first, "samples/s": found["samples"] / first}
+    rates |= {"open s": found["open"], "first batch s": found["first"]}
+    return rates | ({"epoch 2": size / second[0]} if second else {})
 
 
 def curl(url: str, files: list[Path], out: Path) -> float:
@@ -133,13 +170,16 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=4000)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peers", metavar="PYTHON", help="of an environment that has them")
     parser.add_argument("--delay", type=float, default=0.02, help="seconds a request")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.within) as name:
         root = Path(name)
         root.chmod(0o755)
         (root / "www").mkdir()
-        make(root, asked.samples)
+        make(root, asked.samples, asked.peers)
+        stored = shardkit.open(root / "www" / FORMATS[0], decode=False)
+        expected = digest(stored.read([row])["jpg"][0] for row in range(len(stored)))
         found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         with nginx(root, asked.delay) as url:
             for name in FORMATS:
@@ -155,10 +195,16 @@ def main() -> None:
                     remove(within)
                     for what, figure in figures.items():
                         found[name][what].append(figure)
-    columns = list(next(iter(found.values())))
+                for name in PEERS if asked.peers else ():
+                    cache = root / f"{name}-{number}"
+                    for what, figure in peer_round(asked.peers, name, url, cache, expected).items():
+                        found[name][what].append(figure)
+                    shutil.rmtree(cache, ignore_errors=True)
+    columns = list(dict.fromkeys(what for row in found.values() for what in row))
     print(f"{'medians':12}" + "".join(f"{what:>15}" for what in columns))
     for name, row in found.items():
-        print(f"{name:12}" + "".join(f"{statistics.median(row[what]):15.2f}" for what in columns))
+        cells = [f"{statistics.median(row[what]):.2f}" if what in row else "" for what in columns]
+        print(f"{name:12}" + "".join(f"{cell:>15}" for cell in cells))
 
 
 if __name__ == "__main__":

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.machinery import ModuleSpec
-from importlib.util import module_from_spec
 from pathlib import Path
 from typing import Any
 
+import no_torchvision  # noqa: F401
 from crop import random_crop
 from serve import BATCH, WORKERS, Epoch, files_of, read, serve
-from torch.utils.data import DataLoader
-
-try:
-    import torchvision  # noqa: F401
-except RuntimeError:
-    # One built for CUDA fails beside a torch that is not. Streaming imports two names of it, for
-    # classes that are not used here.
-    for module in ("", ".datasets", ".transforms", ".transforms.functional"):
-        name = "torchvision" + module
-        sys.modules[name] = module_from_spec(ModuleSpec(name, None))
-    sys.modules["torchvision.datasets"].__dict__["VisionDataset"] = object
-    sys.modules["torchvision.transforms.functional"].__dict__["to_tensor"] = None
-
 from streaming import MDSWriter, StreamingDataset
+from torch.utils.data import DataLoader
 
 
 class Pictures(StreamingDataset):
