@@ -18,6 +18,9 @@ let a loop wait for what it needs last."""
 REST = 8
 """What few blocks are: this part of a split, and no more."""
 
+MOST_RESTING = 8
+"""Loops that have ended and are remembered."""
+
 RESTING = 1 << 40
 """Steps until a loop that has ended may need something: after all that others need."""
 
@@ -98,6 +101,14 @@ class Ahead:
         """The loop that has asked for the least ahead of itself."""
         running = [loop for loop in self.loops.values() if loop.has_more]
         return min(running, key=lambda loop: (loop.plan.is_resting, loop.distance), default=None)
+
+    def rest(self, name: str) -> None:
+        """A loop has ended, and may go on later. The last few are remembered: one whose loader is
+        gone does not say so, and each takes 16 bytes a block."""
+        self.loops[name] = self.loops.pop(name)
+        resting = [name for name, loop in self.loops.items() if loop.plan.is_resting]
+        for old in resting[:-MOST_RESTING]:
+            del self.loops[old]
 
     def forget(self, owner: int) -> None:
         """A connection has ended."""

@@ -153,6 +153,8 @@ class Keeper:
             loop.plan.is_resting = is_resting
             if is_resting and loop.plan.is_empty:
                 del self.ahead.loops[name]
+            elif is_resting:
+                self.ahead.rest(name)
             self._fetch_ahead()
 
     def forget(self, reader: int) -> None:
