@@ -91,6 +91,31 @@ def test_it_is_shown_and_removed(server: RangeServer, cache: Path, run: Run) -> 
     assert run("cache", first, "--cache-dir", cache).code == 2
 
 
+def test_what_others_call_likewise_is_theirs(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+    tmp_path: Path,
+    made: Path,
+) -> None:
+    """A folder, a link and a file whose names are 32 digits, in a folder that is a cache, too."""
+    theirs, elsewhere = cache / ("0123456789abcdef" * 2), tmp_path / "elsewhere"
+    theirs.mkdir(parents=True)
+    elsewhere.mkdir()
+    for folder in (theirs, elsewhere):
+        (folder / "train-00000.tar").write_bytes(bytes(1_000_000))
+    (elsewhere / "origin").write_text("of a cache that was moved")
+    (cache / ("f" * 32)).symlink_to(elsewhere)
+    (cache / ("a" * 32)).write_text("a file")
+    before = {path: path.read_bytes() for path in [*theirs.iterdir(), *elsewhere.iterdir()]}
+    one = sum(path.stat().st_size for path in (made / "arrays-npy").glob("*-0*"))
+    url = f"{server.url}/arrays-npy"
+    read_all(url, cache, cache_bytes=one // 2)
+    assert [one.url for one in contents(cache).datasets] == [url]
+    clear_cache(cache_dir=cache)
+    assert {path: path.read_bytes() for path in before} == before
+    assert (cache / ("a" * 32)).read_text() == "a file"
+
+
 def test_who_reads_what_is_removed_goes_on(server: RangeServer, cache: Path) -> None:  # noqa: F811
     url = f"{server.url}/arrays-npy"
     dataset = open_set(url, "arrays", cache_dir=cache)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
@@ -145,6 +146,17 @@ def test_an_object_that_is_missing(tmp_path: Path, made: Path, cache: Path) -> N
         remote = open_set(f"{mine.url}/ds", "arrays", cache_dir=cache)
         with pytest.raises(ShardkitError, match=f"{gone.name}: there is no such object"):
             remote.read([0])
+
+
+def test_a_size_that_is_not_that_of_the_file(tmp_path: Path, made: Path, cache: Path) -> None:
+    """Asked for in pieces, it would keep the keeper busy for ever, for all its readers."""
+    at = tmp_path / "at" / "ds"
+    shutil.copytree(made, at)
+    index = json.loads((at / "shardkit.json").read_text())
+    index["splits"]["train"]["files"]["train.rows"]["bytes"] = 10**18
+    (at / "shardkit.json").write_text(json.dumps(index))
+    with serving(at.parent) as mine, pytest.raises(ChecksumError, match=r"train\.rows: its"):
+        open_set(f"{mine.url}/ds", "arrays", cache_dir=cache).read([0])
 
 
 def test_secrets_are_nowhere(

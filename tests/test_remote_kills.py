@@ -168,10 +168,65 @@ def test_a_cache_that_was_deleted(case: Case) -> None:
     assert case.is_right(case.open())
 
 
+@pytest.mark.parametrize("gone", ["a file", "the folder"])
+def test_what_was_deleted_of_one_dataset_harms_no_other(
+    case: Case, gone: str, server: RangeServer, made: Path
+) -> None:
+    """Programs that tidy up may take an old file; room is made then, too."""
+    other = made.parent / "other"
+    if not other.exists():
+        shutil.copytree(made, other)
+        index = other / "shardkit.json"
+        index.write_text(index.read_text() + "\n")
+    first = case.open(cache_bytes="1MB")
+    assert case.is_right(first)
+    folder = next(path for path in case.cache.iterdir() if path.is_dir())
+    if gone == "the folder":
+        shutil.rmtree(folder)
+        assert case.is_right(case.open(cache_bytes="1MB"))
+    else:
+        sorted(folder.glob("train-0*"))[0].unlink()
+    case.url = f"{server.url}/other"
+    assert case.is_right(case.open(cache_bytes="1MB"))
+    del first
+
+
 def test_a_folder_that_cannot_be_written(case: Case, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(StorageError, match="cannot be made"):
         open_set(case.url, "arrays", cache_dir=tmp_path / "file" / "cache")
+
+
+LISTENS = """
+import os, socket, sys
+listening = socket.socket(socket.AF_UNIX)
+os.fchdir(int(sys.argv[1]))
+os.setuid(65534)
+listening.bind("keeper.sock")
+listening.listen()
+print("listening", flush=True)
+print(listening.accept()[0].recv(99))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_a_keeper_of_another_user_is_told_nothing(case: Case) -> None:
+    """Who listens where the keeper would, in a folder that all may write to."""
+    case.cache.mkdir(exist_ok=True)
+    folder = os.open(case.cache, os.O_RDONLY)
+    case.cache.chmod(0o777)
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", LISTENS, str(folder)],
+            stdout=subprocess.PIPE,
+            pass_fds=[folder],
+        ) as other:
+            assert other.stdout and other.stdout.readline() == b"listening\n"
+            with pytest.raises(StorageError, match="runs as another user"):
+                case.open()
+            assert other.stdout.read() == b"b''\n"
+    finally:
+        os.close(folder)
 
 
 def test_a_stopped_keeper_is_an_error(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

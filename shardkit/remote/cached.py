@@ -138,7 +138,10 @@ class CachedSplit:
         self.seems_there.difference_update(blocks.tolist())
         for block in blocks.tolist():
             number, start, size = self.blocks.place(block)
-            fd = self._open(number)
+            try:
+                fd = self._open(number)
+            except FileNotFoundError:  # someone deleted it: its room came back with it
+                continue
             try:
                 _punch(fd, start, size)
             finally:

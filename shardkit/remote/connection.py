@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -32,6 +33,9 @@ LINGER_S = 10.0
 
 SILENT_S = 60.0
 """A keeper that says nothing for so long is stopped, or its disk is stuck."""
+
+_CREDENTIALS = struct.Struct("3i")
+"""``struct ucred``: process, user, group."""
 
 TRIES = 5
 """Keepers that may end while one question is asked of them."""
@@ -140,6 +144,8 @@ def _connected(folder: str) -> socket.socket:
     while True:
         try:
             return _connect(folder)
+        except StorageError:  # is an OSError, too
+            raise
         except OSError as error:
             if time.monotonic() > end:
                 raise StorageError(
@@ -161,17 +167,31 @@ def _connect(folder: str) -> socket.socket:
             raise
     finally:
         os.close(at)
+    user = _who(connection)[1]
+    if user != os.geteuid():  # it would be told this user's credentials
+        connection.close()
+        raise StorageError(
+            f"the keeper of the cache {show_path(folder)} runs as another user ({user}, and not"
+            f" {os.geteuid()}): give a cache_dir of your own"
+        )
     return connection
 
 
+def _who(connection: socket.socket) -> tuple[int, int]:
+    """(process, user) at the other end."""
+    process, user, _ = _CREDENTIALS.unpack(
+        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return process, user
+
+
 def _silent(folder: str) -> StorageError:
-    connection = _connections.take(folder)
-    who = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    process, _ = _who(_connections.take(folder))
     _connections.drop(folder)
     return StorageError(
         f"the keeper of the cache {show_path(folder)} has said nothing for {SILENT_S:.0f} s: it is"
-        f" stopped, or its disk is stuck; `kill -9 {int.from_bytes(who[:4], sys.byteorder)}` ends"
-        " it, and the next reader starts another"
+        f" stopped, or its disk is stuck; `kill -9 {process}` ends it, and the next reader starts"
+        " another"
     )
 
 
@@ -182,7 +202,7 @@ def _start(folder: str) -> None:
         capture_output=True,
         text=True,
         cwd="/",
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
         check=False,
     )
     if started.returncode > 0:  # else it was killed, and another is started

@@ -79,8 +79,8 @@ class Keeper:
             info = parse_info(data, str(remote.url / INDEX_NAME))
             folder = self.folder / name
             folder.mkdir(mode=0o700, exist_ok=True)
+            write_whole(folder / ORIGIN, remote.url.text.encode())  # by which it is known as ours
             write_whole(folder / INDEX_NAME, data)
-            write_whole(folder / ORIGIN, remote.url.text.encode())
             found = self._datasets[name] = Kept(folder, info, remote, self.room)
         found.remote = remote
         return found

@@ -19,6 +19,10 @@ from shardkit.system.blocks import BLOCK_BYTES
 REQUEST_BLOCKS = 16
 """Blocks that lie beside each other are asked for together, up to 4 MB."""
 
+TOGETHER_BYTES = 128 << 20
+"""Of a file of the index that are asked for at once. A larger one is asked for its size first:
+as many requests as a wrong number would take never end."""
+
 TRIES = 5
 """How often what has a wrong checksum is fetched, before that is an error."""
 
@@ -50,10 +54,11 @@ class Kept:
         path = self.folder / name
         if _is_whole(path, size, digest):
             return
-        for _ in range(TRIES):
-            data = await self._read_whole(name, size)
-            if digest is None or xxhash.xxh3_64_intdigest(data) == digest:
-                return write_whole(path, data)
+        if size <= TOGETHER_BYTES or await self.remote.size(name) == size:
+            for _ in range(TRIES):
+                data = await self._read_whole(name, size)
+                if digest is None or xxhash.xxh3_64_intdigest(data) == digest:
+                    return write_whole(path, data)
         raise ChecksumError(
             f"{self.remote.url / name}: its bytes differ from those that its"
             f" {INDEX_NAME} tells of; restore it"
@@ -61,14 +66,16 @@ class Kept:
 
     async def _read_whole(self, name: str, size: int) -> bytes:
         patience, step = self.remote.patience(), REQUEST_BLOCKS * BLOCK_BYTES
-        return b"".join(
-            await asyncio.gather(
+        found: list[memoryview] = []
+        for first in range(0, size, TOGETHER_BYTES):
+            last = min(first + TOGETHER_BYTES, size)
+            found += await asyncio.gather(
                 *(
-                    self.remote.read(name, at, min(step, size - at), patience)
-                    for at in range(0, size, step)
+                    self.remote.read(name, at, min(step, last - at), patience)
+                    for at in range(first, last, step)
                 )
             )
-        )
+        return b"".join(found)
 
     async def fetch_beside(self, name: str) -> None:
         """Have a file that shardkit.json does not tell of, as it is now; without one, have none.

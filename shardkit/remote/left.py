@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardkit.remote.cached import STAMPS
+from shardkit.remote.keeper_files import ORIGIN
 
 DATASET = re.compile(r"[0-9a-f]{32}")
 """What the folder of a dataset in a cache is called."""
@@ -18,11 +19,16 @@ _SECTOR = 512
 
 
 def datasets_in(cache: Path) -> list[Path]:
-    """Their folders."""
+    """Their folders: those that say so themselves, since others may be called likewise."""
     try:
-        return sorted(path for path in cache.iterdir() if DATASET.fullmatch(path.name))
+        return sorted(path for path in cache.iterdir() if _is_dataset(path))
     except FileNotFoundError:
         return []
+
+
+def _is_dataset(path: Path) -> bool:
+    is_ours = DATASET.fullmatch(path.name) and not path.is_symlink()
+    return bool(is_ours) and (path / ORIGIN).is_file()
 
 
 def kept_bytes(folder: Path) -> dict[str, int]:

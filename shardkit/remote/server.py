@@ -13,6 +13,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import resource
 import signal
 import socket
 import sys
@@ -171,7 +172,7 @@ def main(arguments: Iterable[str]) -> int:
     """Become the keeper of a folder, unless there is one; then, too, all is well."""
     where, linger_s = arguments
     folder = Path(where)
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -182,11 +183,14 @@ def main(arguments: Iterable[str]) -> int:
     listening.bind(SOCKET)
     os.chmod(SOCKET, 0o600)
     listening.listen(1024)
+    # Each split that was ever opened keeps a folder open.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if os.fork():
         os._exit(0)
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream, fd in ((0, nothing), (1, log), (2, log)):
         os.dup2(fd, stream)
