@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import shardkit
 from shardkit.errors import DatasetMissingError, StorageError, UsageError
 from shardkit.remote import connection
 from shardkit.remote.options import as_settings
+from shardkit.remote.store import said
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,65 @@ def test_options_are_in_no_repr_and_wrong_ones_say_no_value() -> None:
     with pytest.raises(UsageError, match="storage_options has no 'key'") as caught:
         as_settings({"key": "hush"})
     assert "hush" not in str(caught.value)
+    with pytest.raises(UsageError, match="has a NUL in its value") as caught:
+        as_settings({"AWS_SESSION_TOKEN": "hu\0sh"})
+    with pytest.raises(UsageError, match="must be a dict, not a list"):
+        as_settings(["hush"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["minio:9000", "http://me:hush@host:9000", "http://", "https://host?key=hush", "http://[hush"],
+)
+def test_an_endpoint_that_is_no_address_or_holds_a_password(
+    cache: Path,  # noqa: F811
+    address: str,
+) -> None:
+    with pytest.raises(UsageError, match="AWS_ENDPOINT_URL: an address begins with http") as caught:
+        shardkit.open("s3://bucket/ds", cache_dir=cache, storage_options={"endpoint": address})
+    assert "hush" not in str(caught.value)
+
+
+def test_a_token_that_was_read_with_its_line_end(cache: Path) -> None:  # noqa: F811
+    with pytest.raises(UsageError, match="AWS_SESSION_TOKEN has the end of a line") as caught:
+        shardkit.open(
+            "s3://bucket/ds", cache_dir=cache, storage_options={"AWS_SESSION_TOKEN": "hush\n"}
+        )
+    assert "hush" not in str(caught.value)
+
+
+def test_a_tab_in_a_url_is_not_left_out() -> None:
+    with pytest.raises(UsageError, match="a tab, a line's end or the like in a URL"):
+        shardkit.open("s3://bucket/a\tb")
+
+
+@pytest.mark.parametrize("url", ["http://[::1/x", "http://me:hush@ho\u2100st/x"])
+def test_a_url_whose_host_is_none(url: str) -> None:
+    with pytest.raises(UsageError, match="cannot be a host") as caught:
+        shardkit.open(url)
+    assert "hush" not in str(caught.value)
+
+
+def test_a_long_secret_is_not_said_in_part() -> None:
+    """What servers answer may repeat a token, and is cut."""
+    token = "hush" * 300
+    assert "hush" not in said(ValueError(f"the token {token} has expired"), [token])
+
+
+def test_no_credentials_at_all(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Said in time, and not as an error of an address that nobody has heard of."""
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    nobody = {"AWS_METADATA_ENDPOINT": "http://127.0.0.1:1", "endpoint": server.url}
+    began = time.monotonic()
+    with pytest.raises(StorageError, match="there are no credentials in the environment"):
+        shardkit.open("s3://bucket/ds", cache_dir=cache, storage_options=nobody)
+    assert time.monotonic() - began < 30
 
 
 CREDENTIALS = """

@@ -89,6 +89,31 @@ def test_what_cannot_be_packed_is_one_clear_line(s3: S3, tmp_path: Path) -> None
         pack("https://host/raw", tmp_path / "there")
 
 
+@pytest.mark.parametrize("odd", ["..", "%2e%2E", "..%2fx", "a/../..", ".", "a//b", "%00"])
+def test_a_url_with_parts_that_name_no_folder_touches_nothing(odd: str, tmp_path: Path) -> None:
+    """What is fetched for it would lie beside the spool, where all that is not listed goes."""
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(UsageError, match="which names no folder"):
+        pack(f"s3://bucket/raw/{odd}", tmp_path / "packed")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("key", ["a//b.jpg", "tab\there.jpg", "n" * 300, "../up.jpg"])
+def test_a_key_that_cannot_be_a_path_is_an_error_at_once(s3: S3, tmp_path: Path, key: str) -> None:  # noqa: F811
+    s3.put(f"raw/{key}", b"1")
+    began = time.monotonic()
+    with pytest.raises((CorpusError, StorageError), match=r"path segment|which no file|a path"):
+        pack(f"{s3.url}/raw", tmp_path / "there")
+    assert time.monotonic() - began < 20
+
+
+def test_a_source_that_is_called_as_the_lock(source: Path, s3: S3, tmp_path: Path) -> None:  # noqa: F811
+    for path in source.rglob("*.jpg"):
+        s3.put(f".held/{path.parent.name}/{path.name}", path.read_bytes())
+    pack(f"{s3.url}/.held", tmp_path / "there")
+    assert shardkit.verify(tmp_path / "there", against=source).ok
+
+
 def test_from_bucket_to_bucket(source: Path, s3: S3, tmp_path: Path) -> None:  # noqa: F811
     pack(source, tmp_path / "here")
     shardkit.pack(f"{s3.url}/raw", f"{s3.url}/there", to="webdataset", workers=0, progress=False)

@@ -53,7 +53,7 @@ class Fetched(Spool):
         from shardkit.remote.options import default_cache
         from shardkit.remote.storage import ask_place
 
-        folder = self.folder / name_of(url)
+        folder = self.folder / "fetched" / name_of(url)
         ask_place(url, default_cache(), {"do": "bring", "folder": str(folder)})
         return folder
 

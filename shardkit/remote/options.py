@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from shardkit.arguments import integer
 from shardkit.errors import UsageError
@@ -27,6 +28,15 @@ STANDS_FOR = {
     "region": ("AWS_REGION",),
 }
 """Of ``storage_options``: the variables that each has the meaning of."""
+
+ENDPOINTS = (
+    *STANDS_FOR["endpoint"],
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT",
+    "AZURE_ENDPOINT",
+    "HF_ENDPOINT",
+)
+"""Variables that hold the address of a server."""
 
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 """These count before a profile that the environment names, but not before one that is given."""
@@ -90,6 +100,29 @@ def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in environment.items() if value and key.startswith(SETTINGS)}
 
 
+def check_endpoint(name: str, text: str) -> None:
+    """Raises UsageError for what is no address of a server, or holds a password, which messages of
+    the network would print; does not print it either."""
+    try:
+        parts = urlsplit(text)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        is_address = False
+    if not is_address or "@" in text or parts.query or parts.fragment:
+        raise UsageError(
+            f"{name}: an address begins with http:// or https://, then comes the host, and maybe"
+            " :port; without a user or a query, as credentials have variables of their own"
+        )
+
+
+def check_keys(settings: Mapping[str, str]) -> None:
+    """Raises UsageError for a key or token with the end of a line in it, as a file has it;
+    no request could be made with it."""
+    for name in (*_KEYS, "HF_TOKEN"):
+        if set(settings.get(name, "")) & {"\r", "\n"}:
+            raise UsageError(f"{name} has the end of a line in it; leave that out")
+
+
 def as_settings(options: Mapping[str, Any]) -> dict[str, str]:
     """``storage_options`` as variables of an environment.
 
@@ -97,7 +130,11 @@ def as_settings(options: Mapping[str, Any]) -> dict[str, str]:
         UsageError: there is no such option; says no value, which may be a secret.
     """
     found: dict[str, str] = {}
+    if not isinstance(options, Mapping):
+        raise UsageError(f"storage_options must be a dict, not a {type(options).__name__}")
     for name, value in options.items():
+        if "\0" in str(value):
+            raise UsageError(f"storage_options: {name!r} has a NUL in its value")
         if value is None or value is False:
             continue
         if name in STANDS_FOR:

@@ -26,6 +26,9 @@ TASKS = 256
 PART = ".shardkit-part-"
 """What the name of a file that is being written begins with; beside the folder, not in it."""
 
+LONGEST = 255
+"""Bytes of the name of a file or folder."""
+
 _held: dict[str, asyncio.Lock] = {}
 
 
@@ -41,7 +44,7 @@ async def bring(asked: dict[str, Any]) -> dict[str, Any]:
     remote = RemoteFolder(Url(place["url"]), place["settings"], place["retry_s"])
     async with _held.setdefault(str(folder), asyncio.Lock()):
         wanted = _as_files(remote.url, await remote.list())
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         _remove_others(folder, wanted)
         missing = [each for name, each in wanted.items() if not _is_there(folder / name, each)]
         _refuse_too_much(remote.url, folder, sum(each["size"] for each in missing))
@@ -66,6 +69,11 @@ def _as_files(url: Url, listed: list[dict[str, Any]]) -> dict[str, dict[str, Any
         parts = name.split("/")
         if "\0" in name or not {"", ".", ".."}.isdisjoint(parts):
             raise CorpusError(f"{url}: the key {name!r} cannot be a path; rename that object")
+        if max(len(os.fsencode(part)) for part in parts) > LONGEST:
+            raise CorpusError(
+                f"{url}: the key {name[:80]!r}... has a part of over {LONGEST} bytes, which no file"
+                " can be called; rename that object"
+            )
         if name in wanted:
             raise CorpusError(f"{url}: two keys would be the one path {name!r}; rename one")
         wanted[name] = each

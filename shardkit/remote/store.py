@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache, partial
@@ -19,15 +19,23 @@ from typing import Any, TypeVar
 from shardkit.errors import ShardMissingError, StorageError, UsageError
 from shardkit.remote.gate import BUSY, Gate, Patience, next_pause
 from shardkit.remote.hugging_face import address_of, token_of
-from shardkit.remote.options import settings_of
+from shardkit.remote.options import ENDPOINTS, check_endpoint, check_keys, settings_of
 from shardkit.remote.profiles import of_profile
 from shardkit.remote.urls import Url
 
-NO_RANGES_TRIES = 5
-"""A server that sends whole objects instead of ranges seldom does otherwise when asked again."""
+FEW_TRIES = 5
+"""A server that sends whole objects instead of ranges seldom does otherwise when asked again; nor
+does a machine that has no credentials."""
 
-FINAL = re.compile(r"status code: 4(?!08|25|29)")
-"""Answers that stay the same. The others are busy servers, and networks."""
+OF_THE_MACHINE = re.compile(r"/latest/(api|meta-data)/|/computeMetadata/|/metadata/identity/")
+"""Where credentials are asked for that are given nowhere: services of rented machines."""
+
+FINAL = re.compile(
+    r"status code: 4(?!08|25|29)|error following redirect|Content-Length Header missing"
+    r"|contained empty path segment|Encountered illegal character"
+)
+"""Answers that stay the same, and keys that obstore cannot name. All else are busy servers, and
+networks."""
 
 WRITE_TRIES = 10
 """Of one request, where an object takes many."""
@@ -61,7 +69,7 @@ class RemoteFolder:
         retry_s: how long a request is tried again after errors of the server or the network.
 
     Raises:
-        StorageError: the settings make no sense.
+        StorageError: the settings make no sense. UsageError: an endpoint is no address.
     """
 
     WRITES = False
@@ -87,6 +95,12 @@ class RemoteFolder:
             where = url.text
             if where.startswith("s3:"):
                 given |= of_profile(settings)
+            check_keys(settings)
+            for name in ENDPOINTS:
+                if name in settings:
+                    check_endpoint(name, settings[name])
+            if "endpoint" in given:
+                check_endpoint("endpoint_url of the profile", given["endpoint"])
             if where.startswith("hf:"):
                 where, token = address_of(url, settings), token_of(settings)
                 if token:
@@ -162,7 +176,7 @@ class RemoteFolder:
             except PreconditionError:
                 return "it was replaced"
             except FileNotFoundError:
-                return "it vanished"
+                return "it vanished (or its key ends in /, which no file's name does)"
             with path.open("wb") as file:
                 async for chunk in got.stream():
                     file.write(chunk)
@@ -210,10 +224,14 @@ class RemoteFolder:
         except (StorageError, UsageError):
             raise
         except Exception as error:
-            text = said(error)
-            for secret in self._secrets:
-                text = text.replace(secret, "***")
             kind = ForbiddenError if _is_denied(error) else StorageError
+            text = said(error, self._secrets)
+            if OF_THE_MACHINE.search(text):
+                text = (
+                    "there are no credentials in the environment, and none in a profile, and this"
+                    " machine has none of its own; a public bucket needs --anonymous, or"
+                    f' storage_options={{"anonymous": True}} ({text})'
+                )
             raise kind(f"{what}: {text}") from error
 
 
@@ -227,8 +245,8 @@ def _is_final(error: Exception, tries: int) -> bool:
     """Whether the same request would end the same way."""
     from obstore import exceptions
 
-    if isinstance(error, exceptions.NotSupportedError):
-        return tries >= NO_RANGES_TRIES
+    if isinstance(error, exceptions.NotSupportedError) or OF_THE_MACHINE.search(str(error)):
+        return tries >= FEW_TRIES
     is_said = isinstance(error, FileNotFoundError) or _is_denied(error)
     return is_said or bool(FINAL.search(str(error)))
 
@@ -248,7 +266,9 @@ def with_environment(settings: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def said(error: Exception) -> str:
-    """What an error says, on one line, without queries, which may hold signatures."""
+def said(error: Exception, secrets: Sequence[str] = ()) -> str:
+    """What an error says, on one line, without secrets, and queries, which may hold signatures."""
     text = str(error).partition("Debug source:")[0]
+    for secret in secrets:
+        text = text.replace(secret, "***")
     return re.sub(r"\?[^\s\"')]*", "", " ".join(text.split()))[:500] or type(error).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from shardkit.errors import UsageError
 from shardkit.system.paths import SCHEMES, as_path, is_url, show_path
@@ -46,9 +46,15 @@ def as_url(text: str, what: str) -> Url:
 
     Raises:
         UsageError: it is of a kind that cannot be read, holds a password or a query (both may be
-            secrets, and would be printed), or names no host or bucket.
+            secrets, and would be printed), names no host or bucket, or has parts that are no
+            folder's name (``..``, or ``%2e%2e``): what is fetched would lie elsewhere than it says.
     """
-    parts = urlsplit(text)
+    if any(ord(char) < 32 for char in text):  # which urlsplit leaves out without a word
+        raise UsageError(f"{what}: a tab, a line's end or the like in a URL; leave it out")
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # says the host, which may hold a password
+        raise UsageError(f"{what}: what follows :// cannot be a host; check the URL") from None
     if parts.scheme not in SCHEMES:
         raise UsageError(
             f"{what}: {parts.scheme}:// is no kind of URL that shardkit reads; it reads"
@@ -61,4 +67,8 @@ def as_url(text: str, what: str) -> Url:
         )
     if not parts.netloc and parts.scheme != "file":
         raise UsageError(f"{what}: {text!r} names no bucket or host")
+    folders = [unquote(part) for part in parts.path.strip("/").split("/")]
+    for folder in folders if parts.path.strip("/") else []:
+        if folder in ("", ".", "..") or "/" in folder or "\0" in folder:
+            raise UsageError(f"{what}: {text!r} has a part {folder!r}, which names no folder")
     return Url(f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}")

@@ -19,10 +19,12 @@ def parse_size(text: str | int) -> int:
     if not found:
         raise UsageError(f"{text!r} is no size: write a number and a unit, as in 256MB or 1GiB")
     number, unit, binary = found.groups()
-    size = int(float(number) * (1024 if binary else 1000) ** " kmgt".index(unit.lower() or " "))
+    size = float(number) * (1024 if binary else 1000) ** " kmgt".index(unit.lower() or " ")
     if size < 1:
         raise UsageError(f"a size must be at least one byte, got {text!r}")
-    return size
+    if size >= 2**63:
+        raise UsageError(f"a size must be below 2**63 bytes, got {str(text)[:40]!r}")
+    return int(size)
 
 
 def format_bytes(num: float) -> str:
