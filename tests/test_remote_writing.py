@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -232,6 +233,25 @@ def test_what_is_there_is_not_replaced_unasked(source: Path, s3: S3, tmp_path: P
     pack(source, url, "npy", overwrite=True)
     pack(source, tmp_path / "local", "npy")
     assert objects(s3) == {**tree(tmp_path / "local"), "notes.txt": b"mine"}
+
+
+def test_a_claim_removes_no_more_than_files_of_the_dataset(
+    source: Path,
+    s3: S3,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Anybody who may write there could have written it."""
+    for names in (["sub/shardkit.json", "../other/shardkit.json", 3], 5, [None], "shardkit.json"):
+        claim = {"host": "a\x1b[2Jb", "began": "now", "replaces": names}
+        kept = dict.fromkeys(("ds/sub/shardkit.json", "other/shardkit.json"), b"theirs")
+        for key, data in {**kept, "ds/shardkit-claim.json": json.dumps(claim).encode()}.items():
+            s3.put(key, data)
+        with pytest.raises(DestinationError, match=r"begun on 'a\\x1b\[2Jb' at now"):
+            pack(source, f"{s3.url}/ds")
+        pack(source, f"{s3.url}/ds", overwrite=True)
+        assert shardkit.verify(f"{s3.url}/ds").ok
+        assert {key: s3.get(key) for key in kept} == kept
+        s3.client.delete_object(Bucket=s3.bucket, Key="ds/shardkit.json")
 
 
 def test_of_two_at_once_one_goes_on(source: Path, s3: S3, tmp_path: Path) -> None:  # noqa: F811

@@ -17,6 +17,7 @@ another's    any                  refused, or taken over by ``overwrite``
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import socket
 import time
@@ -36,6 +37,9 @@ from shardkit.remote.storage import RETRY_S, place_of
 from shardkit.remote.urls import Url
 from shardkit.system.blocks import block_sums
 from shardkit.system.durable_files import atomic_write
+
+_NAME = re.compile(r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*")
+"""What files of datasets are called."""
 
 Versions = dict[str, tuple[int, str]]
 """Name -> bytes, and what the store calls this version."""
@@ -189,9 +193,21 @@ class RemoteTarget:
 
 
 def _told(claim: str | None) -> dict[str, Any]:
-    """What somebody's claim says, if it is one."""
+    """What somebody's claim says, if it is one: lines to show, and of what it would have removed,
+    that which may be a file of a dataset."""
     try:
         told = json.loads(claim or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    if not isinstance(told, dict):
+        return {}
+    shown = {key: _shown(told[key]) for key in ("host", "began") if key in told}
+    names = told.get("replaces")
+    texts = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    return {**shown, "replaces": [name for name in texts if _NAME.fullmatch(name)]}
+
+
+def _shown(value: object) -> str:
+    """For one line of a terminal, which somebody else wrote."""
+    text = str(value)[:80]
+    return text if text.isprintable() else ascii(text)
