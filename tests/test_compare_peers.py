@@ -205,8 +205,8 @@ def test_ctrl_c_ends_all_children(tmp_path: Path, number: signal.Signals, code: 
         time.sleep(0.5)
         assert len(processes(work)) >= 4  # the driver, the peer and its two workers
         driver.send_signal(number)
-        driver.communicate()
-    assert driver.returncode == code
+        _, said = driver.communicate()
+    assert driver.returncode == code, said
     assert processes(work) == []
     assert not (work / "stores").exists()
 

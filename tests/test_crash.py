@@ -140,10 +140,20 @@ PIECES = ["options.json", "listing.json", "listing", "train-00001.part", "new/tr
 DAMAGE = {"cut": _cut, "flip": _flip, "empty": lambda data: b"", "gone": None}
 
 
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What the pack that was half done becomes when nothing is wrong with it."""
+    source, dest = (tmp_path_factory.mktemp("undamaged") / name for name in ("source", "dest"))
+    started(make_images(source), dest)
+    shardkit.pack(source, dest, to="npy", shard_size="3kB", workers=1, overwrite=True)
+    return tree(dest)
+
+
 @pytest.mark.parametrize("piece", PIECES)
 @pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_damaged_journal(piece: str, damage: str, workers: int, tmp_path: Path) -> None:
+def test_a_damaged_journal(
+    piece: str, damage: str, undamaged: dict[str, bytes], tmp_path: Path
+) -> None:
     """It is refused in one line, or what is damaged is made again; only contents are trusted."""
     if piece.startswith("new/") and damage == "flip":
         pytest.skip("finished shards are not read again: verify does that")
@@ -151,14 +161,14 @@ def test_a_damaged_journal(piece: str, damage: str, workers: int, tmp_path: Path
     started(source, dest)
     path, change = dest / ".packing" / piece, DAMAGE[damage]
     path.write_bytes(change(path.read_bytes())) if change else path.unlink()
+    workers = 1 + (PIECES.index(piece) + [*DAMAGE].index(damage)) % 2
     options = {"to": "npy", "shard_size": "3kB", "workers": workers}
-    shardkit.pack(source, tmp_path / "expected", **options)
     if piece == "options.json" and damage != "gone":
         with pytest.raises(ResumeError, match=r"options.json, the record of .* is damaged; pass"):
             shardkit.pack(source, dest, **options)
         return
     result = shardkit.pack(source, dest, **options)
-    assert tree(dest) == tree(tmp_path / "expected")
+    assert tree(dest) == undamaged
     kept = 0 if piece == "options.json" else result.num_shards - 1 - piece.count("train")
     assert result.resumed_shards == kept
 

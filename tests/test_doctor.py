@@ -137,7 +137,7 @@ def test_times_of_a_step(train: Callable[..., Path], tmp_path: Path) -> None:
     found = watch([sys.executable, script], tmp_path)
     (rank,) = found.evidence.ranks
     assert 0.012 <= rank.step.wait < 0.03 and 0.02 <= rank.step.other < 0.04
-    assert rank.step.blocked >= 0.018 and rank.step.backward > 0 and rank.step.optimizer > 0
+    assert rank.step.blocked >= 0.016 and rank.step.backward > 0 and rank.step.optimizer > 0
     assert rank.rates.replay is not None
     assert rank.rates.replay.steps_per_s > rank.rates.own.steps_per_s
     assert rank.num_ops is not None and rank.num_ops > 3
