@@ -36,7 +36,8 @@ class Faults:
     """What goes wrong. Only ranges of shards fail, unless ``everywhere``.
 
     Attributes:
-        kind: one of :data:`FAULTS`, ``mixed`` for any, or none. rate: which part of the
+        kind: one of :data:`FAULTS`, ``mixed`` for any, ``halting`` for a body in two halves, each
+            after the longer of two delays, or none. rate: which part of the
             requests fails. first: so many fail, from the first. delay: seconds before each
             answer. is_down: connections are reset.
         delays: seconds of the two faults that are delays.
@@ -181,6 +182,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("ETag", f'"{size}-{os.stat(path).st_mtime_ns}"')
         self.send_header("Last-Modified", "Mon, 23 Nov 2026 10:00:00 GMT")
         self.end_headers()
+        if fault == "halting":
+            half = len(body) // 2
+            for part in (b"", body[:half]):
+                self.wfile.write(part)
+                self.wfile.flush()
+                time.sleep(self.server.faults.delays[1])
+            body = body[half:]
         self.wfile.write(body[: len(body) // 2] if fault in ("reset", "truncated") else body)
         if fault in ("reset", "truncated"):
             self._cut_off(is_reset=fault == "reset")

@@ -89,7 +89,8 @@ class S3Faults:
     Attributes:
         kind: ``500``, ``503``, ``reset`` (before the store hears of it), ``lost answer`` (the store
             has done it, and the connection is reset), or none. rate: which part of the requests
-            fails. methods: which may. delay: seconds before each request.
+            fails. methods: which may. delay: seconds before each request. page: keys of a listing
+            that come together.
         hook: called with (method, path and query) before each; it may wait, or kill somebody.
     """
 
@@ -97,6 +98,7 @@ class S3Faults:
     rate: float = 0.0
     methods: tuple[str, ...] = ("GET", "HEAD", "PUT", "POST", "DELETE")
     delay: float = 0.0
+    page: int = 1000
     hook: Callable[[str, str], None] | None = None
     draws: random.Random = field(default_factory=lambda: random.Random(1))
 
@@ -228,7 +230,9 @@ class _Passing(BaseHTTPRequestHandler):
     def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         behind = http.client.HTTPConnection(self.server.behind, timeout=60)
         with contextlib.closing(behind):
-            behind.request(self.command, self.path, body, dict(self.headers))
+            is_list = "list-type=2" in self.path
+            path = f"{self.path}&max-keys={self.server.faults.page}" if is_list else self.path
+            behind.request(self.command, path, body, dict(self.headers))
             got = behind.getresponse()
             return got.status, dict(got.headers), got.read()
 

@@ -131,3 +131,19 @@ def test_a_slow_answer_is_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Flight, "second_after", lambda self: 0.01)
     assert _asked([slow_at_first]) == [2]
+
+
+def test_what_is_alone_is_made_once_and_takes_as_long_as_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A large object that is sent takes longer than the small answers before it."""
+    calls: list[int] = []
+
+    async def slow() -> int:
+        calls.append(0)
+        await asyncio.sleep(0.3)
+        return len(calls)
+
+    monkeypatch.setattr(Flight, "second_after", lambda self: 0.01)
+    monkeypatch.setattr(Flight, "timeout", lambda self: 0.1)
+    assert asyncio.run(Gate().answer(slow, 0, Patience(5), is_alone=True)) == 1

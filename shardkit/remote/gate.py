@@ -57,25 +57,43 @@ class Gate:
         self._answered = 0.0
 
     async def answer(
-        self, request: Callable[[], Awaitable[T]], num_bytes: int, patience: Patience
+        self,
+        request: Callable[[], Awaitable[T]],
+        num_bytes: int,
+        patience: Patience,
+        *,
+        is_alone: bool = False,
     ) -> T:
-        """Raises TimeoutError, and what the request raises."""
+        """``is_alone``: it is not to be made twice at once, and takes as long as it takes, as what
+        is sent may: its client bounds that.
+
+        Raises:
+            TimeoutError: no answer, within many times what answers took lately; and what the
+                request raises.
+        """
         async with self._entered(num_bytes, patience):
             patience.begin()
+            if is_alone:
+                return await self._told_if_busy(request())
             began = time.monotonic()
             try:
                 within = min(self.flight.timeout(), max(patience.left(), 0.1))
-                answer = await asyncio.wait_for(self._soonest(request, num_bytes), within)
+                soonest = self._told_if_busy(self._soonest(request, num_bytes))
+                answer = await asyncio.wait_for(soonest, within)
             except TimeoutError:
                 self.flight.refused(time.monotonic())
                 raise TimeoutError(f"no answer within {within:.1f} s") from None
-            except Exception as error:
-                if BUSY.search(str(error)):
-                    self.flight.refused(time.monotonic())
-                raise
             self._answered = time.monotonic()
             self.flight.answered(num_bytes, self._answered - began, self._answered)
             return answer
+
+    async def _told_if_busy(self, answering: Awaitable[T]) -> T:
+        try:
+            return await answering
+        except Exception as error:
+            if BUSY.search(str(error)):
+                self.flight.refused(time.monotonic())
+            raise
 
     async def _soonest(self, request: Callable[[], Awaitable[T]], num_bytes: int) -> T:
         """The first answer of the request, and of a second one if that takes long."""

@@ -40,8 +40,14 @@ networks."""
 WRITE_TRIES = 10
 """Of one request, where an object takes many."""
 
-REQUEST_S = 60
-"""How long one try may take, however slow the place."""
+REQUEST_S, WRITE_S = 60, 300
+"""How long one try may take, to read or to write, however slow the place."""
+
+KEYS = 50
+"""Of a listing, taken at a time: those taken are not listed again after an error."""
+
+PIECE_BYTES, PIECES = 8 << 20, 8
+"""Of an object that becomes a file: of one request, and how many of these are under way at once."""
 
 _SECRET = re.compile("KEY|SECRET|TOKEN|PASS|CREDENTIAL", re.IGNORECASE)
 
@@ -82,7 +88,8 @@ class RemoteFolder:
         self._gate = _gate_of(url.text.split("/")[2])
         self._secrets = [value for key, value in settings.items() if _SECRET.search(key) and value]
         # How long a try may take is measured; this is for what goes on when nobody waits any more.
-        options: dict[str, Any] = {"timeout": f"{REQUEST_S}s", "connect_timeout": "10s"}
+        within = WRITE_S if self.WRITES else REQUEST_S
+        options: dict[str, Any] = {"timeout": f"{within}s", "connect_timeout": "10s"}
         options["pool_max_idle_per_host"] = "64"
         # Its own retries leave out bodies that are cut off, so ours are all there are to read with.
         retry: Any = {"max_retries": 0, "retry_timeout": timedelta(0)}
@@ -144,51 +151,83 @@ class RemoteFolder:
         return got
 
     async def list(self) -> list[dict[str, Any]]:
-        """All objects below, page by page; after an error from the first page on, as some buckets
-        list in no order."""
+        """All objects below, page by page. After an error it goes on behind the last key, where
+        keys came in order; some buckets list in none, and then it begins anew."""
         import obstore
 
         found: list[dict[str, Any]] = []
+        pages: Any = None
 
-        async def go_on() -> None:
-            found.clear()
-            async for page in obstore.list(self._store, chunk_size=1000):
-                found.extend(dict(each) for each in page)
+        async def has_more() -> bool:
+            nonlocal pages
+            if pages is None:
+                keys = [each["path"] for each in found]
+                if keys != sorted(keys):
+                    keys.clear()
+                    found.clear()
+                pages = obstore.list(
+                    self._store, offset=keys[-1] if keys else None, chunk_size=KEYS
+                )
+            try:
+                found.extend(map(dict, await anext(pages)))
+            except StopAsyncIteration:
+                return False
+            except BaseException:
+                pages = None
+                raise
+            return True
 
-        await self._tried(f"listing {self.url}", go_on)
+        while await self._tried(f"listing {self.url}", has_more, is_alone=True):
+            pass
         return found
 
     async def copy_to(self, path: Path, listed: dict[str, Any]) -> None:
-        """An object as a file, if it is still the one that was listed.
+        """An object as a file, if it is still the one that was listed; a large one in pieces.
 
         Raises:
             StorageError: it is not, or as of :meth:`read`.
         """
+        size = listed["size"]
+        with path.open("wb") as file:
+            for first in range(0, max(size, 1), PIECES * PIECE_BYTES):
+                starts = range(first, min(first + PIECES * PIECE_BYTES, max(size, 1)), PIECE_BYTES)
+                await asyncio.gather(
+                    *(
+                        self._copy_piece(file.fileno(), listed, at, min(at + PIECE_BYTES, size))
+                        for at in starts
+                    )
+                )
+
+    async def _copy_piece(self, fd: int, listed: dict[str, Any], start: int, stop: int) -> None:
+        """Bytes [start, stop) of an object, to the same place of a file."""
         import obstore
         from obstore.exceptions import PreconditionError
 
-        name, what = listed["path"], f"reading {self.url / listed['path']}"
+        name, what, size = listed["path"], f"reading {self.url / listed['path']}", listed["size"]
         options: Any = {"if_match": listed["e_tag"]} if listed["e_tag"] else {}
+        if stop - start < size:
+            options["range"] = start, stop
 
-        async def copy() -> int | str:
+        async def piece() -> memoryview | str:
             try:
                 got = await obstore.get_async(self._store, name, options=options)
             except PreconditionError:
                 return "it was replaced"
             except FileNotFoundError:
                 return "it vanished (or its key ends in /, which no file's name does)"
-            with path.open("wb") as file:
-                async for chunk in got.stream():
-                    file.write(chunk)
-                num_bytes = file.tell()
-            if num_bytes < listed["size"] and got.meta["size"] == listed["size"]:
-                raise ConnectionError(f"the body ended after {num_bytes} bytes")
-            return num_bytes
+            if got.meta["size"] != size:
+                return f"{got.meta['size']} bytes, and not {size}"
+            data = memoryview(await got.bytes_async())
+            if len(data) != stop - start:
+                raise ConnectionError(f"the body ended after {len(data)} bytes")
+            return data
 
-        got = await self._tried(what, copy)
-        if got != listed["size"]:
-            why = got if isinstance(got, str) else f"{got} bytes, and not {listed['size']}"
-            raise StorageError(f"{what}: {why} since it was listed; run the same command again")
+        got = await self._tried(what, piece, stop - start)
+        if isinstance(got, str):
+            raise StorageError(f"{what}: {got} since it was listed; run the same command again")
+        while got:
+            written = os.pwrite(fd, got, start)
+            start, got = start + written, got[written:]
 
     async def _tried(
         self,
@@ -196,8 +235,11 @@ class RemoteFolder:
         request: Callable[[], Awaitable[T]],
         num_bytes: int = 0,
         patience: Patience | None = None,
+        *,
+        is_alone: bool = False,
     ) -> T:
-        """The answer to a request, made again after errors that may pass.
+        """The answer to a request, made again after errors that may pass. ``is_alone``: as of
+        :meth:`shardkit.remote.gate.Gate.answer`; else it may be under way twice.
 
         Raises:
             As of :meth:`read`.
@@ -206,7 +248,7 @@ class RemoteFolder:
         while True:
             tries += 1
             try:
-                return await self._gate.answer(request, num_bytes, patience)
+                return await self._gate.answer(request, num_bytes, patience, is_alone=is_alone)
             except Exception as error:
                 pause = next_pause(pause, is_busy=bool(BUSY.search(str(error))))
                 if _is_final(error, tries) or pause >= patience.left():

@@ -125,7 +125,7 @@ class WritableFolder(RemoteFolder):
                 return False
             return True
 
-        return await self._tried(f"writing {self.url / name}", once)
+        return await self._tried(f"writing {self.url / name}", once, is_alone=True)
 
     async def _version_if_same(self, name: str, meant: Contents) -> str | None:
         import obstore
