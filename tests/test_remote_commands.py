@@ -15,7 +15,7 @@ from s3_server import S3, s3, s3_endpoint  # noqa: F401
 import shardkit
 from shardkit.corpus.containers.dataset import DatasetCorpus
 from shardkit.corpus.containers.tar_source import dataset_corpus
-from shardkit.errors import ChecksumError, StorageError, UsageError
+from shardkit.errors import ChecksumError, DestinationError, StorageError
 from shardkit.index.manifest import REJECTED_NAME
 from shardkit.remote import connection
 from shardkit.remote.urls import as_url
@@ -89,9 +89,44 @@ def test_what_is_damaged_there_is_not_staged(server: RangeServer, tmp_path: Path
         shardkit.open(tmp_path / "copy")
 
 
-def test_from_one_url_to_another_is_refused(server: RangeServer) -> None:
-    with pytest.raises(UsageError, match="one of both must be a folder"):
-        shardkit.stage(f"{server.url}/ds", "s3://bucket/copy")
+def test_a_copy_in_a_bucket_of_what_lies_behind_a_url(
+    server: RangeServer,
+    s3: S3,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """By way of this machine, where nothing but the index stays; after an error it goes on."""
+    (server.root / "ds" / REJECTED_NAME).write_text('{"path": "a", "reason": "b"}\n')
+    shard = shard_of(server)
+    before = shard.read_bytes()
+    flip(shard)
+    with pytest.raises(ChecksumError):
+        shardkit.stage(f"{server.url}/ds", f"{s3.url}/copy", progress=False)
+    assert "copy/shardkit.json" not in s3.objects("copy/")
+    shard.write_bytes(before)
+    shardkit.stage(f"{server.url}/ds", f"{s3.url}/copy", progress=False)
+    expected = {f"copy/{name}": data for name, data in tree(server.root / "ds").items()}
+    assert s3.objects("copy/") == expected
+    assert not [*(tmp_path / "cache" / "shardkit" / "staging").glob("*/")]
+    again = shardkit.stage(f"{s3.url}/copy", f"{s3.url}/again", progress=False)
+    assert again.copied_bytes == again.num_bytes
+
+
+@pytest.mark.parametrize("dest", ["copy", "copy/in", "c%6Fpy", ""])
+def test_what_would_take_the_place_of_the_source_is_refused(
+    server: RangeServer,
+    s3: S3,  # noqa: F811
+    dest: str,
+) -> None:
+    """Its shardkit.json would go first, and nobody could open it again after a kill."""
+    shardkit.stage(server.root / "ds", f"{s3.url}/copy", progress=False)
+    before, target = s3.objects(), f"{s3.url}/{dest}"
+    with pytest.raises(DestinationError, match="overlap"):
+        shardkit.stage(f"{s3.url}/copy", target, overwrite=True)
+    with pytest.raises(DestinationError, match="overlap"):
+        shardkit.convert(f"{s3.url}/copy", target, to="lmdb", overwrite=True)
+    with pytest.raises(DestinationError, match="overlap"):
+        shardkit.pack(f"{s3.url}/copy", target, to="lmdb", overwrite=True)
+    assert s3.objects() == before
 
 
 @pytest.mark.parametrize("workers", [0, 2])

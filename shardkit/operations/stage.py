@@ -14,12 +14,12 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Hashes
-from shardkit.errors import ChecksumError, DestinationError, UsageError
+from shardkit.errors import ChecksumError, DestinationError
 from shardkit.index.manifest import REJECTED_NAME
 from shardkit.operations.detokenize import spec_of
 from shardkit.operations.file_damage import RecordedSums
 from shardkit.packing.remote_destination import RemoteDestination, open_destination
-from shardkit.remote.urls import Url, as_place, show_place
+from shardkit.remote.urls import as_place, refuse_overlap, show_place
 from shardkit.shards.locate import Located, locate_place
 from shardkit.storage.base import Sliceable
 from shardkit.system.blocks import BLOCK_BYTES, block_sums
@@ -86,21 +86,18 @@ def stage(
     is compared with what was read.
 
     Args:
-        dataset: its folder, or its URL. dest: a folder to make, or the URL of one in a bucket; one
-            of both is a folder. overwrite: replace a dataset there, when the copy is whole (until
-            then there is room for both); behind a URL it goes when the copy begins.
-        staging: folder in which what was sent to a URL is noted; default: in the user's cache.
+        dataset: its folder, or its URL. dest: a folder to make, or the URL of one in a bucket.
+            overwrite: replace a dataset there, when the copy is whole (until then there is room for
+            both); behind a URL it goes when the copy begins.
+        staging: folder in which what was sent to a URL is noted, and in which files lie on their
+            way from one URL to another, some at a time; default: in the user's cache.
 
     Raises:
         DestinationError: it is taken, or has too little space. ChecksumError: the dataset is
             damaged, or the medium is. StorageError: the disk refused; call again to go on.
     """
     source, target = as_place(dataset, "the dataset"), as_place(dest, "the destination")
-    if isinstance(source, Url) and isinstance(target, Url):
-        raise UsageError(
-            f"from {source} to {target}: one of both must be a folder of this machine; stage it"
-            " here first, or copy it with the tools of the store"
-        )
+    refuse_overlap(target, source)
     started = time.perf_counter()
     place = locate_place(source)
     what = f"copying {show_place(source)} to {show_place(target)}"
@@ -222,7 +219,8 @@ def _copy_all(files: Sequence[_File], folder: Path, kept: Path, progress: bool |
 def _upload_all(
     files: Sequence[_File], held: RemoteDestination, progress: bool | None
 ) -> list[_File]:
-    """Upload what is not there yet, from where it lies; which that was."""
+    """Upload what is not there yet, from where it lies, or by the stage from behind a URL; which
+    that was."""
     left = []
     with Progress("uploading", progress) as bar:
         bar.expect(sum(file.num_rows for file in files))
@@ -230,7 +228,12 @@ def _upload_all(
             sums = _sums_of(file)
             if not held.is_sent(file.name, file.num_bytes, sums):
                 left.append(file)
-                held.send(file.name, file.source, file.num_bytes, sums)
+                path = file.source
+                if file.remote is not None:
+                    held.wait_for_room(file.num_bytes)
+                    _copy(file, held.stage)
+                    path = held.stage / file.name
+                held.send(file.name, path, file.num_bytes, sums)
             bar.add(file.num_rows, file.num_bytes)
     return left
 

@@ -31,7 +31,7 @@ from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import choose_dest, pack, refuse_choice
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
-from shardkit.remote.urls import Url, as_place, show_place
+from shardkit.remote.urls import Url, as_place, refuse_overlap, show_place
 from shardkit.shards.locate import Located, locate, locate_place
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
@@ -98,6 +98,7 @@ def convert(
         if eos is not None:
             raise UsageError(f"eos is for files of token ids; {source} is none")
         target = as_place(dest or own_name(source, made.to), "the destination")
+        refuse_overlap(target, source)
         return _convert_located(source, None, target, made, started)
     if is_token_file(source):
         return _convert_token_file(source, choose_dest(source, dest, to), made, eos, started)

@@ -20,7 +20,7 @@ from shardkit.packing.options import PackOptions
 from shardkit.packing.remote_destination import staging_of
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
-from shardkit.remote.urls import Url, as_place
+from shardkit.remote.urls import Url, as_place, refuse_overlap
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.paths import as_path, show_path
 
@@ -103,6 +103,7 @@ def pack(
         if local is None:
             given = dest or own_name(place, made.to)
             target = as_place(given, "the destination")
+            refuse_overlap(target, place)
             at = staging_of(target, made.staging) if isinstance(target, Url) else target
             with Fetched(at) as fetched:
                 return pack_folder(fetched.fetch(place), target)

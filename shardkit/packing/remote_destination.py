@@ -60,6 +60,7 @@ class RemoteDestination(Destination):
         self._waiting: dict[Future[None], int] = {}
         self._sending = ThreadPoolExecutor(AT_ONCE, "shardkit-upload")
         self._is_whole = False
+        self._has_begun = False
         super().__init__(at, source, overwrite)
         try:
             self._take()
@@ -123,10 +124,12 @@ class RemoteDestination(Destination):
 
     def send(self, name: str, path: Path, size: int, sums: Hashes) -> None:
         """Upload a file; one in the stage is removed when it is there."""
-        self._wait_for_room(size)
+        self.wait_for_room(size)
+        self._has_begun = True
         self._waiting[self._sending.submit(self._send, name, path, size, sums)] = size
 
-    def _wait_for_room(self, size: int) -> None:
+    def wait_for_room(self, size: int) -> None:
+        """Until so many bytes more may wait."""
         while True:
             for done in [one for one in self._waiting if one.done()]:
                 del self._waiting[done]
@@ -203,7 +206,10 @@ class RemoteDestination(Destination):
             self.dest.rmdir()
 
     def _is_worth_keeping(self) -> bool:
-        return super()._is_worth_keeping() or any(self.work.glob(f"*{_SENT}"))
+        """Once an upload has begun, an object may be there, which only our claim tells from those
+        of others."""
+        has_begun = self._has_begun or any(self.work.glob(f"*{_SENT}"))
+        return has_begun or super()._is_worth_keeping()
 
     def __exit__(self, *error: object) -> None:
         for one in self._waiting:

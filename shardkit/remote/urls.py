@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from shardkit.errors import UsageError
+from shardkit.errors import DestinationError, UsageError
 from shardkit.system.paths import SCHEMES, as_path, is_url, show_path
 
 
@@ -72,3 +72,15 @@ def as_url(text: str, what: str) -> Url:
         if folder in ("", ".", "..") or "/" in folder or "\0" in folder:
             raise UsageError(f"{what}: {text!r} has a part {folder!r}, which names no folder")
     return Url(f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}")
+
+
+def refuse_overlap(dest: Path | Url, source: Path | Url) -> None:
+    """Raises DestinationError for a URL that is that of the source, or in it, or around it: what is
+    written there would take the place of what is read. Other names of one place are not seen."""
+    if isinstance(dest, Url) and isinstance(source, Url):
+        one, other = (f"{unquote(url.text)}/" for url in (dest, source))
+        if one.startswith(other) or other.startswith(one):
+            raise DestinationError(
+                f"the destination {dest} and the source {source} overlap; choose a destination"
+                " outside the source"
+            )
