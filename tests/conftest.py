@@ -25,6 +25,7 @@ from PIL import Image
 import shardkit
 from shardkit.cli import main
 from shardkit.memory import gather
+from shardkit.remote import connection
 
 # Examples differ in size, and machines in speed: faulthandler_timeout catches what hangs.
 settings.register_profile("shardkit", deadline=None)
@@ -185,6 +186,12 @@ def without_gather(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gather, "compiled", lambda: None)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that are ``alone`` come last, so that not each of them waits for one of the others."""
+    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+
+
 @pytest.fixture(autouse=True)
 def _taking_turns(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -207,6 +214,14 @@ def _taking_turns(
             yield
         finally:
             fcntl.flock(turns, fcntl.LOCK_UN)
+
+
+@pytest.fixture(autouse=True)
+def _keepers_end() -> Iterator[None]:
+    """The keeper of a cache lives as long as a reader's connection, and takes 100 MB."""
+    yield
+    if connection._connections.to:
+        connection._connections.__init__()  # type: ignore[misc]
 
 
 # --- what stays behind --------------------------------------------------------------------

@@ -124,16 +124,20 @@ def ours(tree: ast.AST) -> set[str]:
     }
 
 
+OURS = {name: ours(tree) for name, tree in MODULES.items()}
+"""Module -> those of ours that it imports."""
+
+
 def test_every_module_has_a_layer() -> None:
     assert {name.partition(".")[0] for name in MODULES} == set(LEVEL)
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_imports_go_down(name: str) -> None:
-    own = name.partition(".")[0]
-    for other in ours(MODULES[name]):
-        package = other.partition(".")[0]
-        assert package == own or LEVEL[package] < LEVEL[own], f"{name} imports {other}"
+def test_imports_go_down() -> None:
+    for name, others in OURS.items():
+        own = name.partition(".")[0]
+        for other in others:
+            package = other.partition(".")[0]
+            assert package == own or LEVEL[package] < LEVEL[own], f"{name} imports {other}"
 
 
 def inner_room(name: str) -> str:
@@ -141,20 +145,21 @@ def inner_room(name: str) -> str:
     return name.split(".")[1] if name.count(".") == 2 else ""
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("corpus.")])
-def test_kinds_of_input_know_little_of_one_another(name: str) -> None:
+def test_kinds_of_input_know_little_of_one_another() -> None:
     """Tables and containers stand on the seam and on folders, annotations on tables besides."""
     over_all = {"corpus.open", "corpus.detect", "corpus.census", "corpus.kinds"}
-    below = {"", inner_room(name)}
-    if inner_room(name) == "annotations":
-        below.add("tables")
-    for other in ours(MODULES[name]):
-        if name not in over_all and other.startswith("corpus"):
-            assert other not in over_all and inner_room(other) in below, f"{name} imports {other}"
+    for name in {name for name in MODULES if name.startswith("corpus.")} - over_all:
+        below = {"", inner_room(name)}
+        if inner_room(name) == "annotations":
+            below.add("tables")
+        for other in OURS[name]:
+            if other.startswith("corpus"):
+                is_below = other not in over_all and inner_room(other) in below
+                assert is_below, f"{name} imports {other}"
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    graph = {name: ours(tree) - {name} for name, tree in MODULES.items()}
+    graph = {name: others - {name} for name, others in OURS.items()}
     assert list(TopologicalSorter(graph).static_order())
 
 
@@ -186,32 +191,32 @@ NAMES_FORMATS |= {
 files of others."""
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_only_formats_know_their_names(name: str) -> None:
+def test_only_formats_know_their_names() -> None:
     """So that one more is a file, a line in the table, and a section of ``formats.md``."""
-    package = name.partition(".")[0]
-    if package == "formats" or name in NAMES_FORMATS:
-        return
     names = {word for made in FORMATS.values() for word in (made.name, made.library, made.suffix)}
     # NumPy's own, and what any tar is called, mean other things as well; help is for people.
     words = re.compile(rf"\b({'|'.join(names - {'npy', 'numpy', 'tar'})})\b")
-    if package != "cli":
-        assert not [text for text in texts(MODULES[name]) if words.search(text)]
     own = {type(made).__module__.removeprefix("shardkit.") for made in FORMATS.values()}
-    assert not ours(MODULES[name]) & own
+    for name in set(MODULES) - NAMES_FORMATS:
+        package = name.partition(".")[0]
+        if package not in ("formats", "cli"):
+            said = [text for text in texts(MODULES[name]) if words.search(text)]
+            assert not said, f"{name} says {said}"
+        if package != "formats":
+            assert not OURS[name] & own, name
 
 
 TORCH_CLASSES = {"batches.stream"}
 """Modules whose classes derive from torch's, which cannot be put off."""
 
 
-@pytest.mark.parametrize("name", sorted(set(MODULES) - TORCH_CLASSES))
-def test_nothing_heavy_on_import(name: str) -> None:
-    statements = [
-        s for s in at_module_level(MODULES[name]) if isinstance(s, ast.Import | ast.ImportFrom)
-    ]
-    found = {module.partition(".")[0] for s in statements for module in imports(s)}
-    assert not found & HEAVY
+def test_nothing_heavy_on_import() -> None:
+    for name in set(MODULES) - TORCH_CLASSES:
+        statements = [
+            s for s in at_module_level(MODULES[name]) if isinstance(s, ast.Import | ast.ImportFrom)
+        ]
+        found = {module.partition(".")[0] for s in statements for module in imports(s)}
+        assert not found & HEAVY, name
 
 
 def test_only_functions_that_need_it_import_torch() -> None:
