@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch.utils.data as tud
-from conftest import CONTAINERS
+from conftest import CONTAINERS, picture, write
 from keepers import cache as cache
 from range_server import RangeServer, serving
 from remote_sets import KINDS, make_set, open_set, plain
@@ -166,6 +166,26 @@ def test_two_runs_on_one_cache(server: RangeServer, cache: Path) -> None:
     out.join_thread()
     shards = sum(count for name, count in server.requests if name.endswith(".tar"))
     assert shards <= sum(path.stat().st_size for path in pair.path.glob("*.tar"))
+
+
+def test_opening_many_shards_is_three_requests(root: Path, cache: Path) -> None:
+    """And the first batch one more, besides its own blocks; what a rank has fetched, all have."""
+    for number in range(300):
+        write(root / "many" / "source" / f"{number:03}.jpg", picture(number))
+    source, dest = root / "many" / "source", root / "many" / "ds"
+    shardkit.pack(source, dest, to="webdataset", shard_size="1B", workers=0, progress=False)
+    assert len(list(dest.glob("*.tar"))) == 300
+    with serving(root / "many") as server:
+        remote = shardkit.open(f"{server.url}/ds", cache_dir=cache, decode=False)
+        whole = [name for name, _ in server.requests]
+        assert whole == ["ds/shardkit.json", "ds/shardkit.json", "ds/train.rows"]
+        next(iter(Loader(remote, 8, rank=0, world_size=2, workers=0)))
+        del server.requests[:3]
+        assert [name for name, _ in server.requests if name[-4:] != ".tar"] == ["ds/train.sums"]
+        server.requests.clear()
+        again = shardkit.open(f"{server.url}/ds", cache_dir=cache, decode=False)
+        next(iter(Loader(again, 8, rank=1, world_size=2, workers=0)))
+        assert {name for name, _ in server.requests if name[-4:] != ".tar"} == {"ds/shardkit.json"}
 
 
 def test_threads_close_what_they_opened(server: RangeServer, cache: Path) -> None:
