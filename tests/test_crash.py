@@ -161,7 +161,7 @@ def test_a_damaged_journal(
     started(source, dest)
     path, change = dest / ".packing" / piece, DAMAGE[damage]
     path.write_bytes(change(path.read_bytes())) if change else path.unlink()
-    workers = 1 + (PIECES.index(piece) + [*DAMAGE].index(damage)) % 2
+    workers = 2 * ((PIECES.index(piece) + [*DAMAGE].index(damage)) % 2)
     options = {"to": "npy", "shard_size": "3kB", "workers": workers}
     if piece == "options.json" and damage != "gone":
         with pytest.raises(ResumeError, match=r"options.json, the record of .* is damaged; pass"):
