@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from remote_sets import make_set, open_set, plain
 import shardkit
 from shardkit.operations.cache import cache as contents
 from shardkit.operations.cache import clear_cache
+from shardkit.remote import connection
+from shardkit.remote.left import kept_bytes
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +74,103 @@ def test_a_reader_of_an_earlier_keeper_does_not_see_what_goes(
     assert plain([dataset.read(rows)]) == expected
 
 
+def test_a_reader_of_an_earlier_keeper_that_read_a_part(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+) -> None:
+    """It has files mapped that another dataset emptied since; nothing of that is taken for data."""
+    first, second = (f"{server.url}/arrays-{name}" for name in ("npy", "webdataset"))
+    dataset = open_set(first, "arrays", cache_dir=cache)
+    dataset.read(range(0, len(dataset), 9))
+    kill_keepers(cache)
+    read_all(second, cache, cache_bytes=blocks_bytes(cache) // 2)
+    local = open_set(server.root / "arrays-npy", "arrays")
+    rows = range(len(local))
+    assert plain([dataset.read([row]) for row in rows]) == plain([local.read([r]) for r in rows])
+
+
+def test_what_an_earlier_keeper_left_goes_file_by_file(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+) -> None:
+    first, second = (f"{server.url}/arrays-{name}" for name in ("npy", "webdataset"))
+    read_all(first, cache)
+    kill_keepers(cache)
+    before = blocks_bytes(cache)
+    open_set(second, "arrays", cache_dir=cache, cache_bytes=before).read([0])
+    there = {shown.url: shown.kept_bytes for shown in contents(cache).datasets}
+    assert before / 3 < there[first] < before
+
+
+def test_who_opens_with_less_has_less(server: RangeServer, cache: Path) -> None:  # noqa: F811
+    """Without a request that would need room."""
+    url = f"{server.url}/arrays-npy"
+    read_all(url, cache)
+    shardkit.open(url, cache_dir=cache, cache_bytes="600kB")
+    assert blocks_bytes(cache) <= 600_000
+
+
+def test_an_idle_reader_keeps_no_other_from_reading(server: RangeServer, cache: Path) -> None:  # noqa: F811
+    url = f"{server.url}/arrays-npy"
+    dataset = open_set(url, "arrays", cache_dir=cache, cache_bytes="900kB")
+    idle = threading.Thread(target=lambda: (dataset.read([0, 20, 40]), is_over.wait(60)))
+    is_over = threading.Event()
+    idle.start()
+    try:
+        local = open_set(server.root / "arrays-npy", "arrays")
+        for rows in ([5, 25, 45], [59, 10, 30]):
+            assert plain([dataset.read(rows)]) == plain([local.read(rows)])
+    finally:
+        is_over.set()
+        idle.join()
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_verify_sees_what_is_gone_though_an_earlier_keeper_had_it(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_new: bool,
+) -> None:
+    monkeypatch.setenv("SHARDKIT_CACHE_DIR", str(cache))
+    shutil.copytree(server.root / "arrays-npy", tmp_path / "at" / "ds")
+    with serving(tmp_path / "at") as mine:
+        read_all(f"{mine.url}/ds", cache)
+        if is_new:
+            connection._connections.__init__()  # type: ignore[misc]
+            kill_keepers(cache)
+        assert shardkit.verify(f"{mine.url}/ds", progress=False).ok
+        for name in ("train.rows", next((tmp_path / "at" / "ds").glob("train-0*")).name):
+            path = tmp_path / "at" / "ds" / name
+            data = path.read_bytes()
+            path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+            connection._connections.__init__()  # type: ignore[misc]
+            kill_keepers(cache)
+            assert not shardkit.verify(f"{mine.url}/ds", progress=False).ok
+            path.write_bytes(data)
+
+
+def test_copies_at_two_urls_do_not_depend_on_each_other(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    shutil.copytree(server.root / "arrays-npy", tmp_path / "at" / "copy")
+    url = f"{server.url}/arrays-npy"
+    dataset = open_set(url, "arrays", cache_dir=cache)
+    with serving(tmp_path / "at") as other:
+        open_set(f"{other.url}/copy", "arrays", cache_dir=cache)
+    local = open_set(server.root / "arrays-npy", "arrays")
+    assert plain([dataset.read([7])]) == plain([local.read([7])])
+    assert {one.url for one in contents(cache).datasets} == {url, f"{other.url}/copy"}
+
+
+def test_shards_of_a_field_that_looks_like_a_number(tmp_path: Path) -> None:
+    (tmp_path / "train-00000.a-00001.x.npy").write_bytes(bytes(5000))
+    assert [*kept_bytes(tmp_path)] == ["train"]
+
+
 def test_it_is_shown_and_removed(server: RangeServer, cache: Path, run: Run) -> None:  # noqa: F811
     first, second = (f"{server.url}/arrays-{name}" for name in ("npy", "webdataset"))
     shown = run("cache", "--cache-dir", cache)
@@ -114,6 +215,17 @@ def test_what_others_call_likewise_is_theirs(
     clear_cache(cache_dir=cache)
     assert {path: path.read_bytes() for path in before} == before
     assert (cache / ("a" * 32)).read_text() == "a file"
+
+
+def test_who_reads_what_another_keeper_removes_goes_on(server: RangeServer, cache: Path) -> None:  # noqa: F811
+    dataset = open_set(f"{server.url}/arrays-npy", "arrays", cache_dir=cache)
+    dataset.read(range(0, len(dataset), 9))
+    kill_keepers(cache)
+    clear_cache(cache_dir=cache)
+    assert contents(cache).datasets == []
+    local = open_set(server.root / "arrays-npy", "arrays")
+    rows = range(len(local))
+    assert plain([dataset.read(rows)]) == plain([local.read(rows)])
 
 
 def test_who_reads_what_is_removed_goes_on(server: RangeServer, cache: Path) -> None:  # noqa: F811

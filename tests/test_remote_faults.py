@@ -148,6 +148,44 @@ def test_an_object_that_is_missing(tmp_path: Path, made: Path, cache: Path) -> N
             remote.read([0])
 
 
+@pytest.mark.parametrize("kind", ["wrong bytes", "truncated"])
+def test_wrong_bytes_of_shardkit_json(
+    server: RangeServer, made: Path, cache: Path, kind: str
+) -> None:
+    """It has its own checksum; one flipped bit could name other bytes, or classes."""
+    server.faults.kind, server.faults.first, server.faults.everywhere = kind, 2, True
+    remote = _open(server, made, cache)
+    assert server.failed == 2
+    (folder,) = (path for path in cache.iterdir() if path.is_dir())
+    assert (folder / "shardkit.json").read_bytes() == (made / "shardkit.json").read_bytes()
+    assert plain([remote.read([3])]) == plain([open_set(made, "arrays").read([3])])
+
+
+def test_threads_that_began_later_fail_with_the_first(
+    server: RangeServer, made: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not after as long again: a loop that ends waits for all of its threads."""
+    monkeypatch.setattr(storage, "RETRY_S", 4.0)
+    remote = _open(server, made, cache)
+    remote.read([0])
+    server.faults.is_down = True
+    ends: list[float] = []
+
+    def read(row: int, after: float) -> None:
+        time.sleep(after)
+        with pytest.raises(StorageError):
+            remote.read([row])
+        ends.append(time.monotonic())
+
+    threads = [threading.Thread(target=read, args=(20 * n, 2.0 * (n - 1))) for n in (1, 2)]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(ends) - began < 5.5
+
+
 def test_a_size_that_is_not_that_of_the_file(tmp_path: Path, made: Path, cache: Path) -> None:
     """Asked for in pieces, it would keep the keeper busy for ever, for all its readers."""
     at = tmp_path / "at" / "ds"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import shutil
@@ -108,7 +109,7 @@ def test_readers_are_killed(case: Case, victims: str, worker_type: str) -> None:
         reader.kill()
         if victims == "all":
             kill_keepers(case.cache)
-    assert settle(lambda: not keepers(case.cache), 10)
+    assert settle(lambda: not keepers(case.cache), 30)
     assert case.is_right(case.open(cache_bytes=4 << 20))
 
 
@@ -189,6 +190,32 @@ def test_what_was_deleted_of_one_dataset_harms_no_other(
     case.url = f"{server.url}/other"
     assert case.is_right(case.open(cache_bytes="1MB"))
     del first
+
+
+def _reads_until(case: Case, has_read: Any, may_end: Any) -> None:
+    remote = case.open()
+    remote.read([0])
+    has_read.set()
+    may_end.wait(60)
+
+
+def test_a_keeper_of_a_cache_that_was_emptied_leaves_the_next_one_alone(case: Case) -> None:
+    """When it ends, the socket there is another's."""
+    context = multiprocessing.get_context("fork")
+    has_read, may_end = context.Event(), context.Event()
+    reader = context.Process(target=_reads_until, args=(case, has_read, may_end))
+    reader.start()
+    assert has_read.wait(60)
+    (old,) = keepers(case.cache)
+    for path in case.cache.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    remote = case.open()
+    may_end.set()
+    reader.join()
+    assert settle(lambda: old not in keepers(case.cache))
+    connection._connections.drop(str(case.cache))
+    assert case.is_right(case.open())
+    del remote
 
 
 def test_a_folder_that_cannot_be_written(case: Case, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,14 @@ from shardkit.remote.ahead import MOST_RESTING, Ahead, Follower
 from shardkit.remote.next_uses import NEVER, NextUses
 
 NUM_BLOCKS = 5
+
+
+class Split:
+    """Of so many blocks, of which nothing else is looked at."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.blocks = range(num_blocks)
+
 
 chunks = st.lists(
     st.tuples(
@@ -48,13 +55,24 @@ def test_next_uses_are_those_of_a_search(told: list[tuple[list[tuple[int, int]],
 
 def test_of_loops_that_have_ended_the_last_few_are_remembered() -> None:
     """A process may make a loader for each evaluation, and none says that it is gone."""
-    split: Any = SimpleNamespace(blocks=range(8))
+    split: Any = Split(8)
     ahead, uses = Ahead(), np.arange(8, dtype=np.int64)
     for number in range(3 * MOST_RESTING):
-        loop = ahead.loops[f"{number}"] = Follower(1, split, split)
+        loop = ahead.loops[f"{number}", split] = Follower(1, split, split)
         loop.plan.tell(uses, uses)
         if number:  # the first goes on and on
-            loop.plan.is_resting = True
-            ahead.rest(f"{number}")
+            ahead.move(f"{number}", 0, True)
     last = range(2 * MOST_RESTING, 3 * MOST_RESTING)
-    assert list(ahead.loops) == ["0", *map(str, last)]
+    assert [name for name, _ in ahead.loops] == ["0", *map(str, last)]
+
+
+def test_a_loop_over_two_splits_has_a_plan_for_each() -> None:
+    """As one over a mix: blocks of one would be taken for the other's."""
+    splits: list[Any] = [Split(4), Split(4)]
+    ahead = Ahead()
+    for number, split in enumerate(splits):
+        loop = ahead.loops["loop", split] = Follower(0, split, split)
+        loop.plan.tell(np.array([2, 5]), np.array([number, 3]))
+    ahead.move("loop", 2, False)
+    found = [ahead.needed(split, np.arange(4)).tolist() for split in splits]
+    assert found == [[0, NEVER, NEVER, 3], [NEVER, 0, NEVER, 3]]

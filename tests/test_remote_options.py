@@ -16,6 +16,7 @@ from range_server import RangeServer, serving
 
 import shardkit
 from shardkit.errors import DatasetMissingError, StorageError, UsageError
+from shardkit.operations.cache import clear_cache
 from shardkit.remote import connection
 from shardkit.remote.options import as_settings
 from shardkit.remote.store import said
@@ -113,6 +114,35 @@ def test_a_long_secret_is_not_said_in_part() -> None:
     """What servers answer may repeat a token, and is cut."""
     token = "hush" * 300
     assert "hush" not in said(ValueError(f"the token {token} has expired"), [token])
+
+
+def test_what_servers_say_of_a_token_is_not_said() -> None:
+    """S3's answer to one that has expired, and one that escapes it."""
+    text = "400: <Error><Code>ExpiredToken</Code><Message>It has expired.</Message>"
+    assert said(ValueError(text + "<Token-0>hush</Token-0></Error>")) == (
+        "400: ExpiredToken: It has expired."
+    )
+    assert "hu" not in said(ValueError("the token hu&amp;sh is none"), ["hu&sh"])
+
+
+def test_credentials_that_were_renewed_are_used(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the environment as it is at each request: tokens of a session expire."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "FIRST")
+    dataset = shardkit.open("s3://bucket/ds", cache_dir=cache)
+    dataset[0]
+    assert any("FIRST" in words for words in server.signed)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "SECOND")
+    clear_cache(cache_dir=cache)
+    server.signed.clear()
+    dataset[len(dataset) - 1]
+    assert server.signed
+    assert all("SECOND" in words for words in server.signed)
 
 
 def test_no_credentials_at_all(

@@ -81,10 +81,11 @@ class Follower:
 
 
 class Ahead:
-    """All loops, by the names that they gave themselves."""
+    """All loops, by the names that they gave themselves, and the splits that they read: a loop over
+    a mix reads several."""
 
     def __init__(self) -> None:
-        self.loops: dict[str, Follower] = {}
+        self.loops: dict[tuple[str, CachedSplit], Follower] = {}
 
     def needed(self, split: CachedSplit, numbers: Integers) -> Integers:
         """As :data:`shardkit.remote.room.Needed`: the nearest step of any loop."""
@@ -102,10 +103,20 @@ class Ahead:
         running = [loop for loop in self.loops.values() if loop.has_more]
         return min(running, key=lambda loop: (loop.plan.is_resting, loop.distance), default=None)
 
-    def rest(self, name: str) -> None:
+    def move(self, name: str, step: int, is_resting: bool) -> None:
+        """A loop has reached this step in all that it reads."""
+        for key, loop in [one for one in self.loops.items() if one[0][0] == name]:
+            loop.plan.move(step)
+            loop.plan.is_resting = is_resting
+            if is_resting and loop.plan.is_empty:
+                del self.loops[key]
+            elif is_resting:
+                self._rest(key)
+
+    def _rest(self, key: tuple[str, CachedSplit]) -> None:
         """A loop has ended, and may go on later. The last few are remembered: one whose loader is
         gone does not say so, and each takes 16 bytes a block."""
-        self.loops[name] = self.loops.pop(name)
+        self.loops[key] = self.loops.pop(key)
         resting = [name for name, loop in self.loops.items() if loop.plan.is_resting]
         for old in resting[:-MOST_RESTING]:
             del self.loops[old]

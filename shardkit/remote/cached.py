@@ -143,7 +143,7 @@ class CachedSplit:
             except FileNotFoundError:  # someone deleted it: its room came back with it
                 continue
             try:
-                _punch(fd, start, size)
+                punch(fd, start, size)
             finally:
                 os.close(fd)
 
@@ -163,8 +163,14 @@ def _data_in(fd: int, size: int) -> Iterable[tuple[int, int]]:
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _punch(fd: int, start: int, size: int) -> None:
-    wide = ctypes.c_longlong
+def punch(fd: int, start: int, size: int) -> None:
+    """Give the room of a part of a file back, with all of its last page, which nothing else may lie
+    in; it reads as zeros, and the file is as long as before.
+
+    Raises:
+        OSError: the file system cannot.
+    """
+    wide, size = ctypes.c_longlong, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, wide(start), wide(size)):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

@@ -196,15 +196,20 @@ def _silent(folder: str) -> StorageError:
 
 
 def _start(folder: str) -> None:
-    started = subprocess.run(
-        [sys.executable, "-m", "shardkit.remote.server", folder, str(LINGER_S)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        cwd="/",
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
-        check=False,
-    )
+    try:
+        started = subprocess.run(
+            [sys.executable, "-m", "shardkit.remote.server", folder, str(LINGER_S)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd="/",
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+            check=False,
+        )
+    except OSError as error:
+        raise StorageError(
+            f"the keeper of the cache {show_path(folder)} cannot start: {error}"
+        ) from error
     if started.returncode > 0:  # else it was killed, and another is started
         last = started.stderr.strip().rpartition("\n")[2]
         raise StorageError(f"the keeper of the cache {show_path(folder)} cannot start: {last}")

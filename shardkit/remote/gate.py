@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import re
 import time
@@ -30,19 +31,22 @@ def next_pause(last: float, *, is_busy: bool) -> float:
 
 
 class Patience:
-    """How long something may go on failing, over all its requests, from the first."""
+    """How long something may go on failing, over all its requests, from the first.
+
+    Attributes:
+        began: when the first was made, by ``time.monotonic``.
+    """
 
     def __init__(self, seconds: float) -> None:
+        self.began = math.inf
         self._seconds = seconds
-        self._began: float | None = None
 
     def begin(self) -> None:
         """Its first request is made; the time in which it waited for others does not count."""
-        if self._began is None:
-            self._began = time.monotonic()
+        self.began = min(self.began, time.monotonic())
 
     def spent(self) -> float:
-        return time.monotonic() - self._began if self._began is not None else 0.0
+        return max(time.monotonic() - self.began, 0.0)
 
     def left(self) -> float:
         return self._seconds - self.spent()
@@ -55,6 +59,16 @@ class Gate:
         self.flight = Flight()
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
         self._answered = 0.0
+        self._given_up = 0.0
+
+    def give_up(self) -> None:
+        """One who asked has lost patience."""
+        self._given_up = time.monotonic()
+
+    def is_given_up(self, patience: Patience) -> bool:
+        """Whether another has lost patience since this one's began, and nobody had an answer since
+        that: a loop's threads would else fail one after the other, each after as long again."""
+        return self._answered < patience.began < self._given_up
 
     async def answer(
         self,
@@ -74,7 +88,9 @@ class Gate:
         async with self._entered(num_bytes, patience):
             patience.begin()
             if is_alone:
-                return await self._told_if_busy(request())
+                answer = await self._told_if_busy(request())
+                self._answered = time.monotonic()
+                return answer
             began = time.monotonic()
             try:
                 within = min(self.flight.timeout(), max(patience.left(), 0.1))

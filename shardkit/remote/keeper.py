@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from shardkit.arrays import Integers
-from shardkit.errors import (
-    ChecksumError,
-    IndexFileError,
-    ShardkitError,
-    ShardMissingError,
-    StorageError,
-)
-from shardkit.index.manifest import INDEX_NAME, MAX_INDEX_BYTES, parse_info
+from shardkit.errors import ChecksumError, IndexFileError, ShardMissingError, StorageError
+from shardkit.index.manifest import INDEX_NAME, parse_info
 from shardkit.remote.ahead import Ahead, Follower
 from shardkit.remote.blocks import runs
 from shardkit.remote.cached import CachedSplit
-from shardkit.remote.gate import Patience
 from shardkit.remote.keeper_files import ORIGIN
-from shardkit.remote.kept import REQUEST_BLOCKS, TRIES, Kept, write_whole
-from shardkit.remote.left import datasets_in, remove_dataset
-from shardkit.remote.room import Room
+from shardkit.remote.kept import REQUEST_BLOCKS, Kept, write_whole
+from shardkit.remote.left import datasets_in
+from shardkit.remote.room import COPY_S, Room
+from shardkit.remote.same import TRIES, check_same, name_of, read_index, replaced
 from shardkit.remote.store import RemoteFolder
 from shardkit.remote.urls import Url
 from shardkit.system.blocks import BLOCK_BYTES
@@ -38,6 +34,9 @@ needed later. A larger window means more fetches, as blocks go sooner than they 
 
 AHEAD_BLOCKS = 256
 """Blocks on their way before anybody asked for them: 64 MB."""
+
+MOST_REMOTES = 16
+"""Places, and credentials for them, that connections are kept to."""
 
 Block = tuple[CachedSplit, int]
 
@@ -59,6 +58,7 @@ class Keeper:
         self.num_requests = 0
         self.num_bytes = 0
         self._datasets: dict[str, Kept] = {}
+        self._remotes: dict[str, RemoteFolder] = {}  # the last used is the last
         self._coming: dict[Block, asyncio.Future[None]] = {}
         self._running: set[asyncio.Task[None]] = set()  # asyncio would let them be collected
         self._ahead_blocks = 0  # that come before anybody asked for them
@@ -69,11 +69,26 @@ class Keeper:
         """The dataset that lies there now."""
         if place["most_bytes"] is not None:
             self.room.most_bytes = place["most_bytes"]
-        remote = RemoteFolder(Url(place["url"]), place["settings"], place["retry_s"])
-        return self._kept(await _index(remote, remote.patience()), remote)
+            with suppress(StorageError):  # readers hold more: that is said when they want more
+                self.room.make(0)
+        remote = self._reach(place, anew=True)
+        return self._kept(await read_index(remote, remote.patience()), remote)
+
+    def _reach(self, place: Place, *, anew: bool) -> RemoteFolder:
+        """What lies there, with the credentials that the reader has now: they may have been renewed
+        since it was opened. ``anew``: and those of a profile, too."""
+        key = json.dumps([place["url"], place["settings"], place["retry_s"]])
+        found = None if anew else self._remotes.get(key)
+        if found is None:
+            found = RemoteFolder(Url(place["url"]), place["settings"], place["retry_s"])
+        self._remotes.pop(key, None)
+        self._remotes[key] = found
+        for old in [*self._remotes][:-MOST_REMOTES]:
+            del self._remotes[old]
+        return found
 
     def _kept(self, data: bytes, remote: RemoteFolder) -> Kept:
-        name = xxhash.xxh3_128_hexdigest(data)
+        name = name_of(data, remote.url)
         found = self._datasets.get(name)
         if found is None or not (found.folder / INDEX_NAME).exists():  # someone deleted it
             info = parse_info(data, str(remote.url / INDEX_NAME))
@@ -91,9 +106,13 @@ class Keeper:
         Raises:
             StorageError: another lies there by now.
         """
-        found = self._datasets.get(name) or await self.open(place)
+        found = self._datasets.get(name)
+        if found is None:
+            found = await self.open(place)
+        else:
+            found.remote = self._reach(place, anew=False)
         if found.folder.name != name:
-            raise _replaced(found.remote.url)
+            raise replaced(found.remote.url)
         return found
 
     def clear(self, names: Sequence[str]) -> None:
@@ -103,8 +122,7 @@ class Keeper:
             if name in self._datasets:
                 self._datasets[name].forget()
             elif folder in datasets_in(self.folder):
-                self.room.left.drop(folder)
-                remove_dataset(folder)
+                self.room.left.clear(folder)
 
     # --- what readers ask for -------------------------------------------------------------
 
@@ -124,6 +142,7 @@ class Keeper:
             ends = await asyncio.gather(*waited, return_exceptions=True)
             for failed in [end for end in ends if isinstance(end, BaseException)][:1]:
                 raise failed
+            self.room.has(reader)
         except BaseException:
             self.room.let_go(reader)
             raise
@@ -139,23 +158,16 @@ class Keeper:
         """A loop will read these blocks, too: (2 K,) int64, the steps, and the blocks."""
         steps, blocks = told.reshape(2, -1)
         _refuse_others(split, blocks)
-        loop = self.ahead.loops.get(name)
+        loop = self.ahead.loops.get((name, split))
         if loop is None:
-            loop = self.ahead.loops[name] = Follower(owner, kept, split)
+            loop = self.ahead.loops[name, split] = Follower(owner, kept, split)
         loop.plan.tell(steps, blocks)
         self._fetch_ahead()
 
     def move(self, name: str, step: int, is_resting: bool) -> None:
         """A loop has reached this step."""
-        loop = self.ahead.loops.get(name)
-        if loop is not None:
-            loop.plan.move(step)
-            loop.plan.is_resting = is_resting
-            if is_resting and loop.plan.is_empty:
-                del self.ahead.loops[name]
-            elif is_resting:
-                self.ahead.rest(name)
-            self._fetch_ahead()
+        self.ahead.move(name, step, is_resting)
+        self._fetch_ahead()
 
     def forget(self, reader: int) -> None:
         """A reader has ended."""
@@ -221,7 +233,7 @@ class Keeper:
             data = await _right(kept, split, first, count)
             self.num_requests += 1
             self.num_bytes += len(data)
-            self.room.make(len(data))
+            await self._make_room(len(data))
             split.put(first, count, data)
             self.room.add(split, numbers)
             self.room.touch(split, numbers)
@@ -238,14 +250,16 @@ class Keeper:
             self._ahead_blocks -= count
         self._fetch_ahead()
 
-
-async def _index(remote: RemoteFolder, patience: Patience) -> bytes:
-    size = await remote.size(INDEX_NAME, patience)
-    if size > MAX_INDEX_BYTES:
-        raise IndexFileError(
-            f"{remote.url / INDEX_NAME} is over {MAX_INDEX_BYTES} bytes; refusing to read"
-        )
-    return bytes(await remote.read(INDEX_NAME, 0, size, patience))
+    async def _make_room(self, num_bytes: int) -> None:
+        """Raises StorageError if readers hold too much, for longer than they copy it."""
+        end = time.monotonic() + 2 * COPY_S
+        while True:
+            try:
+                return self.room.make(num_bytes)
+            except StorageError:
+                if time.monotonic() > end:
+                    raise
+            await asyncio.sleep(COPY_S / 20)
 
 
 def _refuse_others(split: CachedSplit, numbers: Integers) -> None:
@@ -271,9 +285,9 @@ async def _right(kept: Kept, split: CachedSplit, first: int, count: int) -> memo
                 return data
             wrong = at
     except (ShardMissingError, StorageError):
-        await check_same(kept, patience)
+        await check_same(kept.remote, kept.folder.name, patience)
         raise
-    await check_same(kept, patience)
+    await check_same(kept.remote, kept.folder.name, patience)
     raise ChecksumError(
         f"{kept.remote.url / name}: bytes {start + wrong} and following differ"
         f" from those packed, {TRIES} times; `shardkit verify` tells more"
@@ -287,19 +301,3 @@ def _first_wrong(split: CachedSplit, first: int, sizes: list[int], data: memoryv
             return at
         at += size
     return None
-
-
-async def check_same(kept: Kept, patience: Patience) -> None:
-    """Raises StorageError if another dataset lies there by now."""
-    try:
-        data = await _index(kept.remote, patience)
-    except ShardkitError:
-        return  # what went wrong first says more
-    if xxhash.xxh3_128_hexdigest(data) != kept.folder.name:
-        raise _replaced(kept.remote.url)
-
-
-def _replaced(url: Url) -> StorageError:
-    return StorageError(
-        f"{url} has been replaced by another dataset since it was opened; open it again"
-    )

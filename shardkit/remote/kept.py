@@ -13,6 +13,7 @@ from shardkit.index.manifest import INDEX_NAME, DatasetInfo
 from shardkit.remote.blocks import BlockMap
 from shardkit.remote.cached import CachedSplit
 from shardkit.remote.room import Room
+from shardkit.remote.same import TRIES, check_same
 from shardkit.remote.store import ForbiddenError, RemoteFolder
 from shardkit.system.blocks import BLOCK_BYTES
 
@@ -22,9 +23,6 @@ REQUEST_BLOCKS = 16
 TOGETHER_BYTES = 128 << 20
 """Of a file of the index that are asked for at once. A larger one is asked for its size first:
 as many requests as a wrong number would take never end."""
-
-TRIES = 5
-"""How often what has a wrong checksum is fetched, before that is an error."""
 
 
 class Kept:
@@ -59,6 +57,7 @@ class Kept:
                 data = await self._read_whole(name, size)
                 if digest is None or xxhash.xxh3_64_intdigest(data) == digest:
                     return write_whole(path, data)
+        await check_same(self.remote, self.folder.name, self.remote.patience())
         raise ChecksumError(
             f"{self.remote.url / name}: its bytes differ from those that its"
             f" {INDEX_NAME} tells of; restore it"
@@ -111,11 +110,13 @@ class Kept:
         return found
 
     def forget(self) -> None:
-        """Have nothing, so that all is fetched anew: what lies there may have changed since."""
+        """Have nothing, of earlier keepers either, so that all is fetched anew: what lies there may
+        have changed since."""
         for split in self._splits.values():
             self._room.drop(split)
-        for name in self._whole:
-            (self.folder / name).unlink(missing_ok=True)
+        index = (self.folder / INDEX_NAME).read_bytes()
+        self._room.left.clear(self.folder)
+        write_whole(self.folder / INDEX_NAME, index)
         self._whole.clear()
 
     def _file(self, name: str) -> tuple[int, int | None]:

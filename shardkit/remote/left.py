@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardkit.remote.cached import STAMPS
+from shardkit.index.manifest import INDEX_NAME
+from shardkit.remote.cached import STAMPS, punch
 from shardkit.remote.keeper_files import ORIGIN
 
 DATASET = re.compile(r"[0-9a-f]{32}")
 """What the folder of a dataset in a cache is called."""
 
-_SHARD = re.compile(r"(.+)-\d{5,}\..+")
+_SHARD = re.compile(r"(.+?)-\d{5,}\..+")
 
 _SECTOR = 512
+
+EMPTY_S = 86_400
+"""How long the files of a dataset stay that hold nothing: readers that run may still map them."""
 
 
 def datasets_in(cache: Path) -> list[Path]:
@@ -27,26 +33,37 @@ def datasets_in(cache: Path) -> list[Path]:
 
 
 def _is_dataset(path: Path) -> bool:
-    is_ours = DATASET.fullmatch(path.name) and not path.is_symlink()
-    return bool(is_ours) and (path / ORIGIN).is_file()
+    return _is_ours(path) and (path / INDEX_NAME).is_file()
+
+
+def _is_ours(path: Path) -> bool:
+    is_named = DATASET.fullmatch(path.name) and not path.is_symlink()
+    return bool(is_named) and (path / ORIGIN).is_file()
 
 
 def kept_bytes(folder: Path) -> dict[str, int]:
     """Bytes that the blocks of each split of a dataset take on the disk."""
-    found: dict[str, int] = {}
+    return {split: sum(files.values()) for split, files in _files_of(folder).items()}
+
+
+def _files_of(folder: Path) -> dict[str, dict[str, int]]:
+    """Split -> its files, and what they take."""
+    found: dict[str, dict[str, int]] = {}
     for path in folder.iterdir():
         split = _SHARD.fullmatch(path.name)
         if split is not None:
             taken = path.stat().st_blocks * _SECTOR
-            found[split[1]] = found.get(split[1], 0) + taken
+            found.setdefault(split[1], {})[path.name] = taken
     return found
 
 
 @dataclass(frozen=True)
 class _Split:
+    """``files``: name -> bytes of those that take room."""
+
     folder: Path
     name: str
-    num_bytes: int
+    files: dict[str, int]
     used_ns: int
 
 
@@ -59,42 +76,63 @@ class LeftSplits:
 
     def __init__(self, cache: Path) -> None:
         self._splits: dict[tuple[str, str], _Split] = {}
+        _remove_empty(cache)
         for folder in datasets_in(cache):
-            for name, num_bytes in kept_bytes(folder).items():
+            for name, files in _files_of(folder).items():
                 stamps = folder / f"{name}.{STAMPS}"
                 used_ns = stamps.stat().st_mtime_ns if stamps.exists() else 0
-                self._splits[folder.name, name] = _Split(folder, name, num_bytes, used_ns)
-        self.num_bytes = sum(split.num_bytes for split in self._splits.values())
+                self._splits[folder.name, name] = _Split(folder, name, files, used_ns)
+        self.num_bytes = sum(sum(split.files.values()) for split in self._splits.values())
 
     def take(self, folder: Path, name: str) -> None:
         """It is opened: others count its blocks from now on."""
         split = self._splits.pop((folder.name, name), None)
         if split is not None:
-            self.num_bytes -= split.num_bytes
+            self.num_bytes -= sum(split.files.values())
 
     def drop_oldest(self) -> None:
-        """All blocks of the split that was not used for longest."""
-        self._drop(min(self._splits.values(), key=lambda split: split.used_ns))
+        """All blocks of a file, of the split that was not used for longest."""
+        split = min(self._splits.values(), key=lambda split: split.used_ns)
+        if split.files:
+            self._drop_file(split, max(split.files))
+        else:
+            self.take(split.folder, split.name)
 
-    def drop(self, folder: Path) -> None:
-        """All blocks of a dataset, as far as nobody has opened it."""
+    def clear(self, folder: Path) -> None:
+        """All that is kept of a dataset which nobody has opened since.
+
+        Its files stay, empty: who reads it since before goes on with them once they are filled.
+        """
         for split in [one for one in self._splits.values() if one.folder == folder]:
-            self._drop(split)
+            while split.files:
+                self._drop_file(split, max(split.files))
+            self.take(folder, split.name)
+        for path in folder.iterdir():
+            is_mapped = _SHARD.fullmatch(path.name) or path.name.endswith(f".{STAMPS}")
+            if not is_mapped and path.name != ORIGIN:
+                path.unlink()
 
-    def _drop(self, split: _Split) -> None:
+    def _drop_file(self, split: _Split, name: str) -> None:
+        """Readers of an earlier keeper may still look at the stamps, and have the files mapped: so
+        first there are no blocks, and the file that comes to hold others is the same."""
+        self.num_bytes -= split.files.pop(name)
         stamps = split.folder / f"{split.name}.{STAMPS}"
-        if stamps.exists():  # readers of an earlier keeper may still look at them
+        if stamps.exists():
             with stamps.open("r+b") as file:
                 file.write(bytes(stamps.stat().st_size))
-        for path in split.folder.glob(f"{split.name}-*"):
-            found = _SHARD.fullmatch(path.name)
-            if found is not None and found[1] == split.name:
-                path.unlink()
-        self.take(split.folder, split.name)
+        try:
+            fd = os.open(split.folder / name, os.O_WRONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # someone deleted it
+            return
+        try:
+            punch(fd, 0, max(os.fstat(fd).st_size, 1))
+        finally:
+            os.close(fd)
 
 
-def remove_dataset(folder: Path) -> None:
-    """A folder of a dataset, with all that is in it."""
-    for path in folder.iterdir():
-        path.unlink()
-    os.rmdir(folder)
+def _remove_empty(cache: Path) -> None:
+    """Datasets of which all was removed, a day later."""
+    for folder in filter(_is_ours, cache.iterdir()):
+        is_old = time.time() - folder.stat().st_mtime > EMPTY_S
+        if is_old and not _is_dataset(folder):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,10 @@ RESERVE_BYTES = 1 << 30
 AT_ONCE = 64
 """Blocks go in lots of this part of the cache: finding those that are needed last takes 10 ms for
 each million of blocks."""
+
+COPY_S = 2.0
+"""How long blocks stay for a reader that was told that they are there. Copying takes
+milliseconds, and who comes late asks again."""
 
 Needed = Callable[[CachedSplit, Integers], Integers]
 """In how many steps each block of a split is needed; NEVER where nobody has told."""
@@ -58,6 +63,7 @@ class Room:
         self._used = 0
         self._clock = 0
         self._held: dict[int, tuple[CachedSplit, Integers]] = {}
+        self._copying: dict[int, float] = {}  # since when those who hold have what they asked for
         self._announced: dict[int, tuple[CachedSplit, Integers]] = {}
 
     def bytes(self) -> int:
@@ -101,9 +107,20 @@ class Room:
 
     def let_go(self, reader: int) -> None:
         """What a reader held may go."""
+        self._copying.pop(reader, None)
         if reader in self._held:
             split, numbers = self._held.pop(reader)
             np.subtract.at(self._of(split).held, numbers, 1)
+
+    def has(self, reader: int) -> None:
+        """It has all that it holds, and copies that now."""
+        self._copying[reader] = time.monotonic()
+
+    def _let_go_of_copied(self) -> None:
+        """A reader does not say when it has copied; one that has not asks again."""
+        now = time.monotonic()
+        for reader in [one for one, since in self._copying.items() if now - since > COPY_S]:
+            self.let_go(reader)
 
     def announce(self, reader: int, split: CachedSplit, numbers: Integers) -> Integers:
         """Keep these rather than others, until the reader announces more: as many of them as half
@@ -151,6 +168,7 @@ class Room:
             self.left.drop_oldest()
         if self._used + num_bytes <= most:
             return
+        self._let_go_of_copied()
         slack, dropped = min(most // AT_ONCE, most // 2), 1
         while (excess := self._used + num_bytes - most) > 0 and dropped:
             dropped = self._drop_last_needed(-(-(excess + slack) // BLOCK_BYTES))

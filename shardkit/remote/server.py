@@ -26,8 +26,9 @@ from shardkit.arrays import Integers
 from shardkit.errors import DataError, ShardkitError
 from shardkit.remote import wire
 from shardkit.remote.exact import read_exact
-from shardkit.remote.keeper import Keeper, check_same
+from shardkit.remote.keeper import Keeper
 from shardkit.remote.keeper_files import LOCK, LOG, SOCKET
+from shardkit.remote.same import check_same
 from shardkit.remote.small_files import bring
 from shardkit.remote.writing import Writing
 
@@ -53,7 +54,7 @@ class Server:
         if not self._readers:
             self._end = asyncio.get_running_loop().call_later(self._linger_s, self.ended.set)
 
-    def _is_still_here(self) -> bool:
+    def is_still_here(self) -> bool:
         """Whether nobody has deleted the cache."""
         try:
             return (self._keeper.folder / LOCK).stat().st_ino == self._lock
@@ -72,7 +73,7 @@ class Server:
                 if sum(sizes) > wire.MOST_BYTES:
                     return
                 asked, numbers = wire.unpack(*[await reader.readexactly(size) for size in sizes])
-                if asked["do"] == "open" and not self._is_still_here():
+                if asked["do"] == "open" and not self.is_still_here():
                     self.ended.set()  # the reader asks again, of a keeper of what is there now
                     return
                 answering = self._answered(number, asked, numbers)
@@ -132,7 +133,7 @@ class Server:
         elif what == "room":
             return {"bytes": keeper.room.bytes()}
         elif what == "same":
-            await check_same(kept, kept.remote.patience())
+            await check_same(kept.remote, kept.folder.name, kept.remote.patience())
         elif what == "beside":
             await kept.fetch_beside(asked["file"])
         elif what == "forget":
@@ -204,7 +205,8 @@ async def _serve(folder: Path, listening: socket.socket, linger_s: float, lock: 
     listener = await asyncio.start_unix_server(server.answer, sock=listening)
     await server.ended.wait()
     # Its name goes first: who comes now finds none, and starts another, which waits for the lock.
-    Path(SOCKET).unlink(missing_ok=True)
+    if server.is_still_here():  # else it is that of another keeper, for whom all was deleted
+        Path(SOCKET).unlink(missing_ok=True)
     listener.close()
 
 

@@ -15,6 +15,7 @@ from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
+from xml.sax.saxutils import escape
 
 from shardkit.errors import ShardMissingError, StorageError, UsageError
 from shardkit.remote.gate import BUSY, Gate, Patience, next_pause
@@ -50,6 +51,9 @@ PIECE_BYTES, PIECES = 8 << 20, 8
 """Of an object that becomes a file: of one request, and how many of these are under way at once."""
 
 _SECRET = re.compile("KEY|SECRET|TOKEN|PASS|CREDENTIAL", re.IGNORECASE)
+
+_SERVERS_WORDS = re.compile(r"(<\?xml|<Error>).*</Error>", re.DOTALL)
+"""What S3 answers; beside its code and message are tokens, and addresses."""
 
 T = TypeVar("T")
 
@@ -251,7 +255,10 @@ class RemoteFolder:
                 return await self._gate.answer(request, num_bytes, patience, is_alone=is_alone)
             except Exception as error:
                 pause = next_pause(pause, is_busy=bool(BUSY.search(str(error))))
-                if _is_final(error, tries) or pause >= patience.left():
+                is_final, is_lost = _is_final(error, tries), pause >= patience.left()
+                if is_lost and not is_final:
+                    self._gate.give_up()
+                if is_final or is_lost or self._gate.is_given_up(patience):
                     tried = f"{what} ({tries} times in {patience.spent():.0f} s)"
                     with self._errors(tried if tries > 1 else what):
                         raise
@@ -310,7 +317,12 @@ def with_environment(settings: dict[str, str]) -> Iterator[None]:
 
 def said(error: Exception, secrets: Sequence[str] = ()) -> str:
     """What an error says, on one line, without secrets, and queries, which may hold signatures."""
-    text = str(error).partition("Debug source:")[0]
+    text = _SERVERS_WORDS.sub(_code_and_message, str(error).partition("Debug source:")[0])
     for secret in secrets:
-        text = text.replace(secret, "***")
+        text = text.replace(secret, "***").replace(escape(secret), "***")
     return re.sub(r"\?[^\s\"')]*", "", " ".join(text.split()))[:500] or type(error).__name__
+
+
+def _code_and_message(found: re.Match[str]) -> str:
+    words = (re.search(rf"<{tag}>([^<]*)<", found[0]) for tag in ("Code", "Message"))
+    return ": ".join(word[1] for word in words if word)
