@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Run
+from conftest import Run, tree
 
 import shardkit
-from shardkit.errors import UsageError
+from shardkit.errors import DatasetMissingError, UsageError
 
 URL = "s3://bucket/data"
 
@@ -22,6 +22,8 @@ REFUSED = [
     ("show", "packed", "--out", f"{URL}.png"),
     ("bench", "packed", "--also", URL),
     ("bench", "packed", "--json", URL),
+    ("pack", "pictures", f"{URL}/there", "--to", "npy", "--staging", URL),
+    ("pack", URL, "there", "--to", "npy", "--labels", f"{URL}/labels.csv"),
 ]
 
 
@@ -66,3 +68,54 @@ def test_a_cache_is_for_what_lies_behind_a_url(tmp_path: Path) -> None:
 def test_a_folder_called_as_a_scheme_is_a_folder() -> None:
     with pytest.raises(UsageError, match=r"is not a shardkit dataset|there is no"):
         shardkit.info("file")
+
+
+@pytest.mark.parametrize("command", ["stage", "convert", "pack"])
+@pytest.mark.parametrize("dest", ["ds", "link", "ds/in"])
+@pytest.mark.parametrize("which", ["both", "source", "dest"])
+def test_a_folder_and_its_url_are_one_place(
+    run: Run, tmp_path: Path, command: str, dest: str, which: str
+) -> None:
+    """With --overwrite, what is read would have been removed first."""
+    if command == "pack":
+        (tmp_path / "pictures").rename(tmp_path / "ds")
+    else:
+        assert run("pack", "pictures", "ds", "--to", "npy", "--workers", 0).code == 0
+    (tmp_path / "link").symlink_to("ds")
+    before = tree(tmp_path)
+    source, target = tmp_path / "ds", tmp_path / dest
+    places = [
+        source.as_uri() if which != "dest" else source,
+        target.as_uri() if which != "source" else target,
+    ]
+    form = [] if command == "stage" else ["--to", "lmdb", "--workers", 0]
+    got = run(command, *places, *form, "--overwrite")
+    assert (got.code, got.err.count("\n")) == (2, 1)
+    assert "overlap; choose a destination outside the source" in got.err
+    assert tree(tmp_path) == before
+
+
+def test_what_waits_does_not_lie_in_the_source(run: Run, tmp_path: Path) -> None:
+    """It would be a class by the next time."""
+    before = sorted(tmp_path.rglob("*"))
+    there = (tmp_path / "there").as_uri()
+    got = run("pack", "pictures", there, "--to", "npy", "--staging", "pictures/foo")
+    assert (got.code, got.err.count("\n")) == (2, 1)
+    assert "staging" in got.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_url_of_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DatasetMissingError, match=r"is no dataset: there is no shardkit\.json"):
+        shardkit.open((tmp_path / "nothing").as_uri(), cache_dir=tmp_path / "cache")
+    with pytest.raises(UsageError, match="three slashes: file:///path"):
+        shardkit.open("file://tmp/x")
+
+
+def test_ctrl_c_while_a_dataset_is_opened(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shardkit.operations.info.locate_remote", interrupt)
+    got = run("info", "s3://bucket/ds")
+    assert (got.code, got.err) == (130, "\nshardkit: error: interrupted\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -17,7 +18,6 @@ from shardkit.cli.convert import convert
 from shardkit.cli.doctor import doctor
 from shardkit.cli.info import info
 from shardkit.cli.option_names import Commands
-from shardkit.cli.output import Interrupted
 from shardkit.cli.pack import pack
 from shardkit.cli.show import show
 from shardkit.cli.stage import stage
@@ -66,7 +66,7 @@ def main() -> None:
         _drop_output()
         _fail(f"cannot write the output: {error.strerror or error}", 1)
     except click.Abort:
-        _fail("interrupted", Interrupted.exit_code)
+        _fail("interrupted", 128 + signal.SIGINT)
     except click.UsageError as error:
         if isinstance(error, _NO_ARGUMENTS):
             error.show()  # the help

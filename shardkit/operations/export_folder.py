@@ -15,7 +15,7 @@ from typing import Any
 
 from shardkit.errors import DestinationError
 from shardkit.operations.unpack import refuse_dataset
-from shardkit.packing.destination import refuse_overlap
+from shardkit.remote.urls import refuse_overlap
 from shardkit.system.durable_files import atomic_write, fsync_path
 from shardkit.system.locks import Lock
 from shardkit.system.paths import show_path

@@ -26,6 +26,7 @@ from shardkit.packing.publish import (
     remove_work,
     tidy,
 )
+from shardkit.remote.urls import refuse_overlap
 from shardkit.system.locks import Lock
 from shardkit.system.paths import file_size, show_path
 from shardkit.system.records import read_record, write_record
@@ -217,15 +218,6 @@ class Destination:
         shutil.rmtree(self.work)
         if self._made and not any(self.dest.iterdir()):
             self.dest.rmdir()
-
-
-def refuse_overlap(dest: Path, source: Path) -> None:
-    """Raises DestinationError if one of these resolved paths is the other, or lies in it."""
-    if dest == source or source in dest.parents or dest in source.parents:
-        raise DestinationError(
-            f"the destination {show_path(dest)} and the source {show_path(source)} overlap;"
-            " choose a destination outside the source"
-        )
 
 
 def _changed_input(old: dict[str, list[int]], new: dict[str, list[int]]) -> str:

@@ -25,8 +25,6 @@ def local_source(url: Url) -> Path | None:
             " to this machine, or pack from s3://, gs:// or az://"
         )
     if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost"):
-            raise UsageError(f"the source: {url} is on another machine; write file:///path")
         return Path(unquote(parts.path) or "/")
     if find_spec("obstore") is None:  # only the keeper may import it
         raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")

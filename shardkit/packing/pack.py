@@ -91,6 +91,8 @@ def pack(
             raise UsageError("dest is missing: a dataset has no name to choose one by")
         return _pack_spooled(source, as_path(dest, "dest"), made, text_field, chosen, started)
     _refuse_object(source)
+    if labels is not None:
+        as_path(labels, "labels")  # before anything is fetched
 
     def pack_folder(src: Path, target: Path | Url | None) -> PackResult:
         opened = open_corpus(src, corpus, labels, text_field, chosen, made.makes_tokens)

@@ -23,10 +23,10 @@ from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
 from shardkit.packing.destination import Destination
 from shardkit.packing.publish import dataset_files
 from shardkit.remote.target import RemoteTarget
-from shardkit.remote.urls import Url
+from shardkit.remote.urls import Url, refuse_overlap
 from shardkit.system.blocks import BLOCK_BYTES, block_sums
 from shardkit.system.durable_files import atomic_write
-from shardkit.system.paths import file_size, show_path, user_cache
+from shardkit.system.paths import as_path, file_size, show_path, user_cache
 from shardkit.system.records import read_record, write_record
 
 STAGING_BYTES = 4 << 30
@@ -49,10 +49,17 @@ class RemoteDestination(Destination):
     """
 
     def __init__(
-        self, url: Url, source: Path, overwrite: bool, staging: Path | None, most_bytes: int | None
+        self,
+        url: Url,
+        source: Path,
+        overwrite: bool,
+        staging: str | Path | None,
+        most_bytes: int | None,
     ) -> None:
         refuse_unwritable(url)
+        refuse_overlap(url, source)
         at = staging_of(url, staging)
+        _refuse_staging(at.parent, source)
         at.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         claim = at.parent.resolve() / f"{at.name}.claim"
         self._target = RemoteTarget(url, claim.parent, claim)
@@ -242,8 +249,19 @@ def refuse_unwritable(url: Url) -> None:
 
 def staging_of(url: Url, given: str | Path | None) -> Path:
     """Where on this machine lies what goes to a URL. Raises UsageError where there is no home."""
-    root = _staging_root(None if given is None else Path(given))
+    root = _staging_root(None if given is None else as_path(given, "staging"))
     return root / xxhash.xxh3_128_hexdigest(url.text.encode())
+
+
+def _refuse_staging(root: Path, source: Path) -> None:
+    """Raises UsageError where what waits would be taken for a part of the source."""
+    try:
+        refuse_overlap(root, source)
+    except DestinationError as error:
+        raise UsageError(
+            f"staging {show_path(root)} and the source {show_path(source)} overlap; choose a"
+            " folder outside the source"
+        ) from error
 
 
 def _staging_root(given: Path | None) -> Path:
@@ -259,7 +277,7 @@ def open_destination(
     dest: Path | Url,
     source: Path,
     overwrite: bool,
-    staging: Path | None = None,
+    staging: str | Path | None = None,
     most_bytes: int | None = None,
 ) -> Destination:
     """On this machine or behind a URL; errors as of these classes. UsageError: staging is given for

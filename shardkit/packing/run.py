@@ -82,9 +82,8 @@ def run_pack(
 
 
 def _open(dest: Path | Url, source: Path, options: PackOptions) -> Destination:
-    staging = None if options.staging is None else Path(options.staging)
     most = None if options.staging_bytes is None else parse_size(options.staging_bytes)
-    return open_destination(dest, source, options.overwrite, staging, most)
+    return open_destination(dest, source, options.overwrite, options.staging, most)
 
 
 def _asked(

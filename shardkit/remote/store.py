@@ -15,6 +15,7 @@ from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
 from shardkit.errors import ShardMissingError, StorageError, UsageError
@@ -100,6 +101,8 @@ class RemoteFolder:
         if self.WRITES:
             retry = {"max_retries": WRITE_TRIES, "retry_timeout": timedelta(seconds=retry_s)}
         is_here = url.text.startswith("file:")
+        if is_here and not self.WRITES and not os.path.isdir(unquote(url.text[7:])):
+            raise ShardMissingError(f"{url}: there is no such folder")
         given: Any = {"mkdir": True} if is_here and self.WRITES else {}
         given |= {} if is_here else {"client_options": options, "retry_config": retry}
         with with_environment(settings), self._errors(f"opening {url}"):
@@ -275,6 +278,8 @@ class RemoteFolder:
         except Exception as error:
             kind = ForbiddenError if _is_denied(error) else StorageError
             text = said(error, self._secrets)
+            if kind is ForbiddenError:
+                text = f"{text.rstrip(': ')}; these credentials may not do that there"
             if OF_THE_MACHINE.search(text):
                 text = (
                     "there are no credentials in the environment, and none in a profile, and this"

@@ -65,22 +65,39 @@ def as_url(text: str, what: str) -> Url:
             f"{what}: a URL of {parts.scheme}:// with a user, a query or a fragment; credentials"
             " come from the environment, and nothing else belongs behind a folder's name"
         )
-    if not parts.netloc and parts.scheme != "file":
+    host = parts.netloc
+    if parts.scheme == "file":
+        if host not in ("", "localhost"):
+            raise UsageError(
+                f"{what}: {text!r} has {host!r} for a host, and only files of this machine are"
+                " read so; a path has three slashes: file:///path"
+            )
+        host = ""
+    elif not host:
         raise UsageError(f"{what}: {text!r} names no bucket or host")
     folders = [unquote(part) for part in parts.path.strip("/").split("/")]
     for folder in folders if parts.path.strip("/") else []:
         if folder in ("", ".", "..") or "/" in folder or "\0" in folder:
             raise UsageError(f"{what}: {text!r} has a part {folder!r}, which names no folder")
-    return Url(f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}")
+    return Url(f"{parts.scheme}://{host}{parts.path.rstrip('/')}")
 
 
 def refuse_overlap(dest: Path | Url, source: Path | Url) -> None:
-    """Raises DestinationError for a URL that is that of the source, or in it, or around it: what is
-    written there would take the place of what is read. Other names of one place are not seen."""
-    if isinstance(dest, Url) and isinstance(source, Url):
-        one, other = (f"{unquote(url.text)}/" for url in (dest, source))
-        if one.startswith(other) or other.startswith(one):
-            raise DestinationError(
-                f"the destination {dest} and the source {source} overlap; choose a destination"
-                " outside the source"
-            )
+    """Raises DestinationError if one of these is the other, or lies in it: what is written would
+    take the place of what is read. Of a place in a bucket, other names are not seen."""
+    one, other = _where(dest), _where(source)
+    if one[: len(other)] == other or other[: len(one)] == one:
+        raise DestinationError(
+            f"the destination {show_place(dest)} and the source {show_place(source)} overlap;"
+            " choose a destination outside the source"
+        )
+
+
+def _where(place: Path | Url) -> list[str]:
+    """The names on the way there."""
+    if isinstance(place, Url):
+        scheme, host, path = urlsplit(place.text)[:3]
+        if scheme != "file":
+            return [scheme, host, *filter(None, unquote(path).split("/"))]
+        place = Path(unquote(path))
+    return list(place.resolve().parts)
