@@ -146,6 +146,26 @@ def test_pickled_found_and_verified(server: RangeServer, cache: Path, container:
             assert (had("0007") == getattr(remote, name)("0007")) if name == "find" else True
 
 
+def test_values_of_no_bytes_need_no_file(tmp_path: Path, cache: Path, container: str) -> None:
+    """Nothing of a shard has been fetched when they are read, and in a column there is nothing."""
+    for row in range(4):
+        write(tmp_path / "source" / f"{row}.txt", b"a" if row == 3 else b"")
+        write(tmp_path / "source" / f"{row}.nil", b"")
+    options: dict[str, Any] = {"corpus": "paired", "workers": 0, "progress": False}
+    local = tmp_path / "at" / "ds"
+    shardkit.pack(tmp_path / "source", local, to=container, **options)
+    with serving(tmp_path / "at") as server:
+        for fields in (["nil"], ["txt"], ["nil", "txt"]):
+            remote, here = (
+                shardkit.open(place, fields=fields, decode=False, **kept)
+                for place, kept in ((f"{server.url}/ds", {"cache_dir": cache}), (local, {}))
+            )
+            for rows in ([1], [2, 0], [3, 1]):
+                assert plain([remote[rows[0]]]) == plain([here[rows[0]]])
+                assert plain([remote.read(rows)]) == plain([here.read(rows)])
+            clear_cache(cache_dir=cache)
+
+
 def _epoch(url: str, kind: str, cache: Path, out: Any) -> None:
     out.put(plain(Loader(open_set(url, kind, cache_dir=cache), 8, workers=0)))
 

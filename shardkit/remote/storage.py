@@ -240,8 +240,16 @@ class CachedFiles:
         self._stamps_file = (0, 0)
 
     def read(self, numbers: Integers, starts: Integers, sizes: Integers) -> CachedRanges:
+        if np.count_nonzero(sizes) == len(sizes):
+            return self._read(numbers, starts, sizes, sizes)
+        some = sizes > 0  # a file is there once something of it was fetched: none has no bytes
+        return self._read(numbers[some], starts[some], sizes[some], sizes)
+
+    def _read(
+        self, numbers: Integers, starts: Integers, sizes: Integers, asked: Integers
+    ) -> CachedRanges:
         ranges = MappedRanges(self._maps, numbers, starts, sizes)
-        return CachedRanges(self, ranges, self._firsts[numbers], starts, sizes)
+        return CachedRanges(self, ranges, self._firsts[numbers], starts, sizes, asked)
 
     def piece(self, number: int, start: int, stop: int) -> FetchedPiece:
         return FetchedPiece(self, number, start, stop)
@@ -323,9 +331,13 @@ class CachedFiles:
 
 
 class CachedRanges:
-    """:class:`shardkit.storage.base.Ranges` of the cache."""
+    """:class:`shardkit.storage.base.Ranges` of the cache.
 
-    __slots__ = ("_files", "_firsts", "_ranges", "_sizes", "_starts")
+    Args:
+        firsts, starts, sizes: of the ranges that have bytes. asked: (B,) int64, sizes of all.
+    """
+
+    __slots__ = ("_asked", "_files", "_firsts", "_ranges", "_sizes", "_starts")
 
     def __init__(
         self,
@@ -334,15 +346,17 @@ class CachedRanges:
         firsts: Integers,
         starts: Integers,
         sizes: Integers,
+        asked: Integers,
     ) -> None:
         self._files = files
         self._ranges = ranges
         self._firsts = firsts
         self._starts = starts
         self._sizes = sizes
+        self._asked = asked
 
     def slices(self) -> list[memoryview]:
-        ends = self._sizes.cumsum()
+        ends = self._asked.cumsum()
         out: Bytes = buffers.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
         self.copy_to(out)
         return CopiedRanges(out, ends).slices()
@@ -364,7 +378,7 @@ class CachedRanges:
         raise _lost()
 
     def joined(self, size: int) -> Bytes:
-        out: Bytes = buffers.empty((len(self._sizes), size), np.uint8)
+        out: Bytes = buffers.empty((len(self._asked), size), np.uint8)
         self.copy_to(out.reshape(-1))
         return out
 
