@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from conftest import Run, make_images, tree
+from keepers import cache  # noqa: F401
 from range_server import RangeServer, serving
+from remote_sets import make_set
 from s3_server import S3, s3, s3_endpoint  # noqa: F401
 
 import shardkit
@@ -193,3 +195,25 @@ def test_bench_from_the_cache_and_from_where_it_lies(server: RangeServer, run: R
     assert (row["path"], row["cache"]) == (url, "cold")
     assert row["device_bytes"] > row["dataset_bytes"] / 2
     assert len(server.requests) >= before + 3
+
+
+def test_with_a_cache_smaller_than_a_shard(
+    cache: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They read what they read at once, and could not make it less."""
+    folder = make_set(tmp_path, "arrays", "webdataset")
+    options: dict[str, Any] = {"to": "hdf5", "workers": 0, "progress": False}
+    monkeypatch.setenv("SHARDKIT_CACHE_DIR", str(cache))
+    monkeypatch.setenv("SHARDKIT_CACHE_BYTES", "300kB")
+    with serving(folder.parent) as server:
+        url = f"{server.url}/{folder.name}"
+        assert shardkit.verify(url, progress=False).ok
+        shardkit.stage(url, tmp_path / "copy", progress=False)
+        shardkit.unpack(url, tmp_path / "back", progress=False)
+        shardkit.convert(url, tmp_path / "ours", **options)
+    shardkit.convert(folder, tmp_path / "theirs", **options)
+    assert tree(tmp_path / "copy") == tree(folder)
+    assert tree(tmp_path / "back") == tree(tmp_path / "source")
+    assert tree(tmp_path / "ours") == tree(tmp_path / "theirs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
@@ -24,6 +24,7 @@ from shardkit.remote.cached import STAMPS, Stamps
 from shardkit.remote.connection import ask, ask_numbers, tell
 from shardkit.remote.exact_files import ExactFiles
 from shardkit.remote.options import RemoteOptions, settings_of
+from shardkit.remote.parts import blocks_at_once, parts_of
 from shardkit.remote.piece import FetchedPiece
 from shardkit.remote.urls import Url
 from shardkit.storage.base import Files, Turn
@@ -249,7 +250,20 @@ class CachedFiles:
         self, numbers: Integers, starts: Integers, sizes: Integers, asked: Integers
     ) -> CachedRanges:
         ranges = MappedRanges(self._maps, numbers, starts, sizes)
-        return CachedRanges(self, ranges, self._firsts[numbers], starts, sizes, asked)
+        return CachedRanges(self, ranges, numbers, starts, sizes, asked)
+
+    def parts(
+        self, numbers: Integers, starts: Integers, sizes: Integers
+    ) -> Iterator[tuple[CachedRanges, int]]:
+        """The same bytes, in parts that the cache can hold; and how many each has."""
+        firsts = self._firsts[numbers]
+        for which, begins, lengths in parts_of(firsts, starts, sizes, self._blocks_at_once):
+            yield self.read(numbers[which], begins, lengths), int(lengths.sum())
+
+    @cached_property
+    def _blocks_at_once(self) -> int:
+        """Asked once: what is there costs no question, and what comes waits for the network."""
+        return blocks_at_once(self._remote.room_bytes())
 
     def piece(self, number: int, start: int, stop: int) -> FetchedPiece:
         return FetchedPiece(self, number, start, stop)
@@ -271,12 +285,17 @@ class CachedFiles:
         return self._stamps is None or not self._stamps[-1]
 
     def wait_for(
-        self, firsts: Integers, starts: Integers, sizes: Integers
-    ) -> tuple[Integers, Stamps]:
-        """Numbers of stamps that are not 0, once all blocks of these ranges are there."""
+        self, numbers: Integers, starts: Integers, sizes: Integers
+    ) -> tuple[Integers, Stamps] | None:
+        """Numbers of stamps that are not 0, once all blocks of these ranges are there; None where
+        some are missing, and they are too many to be needed at once."""
         if self._stamps is not None and (all_there := self._stamps[ALL]).all():
             return ALL, all_there
-        blocks = blocks_of(firsts, starts, sizes)
+        blocks = blocks_of(self._firsts[numbers], starts, sizes)
+        if self._stamps is not None and (found := self._stamps[blocks]).all():
+            return blocks, found
+        if len(blocks) > 1 and len(blocks) > self._blocks_at_once:
+            return None
         return blocks, self._wait_for(blocks)
 
     def _wait_for(self, blocks: Integers) -> Stamps:
@@ -285,13 +304,11 @@ class CachedFiles:
         if self._stamps is None:
             self._remote.need(self._split, blocks)
             self._stamps = self._map_stamps()
-        found = self._stamps[blocks]
-        if found.all():
-            return found
+            if (found := self._stamps[blocks]).all():
+                return found
         for _ in range(TRIES):
             self._remote.need(self._split, blocks)
-            found = self._stamps[blocks]
-            if found.all():
+            if (found := self._stamps[blocks]).all():
                 return found
         raise StorageError(
             f"the cache {self._remote.cache} loses blocks before they are read: make cache_bytes"
@@ -334,23 +351,23 @@ class CachedRanges:
     """:class:`shardkit.storage.base.Ranges` of the cache.
 
     Args:
-        firsts, starts, sizes: of the ranges that have bytes. asked: (B,) int64, sizes of all.
+        numbers, starts, sizes: of the ranges that have bytes. asked: (B,) int64, sizes of all.
     """
 
-    __slots__ = ("_asked", "_files", "_firsts", "_ranges", "_sizes", "_starts")
+    __slots__ = ("_asked", "_files", "_numbers", "_ranges", "_sizes", "_starts")
 
     def __init__(
         self,
         files: CachedFiles,
         ranges: MappedRanges,
-        firsts: Integers,
+        numbers: Integers,
         starts: Integers,
         sizes: Integers,
         asked: Integers,
     ) -> None:
         self._files = files
         self._ranges = ranges
-        self._firsts = firsts
+        self._numbers = numbers
         self._starts = starts
         self._sizes = sizes
         self._asked = asked
@@ -362,19 +379,30 @@ class CachedRanges:
         return CopiedRanges(out, ends).slices()
 
     def copy_to(self, out: Bytes) -> None:
-        for _ in range(TRIES):
-            seen = self._files.wait_for(self._firsts, self._starts, self._sizes)
-            self._ranges.copy_to(out)
-            if self._files.are_still(*seen):
-                return
-        raise _lost()
+        if self._are_copied(lambda: self._ranges.copy_to(out)):
+            return
+        begin = 0
+        for part, num_bytes in self._files.parts(self._numbers, self._starts, self._sizes):
+            part.copy_to(out[begin : begin + num_bytes])
+            begin += num_bytes
 
     def widen_to(self, out: Array, dtype: np.dtype[Any]) -> None:
+        if self._are_copied(lambda: self._ranges.widen_to(out, dtype)):
+            return
+        # A number may lie across two blocks, and so in two parts.
+        numbers: Bytes = buffers.empty(int(self._sizes.sum()), np.uint8)
+        self.copy_to(numbers)
+        out[:] = numbers.view(dtype)
+
+    def _are_copied(self, copy: Callable[[], None]) -> bool:
+        """Copy until the blocks stay meanwhile; False if they are too many to be there at once."""
         for _ in range(TRIES):
-            seen = self._files.wait_for(self._firsts, self._starts, self._sizes)
-            self._ranges.widen_to(out, dtype)
+            seen = self._files.wait_for(self._numbers, self._starts, self._sizes)
+            if seen is None:
+                return False
+            copy()
             if self._files.are_still(*seen):
-                return
+                return True
         raise _lost()
 
     def joined(self, size: int) -> Bytes:
