@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Run
@@ -18,6 +19,7 @@ from shardkit.operations.cache import cache as contents
 from shardkit.operations.cache import clear_cache
 from shardkit.remote import connection
 from shardkit.remote.left import kept_bytes
+from shardkit.remote.storage import Remote
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +228,53 @@ def test_who_reads_what_another_keeper_removes_goes_on(server: RangeServer, cach
     local = open_set(server.root / "arrays-npy", "arrays")
     rows = range(len(local))
     assert plain([dataset.read(rows)]) == plain([local.read(rows)])
+
+
+def test_a_file_of_the_index_that_goes_before_it_is_mapped(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another process verifies the dataset, or clears the cache, at that moment."""
+    url, told, ask = f"{server.url}/arrays-npy", [], Remote.ask
+
+    def ask_and_lose(remote: Remote, **said: Any) -> None:
+        ask(remote, **said)
+        told.append(said)
+        if len(told) < 4 and said["do"] == "whole":
+            ask(remote, do="forget")
+
+    monkeypatch.setattr(Remote, "ask", ask_and_lose)
+    expected = read_all(str(server.root / "arrays-npy"), None)  # type: ignore[arg-type]
+    assert read_all(url, cache) == expected
+    assert [said["file"] for said in told[:4]] == ["train.rows"] * 4
+
+
+def test_files_that_go_while_it_looks(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = (f"{server.url}/arrays-{name}" for name in ("npy", "webdataset"))
+    read_all(first, cache)
+    read_all(second, cache)
+    there = {shown.url: shown for shown in contents(cache).datasets}
+    part, gone = (cache / there[url].name for url in (first, second))
+    part = part / "train.rows.part"
+    part.symlink_to("nowhere")  # as one that is listed, and is not there any more
+
+    def look(folder: Path) -> dict[str, int]:
+        try:
+            return kept_bytes(folder)
+        finally:
+            part.unlink(missing_ok=True) if len(looked) == 3 else looked.append(folder)
+            if folder == gone:
+                shutil.rmtree(folder)
+
+    looked: list[Path] = []
+    monkeypatch.setattr("shardkit.operations.cache.kept_bytes", look)
+    assert contents(cache).datasets == [there[first]]
+    assert len(looked) == 3
 
 
 def test_who_reads_what_is_removed_goes_on(server: RangeServer, cache: Path) -> None:  # noqa: F811

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from shardkit.remote.options import default_cache
 from shardkit.remote.urls import as_url
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
+
+TRIES = 100
+"""How often files may go while it looks: a look takes less than a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,22 @@ def cache(cache_dir: str | Path | None = None) -> CacheContents:
     """
     folder = default_cache() if cache_dir is None else as_path(cache_dir, "cache_dir")
     with os_errors(f"reading the cache {show_path(folder)}"):
-        return CacheContents(folder, [_look(path) for path in datasets_in(folder)])
+        looks = [_look(path) for path in datasets_in(folder)]
+        return CacheContents(folder, [found for found in looks if found is not None])
 
 
-def _look(folder: Path) -> CachedDataset:
-    """A keeper may write there meanwhile."""
+def _look(folder: Path) -> CachedDataset | None:
+    """A keeper writes there, and removes files, meanwhile; None if all of it has gone."""
+    for _ in range(TRIES):
+        with suppress(FileNotFoundError):
+            return _look_once(folder)
+        if not folder.exists():
+            return None
+    return _look_once(folder)
+
+
+def _look_once(folder: Path) -> CachedDataset:
+    """Raises FileNotFoundError if a file goes while it looks."""
     kept = kept_bytes(folder)
     shards = sum(kept.values())
     every = sum(path.stat().st_blocks * 512 for path in folder.iterdir())

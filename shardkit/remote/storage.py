@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
@@ -156,10 +156,13 @@ class Remote:
         return {**said, "name": self.name, "place": place}
 
     def contents(self, name: str, num_bytes: int, *, copied: bool = False) -> memoryview:
-        """Mapped from the cache, where nobody writes to it again."""
+        """Mapped from the cache, where nobody writes to it again. It may go before it is mapped:
+        `verify` and `cache --clear` remove it, and then it is fetched again."""
         path = self.folder / name
-        if name != INDEX_NAME:
+        for _ in range(TRIES if name != INDEX_NAME else 0):
             self.ask(do="whole", file=name)
+            with suppress(ShardMissingError):
+                return map_whole(path, num_bytes)
         return map_whole(path, num_bytes)
 
     def size(self, name: str) -> int:
