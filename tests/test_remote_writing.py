@@ -296,6 +296,30 @@ def test_who_was_ousted_says_so_and_publishes_nothing(
     assert {name: there[name] for name in local} == local
 
 
+def test_who_was_ousted_removes_nothing(
+    source: Path,
+    s3: S3,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it was to replace has the names of what the other has published meanwhile."""
+    url, options = f"{s3.url}/ds", {"shard_size": "100kB"}
+    pack(source, url, **options)
+    compare, done = remote_destination.RemoteDestination._compare, list[int]()
+
+    def taken_over(self: Any, new: list[str]) -> None:
+        compare(self, new)
+        if not done:
+            done.append(1)
+            pack(source, url, staging=tmp_path / "elsewhere", overwrite=True, **options)
+
+    monkeypatch.setattr(remote_destination.RemoteDestination, "_compare", taken_over)
+    with pytest.raises(DestinationError, match="was taken over by another"):
+        pack(source, url, "npy", overwrite=True, **options)
+    pack(source, tmp_path / "local", **options)
+    assert tree(tmp_path / "local").items() <= objects(s3).items()
+
+
 def test_a_url_that_cannot_be_written(source: Path, run: Run, s3: S3) -> None:  # noqa: F811
     got = run("pack", "pictures", "https://host/ds", "--to", "npy")
     assert (got.code, got.err.count("\n")) == (2, 1)

@@ -1,7 +1,7 @@
 """Where a dataset is written behind a URL: who may, and what lies there already.
 
 An object there, the claim, says who writes; it is made only if there is none. So of two that start
-at once one goes on. Each file is put only while the claim is still the writer's own.
+at once one goes on. Files are put and removed only while the claim is still the writer's own.
 
 ===========  ===================  ==================================================================
 claim        shardkit.json        so
@@ -163,7 +163,11 @@ class RemoteTarget:
         return {name: (told[0], told[1]) for name, told in self._ask("list")["versions"].items()}
 
     def remove_others(self, new: Iterable[str]) -> None:
-        """Remove what was there before and is no file of the new dataset."""
+        """Remove what was there before and is no file of the new dataset; errors as of
+        :meth:`put`.
+
+        Before shardkit.json is put, not after: whole is what has no shards of others beside it.
+        """
         self._remove(sorted({*self.replaces} - {*new} - {INDEX_NAME}))
 
     def abort_unfinished(self) -> str:
@@ -177,7 +181,7 @@ class RemoteTarget:
     def release(self) -> None:
         """Let others write there."""
         if self._claim is not None and self._text(CLAIM) == self._claim:
-            self._remove([CLAIM])
+            self._ask("remove", files=[CLAIM], claim=None)
         self._claim_file.unlink(missing_ok=True)
 
     def _text(self, name: str) -> str | None:
@@ -185,7 +189,7 @@ class RemoteTarget:
         return text
 
     def _remove(self, names: list[str]) -> None:
-        self._ask("remove", files=names)
+        self._ask("remove", files=names, claim=self._claim)
 
     def _ask(self, what: str, numbers: Integers = wire.NO_NUMBERS, **said: Any) -> dict[str, Any]:
         place = place_of(self.url, None, RETRY_S)

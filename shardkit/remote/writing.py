@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xxhash
@@ -38,6 +39,11 @@ TRIES = 3
 """How often an object is put that is then found to be another."""
 
 READ_BYTES = 4 << 20
+
+REMOVED_AT_ONCE = 100
+"""The claim is looked at before so many are removed: before each it would be twice the requests."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -168,22 +174,31 @@ class WritableFolder(RemoteFolder):
         return folders | {name: told for name, told in objects.items() if name}
 
     async def remove(self, name: str) -> None:
-        """Nothing happens where it is not there."""
+        """Nothing happens where it is not there. A second request under way might come late, and
+        remove what was put since."""
         import obstore
 
+        what = f"removing {self.url / name}"
+        request = partial(obstore.delete_async, self._store, name)
         try:
-            await self._tried(
-                f"removing {self.url / name}", lambda: obstore.delete_async(self._store, name)
-            )
+            await self._tried(what, request, is_alone=True)
         except ShardMissingError:
             pass
+
+    async def refuse_ousted(self, claim: str | None) -> None:
+        """Raises DestinationError if the claim there is not this one; None is for who has none."""
+        if claim is not None and await self.text(CLAIM) != claim:
+            raise DestinationError(
+                f"{self.url} was taken over by another that writes a dataset there, or its {CLAIM}"
+                " was removed; what is there is now the other's to finish"
+            )
 
 
 class Writing:
     """Answers what those ask who write datasets. One at a time writes to a URL, by its lock."""
 
     def __init__(self) -> None:
-        self._running: dict[str, set[asyncio.Task[str]]] = {}
+        self._running: dict[str, set[asyncio.Task[Any]]] = {}
 
     async def answer(self, asked: dict[str, Any], numbers: Integers) -> dict[str, Any]:
         """Errors as of :class:`WritableFolder`."""
@@ -199,22 +214,23 @@ class Writing:
         elif what == "list":
             return {"versions": await folder.versions()}
         elif what == "remove":
-            await asyncio.gather(*map(folder.remove, asked["files"]))
+            removing = self._remove(folder, asked["files"], asked["claim"])
+            await self._run(place["url"], asyncio.ensure_future(removing))
         else:
             aborting = abort_unfinished(folder.url, place["settings"])
             return {"note": await asyncio.to_thread(aborting)}
         return {}
 
     async def _put(self, folder: WritableFolder, asked: dict[str, Any], sums: Hashes) -> str:
-        claim = asked["claim"]
-        if claim is not None and await folder.text(CLAIM) != claim:
-            raise DestinationError(
-                f"{folder.url} was taken over by another that writes a dataset there, or its"
-                f" {CLAIM} was removed; what is there is now the other's to finish"
-            )
+        await folder.refuse_ousted(asked["claim"])
         return await folder.put(asked["file"], Path(asked["path"]), sums, asked["only_if_absent"])
 
-    async def _run(self, url: str, task: asyncio.Task[str]) -> str:
+    async def _remove(self, folder: WritableFolder, names: list[str], claim: str | None) -> None:
+        for at in range(0, len(names), REMOVED_AT_ONCE):
+            await folder.refuse_ousted(claim)
+            await asyncio.gather(*map(folder.remove, names[at : at + REMOVED_AT_ONCE]))
+
+    async def _run(self, url: str, task: asyncio.Task[T]) -> T:
         running = self._running.setdefault(url, set())
         running.add(task)
         try:
