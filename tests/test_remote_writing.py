@@ -320,6 +320,47 @@ def test_who_was_ousted_removes_nothing(
     assert tree(tmp_path / "local").items() <= objects(s3).items()
 
 
+def test_an_index_that_comes_late_makes_no_mixture(
+    source: Path,
+    s3: S3,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is on its way as another takes over: who was ousted takes it back, or the other does."""
+    url, options = f"{s3.url}/ds", {"shard_size": "100kB"}
+    late = dict[str, bytes]()
+
+    def stop(self: object, new: object) -> None:
+        raise StorageError("stopped")
+
+    def pack_other() -> None:
+        other = {"staging": tmp_path / "elsewhere", "overwrite": not late, **options}
+        pack(source, url, "npy", **other)
+
+    def take_over(method: str, path: str) -> None:
+        if method == "PUT" and "shardkit.json" in path and not late:
+            with monkeypatch.context() as patched:
+                patched.setattr(remote_destination.RemoteDestination, "_compare", stop)
+                with pytest.raises(StorageError, match="stopped"):
+                    pack_other()
+            late["shardkit.json"] = next(tmp_path.rglob("new/shardkit.json")).read_bytes()
+
+    s3.faults.hook = take_over
+    with pytest.raises(DestinationError, match=r"as its shardkit[.]json was put"):
+        pack(source, url, **options)
+    assert "shardkit.json" not in objects(s3)
+
+    def arrive(method: str, path: str) -> None:
+        if method == "PUT" and "shardkit.json" in path and late:
+            s3.put("ds/shardkit.json", late.popitem()[1])
+
+    s3.faults.hook = arrive
+    pack_other()
+    assert not late
+    pack(source, tmp_path / "local", "npy", **options)
+    assert tree(tmp_path / "local").items() <= objects(s3).items()
+
+
 def test_a_url_that_cannot_be_written(source: Path, run: Run, s3: S3) -> None:  # noqa: F811
     got = run("pack", "pictures", "https://host/ds", "--to", "npy")
     assert (got.code, got.err.count("\n")) == (2, 1)

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Hashes, Integers
-from shardkit.errors import DestinationError, ShardkitError
+from shardkit.errors import DestinationError, ShardkitError, ShardMissingError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, parse_info
 from shardkit.remote import wire
 from shardkit.remote.connection import ask
@@ -40,6 +40,9 @@ from shardkit.system.durable_files import atomic_write
 
 _NAME = re.compile(r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*")
 """What files of datasets are called."""
+
+INDEX_TRIES = 3
+"""How often shardkit.json is put where one that was ousted puts its own, or takes it back."""
 
 Versions = dict[str, tuple[int, str]]
 """Name -> bytes, and what the store calls this version."""
@@ -149,8 +152,33 @@ class RemoteTarget:
         return self._put(name, path, sums, self._claim, False)
 
     def put_index(self, path: Path) -> None:
-        """The last step, which makes it a dataset; errors as of :meth:`put`."""
-        self._put(INDEX_NAME, path, block_sums(path), self._claim, True)
+        """The last step, which makes it a dataset; errors as of :meth:`put`.
+
+        The claim cannot be looked at in the same request. So a writer that was ousted takes back
+        what it put, and one whose claim stands removes what such a writer left.
+        """
+        own, sums = path.read_bytes().decode(), block_sums(path)
+        for _ in range(INDEX_TRIES):
+            try:
+                self._put(INDEX_NAME, path, sums, self._claim, True)
+            except (DestinationError, ShardMissingError):  # another is there, or ours was removed
+                self._remove([INDEX_NAME])  # refused, if it is we who were ousted
+            else:
+                if self._stands(own):
+                    return
+        raise DestinationError(f"{self.url / INDEX_NAME} is put there by another again and again")
+
+    def _stands(self, own: str) -> bool:
+        """Whether our shardkit.json is there, and nobody took over before it came."""
+        index, claim = self._text(INDEX_NAME), self._text(CLAIM)
+        if claim in (None, self._claim):  # none: another has put the very same, and has ended
+            return index == own
+        if index == own:
+            self._ask("remove", files=[INDEX_NAME], claim=claim)
+        raise DestinationError(
+            f"{self.url} was taken over by another as its {INDEX_NAME} was put, which was taken"
+            " back; what is there is now the other's to finish"
+        )
 
     def _put(
         self, name: str, path: Path, sums: Hashes, claim: str | None, only_if_absent: bool
