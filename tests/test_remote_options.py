@@ -261,6 +261,23 @@ def test_commands_take_them_as_options(server: RangeServer, run: Run, tmp_path: 
     assert (got.code, got.out) == (2, "")
 
 
+@pytest.mark.parametrize("size", ["0", " 0 "])
+def test_no_cache_as_an_option_of_commands(
+    server: RangeServer,
+    run: Run,
+    tmp_path: Path,
+    size: str,
+) -> None:
+    """As `cache_bytes=0` and the variable say it; what is less than nothing is refused."""
+    reach = ("--endpoint", server.url, "--anonymous", "--cache-dir", tmp_path / "kept")
+    got = run("show", "s3://bucket/ds", "--rows", "1", *reach, "--cache-bytes", size)
+    assert (got.code, got.err) == (0, "")
+    assert not [path for path in (tmp_path / "kept").glob("*/*-0*") if path.stat().st_blocks]
+    assert "SHARDKIT_CACHE_BYTES" not in os.environ
+    got = run("show", "s3://bucket/ds", "--rows", "1", *reach, "--cache-bytes", "-1")
+    assert (got.code, got.out) == (2, "")
+
+
 def test_a_cache_before_a_slow_disk(made: Path, cache: Path) -> None:  # noqa: F811
     """What is on this machine is read through a cache, too, if one is named."""
     local = shardkit.open(made / "bucket/ds")

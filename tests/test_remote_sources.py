@@ -17,7 +17,7 @@ from range_server import serving
 from s3_server import S3, s3, s3_endpoint  # noqa: F401
 
 import shardkit
-from shardkit.errors import CorpusError, StorageError, UsageError
+from shardkit.errors import CorpusError, DestinationError, StorageError, UsageError
 from shardkit.remote import connection
 from shardkit.remote.flight import Flight
 from shardkit.remote.urls import Url
@@ -116,6 +116,19 @@ def test_a_source_that_is_called_as_the_lock(source: Path, s3: S3, tmp_path: Pat
         s3.put(f".held/{path.parent.name}/{path.name}", path.read_bytes())
     pack(f"{s3.url}/.held", tmp_path / "there")
     assert shardkit.verify(tmp_path / "there", against=source).ok
+
+
+def test_a_destination_that_is_taken_is_said_before_anything_is_fetched(
+    source: Path,
+    s3: S3,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    shardkit.pack(source, f"{s3.url}/there", to="npy", workers=0, progress=False)
+    s3.requests.clear()
+    with pytest.raises(DestinationError, match="already holds a dataset"):
+        shardkit.pack(f"{s3.url}/raw", f"{s3.url}/there", to="npy", workers=0, progress=False)
+    assert not [path for _, path in s3.requests if "/raw" in path]
+    assert not [*(tmp_path / "cache" / "shardkit" / "staging").glob("*.spool")]
 
 
 def test_from_bucket_to_bucket(source: Path, s3: S3, tmp_path: Path) -> None:  # noqa: F811

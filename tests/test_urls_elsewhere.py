@@ -119,3 +119,16 @@ def test_ctrl_c_while_a_dataset_is_opened(run: Run, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("shardkit.operations.info.locate_remote", interrupt)
     got = run("info", "s3://bucket/ds")
     assert (got.code, got.err) == (130, "\nshardkit: error: interrupted\n")
+
+
+@pytest.mark.parametrize("option", ["--endpoint", "--anonymous", "--cache-dir", "--cache-bytes"])
+def test_options_of_urls_are_refused_where_there_is_none(run: Run, option: str) -> None:
+    """Nothing would come of them."""
+    value = {"--endpoint": ["http://host"], "--cache-dir": ["c"], "--cache-bytes": ["1GB"]}
+    for command in (["info", "pictures"], ["pack", "pictures", "there", "--to", "npy"]):
+        got = run(*command, option, *value.get(option, []))
+        assert (got.code, got.err) == (
+            2,
+            f"shardkit: error: {option} is for what lies behind a URL, and none was given: leave"
+            " it out\n",
+        )

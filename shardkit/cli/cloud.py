@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import click
 
 from shardkit.cli.pictures import together
-from shardkit.remote.options import CACHE_BYTES, CACHE_DIR, as_settings
-from shardkit.system.byte_sizes import parse_size
+from shardkit.errors import UsageError
+from shardkit.remote.options import CACHE_BYTES, CACHE_DIR, as_cache_bytes, as_settings
+from shardkit.system.paths import is_url
 
 
 def _in_environment(ctx: click.Context, variables: dict[str, str]) -> None:
@@ -29,18 +32,49 @@ def _in_environment(ctx: click.Context, variables: dict[str, str]) -> None:
 
 def _reach(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     if value:
+        _note(ctx, param)
         _in_environment(ctx, as_settings({str(param.name): value}))
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is None:
         return
+    _note(ctx, param)
     if param.name == "cache_bytes":
-        value = str(parse_size(value))
+        value = str(as_cache_bytes("--cache-bytes", value))
     _in_environment(ctx, {CACHE_DIR if param.name == "cache_dir" else CACHE_BYTES: value})
 
 
-cloud_options = together(
+def _note(ctx: click.Context, param: click.Parameter) -> None:
+    ctx.meta.setdefault(_GIVEN, []).append(param.opts[0])
+
+
+def _refuse_unused(ctx: click.Context) -> None:
+    """Raises UsageError for an option of URLs where there is none: nothing would come of it."""
+    arguments = [p.name for p in ctx.command.params if isinstance(p, click.Argument)]
+    places = [ctx.params[str(name)] for name in arguments]
+    given = [one for place in places for one in (place if isinstance(place, tuple) else [place])]
+    if ctx.meta.get(_GIVEN) and not any(isinstance(one, str) and is_url(one) for one in given):
+        raise UsageError(
+            f"{ctx.meta[_GIVEN][0]} is for what lies behind a URL, and none was given: leave it out"
+        )
+
+
+def cloud_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that adds the options to a command whose arguments may be URLs."""
+
+    @wraps(command)
+    def checked(*args: Any, **options: Any) -> Any:
+        _refuse_unused(click.get_current_context())
+        return command(*args, **options)
+
+    with_options: Callable[..., Any] = _options(checked)
+    return with_options
+
+
+_GIVEN = f"{__name__}.given"
+
+_options = together(
     click.option(
         "--endpoint",
         metavar="URL",
@@ -75,7 +109,7 @@ cloud_options = together(
         metavar="SIZE",
         expose_value=False,
         callback=_keep,
-        help="How much of it, at most.  [default: $SHARDKIT_CACHE_BYTES, or all but 1 GiB of the"
-        " disk]",
+        help="How much of it, at most; 0 for none.  [default: $SHARDKIT_CACHE_BYTES, or all but"
+        " 1 GiB of the disk]",
     ),
 )

@@ -17,7 +17,7 @@ from shardkit.packing.choose_tokenizer import refuse_without_text
 from shardkit.packing.from_bucket import Fetched, local_source, own_name
 from shardkit.packing.hugging_face import is_hugging_face
 from shardkit.packing.options import PackOptions
-from shardkit.packing.remote_destination import staging_of
+from shardkit.packing.remote_destination import refuse_taken, staging_of
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
 from shardkit.remote.urls import Url, as_place, refuse_overlap
@@ -106,6 +106,8 @@ def pack(
             given = dest or own_name(place, made.to)
             target = as_place(given, "the destination")
             refuse_overlap(target, place)
+            if isinstance(target, Url):
+                refuse_taken(target, made.staging, made.overwrite)
             at = staging_of(target, made.staging) if isinstance(target, Url) else target
             with Fetched(at) as fetched:
                 return pack_folder(fetched.fetch(place), target)

@@ -63,6 +63,13 @@ def dataset_files(info: DatasetInfo) -> list[str]:
     return [REJECTED_NAME, *info.file_bytes]
 
 
+def left_over(names: Collection[str], info: DatasetInfo) -> set[str]:
+    """Of the names that lie beside a dataset, those of its splits' shards and index which it does
+    not list: left over from something else that was written there."""
+    own = {name for name in names if _is_file_of(name, info.splits)}
+    return own - set(dataset_files(info))
+
+
 def files_to_replace(dest: Path) -> list[str]:
     """Names of the files of the dataset that stands here, shardkit.json apart.
 

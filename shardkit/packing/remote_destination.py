@@ -21,8 +21,8 @@ from shardkit.errors import DestinationError, ShardkitError, StorageError, Usage
 from shardkit.index.journal import Receipt, journal_path, read_finished
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
 from shardkit.packing.destination import Destination
-from shardkit.packing.publish import dataset_files
-from shardkit.remote.target import RemoteTarget
+from shardkit.packing.publish import dataset_files, left_over
+from shardkit.remote.target import RemoteTarget, Versions
 from shardkit.remote.urls import Url, refuse_overlap
 from shardkit.system.blocks import BLOCK_BYTES, block_sums
 from shardkit.system.durable_files import atomic_write
@@ -181,8 +181,8 @@ class RemoteDestination(Destination):
             if path.exists():
                 self.send(name, path, file_size(path), block_sums(path))
         self._wait_for_all()
-        self._compare(new)
-        self._target.remove_others(new)
+        there = self._compare(new)
+        self._target.remove_others(new, left_over(there, info))
         write_record(self.work / _RESULT, {"packed": packed, "result": result})
         atomic_write(self.stage / INDEX_NAME, [dump_info(info)])
         self._target.put_index(self.stage / INDEX_NAME)
@@ -194,8 +194,8 @@ class RemoteDestination(Destination):
             one.result()
         self._waiting.clear()
 
-    def _compare(self, new: list[str]) -> None:
-        """Raises StorageError unless all that was sent is there, unchanged."""
+    def _compare(self, new: list[str]) -> Versions:
+        """What lies there. Raises StorageError unless all that was sent does, unchanged."""
         there = self._target.versions()
         for name in new:
             sent = self._sent(name) or {"bytes": -1, "version": ""}
@@ -204,6 +204,7 @@ class RemoteDestination(Destination):
                     f"{self._target.url / name} has been removed or replaced since it was uploaded;"
                     " run the same command again"
                 )
+        return there
 
     def _tidy(self) -> None:
         self._target.abort_unfinished()
@@ -229,6 +230,17 @@ class RemoteDestination(Destination):
         if error[0] is not None and not self.work.exists():
             with suppress(ShardkitError):
                 self._target.release()
+
+
+def refuse_taken(url: Url, staging: str | Path | None, overwrite: bool) -> None:
+    """Errors as of :class:`RemoteDestination`, before what is packed is fetched; nothing happens
+    where an earlier call left what it would go on from."""
+    refuse_unwritable(url)
+    at = staging_of(url, staging)
+    if not at.exists():
+        at.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        keeper = at.parent.resolve()
+        RemoteTarget(url, keeper, keeper / f"{at.name}.claim").refuse_taken(overwrite)
 
 
 def _digest(sums: Hashes) -> str:

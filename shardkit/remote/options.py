@@ -60,7 +60,7 @@ class RemoteOptions:
         """Those that a caller gave. Raises UsageError."""
         return cls(
             None if cache_dir is None else as_path(cache_dir, "cache_dir"),
-            None if cache_bytes is None else _bytes("cache_bytes", cache_bytes),
+            None if cache_bytes is None else as_cache_bytes("cache_bytes", cache_bytes),
             as_settings(storage_options or {}),
         )
 
@@ -75,10 +75,11 @@ class RemoteOptions:
         if self.cache_bytes is not None:
             return self.cache_bytes
         told = os.environ.get(CACHE_BYTES)
-        return _bytes(CACHE_BYTES, told) if told else None
+        return as_cache_bytes(CACHE_BYTES, told) if told else None
 
 
-def _bytes(name: str, value: object) -> int:
+def as_cache_bytes(name: str, value: object) -> int:
+    """A size, or 0. Raises UsageError."""
     if isinstance(value, str) and value.strip() != "0":
         return parse_size(value)
     return integer(name, int(value) if isinstance(value, str) else value)

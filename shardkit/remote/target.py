@@ -96,6 +96,10 @@ class RemoteTarget:
             self._remove([INDEX_NAME])
         return False
 
+    def refuse_taken(self, overwrite: bool) -> None:
+        """Errors as of :meth:`take`, for what begins with something that takes long."""
+        self._refuse(self._text(CLAIM), self._text(INDEX_NAME), overwrite)
+
     def _refuse(self, claim: str | None, index: str | None, overwrite: bool) -> None:
         if claim is not None and not overwrite:
             told = _told(claim)
@@ -190,13 +194,13 @@ class RemoteTarget:
         """All that lies there; folders have -1 bytes."""
         return {name: (told[0], told[1]) for name, told in self._ask("list")["versions"].items()}
 
-    def remove_others(self, new: Iterable[str]) -> None:
-        """Remove what was there before and is no file of the new dataset; errors as of
-        :meth:`put`.
+    def remove_others(self, new: Iterable[str], left_over: Iterable[str]) -> None:
+        """Remove what was there before and is no file of the new dataset, and what others left who
+        were killed or ousted; errors as of :meth:`put`.
 
         Before shardkit.json is put, not after: whole is what has no shards of others beside it.
         """
-        self._remove(sorted({*self.replaces} - {*new} - {INDEX_NAME}))
+        self._remove(sorted({*self.replaces, *left_over} - {*new} - {INDEX_NAME}))
 
     def abort_unfinished(self) -> str:
         """Abort uploads that were interrupted; a note on why not, if so."""

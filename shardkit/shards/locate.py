@@ -30,7 +30,9 @@ from shardkit.system.refusals import os_errors
 if TYPE_CHECKING:
     from shardkit.remote.storage import Remote
 
-NO_OPTIONS = RemoteOptions()
+WHOLE_BYTES = 64 << 20
+"""Of blocks, kept by who goes through all of a dataset and is told to keep none: without blocks,
+which have checksums, what comes wrong is not fetched again."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def locate_place(place: Path | Url, *, anew: bool = False) -> Located:
     lie in its folder then, too."""
     if isinstance(place, Path):
         return locate(place)
-    remote = _open_remote(place, NO_OPTIONS)
+    remote = _open_remote(place, _options_for_all())
     if anew:
         remote.forget()
     provenance = remote.info.provenance
@@ -79,15 +81,21 @@ def locate_place(place: Path | Url, *, anew: bool = False) -> Located:
     return Located(remote, remote.folder, remote.info, url=place)
 
 
-def locate_remote(url: Url, options: RemoteOptions = NO_OPTIONS) -> Located:
-    """A dataset of ours behind a URL.
+def locate_remote(url: Url, options: RemoteOptions | None = None) -> Located:
+    """A dataset of ours behind a URL; without options, for who goes through all of it.
 
     Raises:
         DatasetMissingError: there is none. IndexFileError: it is damaged. StorageError: the
             network, the credentials or the cache say no. UsageError: obstore is not installed.
     """
-    remote = _open_remote(url, options)
+    remote = _open_remote(url, _options_for_all() if options is None else options)
     return Located(remote, remote.folder, remote.info, url=url)
+
+
+def _options_for_all() -> RemoteOptions:
+    """Those of the environment, but never without a cache: see :data:`WHOLE_BYTES`."""
+    told = RemoteOptions()
+    return told if told.most_bytes != 0 else RemoteOptions(cache_bytes=WHOLE_BYTES)
 
 
 def _open_remote(url: Url, options: RemoteOptions) -> Remote:
