@@ -21,7 +21,8 @@ from shardkit.system.paths import show_path
 @click.option(
     "--staging",
     metavar="DIR",
-    help="Where to note what was sent to a URL.  [default: in the user's cache folder]",
+    help="Where to note what was sent to a URL, and where files lie that go from one to another."
+    "  [default: in the user's cache folder]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bar.")
 @cloud_options

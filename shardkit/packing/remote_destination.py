@@ -59,7 +59,7 @@ class RemoteDestination(Destination):
         refuse_unwritable(url)
         refuse_overlap(url, source)
         at = staging_of(url, staging)
-        _refuse_staging(at.parent, source)
+        _refuse_staging(at, source)
         at.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         claim = at.parent.resolve() / f"{at.name}.claim"
         self._target = RemoteTarget(url, claim.parent, claim)
@@ -265,13 +265,13 @@ def staging_of(url: Url, given: str | Path | None) -> Path:
     return root / xxhash.xxh3_128_hexdigest(url.text.encode())
 
 
-def _refuse_staging(root: Path, source: Path) -> None:
+def _refuse_staging(at: Path, source: Path) -> None:
     """Raises UsageError where what waits would be taken for a part of the source."""
     try:
-        refuse_overlap(root, source)
+        refuse_overlap(at, source)
     except DestinationError as error:
         raise UsageError(
-            f"staging {show_path(root)} and the source {show_path(source)} overlap; choose a"
+            f"staging {show_path(at.parent)} and the source {show_path(source)} overlap; choose a"
             " folder outside the source"
         ) from error
 
