@@ -240,7 +240,8 @@ def test_with_a_cache_smaller_than_a_shard(
     monkeypatch.setenv("SHARDKIT_CACHE_BYTES", "300kB")
     with serving(folder.parent) as server:
         url = f"{server.url}/{folder.name}"
-        assert shardkit.verify(url, progress=False).ok
+        found = shardkit.verify(url, tmp_path / "source", progress=False)
+        assert (found.ok, found.num_compared) == (True, 60)
         shardkit.stage(url, tmp_path / "copy", progress=False)
         shardkit.unpack(url, tmp_path / "back", progress=False)
         shardkit.convert(url, tmp_path / "ours", **options)

@@ -18,13 +18,13 @@ from shardkit.images.naming import RAW_FIELD, renamed
 from shardkit.images.restarting import FIELD as JPEG
 from shardkit.images.restarting import without_restarts
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_rejected
+from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, read_rejected
 from shardkit.operations.detokenize import TEXT, Texts
 from shardkit.operations.restored import has_restarts
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import SampleBatch, Value, unpack_paths
+from shardkit.shards.locate import Located
 from shardkit.shards.stored import ROWS_AT_ONCE, ShardReader, num_that_fit
-from shardkit.storage.folder import Folder
 from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
 
@@ -52,7 +52,8 @@ class Originals:
             so far, and those of them that the dataset has.
     """
 
-    def __init__(self, folder: Path, info: DatasetInfo, corpus: Corpus, name: str) -> None:
+    def __init__(self, place: Located, corpus: Corpus, name: str) -> None:
+        folder, info = place.folder, place.info
         provenance = info.provenance
         self._corpus = corpus
         self.name = name
@@ -64,8 +65,7 @@ class Originals:
         self._has_labels = self._corpus.classes == info.classes and not self.has_own_labels
         self._texts = Texts.of(folder, info)
         self._left_out = _rejected(folder)
-        self._folder = folder
-        self._info = info
+        self._place = place
         self._readers: dict[str, ShardReader] = {}
         self._seen: dict[str, Mask] = {}
         self.num_compared = 0
@@ -77,8 +77,9 @@ class Originals:
         Raises:
             DataError: the dataset is damaged; ``verify`` looks before.
         """
-        for name, split in self._info.splits.items():
-            self._readers[name] = ShardReader(Folder(self._folder), self._info, split)
+        info, storage = self._place.info, self._place.storage
+        for name, split in info.splits.items():
+            self._readers[name] = ShardReader(storage, info, split)
             self._seen[name] = np.zeros(split.num_rows, bool)
         with TemporaryDirectory(prefix="shardkit-") as scratch:
             for run in _pieces(self._corpus.runs(Path(scratch))):
@@ -90,10 +91,10 @@ class Originals:
                     yield from self._compare(run.split, batch, i)
                 self.num_originals += len(batch)
                 bar.add(len(batch), sum(run.sizes))
-        own = self.has_own_labels or self._corpus.classes == self._info.classes
+        own = self.has_own_labels or self._corpus.classes == info.classes
         if self.num_compared and not own:
             yield (
-                show_path(self._folder / INDEX_NAME),
+                f"{self._place.shown}/{INDEX_NAME}",
                 "its names of classes are not the original's",
             )
         missing = f"has no original in {self.name}"

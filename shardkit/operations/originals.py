@@ -51,7 +51,7 @@ def originals_of(place: Located, against: Any) -> Opener:
         return partial(_spooled, place, splits_of(against))
     source = as_path(against, "the original input")
     corpus = _input_at(place, source)
-    return lambda _: nullcontext(Originals(place.folder, place.info, corpus, show_path(source)))
+    return lambda _: nullcontext(Originals(place, corpus, show_path(source)))
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def _spooled(place: Located, splits: dict[str, Any], progress: bool | None) -> I
     with TemporaryDirectory(prefix="shardkit-") as scratch, Spool(Path(scratch, "rows")) as spool:
         spool.fill(splits, None, progress)
         corpus = SpooledCorpus(spool.folder, [*splits], provenance.text_field, provenance.fields)
-        yield Originals(place.folder, place.info, corpus, "the given dataset")
+        yield Originals(place, corpus, "the given dataset")
 
 
 def _input_at(place: Located, source: Path) -> Corpus:
