@@ -1,0 +1,236 @@
+"""The files of a split that are in the cache, as far as they are, as readers have them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from shardkit.arrays import Array, Bytes, Integers
+from shardkit.errors import StorageError
+from shardkit.memory import buffers
+from shardkit.memory.maps import mapped
+from shardkit.memory.whole_files import map_whole
+from shardkit.remote.blocks import blocks_of
+from shardkit.remote.cached import STAMPS, Stamps
+from shardkit.remote.parts import blocks_at_once, parts_of
+from shardkit.remote.piece import FetchedPiece
+from shardkit.storage.base import Turn
+from shardkit.storage.copied import CopiedRanges
+from shardkit.storage.mapped import MappedRanges, map_limit
+from shardkit.storage.opened import Opened
+
+TRIES = 100
+"""How often blocks may go between being asked for and being copied: each time another reader, or
+many, needed the room."""
+
+ALL: Integers = np.array([-1])
+"""Of the stamps, the one that is not 0 while all blocks are there."""
+
+
+class BlockSource(Protocol):
+    """What these files need of :class:`shardkit.remote.storage.Remote`; errors as there."""
+
+    @property
+    def cache(self) -> str: ...
+    @property
+    def folder(self) -> Path: ...
+    def place(self, names: Sequence[str]) -> tuple[str, Integers]: ...
+    def room_bytes(self) -> int: ...
+    def need(self, split: str, blocks: Integers) -> None: ...
+    def expect(self, split: str, blocks: Integers) -> None: ...
+    def foresee(self, split: str, steps: Integers, blocks: Integers, turn: Turn) -> None: ...
+
+
+class CachedFiles:
+    """:class:`shardkit.storage.base.Files` of one split, of which some blocks are in the cache.
+
+    What is given out is a copy: see :mod:`shardkit.remote.cached` for how it is known to be whole.
+    """
+
+    def __init__(self, remote: BlockSource, names: Sequence[str], sizes: Sequence[int]) -> None:
+        self._remote = remote
+        self._split, self._firsts = remote.place(names)
+        self._maps = Opened(remote.folder, names, sizes, self._map_file, map_limit)
+        self.sizes = self._maps.sizes
+        self._stamps: Stamps | None = None
+        self._stamps_file = (0, 0)
+
+    def read(self, numbers: Integers, starts: Integers, sizes: Integers) -> CachedRanges:
+        if np.count_nonzero(sizes) == len(sizes):
+            return self._read(numbers, starts, sizes, sizes)
+        some = sizes > 0  # a file is there once something of it was fetched: none has no bytes
+        return self._read(numbers[some], starts[some], sizes[some], sizes)
+
+    def _read(
+        self, numbers: Integers, starts: Integers, sizes: Integers, asked: Integers
+    ) -> CachedRanges:
+        ranges = MappedRanges(self._maps, numbers, starts, sizes)
+        return CachedRanges(self, ranges, numbers, starts, sizes, asked)
+
+    def parts(
+        self, numbers: Integers, starts: Integers, sizes: Integers
+    ) -> Iterator[tuple[CachedRanges, int]]:
+        """The same bytes, in parts that the cache can hold; and how many each has."""
+        firsts = self._firsts[numbers]
+        for which, begins, lengths in parts_of(firsts, starts, sizes, self._blocks_at_once):
+            yield self.read(numbers[which], begins, lengths), int(lengths.sum())
+
+    @cached_property
+    def _blocks_at_once(self) -> int:
+        """Asked once: what is there costs no question, and what comes waits for the network."""
+        return blocks_at_once(self._remote.room_bytes())
+
+    def piece(self, number: int, start: int, stop: int) -> FetchedPiece:
+        return FetchedPiece(self, number, start, stop)
+
+    def announce(
+        self, numbers: Integers, starts: Integers, sizes: Integers, turn: Turn | None = None
+    ) -> None:
+        blocks = blocks_of(self._firsts[numbers], starts, sizes)
+        if turn is not None:
+            self._remote.foresee(self._split, np.full(len(blocks), turn.step), blocks, turn)
+            return
+        if self._stamps is not None and self._stamps[blocks].all():
+            return
+        if len(blocks):
+            self._remote.expect(self._split, blocks)
+
+    def is_cold(self) -> bool:
+        """While something is missing."""
+        return self._stamps is None or not self._stamps[-1]
+
+    def wait_for(
+        self, numbers: Integers, starts: Integers, sizes: Integers
+    ) -> tuple[Integers, Stamps] | None:
+        """Numbers of stamps that are not 0, once all blocks of these ranges are there; None where
+        some are missing, and they are too many to be needed at once."""
+        if self._stamps is not None and (all_there := self._stamps[ALL]).all():
+            return ALL, all_there
+        blocks = blocks_of(self._firsts[numbers], starts, sizes)
+        if self._stamps is not None and (found := self._stamps[blocks]).all():
+            return blocks, found
+        if len(blocks) > 1 and len(blocks) > self._blocks_at_once:
+            return None
+        return blocks, self._wait_for(blocks)
+
+    def _wait_for(self, blocks: Integers) -> Stamps:
+        if not len(blocks):
+            return np.empty(0, np.uint32)
+        if self._stamps is None:
+            self._remote.need(self._split, blocks)
+            self._stamps = self._map_stamps()
+            if (found := self._stamps[blocks]).all():
+                return found
+        for _ in range(TRIES):
+            self._remote.need(self._split, blocks)
+            if (found := self._stamps[blocks]).all():
+                return found
+        raise StorageError(
+            f"the cache {self._remote.cache} loses blocks before they are read: make cache_bytes"
+            " larger, or let fewer jobs share it"
+        )
+
+    def are_still(self, blocks: Integers, stamps: Stamps) -> bool:
+        """Whether they were there all the time since."""
+        return self._stamps is None or bool((self._stamps[blocks] == stamps).all())
+
+    def _map_stamps(self) -> Stamps:
+        path = self._remote.folder / f"{self._split}.{STAMPS}"
+        with self._deleted(), path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            self._stamps_file = status.st_dev, status.st_ino
+            return np.frombuffer(mapped(file.fileno(), status.st_size), np.uint32)
+
+    def _map_file(self, path: Path, num_bytes: int) -> memoryview:
+        """Raises StorageError if it is not the file that the stamps tell of."""
+        with self._deleted():
+            view = map_whole(path, num_bytes)
+            status = path.with_name(f"{self._split}.{STAMPS}").stat()
+            if (status.st_dev, status.st_ino) != self._stamps_file:
+                raise FileNotFoundError
+        return view
+
+    @contextmanager
+    def _deleted(self) -> Iterator[None]:
+        """Raises StorageError instead of FileNotFoundError."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"the cache {self._remote.cache} was deleted while it was read from; open the"
+                " dataset again"
+            ) from error
+
+
+class CachedRanges:
+    """:class:`shardkit.storage.base.Ranges` of the cache.
+
+    Args:
+        numbers, starts, sizes: of the ranges that have bytes. asked: (B,) int64, sizes of all.
+    """
+
+    __slots__ = ("_asked", "_files", "_numbers", "_ranges", "_sizes", "_starts")
+
+    def __init__(
+        self,
+        files: CachedFiles,
+        ranges: MappedRanges,
+        numbers: Integers,
+        starts: Integers,
+        sizes: Integers,
+        asked: Integers,
+    ) -> None:
+        self._files = files
+        self._ranges = ranges
+        self._numbers = numbers
+        self._starts = starts
+        self._sizes = sizes
+        self._asked = asked
+
+    def slices(self) -> list[memoryview]:
+        ends = self._asked.cumsum()
+        out: Bytes = buffers.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+        self.copy_to(out)
+        return CopiedRanges(out, ends).slices()
+
+    def copy_to(self, out: Bytes) -> None:
+        if self._are_copied(lambda: self._ranges.copy_to(out)):
+            return
+        begin = 0
+        for part, num_bytes in self._files.parts(self._numbers, self._starts, self._sizes):
+            part.copy_to(out[begin : begin + num_bytes])
+            begin += num_bytes
+
+    def widen_to(self, out: Array, dtype: np.dtype[Any]) -> None:
+        if self._are_copied(lambda: self._ranges.widen_to(out, dtype)):
+            return
+        # A number may lie across two blocks, and so in two parts.
+        numbers: Bytes = buffers.empty(int(self._sizes.sum()), np.uint8)
+        self.copy_to(numbers)
+        out[:] = numbers.view(dtype)
+
+    def _are_copied(self, copy: Callable[[], None]) -> bool:
+        """Copy until the blocks stay meanwhile; False if they are too many to be there at once."""
+        for _ in range(TRIES):
+            seen = self._files.wait_for(self._numbers, self._starts, self._sizes)
+            if seen is None:
+                return False
+            copy()
+            if self._files.are_still(*seen):
+                return True
+        raise _lost()
+
+    def joined(self, size: int) -> Bytes:
+        out: Bytes = buffers.empty((len(self._asked), size), np.uint8)
+        self.copy_to(out.reshape(-1))
+        return out
+
+
+def _lost() -> StorageError:
+    return StorageError("the cache loses blocks while they are read: make cache_bytes larger")
