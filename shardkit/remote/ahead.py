@@ -16,7 +16,7 @@ GROUP_BLOCKS = 4
 let a loop wait for what it needs last."""
 
 REST = 8
-"""What few blocks are: this part of a split, and no more."""
+"""What few bytes are: this part of a split, and no more."""
 
 MOST_RESTING = 8
 """Loops that have ended and are remembered."""
@@ -63,10 +63,12 @@ class Follower:
         return wanted
 
     def rest(self) -> Integers:
-        """Once: the blocks of which nobody needed a byte, as at the end of a tar, if they are few.
-        When all are there, nobody has to look at each."""
+        """Once: the blocks of which nobody needed a byte, if they hold few: the end of a tar, the
+        small files of npy. When all are there, nobody has to look at each."""
         missing: Integers = np.flatnonzero(self.split.stamps[:-1] == 0)
-        is_for_all = not self.is_completed and len(missing) <= len(self.split.blocks) // REST
+        blocks = self.split.blocks
+        is_few = int(blocks.bytes_of(missing).sum()) * REST <= int(blocks.sizes.sum())
+        is_for_all = is_few and not self.is_completed
         self.is_completed = True
         return missing if is_for_all else missing[:0]
 
