@@ -334,6 +334,36 @@ def test_what_a_writer_left_who_is_gone_goes(source: Path, s3: S3, tmp_path: Pat
     assert objects(s3) == {**tree(tmp_path / "local"), **kept}
 
 
+def stop(self: object, new: object) -> list[str]:
+    """Instead of the last comparison: all is sent, and nothing published."""
+    raise StorageError("stopped")
+
+
+@pytest.mark.parametrize("who", ["same machine", "another machine", "stage"])
+def test_what_an_attempt_has_sent_that_came_to_nothing_goes(
+    source: Path,
+    s3: S3,  # noqa: F811
+    who: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No shardkit.json ever named it. What others laid beside it stays."""
+    url, first, second = f"{s3.url}/ds", tmp_path / "first", tmp_path / "second"
+    pack(source, first)
+    pack(source, second, "webdataset" if who == "stage" else "npy", shard_size="100kB")
+    with monkeypatch.context() as patched:
+        patched.setattr(remote_destination.RemoteDestination, "_compare", stop)
+        with pytest.raises(StorageError, match="stopped"):
+            shardkit.stage(first, url, progress=False)
+    others = {"README.md": b"mine", "coco.names": b"mine", "sub/train-00000.tar": b"mine"}
+    for name, data in others.items():
+        s3.put(f"ds/{name}", data)
+    options = {"another machine": {"staging": tmp_path / "elsewhere", "overwrite": True}}
+    options["same machine"] = {"overwrite": True}
+    shardkit.stage(second, url, progress=False, **options.get(who, {}))  # type: ignore[arg-type]
+    assert objects(s3) == tree(second) | others
+
+
 def test_an_index_that_comes_late_makes_no_mixture(
     source: Path,
     s3: S3,  # noqa: F811
@@ -343,9 +373,6 @@ def test_an_index_that_comes_late_makes_no_mixture(
     """It is on its way as another takes over: who was ousted takes it back, or the other does."""
     url, options = f"{s3.url}/ds", {"shard_size": "100kB"}
     late = dict[str, bytes]()
-
-    def stop(self: object, new: object) -> None:
-        raise StorageError("stopped")
 
     def pack_other() -> None:
         other = {"staging": tmp_path / "elsewhere", "overwrite": not late, **options}

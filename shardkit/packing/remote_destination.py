@@ -182,7 +182,7 @@ class RemoteDestination(Destination):
                 self.send(name, path, file_size(path), block_sums(path))
         self._wait_for_all()
         there = self._compare(new)
-        self._target.remove_others(new, left_over(there, info))
+        self._target.remove_others(there, new, left_over(there, info))
         write_record(self.work / _RESULT, {"packed": packed, "result": result})
         atomic_write(self.stage / INDEX_NAME, [dump_info(info)])
         self._target.put_index(self.stage / INDEX_NAME)

@@ -21,7 +21,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ import numpy as np
 
 from shardkit.arrays import Hashes, Integers
 from shardkit.errors import DestinationError, ShardkitError, ShardMissingError
-from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, parse_info
+from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, SIGNPOSTS, parse_info
+from shardkit.index.provenance import TOKENIZER_FILES
 from shardkit.remote import wire
 from shardkit.remote.connection import ask
 from shardkit.remote.keeper_files import CLAIM
@@ -40,6 +41,9 @@ from shardkit.system.durable_files import atomic_write
 
 _NAME = re.compile(r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*")
 """What files of datasets are called."""
+
+_NOT_BY_NAME = SIGNPOSTS | TOKENIZER_FILES | {REJECTED_NAME}
+"""Files of datasets, which are not known by their names: others may have such, too."""
 
 INDEX_TRIES = 3
 """How often shardkit.json is put where one that was ousted puts its own, or takes it back."""
@@ -120,6 +124,8 @@ class RemoteTarget:
         replaces = _told(before).get("replaces", []) if before else []
         if before or index is not None:
             replaces = sorted({*replaces, INDEX_NAME, *self._files_of(index)})
+        else:  # nothing lies there, so that whatever is called so will have come from us
+            replaces = sorted(_NOT_BY_NAME)
         told = {
             "what": "shardkit is writing a dataset here; its shardkit.json comes last",
             "owner": secrets.token_hex(16),
@@ -194,13 +200,16 @@ class RemoteTarget:
         """All that lies there; folders have -1 bytes."""
         return {name: (told[0], told[1]) for name, told in self._ask("list")["versions"].items()}
 
-    def remove_others(self, new: Iterable[str], left_over: Iterable[str]) -> None:
-        """Remove what was there before and is no file of the new dataset, and what others left who
-        were killed or ousted; errors as of :meth:`put`.
+    def remove_others(
+        self, there: Collection[str], new: Iterable[str], left_over: Iterable[str]
+    ) -> None:
+        """Of all that is there, remove what was there before and is no file of the new dataset, and
+        what others left who were killed or ousted; errors as of :meth:`put`.
 
         Before shardkit.json is put, not after: whole is what has no shards of others beside it.
         """
-        self._remove(sorted({*self.replaces, *left_over} - {*new} - {INDEX_NAME}))
+        old = {*self.replaces, *left_over} & {*there}
+        self._remove(sorted(old - {*new} - {INDEX_NAME}))
 
     def abort_unfinished(self) -> str:
         """Abort uploads that were interrupted; a note on why not, if so."""
