@@ -1,11 +1,16 @@
-"""How fast epochs come by URL, beside a plain client that downloads the same files whole.
+"""How fast epochs come by URL, beside plain clients that download the same files whole.
 
     PYTHONPATH=. python scripts/benchmarks/bench_remote.py --within /var/tmp --rounds 3
 
 nginx serves, with 20 ms before each answer (Debian: `apt-get install nginx-light
-libnginx-mod-http-echo`); curl downloads with 64 connections. Each round: curl, epoch 1 by URL in
-full order, then later epochs by URL and from disk by turns, of each format. First of all, both
-sides' batches are compared. MB/s are of the bytes of the dataset.
+libnginx-mod-http-echo`); curl and obstore download with 64 connections each. Each round: both of
+these, epoch 1 by URL in full order, then later epochs by URL and from disk by turns, of each
+format. First of all, both sides' batches are compared. MB/s are of the bytes of the dataset.
+
+Server and client share this machine, so its processors are the limit, of which a client that checks
+what comes, and makes batches of it, needs more. For a network that is the limit:
+``tc qdisc add dev lo root tbf rate 5gbit burst 4mb latency 50ms`` before, and ``tc qdisc del dev lo
+root`` after.
 
 With ``--peers PYTHON``, of an environment which has litdata, mosaicml-streaming, boto3 and h5py,
 these read the same samples from the same server, which stands for S3, as ``peers/remote_peer.py``
@@ -39,6 +44,7 @@ sys.path.insert(0, str(Path(__file__).parent / "peers"))
 from remote_peer import digest
 
 PEER = Path(__file__).parent / "peers" / "remote_peer.py"
+PLAIN = Path(__file__).parent / "peers" / "plain_client.py"
 PEERS = ("litdata", "mosaicml", "h5py")
 FORMATS = ("webdataset", "hdf5", "lmdb", "npy")
 PORT = 18099
@@ -129,6 +135,18 @@ def curl(url: str, files: list[Path], out: Path) -> float:
     return seconds
 
 
+def obstore(url: str, files: list[Path], out: Path) -> float:
+    """In a process of its own: who has used it must not fork any more."""
+    out.mkdir()
+    command = [sys.executable, str(PLAIN), url, str(out), *(file.name for file in files)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    got, sent = ({f.name: f.stat().st_size for f in some} for some in (out.iterdir(), files))
+    if got != sent:
+        sys.exit(f"obstore wrote other files than those at {url}")
+    shutil.rmtree(out)
+    return float(done.stdout)
+
+
 def epoch(loader: shardkit.Loader) -> tuple[float, float]:
     """(seconds to the first batch, seconds)."""
     began = time.perf_counter()
@@ -154,6 +172,7 @@ def one_round(url: str, folder: Path, within: Path, batch_size: int) -> dict[str
     files = list(folder.iterdir())
     size = sum(file.stat().st_size for file in files) / 1e6
     whole = curl(url, files, within / "out")
+    quickest = obstore(url, files, within / "out")
     began = time.perf_counter()
     ours = loader_of(url, within / "cache", batch_size)
     opened = time.perf_counter() - began
@@ -165,7 +184,8 @@ def one_round(url: str, folder: Path, within: Path, batch_size: int) -> dict[str
     pairs = [(epoch(ours)[1], epoch(local)[1]) for _ in range(LATER)]
     cached = statistics.median(one for one, _ in pairs)
     ratio = statistics.median(other / one for one, other in pairs)
-    rates = {"curl": size / whole, "epoch 1": size / fetched, "of curl": whole / fetched}
+    rates = {"curl": size / whole, "obstore": size / quickest, "epoch 1": size / fetched}
+    rates |= {"of curl": whole / fetched, "of obstore": quickest / fetched}
     seconds = {"open s": opened, "first batch s": first}
     return rates | seconds | {"epoch 2": size / cached, "of local": ratio}
 
@@ -207,10 +227,10 @@ def main() -> None:
                         found[name][what].append(figure)
                     shutil.rmtree(cache, ignore_errors=True)
     columns = list(dict.fromkeys(what for row in found.values() for what in row))
-    print(f"{'medians':12}" + "".join(f"{what:>15}" for what in columns))
+    print(f"{'medians':12}" + "".join(f"{what:>14}" for what in columns))
     for name, row in found.items():
         cells = [f"{statistics.median(row[what]):.2f}" if what in row else "" for what in columns]
-        print(f"{name:12}" + "".join(f"{cell:>15}" for cell in cells))
+        print(f"{name:12}" + "".join(f"{cell:>14}" for cell in cells))
 
 
 if __name__ == "__main__":
