@@ -15,6 +15,7 @@ _HOME = {
     "pack": "shardkit.packing.pack",
     "PackResult": "shardkit.packing.pack",
     "estimate": "shardkit.packing.estimate",
+    "merge": "shardkit.packing.merge",
     "convert": "shardkit.operations.convert",
     "unpack": "shardkit.operations.unpack",
     "verify": "shardkit.operations.verify",
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from shardkit.order.sampler import BatchSampler as BatchSampler
     from shardkit.order.sampler import Sampler as Sampler
     from shardkit.packing.estimate import estimate as estimate
+    from shardkit.packing.merge import merge as merge
     from shardkit.packing.pack import PackResult as PackResult
     from shardkit.packing.pack import pack as pack
     from shardkit.readers import open as open

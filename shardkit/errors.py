@@ -8,6 +8,7 @@
     │   ├── DatasetMissingError (FileNotFoundError)
     │   ├── CorpusError                    the input is empty, ambiguous or of no known kind
     │   ├── ResumeError                    a started pack was made from other options or files
+    │   ├── PartError                      parts of a pack that do not make one dataset
     │   └── SamplerMissingError (AttributeError)  a Loader has none: skipping is done otherwise
     └── DataError (ValueError)             exit code 1: the data or the machine is wrong
         ├── SampleError                    one sample: names its key, shard and reason
@@ -53,6 +54,10 @@ class CorpusError(UsageError):
 
 class ResumeError(UsageError):
     """A pack was started here with other options or other input files."""
+
+
+class PartError(UsageError):
+    """Parts of a pack that are missing, not finished, or not of one pack."""
 
 
 class SamplerMissingError(UsageError, AttributeError):

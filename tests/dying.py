@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 
 KILLED = 9
-CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir"}
+CHANGES = {"os.link", "os.rename", "os.remove", "os.rmdir", "os.mkdir"}
 
 
 def dies_before_change(number: int, work: Callable[[], object]) -> bool:

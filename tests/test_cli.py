@@ -283,6 +283,7 @@ PACK_KEYS = [
     "ignored",
     "notes",
     "was_complete",
+    "part",
 ]
 
 JSON = {
@@ -340,6 +341,7 @@ def test_json_holds_what_python_returns(packed: Run, tmp_path: Path) -> None:
 
 COMMANDS = {
     "pack": shardkit.pack,
+    "merge": shardkit.merge,
     "convert": shardkit.convert,
     "unpack": shardkit.unpack,
     "verify": shardkit.verify,
@@ -381,9 +383,9 @@ def test_options_are_those_of_python(name: str) -> None:
     if name == "convert":
         python |= {key: own[key] for key in OPTIONS}
     # --system is a question of its own: shardkit.measure.image_support.system() in Python.
-    shared = {"source", "dataset", "dest", "to", "progress", "as_json"}
+    shared = {"source", "dataset", "parts", "dest", "to", "progress", "as_json"}
     shared |= {"system", "only_estimate", "only_open"}
-    arguments = ["x", "y"] if name == "unpack" else ["x"]
+    arguments = ["x", "y"] if name in ("unpack", "merge") else ["x"]
     required = ["--to", "npy"] if name in ("pack", "convert") else []
     parent = click.Context(group, **group.context_settings)
     context = group.commands[name].make_context(name, [*arguments, *required], parent)

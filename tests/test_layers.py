@@ -56,6 +56,7 @@ PUBLIC = [
     "pack",
     "PackResult",
     "estimate",
+    "merge",
     "convert",
     "unpack",
     "verify",
@@ -252,7 +253,7 @@ def imported(*args: object) -> set[str]:
 
 def test_help_is_light() -> None:
     names = ["pack", "convert", "unpack", "verify", "info", "show", "bench", "stage", "tune"]
-    names += ["cache"]
+    names += ["cache", "merge"]
     for args in ([], *([name] for name in names)):
         assert not imported(*args, "--help") & HEAVY
 

@@ -127,6 +127,7 @@ RAN = {
     "README.md": ["doctor", "pack", "verify", "info", "python", "python"],
     "docs/buckets.md": ["pack", "info", *3 * ["python"]],
     "docs/choosing-a-format.md": ["pack", "convert", "convert", "info", "convert"],
+    "docs/clusters.md": [*3 * ["pack"], "merge", "verify", "python"],
     "docs/dali.md": ["pack"],
     "docs/doctor.md": ["doctor", "doctor", "doctor"],
     "docs/feeding.md": ["pack", *7 * ["python"]],
@@ -188,6 +189,12 @@ def check_readme(folder: Path, names: dict[str, Any]) -> None:
 
 def check_formats(folder: Path, names: dict[str, Any]) -> None:
     assert tree(folder / "again") == tree(folder / "pictures-lmdb")
+
+
+def check_clusters(folder: Path, names: dict[str, Any]) -> None:
+    shardkit.pack(folder / "pictures", folder / "whole", to="npy", shard_size="100kB")
+    assert tree(folder / "pictures-npy") == tree(folder / "whole")
+    assert len(list((folder / "parts").iterdir())) == 3
 
 
 def check_packing(folder: Path, names: dict[str, Any]) -> None:
@@ -266,6 +273,7 @@ CHECKS: dict[str, Callable[[Path, dict[str, Any]], None]] = {
     "docs/choosing-a-format.md": check_formats,
     "docs/feeding.md": check_feeding,
     "docs/measuring.md": check_measuring,
+    "docs/clusters.md": check_clusters,
     "docs/packing.md": check_packing,
     "docs/pictures.md": check_pictures,
     "docs/text.md": check_text,

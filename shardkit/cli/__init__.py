@@ -17,6 +17,7 @@ from shardkit.cli.cache import cache
 from shardkit.cli.convert import convert
 from shardkit.cli.doctor import doctor
 from shardkit.cli.info import info
+from shardkit.cli.merge import merge
 from shardkit.cli.option_names import Commands
 from shardkit.cli.pack import pack
 from shardkit.cli.show import show
@@ -48,7 +49,20 @@ def group() -> None:
     """
 
 
-for command in (pack, convert, unpack, verify, info, show, bench, stage, tune, doctor, cache):
+for command in (
+    pack,
+    merge,
+    convert,
+    unpack,
+    verify,
+    info,
+    show,
+    bench,
+    stage,
+    tune,
+    doctor,
+    cache,
+):
     group.add_command(command)
 
 

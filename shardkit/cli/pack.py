@@ -118,6 +118,11 @@ token_options = together(
     help="Write nothing: measure what choices for pictures cost and gain, on a few hundred.",
 )
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
+@click.option(
+    "--part",
+    metavar="I/N",
+    help="Make part I of N, of all shards each N-th; shardkit merge makes the dataset of them.",
+)
 @click.option("--limit", type=int, help="Pack the first LIMIT samples of each split.")
 @writing_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
@@ -151,7 +156,8 @@ def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **op
         echo_json(result)
     else:
         echo_pack(result, "packed")
-        click.echo(f"  next: shardkit info {shlex.quote(show_path(result.dest))}")
+        if result.part is None:
+            click.echo(f"  next: shardkit info {shlex.quote(show_path(result.dest))}")
 
 
 def _estimate(source: str, as_json: bool, options: dict[str, Any]) -> None:

@@ -33,6 +33,9 @@ VERSION = 2
 INDEX_NAME = "shardkit.json"
 REJECTED_NAME = "rejected.jsonl"
 WORK_NAME = ".packing"
+PART_NAME = "part.json"
+"""In the work folder of a part of a pack that is finished."""
+
 INDEX_KINDS = ("rows", "names", "find", "sums")
 """Endings of the files that index a split."""
 
@@ -333,6 +336,8 @@ def read_rejected(folder: Path) -> bytes:
 
 
 def _hint(folder: Path) -> str:
+    if (folder / WORK_NAME / PART_NAME).exists():
+        return "it is a part of one: `shardkit merge` makes it of all parts"
     if (folder / WORK_NAME).is_dir():
         return "its packing has not finished: run the same command again"
     if folder.suffix in (".bin", ".idx") and folder.is_file():

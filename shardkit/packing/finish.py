@@ -6,10 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import xxhash
 
-from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError
 from shardkit.formats import get_format
 from shardkit.index.assembling import assemble_split
@@ -42,7 +42,7 @@ class Origin:
 
 def assemble(
     destination: Destination,
-    corpus: Corpus,
+    classes: list[str] | None,
     receipts: list[Receipt],
     options: PackOptions,
     origin: Origin,
@@ -52,6 +52,7 @@ def assemble(
     shardkit.json, whose contents it returns.
 
     Args:
+        classes: as of :class:`shardkit.corpus.base.Corpus`.
         receipts: of all shards, in order, those of a split together.
 
     Raises:
@@ -65,11 +66,11 @@ def assemble(
             raise CorpusError(f"nothing was tokenized: no sample has a text (a field {TEXT})")
         origin = replace(origin, provenance=replace(origin.provenance, tokens=chosen.spec))
     container = get_format(options.to)
-    signposts = container.signposts(fields, corpus.classes)
+    signposts = container.signposts(fields, classes)
     info = DatasetInfo(
         container=container.name,
         fields=fields,
-        classes=corpus.classes,
+        classes=classes,
         provenance=origin.provenance,
         signposts={n: (len(d), xxhash.xxh3_64_intdigest(d)) for n, d in signposts.items()},
     )
@@ -92,9 +93,10 @@ def assemble(
     return info
 
 
-def own_origin(corpus: Corpus, packed: str | None = None) -> Origin:
-    """Enough of the input for ``verify --against`` to list it again, and to know it again."""
-    kept = {name: value for name, value in corpus.spec().items() if name != "classes"}
+def own_origin(spec: dict[str, Any], packed: str | None = None) -> Origin:
+    """Enough of the input for ``verify --against`` to list it again, and to know it again.
+    ``spec``: as of :class:`shardkit.corpus.base.Corpus`."""
+    kept = {name: value for name, value in spec.items() if name != "classes"}
     return Origin(Provenance(kept, packed))
 
 

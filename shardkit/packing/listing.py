@@ -76,6 +76,11 @@ class Listing:
         return self._contents.hexdigest()
 
     @property
+    def seen(self) -> str:
+        """The same of all that people see of the inputs: times, too."""
+        return self._seen.hexdigest()
+
+    @property
     def state(self) -> str:
         """A checksum of all that is listed, and of what the inputs were when they were."""
         return self._state.hexdigest()
@@ -83,7 +88,7 @@ class Listing:
     def complete(self) -> None:
         """Everything is listed. Raises ResumeError if an earlier listing was another."""
         self.is_complete = True
-        state = {"bytes": self._end, "xxh3": self._seen.hexdigest()}
+        state = {"bytes": self._end, "xxh3": self.seen}
         if not self.is_resumed:
             write_record(self._done, state)
             return

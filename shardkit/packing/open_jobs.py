@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardkit.corpus.base import Corpus
-from shardkit.errors import SampleError, TooManyRejectsError
-from shardkit.images.naming import RAW_FIELD
+from shardkit.errors import SampleError
 from shardkit.index.journal import Receipt, journal_path, read_receipt
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
 from shardkit.packing.job import Job
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pictures import unequal_shapes
+from shardkit.packing.part import Part
+from shardkit.packing.shard_tally import ShardTally
 from shardkit.system.progress import Progress
 
 
+def in_order(receipts: list[Receipt]) -> list[Receipt]:
+    """As the dataset has them: train first, then by split and shard."""
+    return sorted(receipts, key=lambda own: (own.split != "train", own.split, own.shard))
+
+
 class Jobs:
-    """All jobs of a pack: listed, minus those done before, run, and their rejects counted."""
+    """All jobs of a pack, or of a part of it: listed, minus those done before, run, and their
+    rejects counted.
+
+    Attributes:
+        listing: of all. num_shards: of each split, in all parts. num_entries, num_bytes: of its own
+            jobs.
+    """
 
     def __init__(
         self, corpus: Corpus, destination: Destination, options: PackOptions, progress: Progress
@@ -27,10 +38,10 @@ class Jobs:
         self._work = destination.work
         self._options = options
         self._progress = progress
-        self._first_reject = ""
         self.listing = Listing(destination.work)
-        self._raw: list[int] | None = None
-        self.num_rejects = 0
+        self.tally = ShardTally(options.max_rejects, is_raw=options.images.is_raw)
+        self.num_shards: dict[str, int] = {}
+        self.num_entries = self.num_bytes = 0
         self.resumed: list[Receipt] = []
         self._jobs = list_jobs(corpus, self.listing, options, destination.scratch)
 
@@ -47,10 +58,16 @@ class Jobs:
             self._count(receipt)
             self._destination.deliver(receipt)
         receipts += self.resumed
-        return sorted(receipts, key=lambda own: (own.split != "train", own.split, own.shard))
+        return in_order(receipts)
 
     def _open(self) -> Iterator[Job]:
-        for job in self._jobs:
+        part = None if self._options.part is None else Part.parse(self._options.part)
+        for number, job in enumerate(self._jobs):
+            self.num_shards[job.split] = job.shard + 1
+            if part is not None and not part.has(number):
+                continue
+            self.num_entries += job.num_entries
+            self.num_bytes += job.num_bytes
             receipt = self._finished(job)
             if receipt is None:
                 yield job
@@ -61,8 +78,8 @@ class Jobs:
                 self._progress.skip(job.num_entries)
                 self._count(receipt)
                 self._destination.deliver(receipt)
-        self._progress.expect(self.listing.num_entries)
-        self._refuse_many()
+        self._progress.expect(self.num_entries)
+        self.tally.refuse_many(self.listing.num_entries)
 
     def _finished(self, job: Job) -> Receipt | None:
         """What an earlier call made of a job, if all of it is there; else it is made again."""
@@ -77,26 +94,6 @@ class Jobs:
         return receipt if sizes == receipt.file_bytes else None
 
     def _count(self, receipt: Receipt) -> None:
-        self._compare_raw(receipt)
-        if receipt.rejects:
-            path, reason = receipt.rejects[0]
-            self._first_reject = self._first_reject or f"{path}: {reason}"
-            self.num_rejects += len(receipt.rejects)
-            self._refuse_many()
-
-    def _compare_raw(self, receipt: Receipt) -> None:
-        """Raw pictures must have one shape in all shards, too."""
-        shape = receipt.encodings.get(RAW_FIELD, {}).get("shape")
-        if not self._options.images.is_raw or shape is None:
-            return
-        self._raw = self._raw or shape
-        if shape != self._raw:
-            raise unequal_shapes(f"every picture of shard {receipt.stem}", shape, self._raw)
-
-    def _refuse_many(self) -> None:
-        total, most = self.listing.num_entries, self._options.max_rejects
-        if self.listing.is_complete and self.num_rejects > most * total:
-            raise TooManyRejectsError(
-                f"{self.num_rejects} of {total} inputs were rejected, more than the share of"
-                f" {most:g} that --max-rejects allows; the first: {self._first_reject}"
-            )
+        self.tally.count(receipt)
+        if self.listing.is_complete:
+            self.tally.refuse_many(self.listing.num_entries)

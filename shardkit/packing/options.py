@@ -9,6 +9,7 @@ from typing import Any, Literal
 from shardkit.errors import UsageError
 from shardkit.formats import Format, get_format, names_of
 from shardkit.images.choice import ImageChoice, ImageFormat
+from shardkit.packing.part import Part
 from shardkit.system.resources import allowance
 
 #: Options that change neither which bytes are written nor where: a resumed pack may change them.
@@ -46,6 +47,8 @@ class PackOptions:
             becomes U+FFFD.
         compression: zlib level 1-9 for arrays of fixed shape in hdf5.
         dali_index: write DALI's own index beside each tar of webdataset.
+        part: ``"3/64"``: make the third of 64 parts only, every so many-th shard;
+            :func:`shardkit.merge` makes the dataset of all of them.
         limit: pack the first ``limit`` entries of each split.
         val_fraction: share of ``train`` to cut off as split ``val``, drawn by ``seed``; at least
             one entry goes there, and at least one stays.
@@ -79,6 +82,7 @@ class PackOptions:
     invalid_utf8: Literal["reject", "replace"] = "reject"
     compression: int | None = None
     dali_index: bool = False
+    part: str | None = None
     limit: int | None = None
     val_fraction: float = 0.0
     overwrite: bool = False
@@ -100,6 +104,8 @@ class PackOptions:
             raise UsageError(f"limit must be at least 1, got {self.limit}")
         if self.compression is not None and not 1 <= self.compression <= 9:
             raise UsageError(f"compression is a zlib level from 1 to 9, got {self.compression}")
+        if self.part is not None:
+            object.__setattr__(self, "part", str(Part.parse(self.part)))
         self._check_format(get_format(self.to))
         self._check_tokens()
 
@@ -153,4 +159,5 @@ class PackOptions:
 
     def lasting(self) -> dict[str, Any]:
         """The options that decide the result: a resumed pack must have the same."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _FREE}
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _FREE}
+        return found if self.part else {name: v for name, v in found.items() if name != "part"}

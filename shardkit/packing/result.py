@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shardkit.corpus.base import Corpus
 from shardkit.index.count_tokens import num_tokens
+from shardkit.index.journal import Receipt
 from shardkit.index.manifest import DatasetInfo
 from shardkit.index.rows import RowIndex
-from shardkit.packing.listing import Listing
+from shardkit.packing.listed_input import ListedInput
+from shardkit.packing.part import Part
 from shardkit.storage.folder import Folder
+
+COMPLETE = "complete already, from an earlier run"
+"""The note of a result that this call has not made."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,7 @@ class PackResult:
         ignored: files passed over, by extension; hidden files and folders under ``hidden``.
         notes: what else there is to know, a line each.
         was_complete: whether an earlier call had made it all, and this one nothing.
+        part: which part of the whole this is, as ``3/64``; None for all of it.
     """
 
     dest: Path | str
@@ -44,14 +51,14 @@ class PackResult:
     ignored: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     was_complete: bool = False
+    part: str | None = None
 
 
 def result_of(
     dest: Path | str,
     folder: Path,
-    corpus: Corpus,
+    listed: ListedInput,
     info: DatasetInfo,
-    listing: Listing,
     num_rejects: int,
     num_resumed: int,
     seconds: float,
@@ -62,17 +69,42 @@ def result_of(
     return PackResult(
         dest=dest,
         container=info.container,
-        kind=corpus.kind,
+        kind=listed.kind,
         splits={split.name: split.num_rows for split in splits},
         num_samples=sum(split.num_rows for split in splits),
         num_shards=len(shards),
         num_rejects=num_rejects,
-        input_bytes=listing.num_bytes,
+        input_bytes=listed.num_bytes,
         dataset_bytes=sum(info.file_bytes.values()),
         resumed_shards=num_resumed,
         seconds=seconds,
         num_tokens=_num_tokens(folder, info),
-        ignored=dict(corpus.ignored),
+        ignored=dict(listed.ignored),
+    )
+
+
+def result_of_part(
+    part: Part, dest: Path, container: str, own: ListedInput, receipts: Sequence[Receipt]
+) -> PackResult:
+    """What is said of a finished part, of which ``own`` has what is its own."""
+    splits: Counter[str] = Counter()
+    for receipt in receipts:
+        splits[receipt.split] += receipt.num_rows
+    return PackResult(
+        dest=dest,
+        container=container,
+        kind=own.kind,
+        splits=dict(splits),
+        num_samples=splits.total(),
+        num_shards=len(receipts),
+        num_rejects=sum(len(receipt.rejects) for receipt in receipts),
+        input_bytes=own.num_bytes,
+        dataset_bytes=sum(sum(receipt.file_bytes.values()) for receipt in receipts),
+        resumed_shards=0,
+        seconds=0.0,
+        ignored=dict(own.ignored),
+        notes=[f"part {part}: `shardkit merge` makes the dataset of all {part.total}"],
+        part=str(part),
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.corpus.base import Corpus
-from shardkit.errors import CorpusError
+from shardkit.errors import CorpusError, UsageError
 from shardkit.images.encode import require_writers
 from shardkit.index.journal import Receipt
 from shardkit.index.manifest import DatasetInfo
@@ -22,21 +22,20 @@ from shardkit.packing.choose_tokenizer import ChosenTokenizer, load_chosen, prep
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
 from shardkit.packing.finish import Origin, assemble, notes_on, own_origin, with_options
+from shardkit.packing.finished_part import FinishedPart
 from shardkit.packing.job import Setup
-from shardkit.packing.listing import Listing
+from shardkit.packing.listed_input import ListedInput
 from shardkit.packing.local import InProcess, ProcessPool
 from shardkit.packing.open_jobs import Jobs
 from shardkit.packing.options import PackOptions
+from shardkit.packing.part import Part
 from shardkit.packing.remote_destination import open_destination
-from shardkit.packing.result import PackResult, result_of
+from shardkit.packing.result import COMPLETE, PackResult, result_of, result_of_part
 from shardkit.packing.up_to_date import Asked, UpToDate, made_of, prove_untouched, up_to_date
 from shardkit.remote.urls import Url
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
-
-COMPLETE = "complete already, from an earlier run"
-"""The note of a result that this call has not made."""
 
 
 def run_pack(
@@ -54,6 +53,11 @@ def run_pack(
     """
     if options.images:
         require_writers(options.images)
+    if options.part is not None and isinstance(dest, Url):
+        raise UsageError(
+            f"part {options.part} is packed into a folder, and {dest} is a URL: `shardkit merge`"
+            " takes all parts there"
+        )
     tokenizer = load_chosen(options)
     inputs = origin.inputs if origin else {}
     if tokenizer is not None:
@@ -62,7 +66,7 @@ def run_pack(
     with os_errors(f"packing into {dest}"):
         asked = _asked(source, corpus, options, recipe, origin)
         # A copy of itself is none: it is refused below.
-        if isinstance(dest, Path) and dest.resolve() != source.resolve():
+        if options.part is None and isinstance(dest, Path) and dest.resolve() != source.resolve():
             found = up_to_date(dest, asked)
             if found is not None:
                 seconds = time.perf_counter() - started
@@ -93,7 +97,7 @@ def _asked(
     recipe: dict[str, Any],
     origin: Origin | None,
 ) -> Asked:
-    before = origin or own_origin(corpus)
+    before = origin or own_origin(corpus.spec())
     return Asked(
         source=source,
         corpus=corpus,
@@ -123,28 +127,30 @@ class _Pack:
             started += time.perf_counter() - before_workers
             jobs = Jobs(self.corpus, self.destination, self.options, progress)
             receipts = jobs.run(engine)
+            listed = ListedInput.of(self.corpus, jobs.listing)
+            if self.options.part is not None:
+                return self._finish_part(receipts, jobs, listed, started)
             if not any(receipt.num_rows for receipt in receipts):
                 raise CorpusError(
                     f"nothing could be packed from {self.source}: every input was rejected"
                 )
-            info = self._assemble(receipts, jobs.listing)
+            info = self._assemble(receipts, listed)
             result = result_of(
                 self.destination.name,
                 self.destination.stage,
-                self.corpus,
+                listed,
                 info,
-                jobs.listing,
-                jobs.num_rejects,
+                jobs.tally.num_rejects,
                 len(jobs.resumed),
                 time.perf_counter() - started,
             )
             result.notes.extend(filter(None, [self.destination.note]))
-            result.notes.extend(self.corpus.notes)
+            result.notes.extend(listed.notes)
             result.notes.extend(self.chosen.notes if self.chosen else [])
             result.notes.extend(notes_on(self.options, receipts))
             self.destination.finish(info, self.recipe, {**asdict(result), "dest": ""})
             if self.destination.name == self.destination.dest:
-                prove_untouched(self.destination.dest, self.recipe, jobs.listing)
+                prove_untouched(self.destination.dest, self.recipe, listed.state)
             return replace(result, seconds=time.perf_counter() - started)
 
     def _engine(self) -> Engine:
@@ -162,9 +168,35 @@ class _Pack:
         )
         return choose_engine(setup, self.corpus, self.options.num_workers, self.destination.lock_fd)
 
-    def _assemble(self, receipts: list[Receipt], listing: Listing) -> DatasetInfo:
-        origin = self.origin or own_origin(self.corpus, made_of(self.recipe, listing))
-        return assemble(self.destination, self.corpus, receipts, self.options, origin, self.chosen)
+    def _assemble(self, receipts: list[Receipt], listed: ListedInput) -> DatasetInfo:
+        packed = made_of(self.recipe, listed.contents)
+        origin = self.origin or own_origin(listed.spec, packed)
+        return assemble(
+            self.destination, listed.classes, receipts, self.options, origin, self.chosen
+        )
+
+    def _finish_part(
+        self, receipts: list[Receipt], jobs: Jobs, listed: ListedInput, started: float
+    ) -> PackResult:
+        """Leave the shards where they are, and beside them what ``merge`` needs to know."""
+        part = Part.parse(self.options.part or "")
+        whole = {name: v for name, v in self.recipe["options"].items() if name != "part"}
+        FinishedPart(
+            part=part,
+            recipe=self.recipe | {"options": whole},
+            listed=listed,
+            num_shards=jobs.num_shards,
+            max_rejects=self.options.max_rejects,
+            chosen=None if self.chosen is None else asdict(self.chosen),
+        ).write(self.destination.work)
+        own = replace(listed, num_bytes=jobs.num_bytes)
+        result = result_of_part(part, self.destination.dest, self.options.to, own, receipts)
+        return replace(
+            result,
+            resumed_shards=len(jobs.resumed),
+            seconds=time.perf_counter() - started,
+            notes=[*result.notes, *(self.chosen.notes if self.chosen else [])],
+        )
 
 
 def choose_engine(setup: Setup, corpus: Corpus, num_workers: int, lock_fd: int) -> Engine:
@@ -175,7 +207,9 @@ def choose_engine(setup: Setup, corpus: Corpus, num_workers: int, lock_fd: int) 
 
 
 def _found_up_to_date(dest: Path, corpus: Corpus, found: UpToDate, seconds: float) -> PackResult:
-    result = result_of(dest, dest, corpus, found.info, found.listing, found.num_rejects, 0, seconds)
+    result = result_of(
+        dest, dest, ListedInput.of(corpus, found.listing), found.info, found.num_rejects, 0, seconds
+    )
     return replace(result, notes=[COMPLETE], was_complete=True)
 
 

@@ -87,17 +87,18 @@ _OF_DATASET = {"to", "compression", "dali_index", *(field.name for field in fiel
 with these would have made."""
 
 
-def made_of(recipe: dict[str, Any], listing: Listing) -> str:
-    """What ``packed`` says: 16 hexadecimal digits."""
+def made_of(recipe: dict[str, Any], contents: str) -> str:
+    """What ``packed`` says, of that checksum of the listing: 16 hexadecimal digits."""
     options = {name: v for name, v in recipe["options"].items() if name not in _OF_DATASET}
-    text = json.dumps([recipe | {"options": options}, listing.contents], sort_keys=True)
+    text = json.dumps([recipe | {"options": options}, contents], sort_keys=True)
     return xxhash.xxh3_64_hexdigest(text.encode())
 
 
-def prove_untouched(dest: Path, recipe: dict[str, Any], listing: Listing) -> None:
-    """Keep the proof that the inputs of a finished dataset are those that were listed."""
+def prove_untouched(dest: Path, recipe: dict[str, Any], state: str) -> None:
+    """Keep the proof that the inputs of a finished dataset are those that were listed, of which
+    ``state`` is a checksum."""
     try:
-        os.setxattr(dest / INDEX_NAME, UNTOUCHED, _proof(dest, recipe, listing))
+        os.setxattr(dest / INDEX_NAME, UNTOUCHED, _proof(dest, recipe, state))
     except (OSError, AttributeError):
         pass  # not every file system and not every system has them
 
@@ -120,7 +121,7 @@ def up_to_date(dest: Path, asked: Asked) -> UpToDate | None:
         _refuse_broken(dest, info)
         if not _is_proved(dest, info, asked, listing, num_rejects):
             _refuse_another(dest, info, asked, jobs, setup)
-            prove_untouched(dest, asked.recipe, listing)
+            prove_untouched(dest, asked.recipe, listing.state)
     return UpToDate(info, listing, num_rejects)
 
 
@@ -177,7 +178,7 @@ def _is_of(info: DatasetInfo, asked: Asked, listing: Listing) -> bool:
     """Whether it says that it was made of this input, in this way."""
     wanted, says = asked.provenance, info.provenance
     if asked.is_new:
-        wanted = replace(wanted, packed=made_of(asked.recipe, listing))
+        wanted = replace(wanted, packed=made_of(asked.recipe, listing.contents))
     if asked.options.makes_tokens:
         says = replace(says, tokens=None)
     return says == wanted and info.classes == asked.corpus.classes
@@ -211,7 +212,7 @@ def _is_proved(
         found = os.getxattr(dest / INDEX_NAME, UNTOUCHED)
     except (OSError, AttributeError):
         return False
-    return found == _proof(dest, asked.recipe, listing)
+    return found == _proof(dest, asked.recipe, listing.state)
 
 
 def _is_a_copy(info: DatasetInfo, source: DatasetInfo) -> bool:
@@ -232,8 +233,8 @@ def _samples(info: DatasetInfo) -> dict[str, Any]:
     }
 
 
-def _proof(dest: Path, recipe: dict[str, Any], listing: Listing) -> bytes:
-    text = json.dumps([recipe, listing.state], sort_keys=True)
+def _proof(dest: Path, recipe: dict[str, Any], state: str) -> bytes:
+    text = json.dumps([recipe, state], sort_keys=True)
     return xxhash.xxh3_128_hexdigest(text.encode() + read_index(dest)).encode()
 
 
