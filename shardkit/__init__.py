@@ -21,6 +21,7 @@ _HOME = {
     "verify": "shardkit.operations.verify",
     "info": "shardkit.operations.info",
     "show": "shardkit.operations.show",
+    "diff": "shardkit.operations.diff",
     "open": "shardkit.readers",
     "Dataset": "shardkit.reading.dataset",
     "TokenDataset": "shardkit.sequences.dataset",
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from shardkit.measure.tune.tuning import Tuning as Tuning
     from shardkit.measure.tune.tuning import tune as tune
     from shardkit.operations.convert import convert as convert
+    from shardkit.operations.diff import diff as diff
     from shardkit.operations.info import info as info
     from shardkit.operations.show import show as show
     from shardkit.operations.stage import stage as stage

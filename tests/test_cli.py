@@ -309,6 +309,7 @@ JSON = {
         "splits",
         "open_with",
         "recipes",
+        "duplicates",
     ],
 }
 
@@ -347,6 +348,7 @@ COMMANDS = {
     "verify": shardkit.verify,
     "info": shardkit.info,
     "show": shardkit.show,
+    "diff": shardkit.diff,
 }
 
 
@@ -383,9 +385,9 @@ def test_options_are_those_of_python(name: str) -> None:
     if name == "convert":
         python |= {key: own[key] for key in OPTIONS}
     # --system is a question of its own: shardkit.measure.image_support.system() in Python.
-    shared = {"source", "dataset", "parts", "dest", "to", "progress", "as_json"}
+    shared = {"source", "dataset", "parts", "first", "second", "dest", "to", "progress", "as_json"}
     shared |= {"system", "only_estimate", "only_open"}
-    arguments = ["x", "y"] if name in ("unpack", "merge") else ["x"]
+    arguments = ["x", "y"] if name in ("unpack", "merge", "diff") else ["x"]
     required = ["--to", "npy"] if name in ("pack", "convert") else []
     parent = click.Context(group, **group.context_settings)
     context = group.commands[name].make_context(name, [*arguments, *required], parent)

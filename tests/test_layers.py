@@ -62,6 +62,7 @@ PUBLIC = [
     "verify",
     "info",
     "show",
+    "diff",
     "open",
     "Dataset",
     "TokenDataset",
@@ -253,7 +254,7 @@ def imported(*args: object) -> set[str]:
 
 def test_help_is_light() -> None:
     names = ["pack", "convert", "unpack", "verify", "info", "show", "bench", "stage", "tune"]
-    names += ["cache", "merge"]
+    names += ["cache", "merge", "diff"]
     for args in ([], *([name] for name in names)):
         assert not imported(*args, "--help") & HEAVY
 

@@ -132,7 +132,9 @@ RAN = {
     "docs/doctor.md": ["doctor", "doctor", "doctor"],
     "docs/feeding.md": ["pack", *7 * ["python"]],
     "docs/measuring.md": ["pack", *5 * ["bench"], "python", "stage", "tune", "python"],
-    "docs/packing.md": ["pack", "info", "info", "show", "verify", "convert", "unpack"],
+    "docs/packing.md": [
+        *("pack", "info", "info", "show", "verify", "convert", "diff", "info", "unpack")
+    ],
     "docs/pictures.md": [
         *("pack", "python", "pack", "pack", "convert"),
         *("pack", "verify", "unpack", "python"),

@@ -15,6 +15,7 @@ from shardkit import __version__
 from shardkit.cli.bench import bench
 from shardkit.cli.cache import cache
 from shardkit.cli.convert import convert
+from shardkit.cli.diff import diff
 from shardkit.cli.doctor import doctor
 from shardkit.cli.info import info
 from shardkit.cli.merge import merge
@@ -57,6 +58,7 @@ for command in (
     verify,
     info,
     show,
+    diff,
     bench,
     stage,
     tune,

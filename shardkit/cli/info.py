@@ -16,9 +16,10 @@ from shardkit.system.paths import first_few, is_url, show_path
 
 if TYPE_CHECKING:
     from shardkit.measure.image_support import System
+    from shardkit.operations.duplicates import Duplicates
     from shardkit.operations.info import SplitSummary
 
-SHOWN_CLASSES = 5
+SHOWN_CLASSES = SHOWN_COPIES = 5
 
 
 @click.command()
@@ -32,9 +33,12 @@ SHOWN_CLASSES = 5
     is_flag=True,
     help="Print instead the lines of Python with which each tool opens it.",
 )
+@click.option("--duplicates", is_flag=True, help="Find samples that are there more than once, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @cloud_options
-def info(dataset: str | None, system: bool, only_open: bool, as_json: bool) -> None:
+def info(
+    dataset: str | None, system: bool, only_open: bool, duplicates: bool, as_json: bool
+) -> None:
     """Say what is in DATASET and how to open it, with shardkit and with other tools."""
     if system == (dataset is not None):
         raise click.UsageError("give either a DATASET or --system")
@@ -43,7 +47,7 @@ def info(dataset: str | None, system: bool, only_open: bool, as_json: bool) -> N
         return
     from shardkit.operations.info import info as run
 
-    found = run(dataset)
+    found = run(dataset, duplicates=duplicates)
     if as_json:
         echo_json(found)
         return
@@ -67,6 +71,8 @@ def info(dataset: str | None, system: bool, only_open: bool, as_json: bool) -> N
         click.echo(f"  {count(len(found.classes), 'class', 'es')}: {names}")
     for name, split in found.splits.items():
         _echo_split(name, split, found.classes)
+    if found.duplicates is not None:
+        _echo_duplicates(found.duplicates)
     click.echo("  open with:")
     for line in found.open_with:
         click.echo(f"    {line}")
@@ -99,6 +105,27 @@ def _echo_split(name: str, split: SplitSummary, classes: list[str] | None) -> No
         click.echo("    labels in class order: shuffle fully when training, or pack with --shuffle")
     elif split.labels_in_order is not None:
         click.echo("    labels are mixed")
+
+
+def _echo_duplicates(found: Duplicates) -> None:
+    if not found.num_copies:
+        click.echo("  duplicates: none, by the checksums of all fields but the class number")
+        return
+    click.echo(
+        f"  duplicates: {count(found.num_copies, 'sample')} of {found.num_samples:,} could be left"
+        f" out, copies of {found.num_groups:,}"
+    )
+    for names, number in found.num_across.items():
+        click.echo(f"    in several splits ({names}): {number:,}")
+    if found.num_contradictions:
+        click.echo(f"    with different class numbers: {found.num_contradictions:,}")
+    for group in found.examples:
+        said = [f"{copy.split} {copy.key}{_labelled(copy.label)}" for copy in group]
+        click.echo(f"    {first_few(said, SHOWN_COPIES)}")
+
+
+def _labelled(label: int | None) -> str:
+    return "" if label is None else f" (class {label})"
 
 
 def _value(field: str, encoding: str, classes: list[str] | None) -> str:

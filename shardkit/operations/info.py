@@ -15,6 +15,7 @@ from shardkit.index.count_tokens import num_tokens
 from shardkit.index.manifest import DatasetInfo, SplitInfo
 from shardkit.index.rows import NO_INT, RowIndex
 from shardkit.operations.detokenize import spec_of
+from shardkit.operations.duplicates import Duplicates, find_duplicates
 from shardkit.operations.recipes import memmap_line, recipes
 from shardkit.remote.urls import Url, as_place
 from shardkit.samples.encoding import TOKENS
@@ -45,7 +46,8 @@ class SplitSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """What ``shardkit info`` prints; ``recipes``, tool -> lines of Python, with ``--open``."""
+    """What ``shardkit info`` prints; ``recipes``, tool -> lines of Python, with ``--open``.
+    ``duplicates``: if they were asked for."""
 
     path: str
     container: str
@@ -55,12 +57,17 @@ class Summary:
     splits: dict[str, SplitSummary]
     open_with: list[str]
     recipes: dict[str, str]
+    duplicates: Duplicates | None = None
 
 
-def info(dataset: str | Path) -> Summary:
+def info(dataset: str | Path, *, duplicates: bool = False) -> Summary:
     """Describe a dataset without reading its samples.
 
+    Args:
+        duplicates: find samples that are there more than once, too, by their checksums.
+
     Raises:
+        UsageError: tars of others have no checksums to find duplicates by.
         DatasetMissingError: there is none. IndexFileError: its index is damaged.
     """
     path = as_place(dataset, "the dataset")
@@ -78,6 +85,7 @@ def info(dataset: str | Path) -> Summary:
         splits,
         _how_to_open(path, place),
         recipes(path, place),
+        find_duplicates(place) if duplicates else None,
     )
 
 

@@ -1,0 +1,224 @@
+"""``diff``: what two datasets do not have in common, found in their indexes alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from shardkit.arrays import Hashes, Integers
+from shardkit.errors import IndexFileError, UsageError
+from shardkit.index.rows import RowIndex
+from shardkit.remote.urls import as_place
+from shardkit.shards.locate import Located, locate_place
+
+ROWS = 1 << 18
+"""Of each dataset, looked at together: some 100 MB."""
+
+
+@dataclass
+class SplitDiff:
+    """One split of the second dataset beside that of the first.
+
+    Attributes:
+        num_added, num_removed, num_changed, num_same: samples, by their keys; one is changed if a
+            field of it is another, its class number included.
+        is_same_order: whether all samples are the same, in the same order: then loaders give the
+            same batches.
+        added, removed, changed: keys of the first few of each.
+    """
+
+    num_added: int = 0
+    num_removed: int = 0
+    num_changed: int = 0
+    num_same: int = 0
+    is_same_order: bool = False
+    added: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class DatasetDiff:
+    """What ``shardkit diff`` prints.
+
+    Attributes:
+        is_same: whether both have the same samples and classes, in the same order. splits: of both.
+        classes_added, classes_removed: names of classes; ``are_classes_moved``: whether those that
+            both have come to other numbers.
+    """
+
+    is_same: bool
+    splits: dict[str, SplitDiff]
+    classes_added: list[str]
+    classes_removed: list[str]
+    are_classes_moved: bool
+
+
+def diff(first: str | Path, second: str | Path, *, limit: int = 10) -> DatasetDiff:
+    """Compare two datasets of any formats by the checksums of their samples, without reading these.
+
+    Args:
+        first, second: paths or URLs; samples that only the second has were added.
+        limit: how many keys to name of each kind, in each split.
+
+    Raises:
+        UsageError: one is tars of others, which have no checksums.
+        DatasetMissingError: there is none. IndexFileError: an index is damaged.
+    """
+    if limit < 0:
+        raise UsageError(f"limit must be at least 0, got {limit}")
+    places = [locate_place(as_place(each, "the dataset")) for each in (first, second)]
+    names = dict.fromkeys(name for place in places for name in place.info.splits)
+    splits = {}
+    for name in names:
+        one, other = (_index(place, name) for place in places)
+        splits[name] = _compare(one, other, limit)
+    before, after = (place.info.classes or [] for place in places)
+    gone, new = set(before) - set(after), set(after) - set(before)
+    common = [name for name in before if name not in gone]
+    is_moved = any(before.index(name) != after.index(name) for name in common)
+    is_same = all(split.is_same_order for split in splits.values()) and before == after
+    return DatasetDiff(is_same, splits, sorted(new), sorted(gone), is_moved)
+
+
+def _index(place: Located, name: str) -> RowIndex | None:
+    """Raises UsageError if there is nothing to compare by."""
+    split = place.info.splits.get(name)
+    if split is None:
+        return None
+    if not split.has_checksums:
+        raise UsageError(
+            f"{place.shown} was not packed by shardkit, and has no checksums to compare;"
+            " `shardkit convert` makes a dataset that has"
+        )
+    return RowIndex(place.storage, place.info, split)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Some rows of one dataset, by ascending hash of key. ``sums``: of samples."""
+
+    index: RowIndex
+    rows: Integers
+    keys: Hashes
+    sums: Hashes
+
+    def take(self, which: Integers) -> _Rows:
+        return _Rows(self.index, self.rows[which], self.keys[which], self.sums[which])
+
+    def names(self) -> list[bytes]:
+        return [self.index.name(row)[0] for row in self.rows.tolist()]
+
+
+def _compare(one: RowIndex | None, other: RowIndex | None, limit: int) -> SplitDiff:
+    if one is not None and other is not None:
+        same = (one.split.fingerprint, one.split.num_rows)
+        if same == (other.split.fingerprint, other.split.num_rows):
+            return SplitDiff(num_same=one.split.num_rows, is_same_order=True)
+    found = SplitDiff()
+    if one is None or other is None:
+        for index, name in ((one, "removed"), (other, "added")):
+            for rows in _pieces(index, [0, 2**64]) if index is not None else ():
+                _note(found, name, rows, limit)
+        return found
+    num_pieces = max(one.split.num_rows, other.split.num_rows) // ROWS + 1
+    bounds = [2**64 * i // num_pieces for i in range(num_pieces + 1)]
+    for ours, theirs in zip(_pieces(one, bounds), _pieces(other, bounds), strict=True):
+        _compare_piece(found, ours, theirs, limit)
+    return found
+
+
+def _pieces(index: RowIndex, bounds: list[int]) -> Iterator[_Rows]:
+    """The rows whose keys' hashes lie between each two bounds. Raises IndexFileError."""
+    order = index.by_key_hash()
+    if len(order) and not (order.min() >= 0 and order.max() < len(order)):
+        raise _unsorted(index)
+    keys = index.table[:, index.column["key"]].view(np.uint64)
+    starts = [_first_from(order, keys, bound) for bound in bounds]
+    for start, stop in pairwise(starts):
+        rows = np.array(order[start:stop], np.int64)
+        table = index.table[rows]
+        index.refuse_damage(rows, table)
+        own = table[:, index.column["key"]].view(np.uint64)
+        ascends = (own[1:] > own[:-1]) | ((own[1:] == own[:-1]) & (rows[1:] > rows[:-1]))
+        if not ascends.all():  # a row may be there twice, and another not at all
+            raise _unsorted(index)
+        yield _Rows(index, rows, own, table[:, index.column["xxh3"]].view(np.uint64))
+
+
+def _unsorted(index: RowIndex) -> IndexFileError:
+    name = index.split.name
+    return IndexFileError(
+        f"{name}.find does not have the rows of {name}.rows by the hashes of their keys; restore"
+        " it; `shardkit verify` tells which is damaged"
+    )
+
+
+def _first_from(order: Integers, keys: Hashes, bound: int) -> int:
+    """How many keys, in order, have a smaller hash."""
+    low, high = 0, len(order)
+    while low < high:
+        middle = (low + high) // 2
+        if int(keys[order[middle]]) < bound:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _compare_piece(found: SplitDiff, ours: _Rows, theirs: _Rows, limit: int) -> None:
+    """Where both have one hash of a key once, and one checksum, that is one sample; else names
+    decide, as two keys may have one hash."""
+    both = np.intersect1d(_once(ours.keys), _once(theirs.keys), assume_unique=True)
+    at, there = ours.keys.searchsorted(both), theirs.keys.searchsorted(both)
+    is_same = ours.sums[at] == theirs.sums[there]
+    found.num_same += int(is_same.sum())
+    left = ours.take(np.delete(np.arange(len(ours.rows)), at[is_same]))
+    right = theirs.take(np.delete(np.arange(len(theirs.rows)), there[is_same]))
+    shared = np.isin(left.keys, right.keys), np.isin(right.keys, left.keys)
+    _note(found, "removed", left.take(np.flatnonzero(~shared[0])), limit)
+    _note(found, "added", right.take(np.flatnonzero(~shared[1])), limit)
+    _compare_names(
+        found,
+        left.take(np.flatnonzero(shared[0])),
+        right.take(np.flatnonzero(shared[1])),
+        limit,
+    )
+
+
+def _once(keys: Hashes) -> Hashes:
+    values, counts = np.unique(keys, return_counts=True)
+    found: Hashes = values[counts == 1]
+    return found
+
+
+def _compare_names(found: SplitDiff, ours: _Rows, theirs: _Rows, limit: int) -> None:
+    left = {name: number for number, name in enumerate(ours.names())}
+    right = {name: number for number, name in enumerate(theirs.names())}
+    kinds: Counter[str] = Counter()
+    which: dict[str, list[int]] = {"removed": [], "added": [], "changed": []}
+    for name, number in left.items():
+        there = right.get(name)
+        if there is None:
+            which["removed"].append(number)
+        elif ours.sums[number] == theirs.sums[there]:
+            kinds["same"] += 1
+        else:
+            which["changed"].append(number)
+    which["added"] = [number for name, number in right.items() if name not in left]
+    found.num_same += kinds["same"]
+    for kind, numbers in which.items():
+        own = theirs if kind == "added" else ours
+        _note(found, kind, own.take(np.array(numbers, np.int64)), limit)
+
+
+def _note(found: SplitDiff, kind: str, some: _Rows, limit: int) -> None:
+    setattr(found, f"num_{kind}", getattr(found, f"num_{kind}") + len(some.rows))
+    named: list[str] = getattr(found, kind)
+    few = some.take(np.arange(min(len(some.rows), limit - len(named))))
+    named.extend(name.decode(errors="backslashreplace") for name in few.names())

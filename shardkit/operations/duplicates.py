@@ -1,0 +1,138 @@
+"""Samples that a dataset has more than once, found in its index alone: no sample is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+
+from shardkit.arrays import Hashes, Integers
+from shardkit.errors import UsageError
+from shardkit.index.rows import NO_INT, RowIndex
+from shardkit.samples.sample import mix64
+from shardkit.shards.locate import Located
+
+ROWS = 1 << 20
+"""Looked at together."""
+
+LABEL = "cls"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One of several equal samples. ``label``: its class number; None where it has none."""
+
+    split: str
+    key: str
+    label: int | None
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Samples whose fields are all equal, but for their keys and class numbers.
+
+    Attributes:
+        num_samples: in all splits. num_copies: of these, how many there are more than once: a
+            sample that is there three times counts as two.
+        num_groups: different samples of which there are copies. num_contradictions: those of them
+            whose copies have different labels. num_across: those with copies in several splits, as
+            ``"train, val"``.
+        examples: the first few groups, contradictions before others.
+    """
+
+    num_samples: int
+    num_copies: int
+    num_groups: int
+    num_contradictions: int
+    num_across: dict[str, int]
+    examples: list[list[Copy]]
+
+
+def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
+    """By the 64-bit checksums that the index has; it takes some 40 bytes of memory a sample.
+
+    Raises:
+        UsageError: it is tars of others, which have no checksums. IndexFileError: it is damaged.
+    """
+    indexes = [RowIndex(place.storage, place.info, split) for split in place.info.splits.values()]
+    if not all(index.split.has_checksums for index in indexes):
+        raise UsageError(
+            f"{place.shown} was not packed by shardkit, and has no checksums to compare;"
+            " `shardkit convert` makes a dataset that has"
+        )
+    starts = np.cumsum([0, *(index.split.num_rows for index in indexes)])
+    contents = np.concatenate([np.zeros(0, np.uint64), *map(contents_of, indexes)])
+    order = np.argsort(contents, kind="stable")
+    ordered = contents[order]
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    bounds = np.append(np.flatnonzero(is_first), len(order))
+    groups = np.flatnonzero(np.diff(bounds) > 1)
+    contradicting: list[int] = []
+    others: list[int] = []
+    num_across: dict[str, int] = {}
+    labels = np.concatenate([np.zeros(0, np.int64), *map(_labels, indexes)])
+    for group in groups.tolist():
+        rows = order[bounds[group] : bounds[group + 1]]
+        is_contradiction = len(set(labels[rows].tolist())) > 1
+        found = sorted(set((np.searchsorted(starts, rows, "right") - 1).tolist()))
+        if len(found) > 1:
+            names = ", ".join(indexes[i].split.name for i in found)
+            num_across[names] = num_across.get(names, 0) + 1
+        (contradicting if is_contradiction else others).append(group)
+    shown = [*contradicting[:most_examples], *others[:most_examples]][:most_examples]
+    return Duplicates(
+        num_samples=len(order),
+        num_copies=len(order) - int(is_first.sum()),
+        num_groups=len(groups),
+        num_contradictions=len(contradicting),
+        num_across=num_across,
+        examples=[
+            list(_copies(indexes, starts, order[bounds[group] : bounds[group + 1]]))
+            for group in shown
+        ],
+    )
+
+
+def contents_of(index: RowIndex) -> Hashes:
+    """(num_rows,) uint64: what a sample's checksum would be without its class number.
+
+    The checksum is a sum over fields, so one of them can be taken away: see
+    :func:`shardkit.samples.sample.sample_checksums`. Class numbers are taken for decimal digits and
+    nothing else, as ``pack`` writes them; where they are not, copies with other labels go unseen.
+    """
+    found = np.empty(index.split.num_rows, np.uint64)
+    for start in range(0, len(found), ROWS):
+        table = index.table[start : start + ROWS]
+        index.refuse_damage(np.arange(start, start + len(table)), table)
+        found[start : start + ROWS] = table[:, index.column["xxh3"]].view(np.uint64)
+    if LABEL in index.column:
+        labels, which = np.unique(_labels(index), return_inverse=True)
+        found -= np.array([_share(label) for label in labels.tolist()], np.uint64)[which]
+    return found
+
+
+def _labels(index: RowIndex) -> Integers:
+    if LABEL not in index.column:
+        return np.full(index.split.num_rows, NO_INT)
+    labels: Integers = index.table[:, index.column[LABEL]]
+    return labels
+
+
+def _share(label: int) -> int:
+    """What the field of this class number has added to a sample's checksum."""
+    if label == NO_INT:
+        return 0
+    hashed = xxhash.xxh3_64_intdigest(str(label).encode()), xxhash.xxh3_64_intdigest(LABEL.encode())
+    return int(mix64(np.array([sum(hashed) % 2**64], np.uint64))[0])
+
+
+def _copies(indexes: Sequence[RowIndex], starts: Integers, rows: Integers) -> Iterator[Copy]:
+    for row in np.sort(rows).tolist():
+        number = int(np.searchsorted(starts, row, "right")) - 1
+        index, own = indexes[number], row - int(starts[number])
+        label = int(_labels(index)[own])
+        key = index.name(own)[0].decode(errors="backslashreplace")
+        yield Copy(index.split.name, key, None if label == NO_INT else label)
