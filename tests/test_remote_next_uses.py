@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.remote.ahead import MOST_RESTING, Ahead, Follower
+from shardkit.remote.blocks import BlockMap
 from shardkit.remote.next_uses import NEVER, NextUses
+from shardkit.system.blocks import BLOCK_BYTES
 
 NUM_BLOCKS = 5
 
@@ -76,3 +78,29 @@ def test_a_loop_over_two_splits_has_a_plan_for_each() -> None:
     ahead.move("loop", 2, False)
     found = [ahead.needed(split, np.arange(4)).tolist() for split in splits]
     assert found == [[0, NEVER, NEVER, 3], [NEVER, 0, NEVER, 3]]
+
+
+def test_the_rest_comes_once_little_is_missing() -> None:
+    """Also where the loop told of its uses piece by piece, and the first were there before it told
+    of more."""
+
+    class Filling:
+        def __init__(self) -> None:
+            self.blocks = BlockMap(["a"], [20 * BLOCK_BYTES])
+            self.stamps = np.zeros(21, np.uint32)
+            self.num_there = 0
+
+        def fill(self, count: int) -> None:
+            self.stamps[:count] = 1
+            self.num_there = count
+
+    split: Any = Filling()
+    loop = Follower(1, None, split)  # type: ignore[arg-type]
+    split.fill(6)
+    assert loop.may_have_rest and not len(loop.rest())
+    assert not loop.may_have_rest
+    split.fill(18)
+    assert loop.may_have_rest and loop.rest().tolist() == [18, 19]
+    split.fill(20)
+    assert loop.may_have_rest and not len(loop.rest())
+    assert not loop.may_have_rest

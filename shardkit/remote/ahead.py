@@ -32,7 +32,6 @@ class Follower:
     Attributes:
         owner: the connection that told. asked: uses before this number have been asked for.
         distance: steps from where the loop is to the last that was asked for.
-        is_completed: whether :meth:`rest` was asked for.
     """
 
     owner: int
@@ -41,7 +40,7 @@ class Follower:
     plan: NextUses = field(init=False)
     asked: int = 0
     distance: int = 0
-    is_completed: bool = False
+    _there: int = -1  # blocks, when :meth:`rest` was last asked for
 
     def __post_init__(self) -> None:
         self.plan = NextUses(len(self.split.blocks))
@@ -63,14 +62,19 @@ class Follower:
         return wanted
 
     def rest(self) -> Integers:
-        """Once: the blocks of which nobody needed a byte, if they hold few: the end of a tar, the
-        small files of npy. When all are there, nobody has to look at each."""
+        """The blocks of which nobody needed a byte, if they hold few: the end of a tar, the small
+        files of npy. When all are there, nobody has to look at each."""
         missing: Integers = np.flatnonzero(self.split.stamps[:-1] == 0)
         blocks = self.split.blocks
         is_few = int(blocks.bytes_of(missing).sum()) * REST <= int(blocks.sizes.sum())
-        is_for_all = is_few and not self.is_completed
-        self.is_completed = True
-        return missing if is_for_all else missing[:0]
+        self._there = self.split.num_there
+        return missing if is_few else missing[:0]
+
+    @property
+    def may_have_rest(self) -> bool:
+        """Whether :meth:`rest` may have others than when it was last asked for: a loop that is told
+        piece by piece has a rest only when it knows of all."""
+        return self.split.num_there != self._there
 
     @property
     def num_ahead(self) -> int:

@@ -42,6 +42,7 @@ class CachedSplit:
     Attributes:
         blocks: which block is where. stamps: (N + 1,) uint32, mapped; see above. The last is 0
             unless all blocks are there, and a new one whenever they are.
+        num_there: blocks, as the stamps have it.
         seems_there: blocks that an earlier keeper left, not yet compared with their checksums.
     """
 
@@ -51,7 +52,7 @@ class CachedSplit:
         self._at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._sums = sums
         self._made: set[int] = set()
-        self._num_there = 0
+        self.num_there = 0
         self._next = secrets.randbelow(1 << 30) + 1  # so that no number comes again
         self.stamps = self._fresh_stamps(f"{split}.{STAMPS}")
         self.seems_there = set(self._left_there())
@@ -126,14 +127,14 @@ class CachedSplit:
 
     def _stamp(self, first: int, count: int) -> None:
         self._next = self._next % 0xFFFFFFFF + 1
-        self._num_there += count - int(np.count_nonzero(self.stamps[first : first + count]))
+        self.num_there += count - int(np.count_nonzero(self.stamps[first : first + count]))
         self.stamps[first : first + count] = self._next
-        self.stamps[-1] = self._next if self._num_there == len(self.blocks) else 0
+        self.stamps[-1] = self._next if self.num_there == len(self.blocks) else 0
 
     def drop(self, blocks: Integers) -> None:
         """Give their room back. First nobody may begin to read them, then they go."""
         self.stamps[-1] = 0
-        self._num_there -= int(np.count_nonzero(self.stamps[blocks]))
+        self.num_there -= int(np.count_nonzero(self.stamps[blocks]))
         self.stamps[blocks] = 0
         self.seems_there.difference_update(blocks.tolist())
         for block in blocks.tolist():

@@ -198,7 +198,7 @@ class Keeper:
     def _complete(self) -> None:
         """What loops leave out of a split that fits as a whole."""
         for loop in self.ahead.loops.values():
-            is_idle = not self._coming and not loop.is_completed
+            is_idle = not self._coming and loop.may_have_rest
             if is_idle and self.room.holds_all(loop.split):
                 self._bring(loop.split, loop.kept, loop.rest())
 
