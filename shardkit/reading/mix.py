@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import xxhash
@@ -17,8 +16,7 @@ from shardkit.errors import UsageError
 from shardkit.order.epochs import Shuffle
 from shardkit.order.permutation import derive
 from shardkit.order.turns import Length, Pattern, Turns, quantise
-from shardkit.shards.values import Column
-from shardkit.storage.base import Turn
+from shardkit.reading.end_to_end import EndToEnd, refuse_layouts
 
 _PART = -5
 
@@ -61,7 +59,7 @@ def mix(
         parts[name] = FullSource(source)
         if not len(parts[name]):
             raise UsageError(f"mix: dataset {name!r} is empty")
-    _refuse_layouts(parts)
+    refuse_layouts("mix", parts)
     shares = _shares(datasets, weights)
     if isinstance(length, str) and length not in ("first", "all"):
         raise UsageError(f"mix: length must be a number, 'first' or 'all', got {length!r}")
@@ -70,17 +68,6 @@ def mix(
     sizes = [num_positions(part) for part in parts.values()]
     seed = integer("seed", seed, None)
     return Mix(dict(datasets), Pattern.of(quantise(shares), seed, sizes, length))
-
-
-def _refuse_layouts(parts: Mapping[str, FullSource]) -> None:
-    """Raise UsageError where batches of several layouts would be mixed."""
-    layouts = {name: part.layout for name, part in parts.items() if part.layout}
-    first = next(iter(layouts), "")
-    for name, layout in layouts.items():
-        if layout != layouts[first]:
-            raise UsageError(
-                f"mix: {first!r} has {layouts[first]}, and {name!r} has {layout}: open both alike"
-            )
 
 
 def _shares(datasets: Mapping[str, Source], weights: Mapping[str, float] | None) -> list[float]:
@@ -98,26 +85,18 @@ def _shares(datasets: Mapping[str, Source], weights: Mapping[str, float] | None)
     return [float(share) for share in shares]
 
 
-class Mix:
+class Mix(EndToEnd):
     """What :func:`mix` returns: a source of samples with an order of its own.
 
-    Row numbers are those of the datasets put end to end, in the order given.
+    Row numbers are those of the datasets put end to end, in the order given; an epoch has
+    ``length`` positions.
     """
 
     def __init__(self, datasets: dict[str, Source], pattern: Pattern) -> None:
+        super().__init__([*datasets.values()])
         self.datasets = datasets
         self.pattern = pattern
-        self._parts = [FullSource(source) for source in datasets.values()]
-        self._starts = np.concatenate([[0], np.cumsum([part.num_rows for part in self._parts])])
         self.length = pattern.length
-
-    def __len__(self) -> int:
-        """Samples of all datasets together; an epoch has ``length`` positions."""
-        return sum(len(part) for part in self._parts)
-
-    @property
-    def num_rows(self) -> int:
-        return int(self._starts[-1])
 
     def __repr__(self) -> str:
         shares = (
@@ -128,7 +107,7 @@ class Mix:
 
     @property
     def fingerprint(self) -> str:
-        each = zip(self.datasets, self._parts, strict=True)
+        each = zip(self.datasets, self.parts, strict=True)
         parts = [f"{name}:{part.fingerprint}" for name, part in each]
         text = repr((VERSION, parts, astuple(self.pattern)))
         return xxhash.xxh3_64_hexdigest(text.encode())
@@ -136,65 +115,18 @@ class Mix:
     def order(self, shuffle: Shuffle, seed: int, epoch: int, **options: int) -> MixOrder:
         return MixOrder(self, shuffle, seed, epoch, options)
 
-    def read(self, rows: Integers) -> dict[str, Column]:
-        which, inside = self._split(np.asarray(rows, np.int64))
-        present = np.unique(which).tolist()
-        read: dict[int, dict[str, Column]] = {
-            number: self._parts[number].read(inside[which == number]) for number in present
-        }
-        if len(self._parts) == 1:
-            return read[0]
-        return {name: _merged(name, which, read) for name in self.fields}
-
-    @cached_property
-    def fields(self) -> list[str]:
-        """Of all datasets; where one does not say, those of its first row."""
-        first = np.zeros(1, np.int64)
-        names = [part.fields or part.read(first) for part in self._parts]
-        return list(dict.fromkeys(name for some in names for name in some))
-
-    @property
-    def foresees(self) -> bool:
-        return any(part.foresees for part in self._parts)
-
-    def is_cold(self) -> bool:
-        return any(part.foresees and part.is_cold() for part in self._parts)
-
-    def reached(self, turn: Turn, *, is_resting: bool) -> bool:
-        kept = [part.reached(turn, is_resting=is_resting) for part in self._parts]
-        return all(kept)
-
-    def advise(self, rows: Integers, turn: Turn | None = None) -> None:
-        which, inside = self._split(rows)
-        for number in np.unique(which).tolist():
-            part = self._parts[number]
-            if turn is None and part.advise is not None:
-                part.advise(inside[which == number])
-            elif turn is not None and part.foresees:
-                part.foresee(inside[which == number], turn)
-
-    def finish(self, batch: dict[str, Any]) -> dict[str, Any]:
-        for part in self._parts:
-            batch = part.finish(batch)
-        return batch
-
     def keys(self, rows: Integers) -> list[str]:
         names = list(self.datasets)
-        which, inside = self._split(np.asarray(rows, np.int64))
+        which, inside = self.split(np.asarray(rows, np.int64))
         return [
-            f"{names[number]}/{self._parts[number].keys([row])[0]}"
+            f"{names[number]}/{self.parts[number].keys([row])[0]}"
             for number, row in zip(which.tolist(), inside.tolist(), strict=True)
         ]
 
     def where(self, row: int) -> str:
-        which, inside = self._split(np.array([row]))
+        which, inside = self.split(np.array([row]))
         name = list(self.datasets)[int(which[0])]
-        return f"{name}: {self._parts[int(which[0])].where(int(inside[0]))}"
-
-    def _split(self, rows: Integers) -> tuple[Integers, Integers]:
-        """(dataset, row in it) of each row."""
-        which = np.searchsorted(self._starts, rows, side="right") - 1
-        return which, rows - self._starts[which]
+        return f"{name}: {self.parts[int(which[0])].where(int(inside[0]))}"
 
 
 @dataclass(frozen=True)
@@ -224,7 +156,7 @@ class MixOrder:
         return Turns(self.mix.pattern, self.seed, self.epoch)
 
     def _rows_of(self, number: int, samples: Integers) -> Integers:
-        part = self.mix._parts[number]
+        part = self.mix.parts[number]
         size = num_positions(part)
         epoch, begun = divmod(self._turns.before(number), size)
         rounds, positions = np.divmod(samples + begun, size)
@@ -234,36 +166,10 @@ class MixOrder:
             here = rounds == turn
             order = part.order(self.shuffle, seed, epoch + turn, **self.options)
             rows[here] = order.rows(positions[here])
-        rows += self.mix._starts[number]
+        rows += self.mix.starts[number]
         return rows
 
 
 def num_positions(part: FullSource) -> int:
     """Positions in an epoch: a dataset's rows, or what a mix within the mix says."""
     return len(part.order(None, 0, 0))
-
-
-def _merged(name: str, which: Integers, read: dict[int, dict[str, Column]]) -> Column:
-    """One column from those of several datasets; None where a dataset lacks the field."""
-    if len(read) == 1:
-        columns = next(iter(read.values()))
-        return columns[name] if name in columns else [None] * len(which)
-    found = {number: columns[name] for number, columns in read.items() if name in columns}
-    if len(found) == len(read) and _are_alike(list(found.values())):
-        first: Any = found[min(found)]
-        merged = np.empty((len(which), *first.shape[1:]), first.dtype)
-        for number, column in found.items():
-            merged[which == number] = column
-        return merged
-    values: list[Any] = [None] * len(which)
-    for number, column in found.items():
-        here = np.flatnonzero(which == number).tolist()
-        for slot, value in zip(here, column, strict=True):
-            values[slot] = value
-    return values
-
-
-def _are_alike(columns: list[Column]) -> bool:
-    """Whether all are arrays of one dtype, whose samples have one shape."""
-    kinds = {(c.dtype, c.shape[1:]) if isinstance(c, np.ndarray) else None for c in columns}
-    return len(kinds) == 1 and None not in kinds
