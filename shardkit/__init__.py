@@ -25,6 +25,7 @@ _HOME = {
     "open": "shardkit.readers",
     "Dataset": "shardkit.reading.dataset",
     "TokenDataset": "shardkit.sequences.dataset",
+    "concat": "shardkit.reading.concat",
     "mix": "shardkit.reading.mix",
     "Order": "shardkit.order.epochs",
     "BatchSampler": "shardkit.order.sampler",
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from shardkit.packing.pack import PackResult as PackResult
     from shardkit.packing.pack import pack as pack
     from shardkit.readers import open as open
+    from shardkit.reading.concat import concat as concat
     from shardkit.reading.dataset import Dataset as Dataset
     from shardkit.reading.mix import mix as mix
     from shardkit.sequences.dataset import TokenDataset as TokenDataset

@@ -66,6 +66,7 @@ PUBLIC = [
     "open",
     "Dataset",
     "TokenDataset",
+    "concat",
     "mix",
     "Order",
     "BatchSampler",

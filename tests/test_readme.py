@@ -130,7 +130,7 @@ RAN = {
     "docs/clusters.md": [*3 * ["pack"], "merge", "verify", "python"],
     "docs/dali.md": ["pack"],
     "docs/doctor.md": ["doctor", "doctor", "doctor"],
-    "docs/feeding.md": ["pack", *7 * ["python"]],
+    "docs/feeding.md": ["pack", *8 * ["python"]],
     "docs/measuring.md": ["pack", *5 * ["bench"], "python", "stage", "tune", "python"],
     "docs/packing.md": [
         *("pack", "info", "info", "show", "verify", "convert", "diff", "info", "unpack")
@@ -217,6 +217,7 @@ def check_feeding(folder: Path, names: dict[str, Any]) -> None:
     assert names["checkpoint"]["loader"]["position"] == 16
     assert names["resumed"].epoch == 2
     assert {key.partition("/")[0] for key in names["mixed"]["__key__"]} == {"all", "rare"}
+    assert len(names["grown"]) == len(names["ds"]) + len(names["rare"])
     assert names["squares"]["square"].tolist() == [n * n for n in names["squares"]["number"]]
     assert (len(names["torchs"]["jpg"]), names["torchs"]["cls"].shape) == (8, (8,))
 
