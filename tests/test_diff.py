@@ -88,6 +88,8 @@ def test_splits_and_classes(tmp_path: Path, run: Run) -> None:
     found = shardkit.diff(one, other)
     assert (found.classes_added, found.classes_removed) == (["c"], ["b"])
     assert found.splits["val"].num_added == 3
+    with pytest.raises(UsageError, match="limit must be"):
+        shardkit.diff(one, other, limit="x")  # type: ignore[arg-type]
     lines = run("diff", one, other, "--limit", 2).out.splitlines()
     assert "  val: 3 added, 0 the same" in lines
     assert "    + and 1 more" in lines
@@ -251,16 +253,21 @@ def test_duplicates_without_labels(tmp_path: Path) -> None:
     assert all(copy.label is None for group in found.examples for copy in group)
 
 
-def test_labels_that_are_no_plain_digits_are_not_mixed_up(tmp_path: Path) -> None:
-    """What is taken away from such a checksum is not what was added: nothing is equal then."""
+def test_labels_that_are_no_plain_digits_are_not_mixed_up(tmp_path: Path, run: Run) -> None:
+    """They count as content, which is said."""
     for key, label in (("a", "7\n"), ("b", "8\n"), ("c", "7\n"), ("d", "word")):
         write(tmp_path / "source" / f"{key}.jpg", picture(3))
         write(tmp_path / "source" / f"{key}.cls", label)
     shardkit.pack(tmp_path / "source", tmp_path / "out", to="webdataset", **SMALL)
     found = shardkit.info(tmp_path / "out", duplicates=True).duplicates
     assert found is not None
-    assert (found.num_copies, found.num_contradictions) == (1, 0)
+    assert (found.num_copies, found.num_contradictions, found.num_unplain) == (1, 0, 4)
     assert [copy.key for copy in found.examples[0]] == ["a", "c"]
+    said = run("info", tmp_path / "out", "--duplicates").out
+    assert "4 class numbers not stored as plain digits count as content" in said
+    for option in ("--open", "--system"):
+        dataset = [tmp_path / "out"] if option == "--open" else []
+        assert run("info", *dataset, option, "--duplicates").code == 2
 
 
 def test_real_folders_have_none_by_chance(tmp_path: Path) -> None:

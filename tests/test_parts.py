@@ -20,7 +20,10 @@ from hypothesis import strategies as st
 
 import shardkit
 from shardkit.errors import DestinationError, PartError, ResumeError, ShardkitError, UsageError
+from shardkit.index.journal import read_finished, write_finished
+from shardkit.packing import merge as merging
 from shardkit.packing.part import Part
+from shardkit.system.records import read_record, write_record
 
 SMALL: dict[str, Any] = {"shard_size": "4kB", "workers": 0, "progress": False}
 PARTS = 3
@@ -204,6 +207,127 @@ def test_refused(parts: list[Path], fault: str, tmp_path: Path) -> None:
     with pytest.raises(ShardkitError, match=words):
         shardkit.merge(parts, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
+
+
+def test_no_advice_that_never_ends(parts: list[Path], tmp_path: Path) -> None:
+    """What the message says to run, mends it."""
+    for spoil in (lost, foreign, lambda parts: flipped(parts, "*.part"), cut_short):
+        spoil(parts)
+        with pytest.raises(ShardkitError, match="run the command that packed part 2/3 again"):
+            shardkit.merge(parts, tmp_path / "merged")
+        shardkit.pack(tmp_path / "source", parts[1], to="webdataset", part="2/3", **SMALL)
+    shardkit.merge(parts, tmp_path / "merged")
+    assert shardkit.verify(tmp_path / "merged", tmp_path / "source").ok
+
+
+def rewrite(parts: list[Path], **changed: Any) -> None:
+    """Its record, as somebody would who wants harm, with a right checksum."""
+    path = parts[1] / ".packing" / "part.json"
+    record = read_record(path)
+    assert record is not None
+    write_record(path, record | changed)
+
+
+BAD_RECORDS: list[dict[str, Any]] = [
+    {"part": [None, 3]},
+    {"part": [2, 0]},
+    {"part": 5},
+    {"recipe": None},
+    {"recipe": {}},
+    {"num_shards": None},
+    {"num_shards": {"train": "x"}},
+    {"num_shards": {"train": 10**30}},
+    {"num_shards": {"../x": 3}},
+    {"max_rejects": None},
+    {"chosen": "x"},
+    {"chosen": {}},
+    {"listed": []},
+    {"extra": 1},
+]
+
+
+@pytest.mark.parametrize("changed", BAD_RECORDS, ids=str)
+def test_records_of_wrong_types(parts: list[Path], changed: dict[str, Any], tmp_path: Path) -> None:
+    rewrite(parts, **changed)
+    with pytest.raises(PartError, match="part"):
+        shardkit.merge(parts, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+@pytest.mark.parametrize("name", ["../../../victim", "victim", "train-00099.tar", "shardkit.json"])
+def test_a_part_names_no_files_but_its_own(parts: list[Path], name: str, tmp_path: Path) -> None:
+    path = sorted((parts[1] / ".packing").glob("*.part"))[0]
+    finished = read_finished(path)
+    source = parts[1] / ".packing" / "new" / name
+    write(source, "evil")
+    write(tmp_path / "victim", "mine")
+    finished.receipt.file_bytes[name] = 4
+    write_finished(path, finished)
+    with pytest.raises(PartError, match="is damaged; run the command that packed part 2/3 again"):
+        shardkit.merge(parts, tmp_path / "deep" / "merged")
+    assert not (tmp_path / "deep" / "merged").exists()
+
+
+def test_links_are_followed(parts: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(parts[1], tmp_path / "copied")
+    for path in (tmp_path / "copied" / ".packing" / "new").iterdir():
+        path.unlink()
+        path.symlink_to(parts[1] / ".packing" / "new" / path.name)
+    shardkit.merge([parts[0], tmp_path / "copied", parts[2]], tmp_path / "merged")
+    assert not any(path.is_symlink() for path in (tmp_path / "merged").iterdir())
+    for part in parts:
+        shutil.rmtree(part)
+    assert shardkit.verify(tmp_path / "merged", tmp_path / "source").ok
+
+
+def test_a_damaged_tokenizer_is_taken_from_another_part(tmp_path: Path) -> None:
+    for number in range(20):
+        write(tmp_path / "source" / f"{number}.txt", f"the text of number {number}, again " * 9)
+    options = {**SMALL, "to": "npy", "train_tokenizer": 300, "shard_size": "1kB"}
+    made = make_parts(tmp_path / "source", tmp_path, **options)
+    shardkit.pack(tmp_path / "source", tmp_path / "whole", **options)
+    files = [part / ".packing" / "new" / "tokenizer.json" for part in made]
+    files[0].write_bytes(files[0].read_bytes()[:-7])
+    files[1].unlink()
+    shardkit.merge(made, tmp_path / "merged")
+    assert tree(tmp_path / "merged") == tree(tmp_path / "whole")
+    files[2].write_bytes(b"{}")
+    with pytest.raises(PartError, match="the tokenizer, is damaged in all parts"):
+        shardkit.merge(made, tmp_path / "none")
+
+
+def test_a_part_that_is_packed_anew_meanwhile(
+    parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, done = merging._take, []
+
+    def slowly(*args: Any) -> None:
+        if not done:
+            done.append(True)
+            for path in (tmp_path / "source").rglob("*.jpg"):
+                data = bytearray(path.read_bytes())
+                data[-3] ^= 1
+                path.write_bytes(data)
+            given = {**SMALL, "to": "webdataset", "part": "2/3", "overwrite": True}
+            shardkit.pack(tmp_path / "source", parts[1], **given)
+        take(*args)
+
+    monkeypatch.setattr(merging, "_take", slowly)
+    with pytest.raises(PartError, match="was packed anew while it was merged"):
+        shardkit.merge(parts, tmp_path / "merged")
+    assert not (tmp_path / "merged" / "shardkit.json").exists()
+
+
+def test_a_killed_merge_that_pack_goes_on_with_leaves_parts_alone(tmp_path: Path) -> None:
+    source = make_images(tmp_path / "source", 4)
+    made = make_parts(source, tmp_path, to="webdataset", **SMALL)
+    before, number = [tree(part) for part in made], 0
+    dest = tmp_path / "killed"
+    while dies_before_change(number, lambda: shardkit.merge(made, dest)):
+        shardkit.pack(source, dest, to="webdataset", **SMALL)
+        shutil.rmtree(dest)
+        number += 3
+    assert [tree(part) for part in made] == before
 
 
 def test_two_parts_in_one_folder(parts: list[Path], tmp_path: Path) -> None:

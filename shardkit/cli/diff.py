@@ -46,7 +46,7 @@ def diff(first: str, second: str, limit: int, as_json: bool) -> None:
         _echo_split(name, split)
     for what, names in (("added", found.classes_added), ("removed", found.classes_removed)):
         if names:
-            shown = show_path(first_few(names, SHOWN_CLASSES))
+            shown = first_few(names, SHOWN_CLASSES)
             click.echo(f"  {count(len(names), 'class', 'es')} {what}: {shown}")
     if found.are_classes_moved:
         click.echo("  classes that both have, have other numbers")

@@ -42,6 +42,8 @@ def info(
     """Say what is in DATASET and how to open it, with shardkit and with other tools."""
     if system == (dataset is not None):
         raise click.UsageError("give either a DATASET or --system")
+    if duplicates and (system or only_open):
+        raise click.UsageError("--duplicates is not for --system, nor for --open")
     if dataset is None:
         _info_of_system(as_json)
         return
@@ -108,6 +110,11 @@ def _echo_split(name: str, split: SplitSummary, classes: list[str] | None) -> No
 
 
 def _echo_duplicates(found: Duplicates) -> None:
+    if found.num_unplain:
+        click.echo(
+            f"  duplicates: {count(found.num_unplain, 'class number')} not stored as plain digits"
+            " count as content: copies that differ in these alone are not found"
+        )
     if not found.num_copies:
         click.echo("  duplicates: none, by the checksums of all fields but the class number")
         return

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shardkit.arguments import integer
 from shardkit.arrays import Hashes, Integers
 from shardkit.errors import IndexFileError, UsageError
 from shardkit.index.rows import RowIndex
@@ -70,8 +71,7 @@ def diff(first: str | Path, second: str | Path, *, limit: int = 10) -> DatasetDi
         UsageError: one is tars of others, which have no checksums.
         DatasetMissingError: there is none. IndexFileError: an index is damaged.
     """
-    if limit < 0:
-        raise UsageError(f"limit must be at least 0, got {limit}")
+    limit = integer("limit", limit, 0)
     places = [locate_place(as_place(each, "the dataset")) for each in (first, second)]
     names = dict.fromkeys(name for place in places for name in place.info.splits)
     splits = {}
@@ -80,8 +80,8 @@ def diff(first: str | Path, second: str | Path, *, limit: int = 10) -> DatasetDi
         splits[name] = _compare(one, other, limit)
     before, after = (place.info.classes or [] for place in places)
     gone, new = set(before) - set(after), set(after) - set(before)
-    common = [name for name in before if name not in gone]
-    is_moved = any(before.index(name) != after.index(name) for name in common)
+    numbers = {name: number for number, name in enumerate(after)}
+    is_moved = any(numbers.get(name, number) != number for number, name in enumerate(before))
     is_same = all(split.is_same_order for split in splits.values()) and before == after
     return DatasetDiff(is_same, splits, sorted(new), sorted(gone), is_moved)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from shardkit.arrays import Hashes, Integers
+from shardkit.arrays import Hashes, Integers, Mask
 from shardkit.errors import UsageError
 from shardkit.index.rows import NO_INT, RowIndex
 from shardkit.samples.sample import mix64
@@ -39,6 +39,8 @@ class Duplicates:
         num_groups: different samples of which there are copies. num_contradictions: those of them
             whose copies have different labels. num_across: those with copies in several splits, as
             ``"train, val"``.
+        num_unplain: samples whose class is not stored as plain decimal digits: words, or with a
+            line end. It counts as content: copies that differ in that alone are not found.
         examples: the first few groups, contradictions before others.
     """
 
@@ -47,6 +49,7 @@ class Duplicates:
     num_groups: int
     num_contradictions: int
     num_across: dict[str, int]
+    num_unplain: int
     examples: list[list[Copy]]
 
 
@@ -89,6 +92,7 @@ def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
         num_groups=len(groups),
         num_contradictions=len(contradicting),
         num_across=num_across,
+        num_unplain=sum(int((~_are_plain(index)).sum()) for index in indexes),
         examples=[
             list(_copies(indexes, starts, order[bounds[group] : bounds[group + 1]]))
             for group in shown
@@ -100,8 +104,7 @@ def contents_of(index: RowIndex) -> Hashes:
     """(num_rows,) uint64: what a sample's checksum would be without its class number.
 
     The checksum is a sum over fields, so one of them can be taken away: see
-    :func:`shardkit.samples.sample.sample_checksums`. Class numbers are taken for decimal digits and
-    nothing else, as ``pack`` writes them; where they are not, copies with other labels go unseen.
+    :func:`shardkit.samples.sample.sample_checksums`. A class that is not plain digits stays in it.
     """
     found = np.empty(index.split.num_rows, np.uint64)
     for start in range(0, len(found), ROWS):
@@ -109,7 +112,8 @@ def contents_of(index: RowIndex) -> Hashes:
         index.refuse_damage(np.arange(start, start + len(table)), table)
         found[start : start + ROWS] = table[:, index.column["xxh3"]].view(np.uint64)
     if LABEL in index.column:
-        labels, which = np.unique(_labels(index), return_inverse=True)
+        plain = np.where(_are_plain(index), _labels(index), NO_INT)
+        labels, which = np.unique(plain, return_inverse=True)
         found -= np.array([_share(label) for label in labels.tolist()], np.uint64)[which]
     return found
 
@@ -119,6 +123,24 @@ def _labels(index: RowIndex) -> Integers:
         return np.full(index.split.num_rows, NO_INT)
     labels: Integers = index.table[:, index.column[LABEL]]
     return labels
+
+
+def _are_plain(index: RowIndex) -> Mask:
+    """(num_rows,) bool: whether a class is absent, or its value is its number in decimal digits, as
+    ``pack`` writes it."""
+    found = np.ones(index.split.num_rows, bool)
+    if LABEL not in index.column:
+        return found
+    sizes, labels = index.table[:, index.column[f"{LABEL}.size"]], _labels(index)
+    for number, shard in enumerate(index.split.shards):
+        encoding = index.split.layouts[shard.layout].get(LABEL)
+        if encoding is None or encoding.kind == "int":  # only plain ones are stored so
+            continue
+        rows = slice(*index.row_starts[number : number + 2].tolist())
+        values, which = np.unique(labels[rows], return_inverse=True)
+        digits = np.array([-1 if v == NO_INT else len(str(v)) for v in values.tolist()])
+        found[rows] = (sizes[rows] == digits[which]) | (sizes[rows] < 0)
+    return found
 
 
 def _share(label: int) -> int:

@@ -8,9 +8,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from shardkit.errors import CorpusError, DataError, PartError
+from shardkit.errors import CorpusError, DataError, PartError, UsageError
 from shardkit.index.journal import Receipt, journal_path, read_finished
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, read_info
 from shardkit.packing.choose_tokenizer import ChosenTokenizer
@@ -26,10 +25,11 @@ from shardkit.packing.shard_tally import ShardTally
 from shardkit.packing.up_to_date import made_of, prove_untouched
 from shardkit.remote.urls import as_place, refuse_overlap, show_place
 from shardkit.system.byte_sizes import parse_size
-from shardkit.system.durable_files import fsync_path, temp_name
+from shardkit.system.durable_files import atomic_write, fsync_path
 from shardkit.system.paths import as_path, file_size, show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
+from shardkit.tokens.spec import TokenizerSpec
 
 __all__ = ["merge"]
 
@@ -65,12 +65,14 @@ def merge(
     place = as_place(dest, "the destination")
     if isinstance(parts, str | os.PathLike):
         parts = [parts]
+    if not isinstance(parts, Sequence):
+        raise UsageError(f"parts must be a list of folders, got {parts!r}")
     folders = [as_path(part, "a part") for part in parts]
     with os_errors(f"merging into {show_place(place)}"):
         all_parts = [_Taken.of(folder) for folder in folders]
         _refuse_unlike(all_parts)
         first = all_parts[0].finished
-        options = PackOptions(**_known(first), overwrite=overwrite, progress=progress)
+        options = _options(folders[0], first, overwrite=overwrite, progress=progress)
         for folder in folders:
             refuse_overlap(place, folder)
         if isinstance(place, Path) and not overwrite:
@@ -100,19 +102,27 @@ class _Taken:
     def of(cls, folder: Path) -> _Taken:
         """Raises PartError unless it is finished, and whole; DataError if it is damaged."""
         finished = FinishedPart.read(folder)
-        journal = sorted((folder / WORK_NAME).glob("*.part"))
-        receipts = [read_finished(path).receipt for path in journal]
-        finished.refuse_incomplete(folder, receipts)
+        receipts = finished.receipts(folder)
         taken = cls(folder, finished, receipts)
         for receipt in receipts:
             for name, size in receipt.file_bytes.items():
                 if (found := file_size(taken.stage / name)) != size:
                     state = "is missing" if found < 0 else f"has {found} bytes, not {size}"
-                    raise DataError(
-                        f"{show_path(taken.stage / name)} {state}; run the command that packed part"
-                        f" {finished.part} again"
-                    )
+                    raise DataError(f"{show_path(taken.stage / name)} {state}; {finished.advice}")
         return taken
+
+    def refuse_changed(self) -> None:
+        """Raises PartError if it was packed anew since: what was taken may be of both."""
+        try:
+            now = FinishedPart.read(self.folder)
+            is_same = now == self.finished and now.receipts(self.folder) == self.receipts
+        except PartError:
+            is_same = False
+        if not is_same:
+            raise PartError(
+                f"{show_path(self.folder)} was packed anew while it was merged; run merge again"
+                " when that is done"
+            )
 
     @property
     def work(self) -> Path:
@@ -123,15 +133,22 @@ class _Taken:
         return self.work / STAGE_NAME
 
 
-def _known(finished: FinishedPart) -> dict[str, Any]:
-    """What a part was told, as options. A tokenizer is no option any more: its file is there."""
+def _options(folder: Path, finished: FinishedPart, **own: bool | None) -> PackOptions:
+    """What a part was told. A tokenizer is no option any more: its file is there.
+
+    Raises:
+        PartError: that makes no sense.
+    """
     options = {**finished.recipe["options"], "max_rejects": finished.max_rejects}
     if finished.chosen is not None:
         options |= {"train_tokenizer": None, "eos": "auto", "bos": "none"}
         options["invalid_utf8"] = "reject"
     if isinstance(options["shard_bytes"], list):
         options["shard_bytes"] = tuple(options["shard_bytes"])
-    return options
+    try:
+        return PackOptions(**options, **own)  # type: ignore[arg-type]
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise PartError(f"{show_path(folder)} is a part of unknown options: {error}") from error
 
 
 def _refuse_unlike(parts: Sequence[_Taken]) -> None:
@@ -230,8 +247,10 @@ def _merge(parts: list[_Taken], destination: Destination, options: PackOptions) 
                 _take(taken, receipt, destination)
                 progress.skip(receipt.num_rows)
     if chosen is not None:
-        _link(parts[0].stage / chosen.spec["file"], destination.stage / chosen.spec["file"])
+        _take_tokenizer(parts, chosen, destination.stage)
     fsync_path(destination.stage)
+    for taken in parts:
+        taken.refuse_changed()
     origin = own_origin(listed.spec, made_of(first.recipe, listed.contents))
     info = assemble(destination, listed.classes, receipts, options, origin, chosen)
     result = result_of(
@@ -243,6 +262,20 @@ def _merge(parts: list[_Taken], destination: Destination, options: PackOptions) 
     if destination.name == destination.dest and len({p.finished.listed.state for p in parts}) == 1:
         prove_untouched(destination.dest, first.recipe, listed.state)
     return result
+
+
+def _take_tokenizer(parts: list[_Taken], chosen: ChosenTokenizer, stage: Path) -> None:
+    """That of any part in which it is whole. Raises PartError if it is in none."""
+    spec = TokenizerSpec.from_json(chosen.spec)
+    for taken in parts:
+        path = taken.stage / str(spec.file)
+        if path.is_file() and spec.matches(data := path.read_bytes()):
+            atomic_write(stage / str(spec.file), [data])
+            return
+    raise PartError(
+        f"{show_path(parts[0].stage / str(spec.file))}, the tokenizer, is damaged in all parts;"
+        " pack one of them again, with --overwrite"
+    )
 
 
 def _take(taken: _Taken, receipt: Receipt, destination: Destination) -> None:
@@ -263,7 +296,8 @@ def _take(taken: _Taken, receipt: Receipt, destination: Destination) -> None:
 
 def _link(source: Path, dest: Path) -> None:
     """Another name of a file that nobody changes any more; a copy, where there can be none."""
-    temp = dest.with_name(temp_name(dest.name))
+    temp = dest.with_name(f".{dest.name}.link")  # which no other call writes to
+    source = source.resolve()
     for old in (temp, dest):  # of a call that was killed: to write there could change a part
         old.unlink(missing_ok=True)
     try:

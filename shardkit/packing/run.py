@@ -16,8 +16,8 @@ from typing import Any
 from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError, UsageError
 from shardkit.images.encode import require_writers
-from shardkit.index.journal import Receipt
-from shardkit.index.manifest import DatasetInfo
+from shardkit.index.journal import Receipt, journal_path
+from shardkit.index.manifest import PART_NAME, DatasetInfo
 from shardkit.packing.choose_tokenizer import ChosenTokenizer, load_chosen, prepare_tokenizer
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
@@ -125,6 +125,7 @@ class _Pack:
         before_workers = time.perf_counter()
         with self._engine() as engine, Progress("packing", self.options.progress) as progress:
             started += time.perf_counter() - before_workers
+            (self.destination.work / PART_NAME).unlink(missing_ok=True)
             jobs = Jobs(self.corpus, self.destination, self.options, progress)
             receipts = jobs.run(engine)
             listed = ListedInput.of(self.corpus, jobs.listing)
@@ -180,6 +181,9 @@ class _Pack:
     ) -> PackResult:
         """Leave the shards where they are, and beside them what ``merge`` needs to know."""
         part = Part.parse(self.options.part or "")
+        own_names = {journal_path(self.destination.work, r.split, r.shard) for r in receipts}
+        for path in set(self.destination.work.glob("*.part")) - own_names:
+            path.unlink()  # of whatever put it there
         whole = {name: v for name, v in self.recipe["options"].items() if name != "part"}
         FinishedPart(
             part=part,
