@@ -143,7 +143,7 @@ def _options(folder: Path, finished: FinishedPart, **own: bool | None) -> PackOp
     if finished.chosen is not None:
         options |= {"train_tokenizer": None, "eos": "auto", "bos": "none"}
         options["invalid_utf8"] = "reject"
-    if isinstance(options["shard_bytes"], list):
+    if isinstance(options.get("shard_bytes"), list):
         options["shard_bytes"] = tuple(options["shard_bytes"])
     try:
         return PackOptions(**options, **own)  # type: ignore[arg-type]
