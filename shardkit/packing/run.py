@@ -125,7 +125,8 @@ class _Pack:
         before_workers = time.perf_counter()
         with self._engine() as engine, Progress("packing", self.options.progress) as progress:
             started += time.perf_counter() - before_workers
-            (self.destination.work / PART_NAME).unlink(missing_ok=True)
+            if self.options.part is not None:  # it is not finished while it is made again
+                (self.destination.work / PART_NAME).unlink(missing_ok=True)
             jobs = Jobs(self.corpus, self.destination, self.options, progress)
             receipts = jobs.run(engine)
             listed = ListedInput.of(self.corpus, jobs.listing)
