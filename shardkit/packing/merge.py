@@ -6,15 +6,15 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shardkit.errors import CorpusError, DataError, PartError, UsageError
 from shardkit.index.journal import Receipt, journal_path, read_finished
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, read_info
 from shardkit.packing.choose_tokenizer import ChosenTokenizer
+from shardkit.packing.conclude import Conclusion
 from shardkit.packing.destination import Destination
-from shardkit.packing.finish import assemble, notes_on, own_origin
 from shardkit.packing.finished_part import FinishedPart
 from shardkit.packing.open_jobs import in_order
 from shardkit.packing.options import PackOptions
@@ -22,11 +22,11 @@ from shardkit.packing.publish import STAGE_NAME, is_marked
 from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult, result_of
 from shardkit.packing.shard_tally import ShardTally
-from shardkit.packing.up_to_date import made_of, prove_untouched
+from shardkit.packing.up_to_date import made_of
 from shardkit.remote.urls import as_place, refuse_overlap, show_place
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.durable_files import atomic_write, fsync_path
-from shardkit.system.paths import as_path, file_size, show_path
+from shardkit.system.paths import as_path, file_size, show_path, size_fault
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
 from shardkit.tokens.spec import TokenizerSpec
@@ -86,8 +86,7 @@ def merge(
             if overwrite:
                 destination.clear()
             destination.prepare(first.recipe)
-            result = _merge(all_parts, destination, options)
-            return replace(result, seconds=time.perf_counter() - started)
+            return _merge(all_parts, destination, options, started)
 
 
 @dataclass(frozen=True)
@@ -106,9 +105,8 @@ class _Taken:
         taken = cls(folder, finished, receipts)
         for receipt in receipts:
             for name, size in receipt.file_bytes.items():
-                if (found := file_size(taken.stage / name)) != size:
-                    state = "is missing" if found < 0 else f"has {found} bytes, not {size}"
-                    raise DataError(f"{show_path(taken.stage / name)} {state}; {finished.advice}")
+                if fault := size_fault(taken.stage / name, size):
+                    raise DataError(f"{show_path(taken.stage / name)} {fault}; {finished.advice}")
         return taken
 
     def refuse_changed(self) -> None:
@@ -227,7 +225,9 @@ def _sums_of(parts: list[_Taken], receipts: list[Receipt]) -> bytes:
     return b"".join(read_finished(journal_path(work[one], *one)).sums.tobytes() for one in shards)
 
 
-def _merge(parts: list[_Taken], destination: Destination, options: PackOptions) -> PackResult:
+def _merge(
+    parts: list[_Taken], destination: Destination, options: PackOptions, started: float
+) -> PackResult:
     first = parts[0].finished
     listed = first.listed
     tally = ShardTally(
@@ -251,17 +251,10 @@ def _merge(parts: list[_Taken], destination: Destination, options: PackOptions) 
     fsync_path(destination.stage)
     for taken in parts:
         taken.refuse_changed()
-    origin = own_origin(listed.spec, made_of(first.recipe, listed.contents))
-    info = assemble(destination, listed.classes, receipts, options, origin, chosen)
-    result = result_of(
-        destination.name, destination.stage, listed, info, tally.num_rejects, 0, seconds=0.0
+    are_of_one_look = all(taken.finished.listed.state == listed.state for taken in parts)
+    return Conclusion(destination, options, first.recipe, chosen).publish(
+        receipts, listed, tally.num_rejects, 0, started, is_proof=are_of_one_look
     )
-    notes = [*filter(None, [destination.note]), *listed.notes, *(chosen.notes if chosen else [])]
-    result.notes.extend([*notes, *notes_on(options, receipts)])
-    destination.finish(info, first.recipe, {**asdict(result), "dest": ""})
-    if destination.name == destination.dest and len({p.finished.listed.state for p in parts}) == 1:
-        prove_untouched(destination.dest, first.recipe, listed.state)
-    return result
 
 
 def _take_tokenizer(parts: list[_Taken], chosen: ChosenTokenizer, stage: Path) -> None:

@@ -12,7 +12,6 @@ from shardkit.packing.engine import Engine
 from shardkit.packing.job import Job
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
-from shardkit.packing.part import Part
 from shardkit.packing.shard_tally import ShardTally
 from shardkit.system.progress import Progress
 
@@ -61,7 +60,7 @@ class Jobs:
         return in_order(receipts)
 
     def _open(self) -> Iterator[Job]:
-        part = None if self._options.part is None else Part.parse(self._options.part)
+        part = self._options.own_part
         for number, job in enumerate(self._jobs):
             self.num_shards[job.split] = job.shard + 1
             if part is not None and not part.has(number):

@@ -148,6 +148,11 @@ class PackOptions:
         return ImageChoice(**{name: getattr(self, name) for name in names})
 
     @property
+    def own_part(self) -> Part | None:
+        """Which jobs to do; None for all."""
+        return None if self.part is None else Part.parse(self.part)
+
+    @property
     def makes_tokens(self) -> bool:
         """Whether text is to be tokenized."""
         return self.tokenizer is not None or self.train_tokenizer is not None

@@ -17,11 +17,12 @@ from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError, UsageError
 from shardkit.images.encode import require_writers
 from shardkit.index.journal import Receipt, journal_path
-from shardkit.index.manifest import PART_NAME, DatasetInfo
+from shardkit.index.manifest import PART_NAME
 from shardkit.packing.choose_tokenizer import ChosenTokenizer, load_chosen, prepare_tokenizer
+from shardkit.packing.conclude import Conclusion
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
-from shardkit.packing.finish import Origin, assemble, notes_on, own_origin, with_options
+from shardkit.packing.finish import Origin, own_origin, with_options
 from shardkit.packing.finished_part import FinishedPart
 from shardkit.packing.job import Setup
 from shardkit.packing.listed_input import ListedInput
@@ -31,7 +32,7 @@ from shardkit.packing.options import PackOptions
 from shardkit.packing.part import Part
 from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult, result_of, result_of_part
-from shardkit.packing.up_to_date import Asked, UpToDate, made_of, prove_untouched, up_to_date
+from shardkit.packing.up_to_date import Asked, UpToDate, up_to_date
 from shardkit.remote.urls import Url
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.progress import Progress
@@ -130,30 +131,14 @@ class _Pack:
             jobs = Jobs(self.corpus, self.destination, self.options, progress)
             receipts = jobs.run(engine)
             listed = ListedInput.of(self.corpus, jobs.listing)
-            if self.options.part is not None:
-                return self._finish_part(receipts, jobs, listed, started)
+            if part := self.options.own_part:
+                return self._finish_part(part, receipts, jobs, listed, started)
             if not any(receipt.num_rows for receipt in receipts):
                 raise CorpusError(
                     f"nothing could be packed from {self.source}: every input was rejected"
                 )
-            info = self._assemble(receipts, listed)
-            result = result_of(
-                self.destination.name,
-                self.destination.stage,
-                listed,
-                info,
-                jobs.tally.num_rejects,
-                len(jobs.resumed),
-                time.perf_counter() - started,
-            )
-            result.notes.extend(filter(None, [self.destination.note]))
-            result.notes.extend(listed.notes)
-            result.notes.extend(self.chosen.notes if self.chosen else [])
-            result.notes.extend(notes_on(self.options, receipts))
-            self.destination.finish(info, self.recipe, {**asdict(result), "dest": ""})
-            if self.destination.name == self.destination.dest:
-                prove_untouched(self.destination.dest, self.recipe, listed.state)
-            return replace(result, seconds=time.perf_counter() - started)
+            end = Conclusion(self.destination, self.options, self.recipe, self.chosen, self.origin)
+            return end.publish(receipts, listed, jobs.tally.num_rejects, len(jobs.resumed), started)
 
     def _engine(self) -> Engine:
         setup = Setup(
@@ -170,18 +155,10 @@ class _Pack:
         )
         return choose_engine(setup, self.corpus, self.options.num_workers, self.destination.lock_fd)
 
-    def _assemble(self, receipts: list[Receipt], listed: ListedInput) -> DatasetInfo:
-        packed = made_of(self.recipe, listed.contents)
-        origin = self.origin or own_origin(listed.spec, packed)
-        return assemble(
-            self.destination, listed.classes, receipts, self.options, origin, self.chosen
-        )
-
     def _finish_part(
-        self, receipts: list[Receipt], jobs: Jobs, listed: ListedInput, started: float
+        self, part: Part, receipts: list[Receipt], jobs: Jobs, listed: ListedInput, started: float
     ) -> PackResult:
         """Leave the shards where they are, and beside them what ``merge`` needs to know."""
-        part = Part.parse(self.options.part or "")
         own_names = {journal_path(self.destination.work, r.split, r.shard) for r in receipts}
         for path in set(self.destination.work.glob("*.part")) - own_names:
             path.unlink()  # of whatever put it there

@@ -45,7 +45,7 @@ from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.publish import is_marked
 from shardkit.packing.reread import first_difference
-from shardkit.system.paths import file_size, show_path
+from shardkit.system.paths import show_path, size_fault
 from shardkit.system.progress import Progress
 from shardkit.tokens.load import BACKEND_OF
 
@@ -190,11 +190,10 @@ def _most_rejects(options: PackOptions, listing: Listing) -> float:
 
 def _refuse_broken(dest: Path, info: DatasetInfo) -> None:
     for name, num_bytes in info.file_bytes.items():
-        if (found := file_size(dest / name)) != num_bytes:
-            state = "is missing" if found < 0 else f"has {found} bytes, not {num_bytes}"
+        if fault := size_fault(dest / name, num_bytes):
             raise DestinationError(
                 f"{show_path(dest)} already holds a dataset of this input, but {show_path(name)}"
-                f" {state}; pass --overwrite to pack again"
+                f" {fault}; pass --overwrite to pack again"
             )
 
 

@@ -68,3 +68,11 @@ def first_few(names: Sequence[str] | Sequence[bytes], most: int = 3) -> str:
 def file_size(path: Path) -> int:
     """Bytes of a file; -1 if it is no file, or is not there."""
     return path.stat().st_size if path.is_file() else -1
+
+
+def size_fault(path: Path, num_bytes: int) -> str:
+    """What is wrong with a file that should have so many bytes, in words; nothing if it has."""
+    found = file_size(path)
+    if found == num_bytes:
+        return ""
+    return "is missing" if found < 0 else f"has {found} bytes, not {num_bytes}"
