@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -11,10 +12,9 @@ import xxhash
 from shardkit.arrays import Integers
 from shardkit.batches.source import FullSource, Source
 from shardkit.errors import UsageError
-from shardkit.reading.dataset import from_front, row_numbers
-from shardkit.reading.end_to_end import EndToEnd, refuse_layouts
-from shardkit.samples.sample import KEY
-from shardkit.shards.values import Column, own_values
+from shardkit.reading.dataset import from_front, keyed_samples, row_numbers
+from shardkit.reading.end_to_end import EndToEnd, num_positions, refuse_layouts
+from shardkit.shards.values import Column
 
 if TYPE_CHECKING:
     from shardkit.batches.options import BatchKeywords
@@ -44,7 +44,7 @@ def concat(datasets: Sequence[Source]) -> Concat:
         raise UsageError("concat: no datasets")
     for number, one in enumerate(datasets):
         part = FullSource(one)
-        if part.num_rows != len(part) or len(part.order(None, 0, 0)) != len(part):
+        if not part.num_rows == num_positions(part) == len(part):
             raise UsageError(
                 f"concat: {one!r} (number {number}) has an order of its own, which rows put end to"
                 " end cannot keep; shardkit.mix takes it, with length='all'"
@@ -82,7 +82,7 @@ class Concat(EndToEnd):
     def __repr__(self) -> str:
         return f"<Concat of {len(self.parts)} datasets: {len(self)} samples>"
 
-    @property
+    @cached_property
     def fields(self) -> list[str]:
         """Names of the columns, which all datasets have."""
         return _fields_of(self, 0)
@@ -121,22 +121,11 @@ class Concat(EndToEnd):
     def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Samples as torch's DataLoader asks for them."""
         numbers = np.array([from_front(row, len(self), "") for row in rows], np.int64)
-        columns = {name: own_values(name, v) for name, v in self.read(numbers).items()}
-        return [
-            {KEY: key}
-            | {name: v for name, values in columns.items() if (v := values[i]) is not None}
-            for i, key in enumerate(self.keys(numbers))
-        ]
+        return keyed_samples(self.keys(numbers), self.read(numbers))
 
     def keys(self, rows: Sequence[int] | Integers | None = None) -> list[str]:
         """Keys of the given rows, or of all; two datasets may have the same."""
-        numbers = np.arange(len(self)) if rows is None else row_numbers(rows)
-        which, inside = self.split(numbers)
-        found = np.empty(len(numbers), object)
-        for number in np.unique(which).tolist():
-            here = which == number
-            found[here] = self.parts[number].keys(inside[here])
-        return list(found.tolist())
+        return super().keys(np.arange(len(self)) if rows is None else row_numbers(rows))
 
     def column(self, name: str) -> Column:
         """One whole column, as :meth:`shardkit.Dataset.column`."""

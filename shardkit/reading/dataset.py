@@ -200,15 +200,9 @@ class Dataset:
         with _memory_errors(self, rows):
             batch = self._gather(numbers)
             columns = {
-                name: own_values(name, read_column(self.reader, batch, name, self.decode))
-                for name in self.fields
+                name: read_column(self.reader, batch, name, self.decode) for name in self.fields
             }
-        keys = self._keys(batch)
-        return [
-            {KEY: key}
-            | {name: v for name, values in columns.items() if (v := values[i]) is not None}
-            for i, key in enumerate(keys)
-        ]
+            return keyed_samples(self._keys(batch), columns)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[row] for row in range(len(self)))
@@ -393,6 +387,15 @@ class Dataset:
         from shardkit.batches.stream import Stream
 
         return Stream(self, batch_size, **options)
+
+
+def keyed_samples(keys: Sequence[str], columns: Batch) -> list[dict[str, Any]]:
+    """One dict a sample: its ``__key__`` and the fields it has, each a value of its own."""
+    own = {name: own_values(name, column) for name, column in columns.items()}
+    return [
+        {KEY: key} | {name: v for name, values in own.items() if (v := values[i]) is not None}
+        for i, key in enumerate(keys)
+    ]
 
 
 @contextmanager

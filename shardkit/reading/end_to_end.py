@@ -58,6 +58,15 @@ class EndToEnd:
         names = [part.fields or part.read(first) for part in self.parts]
         return list(dict.fromkeys(name for some in names for name in some))
 
+    def keys(self, rows: Integers) -> list[str]:
+        """The key of each row, as its source has it."""
+        which, inside = self.split(rows)
+        found = np.empty(len(rows), object)
+        for number in np.unique(which).tolist():
+            here = which == number
+            found[here] = self.parts[number].keys(inside[here])
+        return list(found.tolist())
+
     @property
     def foresees(self) -> bool:
         return any(part.foresees for part in self.parts)
@@ -82,6 +91,11 @@ class EndToEnd:
         for part in self.parts:
             batch = part.finish(batch)
         return batch
+
+
+def num_positions(part: FullSource) -> int:
+    """Positions in an epoch: a dataset's rows, or what a mix within the mix says."""
+    return len(part.order(None, 0, 0))
 
 
 def refuse_layouts(what: str, parts: Mapping[str, FullSource]) -> None:

@@ -16,7 +16,7 @@ from shardkit.errors import UsageError
 from shardkit.order.epochs import Shuffle
 from shardkit.order.permutation import derive
 from shardkit.order.turns import Length, Pattern, Turns, quantise
-from shardkit.reading.end_to_end import EndToEnd, refuse_layouts
+from shardkit.reading.end_to_end import EndToEnd, num_positions, refuse_layouts
 
 _PART = -5
 
@@ -116,12 +116,10 @@ class Mix(EndToEnd):
         return MixOrder(self, shuffle, seed, epoch, options)
 
     def keys(self, rows: Integers) -> list[str]:
-        names = list(self.datasets)
-        which, inside = self.split(np.asarray(rows, np.int64))
-        return [
-            f"{names[number]}/{self.parts[number].keys([row])[0]}"
-            for number, row in zip(which.tolist(), inside.tolist(), strict=True)
-        ]
+        names, numbers = list(self.datasets), np.asarray(rows, np.int64)
+        which, _ = self.split(numbers)
+        each = zip(which.tolist(), super().keys(numbers), strict=True)
+        return [f"{names[number]}/{key}" for number, key in each]
 
     def where(self, row: int) -> str:
         which, inside = self.split(np.array([row]))
@@ -168,8 +166,3 @@ class MixOrder:
             rows[here] = order.rows(positions[here])
         rows += self.mix.starts[number]
         return rows
-
-
-def num_positions(part: FullSource) -> int:
-    """Positions in an epoch: a dataset's rows, or what a mix within the mix says."""
-    return len(part.order(None, 0, 0))
