@@ -9,27 +9,14 @@ import click
 
 from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import echo_json, echo_pack, interrupted
+from shardkit.cli.pictures import destination_options
 from shardkit.system.paths import show_path
 
 
 @click.command()
 @click.argument("parts", nargs=-1, required=True, type=click.Path(), metavar="PARTS...")
 @click.argument("dest", type=click.Path())
-@click.option(
-    "--overwrite",
-    is_flag=True,
-    help="Start afresh; a dataset at DEST goes when the new one is whole.",
-)
-@click.option(
-    "--staging",
-    metavar="DIR",
-    help="Where to put together what goes to a URL.  [default: in the user's cache folder]",
-)
-@click.option(
-    "--staging-bytes",
-    metavar="SIZE",
-    help="How much of it may wait there to be uploaded.  [default: 4 GiB]",
-)
+@destination_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
 @cloud_options
 def merge(parts: tuple[str, ...], dest: str, as_json: bool, **options: Any) -> None:

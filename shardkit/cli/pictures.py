@@ -84,8 +84,7 @@ workers_option = click.option(
     "--workers", type=int, help="Processes that pack; 0 packs in this one.  [default: one a core]"
 )
 
-writing_options = together(
-    click.option("--dali-index", is_flag=True, help="Write DALI's own index beside each tar."),
+destination_options = together(
     click.option(
         "--overwrite",
         is_flag=True,
@@ -101,4 +100,10 @@ writing_options = together(
         metavar="SIZE",
         help="Finished shards that may wait there to be uploaded.  [default: 4GiB]",
     ),
+)
+"""Of what lies at the destination, and of what goes to a URL."""
+
+writing_options = together(
+    click.option("--dali-index", is_flag=True, help="Write DALI's own index beside each tar."),
+    destination_options,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,10 +11,11 @@ import numpy as np
 
 from shardkit.arguments import integer
 from shardkit.arrays import Hashes, Integers
-from shardkit.errors import IndexFileError, UsageError
+from shardkit.errors import IndexFileError
 from shardkit.index.rows import RowIndex
+from shardkit.operations.summed_index import summed_index
 from shardkit.remote.urls import as_place
-from shardkit.shards.locate import Located, locate_place
+from shardkit.shards.locate import locate_place
 
 ROWS = 1 << 18
 """Of each dataset, looked at together: some 100 MB."""
@@ -76,7 +76,9 @@ def diff(first: str | Path, second: str | Path, *, limit: int = 10) -> DatasetDi
     names = dict.fromkeys(name for place in places for name in place.info.splits)
     splits = {}
     for name in names:
-        one, other = (_index(place, name) for place in places)
+        one, other = (
+            summed_index(place, name) if name in place.info.splits else None for place in places
+        )
         splits[name] = _compare(one, other, limit)
     before, after = (place.info.classes or [] for place in places)
     gone, new = set(before) - set(after), set(after) - set(before)
@@ -84,19 +86,6 @@ def diff(first: str | Path, second: str | Path, *, limit: int = 10) -> DatasetDi
     is_moved = any(numbers.get(name, number) != number for number, name in enumerate(before))
     is_same = all(split.is_same_order for split in splits.values()) and before == after
     return DatasetDiff(is_same, splits, sorted(new), sorted(gone), is_moved)
-
-
-def _index(place: Located, name: str) -> RowIndex | None:
-    """Raises UsageError if there is nothing to compare by."""
-    split = place.info.splits.get(name)
-    if split is None:
-        return None
-    if not split.has_checksums:
-        raise UsageError(
-            f"{place.shown} was not packed by shardkit, and has no checksums to compare;"
-            " `shardkit convert` makes a dataset that has"
-        )
-    return RowIndex(place.storage, place.info, split)
 
 
 @dataclass(frozen=True)
@@ -200,20 +189,14 @@ def _once(keys: Hashes) -> Hashes:
 def _compare_names(found: SplitDiff, ours: _Rows, theirs: _Rows, limit: int) -> None:
     left = {name: number for number, name in enumerate(ours.names())}
     right = {name: number for number, name in enumerate(theirs.names())}
-    kinds: Counter[str] = Counter()
-    which: dict[str, list[int]] = {"removed": [], "added": [], "changed": []}
-    for name, number in left.items():
-        there = right.get(name)
-        if there is None:
-            which["removed"].append(number)
-        elif ours.sums[number] == theirs.sums[there]:
-            kinds["same"] += 1
-        else:
-            which["changed"].append(number)
-    which["added"] = [number for name, number in right.items() if name not in left]
-    found.num_same += kinds["same"]
-    for kind, numbers in which.items():
-        own = theirs if kind == "added" else ours
+    common = left.keys() & right.keys()
+    changed = [left[n] for n in left if n in common and ours.sums[left[n]] != theirs.sums[right[n]]]
+    found.num_same += len(common) - len(changed)
+    for kind, own, numbers in (
+        ("removed", ours, [number for name, number in left.items() if name not in common]),
+        ("added", theirs, [number for name, number in right.items() if name not in common]),
+        ("changed", ours, changed),
+    ):
         _note(found, kind, own.take(np.array(numbers, np.int64)), limit)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Hashes, Integers, Mask
-from shardkit.errors import UsageError
 from shardkit.index.rows import NO_INT, RowIndex
+from shardkit.operations.summed_index import summed_index
 from shardkit.samples.sample import mix64
 from shardkit.shards.locate import Located
 
@@ -59,14 +59,10 @@ def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
     Raises:
         UsageError: it is tars of others, which have no checksums. IndexFileError: it is damaged.
     """
-    indexes = [RowIndex(place.storage, place.info, split) for split in place.info.splits.values()]
-    if not all(index.split.has_checksums for index in indexes):
-        raise UsageError(
-            f"{place.shown} was not packed by shardkit, and has no checksums to compare;"
-            " `shardkit convert` makes a dataset that has"
-        )
+    indexes = [summed_index(place, name) for name in place.info.splits]
+    plain = [_are_plain(index) for index in indexes]
     starts = np.cumsum([0, *(index.split.num_rows for index in indexes)])
-    contents = np.concatenate([np.zeros(0, np.uint64), *map(contents_of, indexes)])
+    contents = np.concatenate([np.zeros(0, np.uint64), *map(_contents, indexes, plain)])
     order = np.argsort(contents, kind="stable")
     ordered = contents[order]
     is_first = np.ones(len(order), bool)
@@ -92,7 +88,7 @@ def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
         num_groups=len(groups),
         num_contradictions=len(contradicting),
         num_across=num_across,
-        num_unplain=sum(int((~_are_plain(index)).sum()) for index in indexes),
+        num_unplain=sum(int((~mask).sum()) for mask in plain),
         examples=[
             list(_copies(indexes, starts, order[bounds[group] : bounds[group + 1]]))
             for group in shown
@@ -100,7 +96,7 @@ def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
     )
 
 
-def contents_of(index: RowIndex) -> Hashes:
+def _contents(index: RowIndex, are_plain: Mask) -> Hashes:
     """(num_rows,) uint64: what a sample's checksum would be without its class number.
 
     The checksum is a sum over fields, so one of them can be taken away: see
@@ -112,8 +108,8 @@ def contents_of(index: RowIndex) -> Hashes:
         index.refuse_damage(np.arange(start, start + len(table)), table)
         found[start : start + ROWS] = table[:, index.column["xxh3"]].view(np.uint64)
     if LABEL in index.column:
-        plain = np.where(_are_plain(index), _labels(index), NO_INT)
-        labels, which = np.unique(plain, return_inverse=True)
+        taken_away = np.where(are_plain, _labels(index), NO_INT)
+        labels, which = np.unique(taken_away, return_inverse=True)
         found -= np.array([_share(label) for label in labels.tolist()], np.uint64)[which]
     return found
 
