@@ -10,6 +10,7 @@ from shardkit.arrays import Integers
 from shardkit.remote.cached import CachedSplit
 from shardkit.remote.kept import Kept
 from shardkit.remote.next_uses import NEVER, NextUses
+from shardkit.system.blocks import BLOCK_BYTES
 
 GROUP_BLOCKS = 4
 """Of 1 MB: requests of 256 KiB cost twice the time of this process that these do, and larger ones
@@ -40,7 +41,7 @@ class Follower:
     plan: NextUses = field(init=False)
     asked: int = 0
     distance: int = 0
-    _there: int = -1  # blocks, when :meth:`rest` was last asked for
+    _rest_from: int = 0  # so many blocks must be there before little can be missing
 
     def __post_init__(self) -> None:
         self.plan = NextUses(len(self.split.blocks))
@@ -66,15 +67,16 @@ class Follower:
         files of npy. When all are there, nobody has to look at each."""
         missing: Integers = np.flatnonzero(self.split.stamps[:-1] == 0)
         blocks = self.split.blocks
-        is_few = int(blocks.bytes_of(missing).sum()) * REST <= int(blocks.sizes.sum())
-        self._there = self.split.num_there
-        return missing if is_few else missing[:0]
+        too_many = int(blocks.bytes_of(missing).sum()) - int(blocks.sizes.sum()) // REST
+        # Until as many came as that at least takes, nobody need look at all that is missing.
+        self._rest_from = self.split.num_there + max(-(-too_many // BLOCK_BYTES), 1)
+        return missing[:0] if too_many > 0 else missing
 
     @property
     def may_have_rest(self) -> bool:
         """Whether :meth:`rest` may have others than when it was last asked for: a loop that is told
         piece by piece has a rest only when it knows of all."""
-        return self.split.num_there != self._there
+        return self.split.num_there >= self._rest_from
 
     @property
     def num_ahead(self) -> int:
