@@ -124,7 +124,7 @@ def test_a_started_pack_refuses_changed_rows(
 ) -> None:
     source = npz(tmp_path / "x.npz", x=IMAGES, y=LABELS)
     with monkeypatch.context() as patch:
-        patch.setattr("shardkit.packing.run.assemble", None)
+        patch.setattr("shardkit.packing.conclude.assemble", None)
         with pytest.raises(TypeError):
             shardkit.pack(source, tmp_path / "out", to="npy", **OPTIONS)
     os.utime(npz(source, x=IMAGES[::-1], y=LABELS), (10**9, 10**9))

@@ -181,7 +181,7 @@ def test_a_started_convert_refuses_other_tars(
 ) -> None:
     path = write(tmp_path / "x.tar.gz", gzip.compress(plain(0), mtime=0))
     with monkeypatch.context() as patch:
-        patch.setattr("shardkit.packing.run.assemble", None)
+        patch.setattr("shardkit.packing.conclude.assemble", None)
         with pytest.raises(TypeError):
             shardkit.convert(path, tmp_path / "out", to="npy", **OPTIONS)
     write(path, gzip.compress(plain(1), mtime=0))
