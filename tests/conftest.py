@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import cache
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,7 @@ import shardkit
 from shardkit.cli import main
 from shardkit.memory import gather
 from shardkit.remote import connection
+from shardkit.tokens import pattern as patterns
 
 # Examples differ in size, and machines in speed: faulthandler_timeout catches what hangs.
 settings.register_profile("shardkit", deadline=None)
@@ -49,6 +51,11 @@ def _fsync(fd: int) -> None:
 
 
 os.fsync = _fsync
+
+# What each library takes for a letter is asked for by every pack of text, 0.4 s of it; it is the
+# same as long as a process lives.
+patterns._members_oniguruma = cache(patterns._members_oniguruma)
+patterns._members_rust = cache(patterns._members_rust)
 
 CONTAINERS = ["lmdb", "hdf5", "webdataset", "npy"]
 
