@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import NamedTuple
@@ -60,6 +60,7 @@ patterns._members_rust = cache(patterns._members_rust)
 CONTAINERS = ["lmdb", "hdf5", "webdataset", "npy"]
 
 
+@lru_cache(1024)  # most tests want the same
 def picture(seed: int, size: int = 16, kind: str = "JPEG") -> bytes:
     """A small real picture: a smooth gradient of its own."""
     grid = np.mgrid[0:size, 0:size].sum(0) * (seed % 7 + 1) + seed * 13
