@@ -15,7 +15,11 @@ _HOME = {
     "pack": "shardkit.packing.pack",
     "PackResult": "shardkit.packing.pack",
     "estimate": "shardkit.packing.estimate",
-    "merge": "shardkit.packing.merge",
+    "merge": "shardkit.versions.merge",
+    "append": "shardkit.versions.append",
+    "edit": "shardkit.versions.edit",
+    "prune": "shardkit.versions.prune",
+    "VersionResult": "shardkit.versions.result",
     "convert": "shardkit.operations.convert",
     "unpack": "shardkit.operations.unpack",
     "verify": "shardkit.operations.verify",
@@ -72,7 +76,6 @@ if TYPE_CHECKING:
     from shardkit.order.sampler import BatchSampler as BatchSampler
     from shardkit.order.sampler import Sampler as Sampler
     from shardkit.packing.estimate import estimate as estimate
-    from shardkit.packing.merge import merge as merge
     from shardkit.packing.pack import PackResult as PackResult
     from shardkit.packing.pack import pack as pack
     from shardkit.readers import open as open
@@ -80,6 +83,11 @@ if TYPE_CHECKING:
     from shardkit.reading.dataset import Dataset as Dataset
     from shardkit.reading.mix import mix as mix
     from shardkit.sequences.dataset import TokenDataset as TokenDataset
+    from shardkit.versions.append import append as append
+    from shardkit.versions.edit import edit as edit
+    from shardkit.versions.merge import merge as merge
+    from shardkit.versions.prune import prune as prune
+    from shardkit.versions.result import VersionResult as VersionResult
     from shardkit.watching.by_hand import watch as watch
 
 

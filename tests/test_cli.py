@@ -310,6 +310,9 @@ JSON = {
         "open_with",
         "recipes",
         "duplicates",
+        "version",
+        "versions",
+        "history",
     ],
 }
 
@@ -343,6 +346,9 @@ def test_json_holds_what_python_returns(packed: Run, tmp_path: Path) -> None:
 COMMANDS = {
     "pack": shardkit.pack,
     "merge": shardkit.merge,
+    "append": shardkit.append,
+    "edit": shardkit.edit,
+    "prune": shardkit.prune,
     "convert": shardkit.convert,
     "unpack": shardkit.unpack,
     "verify": shardkit.verify,
@@ -387,7 +393,7 @@ def test_options_are_those_of_python(name: str) -> None:
     # --system is a question of its own: shardkit.measure.image_support.system() in Python.
     shared = {"source", "dataset", "parts", "first", "second", "dest", "to", "progress", "as_json"}
     shared |= {"system", "only_estimate", "only_open"}
-    arguments = ["x", "y"] if name in ("unpack", "merge", "diff") else ["x"]
+    arguments = ["x", "y"] if name in ("unpack", "merge", "append", "diff") else ["x"]
     required = ["--to", "npy"] if name in ("pack", "convert") else []
     parent = click.Context(group, **group.context_settings)
     context = group.commands[name].make_context(name, [*arguments, *required], parent)

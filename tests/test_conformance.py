@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import CONTAINERS, make_arrays, make_images, make_pairs, tree, write
+from conftest import CONTAINERS, make_arrays, make_images, make_pairs, picture, tree, write
 
 import shardkit
 from shardkit.errors import ChecksumError, CorpusError, DataError, UsageError
@@ -78,11 +78,33 @@ def test_worker_count_and_destination_do_not_show(container: str, tmp_path: Path
 
 @pytest.mark.usefixtures("_gathering")
 class TestReading:
-    @pytest.fixture
-    def ds(self, container: str, tmp_path: Path) -> shardkit.Dataset:
-        source = make_images(tmp_path / "source")
-        shardkit.pack(source, tmp_path / "packed", to=container, **OPTIONS)
-        return shardkit.open(tmp_path / "packed")
+    @pytest.fixture(params=["packed", "appended", "edited"])
+    def ds(
+        self, container: str, tmp_path: Path, request: pytest.FixtureRequest
+    ) -> shardkit.Dataset:
+        """The same samples, however they came there."""
+        source, dataset = make_images(tmp_path / "source"), tmp_path / "packed"
+        if request.param == "appended":
+            (source / "class2").rename(tmp_path / "class2")
+            shardkit.pack(source, dataset, to=container, **OPTIONS)
+            for name in ("class0", "class1"):  # one folder alone is no class
+                (tmp_path / "more" / name).mkdir(parents=True)
+            (tmp_path / "class2").rename(tmp_path / "more" / "class2")
+            shardkit.append(dataset, tmp_path / "more", **OPTIONS)
+        else:
+            if request.param == "edited":
+                for number in (3, 30):
+                    write(source / "class1" / f"more.{number}.jpg", picture(number))
+                (source / "class2" / "img.005.jpg").rename(source / "class0" / "img.905.jpg")
+                write(source / "class2" / "img.005.jpg", picture(205))
+            shardkit.pack(source, dataset, to=container, **OPTIONS)
+            if request.param == "edited":
+                labels = {"class2/img.000": "class1"}
+                drop = ["class1/more.3", "class1/more.30", "class0/img.905"]
+                shardkit.edit(dataset, drop_keys=drop, labels=labels, progress=False)
+                labels = {"class2/img.000": "class2"}
+                shardkit.edit(dataset, labels=labels, progress=False)
+        return shardkit.open(dataset)
 
     def test_batch_equals_single_reads(self, ds: shardkit.Dataset) -> None:
         rows = [5, 0, 35, 5, 17]

@@ -41,7 +41,7 @@ from shardkit.errors import (
     UsageError,
 )
 from shardkit.index import manifest
-from shardkit.index.manifest import parse_info
+from shardkit.index.manifest import INDEX_KINDS, parse_info
 from shardkit.index.rows import row_columns
 from shardkit.samples.encoding import Encoding, choose_encoding, inflate, npy_header_size, parse_npy
 
@@ -233,8 +233,27 @@ def _split(raw: Json, name: str) -> None:
     raw["splits"][name] = raw["splits"].pop("train")
 
 
+LINE = {"number": 1, "when": None, "what": "packed", "num_rows": {}, "fingerprints": {}}
+
 CHANGES: dict[str, Callable[[Json], Any]] = {
-    "newer version": lambda raw: raw.update(version=3),
+    "newer version": lambda raw: raw.update(version=4),
+    "a history of one": lambda raw: raw.update(history=[LINE]),
+    "a history that skips": lambda raw: raw.update(history=[LINE, LINE | {"number": 3}]),
+    "a history of no lines": lambda raw: raw.update(history=[1, 2]),
+    "rows as text in it": lambda raw: raw.update(
+        history=[LINE, LINE | {"number": 2, "num_rows": {"train": "1"}}]
+    ),
+    "a stem that leads out": lambda raw: _shards(raw)[0].append({"stem": "../train-00000"}),
+    "a stem without a number": lambda raw: _shards(raw)[0].append({"stem": "train"}),
+    "a stem of other files": lambda raw: _shards(raw)[0].append({"stem": "train-00001"}),
+    "fewer than none left out": lambda raw: _shards(raw)[0].append({"left_out": -1}),
+    "an index of another split": lambda raw: raw["splits"]["train"].update(
+        files={f"val~2.{kind}": {"bytes": 1, "xxh3": "0"} for kind in INDEX_KINDS}
+    ),
+    "an index of version 0": lambda raw: raw["splits"]["train"].update(
+        files={f"train~0.{kind}": {"bytes": 1, "xxh3": "0"} for kind in INDEX_KINDS}
+    ),
+    "a picture as a label": lambda raw: _encode(raw, kind="label"),
     "unreleased version": lambda raw: raw.update(version=1),
     "version as text": lambda raw: raw.update(version="2"),
     "version true": lambda raw: raw.update(version=True),
@@ -333,7 +352,7 @@ def test_hostile_entries(originals: Path, tmp_path: Path, case: str) -> None:
     assert len(refused) == len(list(steps(dataset, tmp_path))), refused
     assert all("dataset/shardkit.json" in m or "no container" in m for m in refused), refused
     if "newer version" in case:
-        assert all("has version 3, this shardkit reads 2; upgrade shardkit" in m for m in refused)
+        assert all("has version 4, this shardkit reads 3; upgrade shardkit" in m for m in refused)
     if "unreleased version" in case:
         what = "has version 1, made by an unreleased shardkit; pack again"
         assert all(what in m for m in refused)

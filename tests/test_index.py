@@ -39,8 +39,8 @@ from shardkit.index.manifest import (
     SplitInfo,
     dump_info,
     is_field_name,
+    is_file_of,
     is_sealed,
-    is_shard_file,
     parse_info,
     read_info,
 )
@@ -276,7 +276,7 @@ def test_edited_by_hand_it_still_opens() -> None:
     ],
 )
 def test_shard_file_names(name: object, good: bool) -> None:
-    assert is_shard_file("train", 7, name) is good
+    assert is_file_of("train-00007", name) is good
 
 
 def test_edited_by_hand_it_is_not_verified(packed: Path, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ LAYERS = [
     {"packing", "reading"},
     {"sequences"},
     {"loading", "operations", "dali", "readers"},
+    {"versions"},
     {"measure"},
     {"cli"},
 ]
@@ -57,6 +58,10 @@ PUBLIC = [
     "PackResult",
     "estimate",
     "merge",
+    "append",
+    "edit",
+    "prune",
+    "VersionResult",
     "convert",
     "unpack",
     "verify",

@@ -149,6 +149,7 @@ class BatchMaker:
             options.batch_size * self.ranks.world_size,
             transform=None if transform is None else transform.state,
             is_of_worker=is_of_worker,
+            versions=self.source.versions,
         )
 
     # --- one batch ------------------------------------------------------------------------

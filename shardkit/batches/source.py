@@ -111,6 +111,11 @@ class FullSource:
         """What a resumed loop compares: the source's own word, else its length."""
         return str(getattr(self.given, "fingerprint", "") or f"{len(self)} rows")
 
+    @property
+    def versions(self) -> dict[str, int]:
+        """Fingerprint -> number of a version, of a dataset that has several."""
+        return dict(getattr(self.given, "versions", {}))
+
     def read_joined(self, rows: Integers, names: Sequence[str]) -> dict[str, Any]:
         """Columns of rows, of which these may be :class:`shardkit.shards.stored.Joined`."""
         if self._read_joined is None or not names:

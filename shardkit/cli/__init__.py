@@ -12,15 +12,18 @@ from collections.abc import Sequence
 import click
 
 from shardkit import __version__
+from shardkit.cli.append import append
 from shardkit.cli.bench import bench
 from shardkit.cli.cache import cache
 from shardkit.cli.convert import convert
 from shardkit.cli.diff import diff
 from shardkit.cli.doctor import doctor
+from shardkit.cli.edit import edit
 from shardkit.cli.info import info
 from shardkit.cli.merge import merge
 from shardkit.cli.option_names import Commands
 from shardkit.cli.pack import pack
+from shardkit.cli.prune import prune
 from shardkit.cli.show import show
 from shardkit.cli.stage import stage
 from shardkit.cli.tune import tune
@@ -53,6 +56,9 @@ def group() -> None:
 for command in (
     pack,
     merge,
+    append,
+    edit,
+    prune,
     convert,
     unpack,
     verify,

@@ -19,22 +19,34 @@ SHOWN_CLASSES = 5
 
 @click.command()
 @click.argument("first", type=click.Path())
-@click.argument("second", type=click.Path())
+@click.argument("second", type=click.Path(), required=False)
+@click.option("--from-version", type=int, help="Of FIRST.  [default: the last]")
+@click.option(
+    "--to-version", type=int, help="Of SECOND, which is FIRST if left out.  [default: the last]"
+)
 @click.option(
     "--limit", type=int, default=10, show_default=True, help="Keys to name, of each kind and split."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @cloud_options
-def diff(first: str, second: str, limit: int, as_json: bool) -> None:
+def diff(
+    first: str,
+    second: str | None,
+    from_version: int | None,
+    to_version: int | None,
+    limit: int,
+    as_json: bool,
+) -> None:
     """Say which samples SECOND has and FIRST has not (+), the reverse (-), and which changed (~).
 
-    Both are packed datasets, of any formats, or URLs of these. They are compared by the checksums
+    Both are packed datasets, of any formats, or URLs of these; or two versions of one, as in
+    shardkit diff FIRST --from-version 1. They are compared by the checksums
     in their indexes: no sample is read. Exit code 0 whether they differ or not.
     """
     from shardkit.operations.diff import diff as run
 
     with interrupted("nothing was changed"):
-        found = run(first, second, limit=limit)
+        found = run(first, second, from_version=from_version, to_version=to_version, limit=limit)
     if as_json:
         echo_json(found)
         return

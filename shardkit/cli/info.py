@@ -17,7 +17,7 @@ from shardkit.system.paths import first_few, is_url, show_path
 if TYPE_CHECKING:
     from shardkit.measure.image_support import System
     from shardkit.operations.duplicates import Duplicates
-    from shardkit.operations.info import SplitSummary
+    from shardkit.operations.info import SplitSummary, Summary
 
 SHOWN_CLASSES = SHOWN_COPIES = 5
 
@@ -33,11 +33,17 @@ SHOWN_CLASSES = SHOWN_COPIES = 5
     is_flag=True,
     help="Print instead the lines of Python with which each tool opens it.",
 )
+@click.option("--version", type=int, help="Say it of this version.  [default: the last]")
 @click.option("--duplicates", is_flag=True, help="Find samples that are there more than once, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @cloud_options
 def info(
-    dataset: str | None, system: bool, only_open: bool, duplicates: bool, as_json: bool
+    dataset: str | None,
+    system: bool,
+    only_open: bool,
+    version: int | None,
+    duplicates: bool,
+    as_json: bool,
 ) -> None:
     """Say what is in DATASET and how to open it, with shardkit and with other tools."""
     if system == (dataset is not None):
@@ -49,7 +55,7 @@ def info(
         return
     from shardkit.operations.info import info as run
 
-    found = run(dataset, duplicates=duplicates)
+    found = run(dataset, version=version, duplicates=duplicates)
     if as_json:
         echo_json(found)
         return
@@ -73,6 +79,8 @@ def info(
         click.echo(f"  {count(len(found.classes), 'class', 'es')}: {names}")
     for name, split in found.splits.items():
         _echo_split(name, split, found.classes)
+    if found.history:
+        _echo_history(found)
     if found.duplicates is not None:
         _echo_duplicates(found.duplicates)
     click.echo("  open with:")
@@ -80,6 +88,16 @@ def info(
         click.echo(f"    {line}")
     if not is_url(dataset):
         click.echo(f"  with other tools: shardkit info {shlex.quote(show_path(dataset))} --open")
+
+
+def _echo_history(found: Summary) -> None:
+    there = set(found.versions)
+    click.echo("  versions:")
+    for line in found.history:
+        splits = ", ".join(f"{number:,} in {name}" for name, number in line.num_rows.items())
+        when = "" if line.when is None else f", {show_path(line.when)}"
+        gone = "" if line.number in there else " (pruned)"
+        click.echo(f"    {line.number}{gone}: {show_path(line.what)}; {splits}{when}")
 
 
 def _tokenizer(tokens: dict[str, Any]) -> str:
@@ -99,6 +117,9 @@ def _echo_split(name: str, split: SplitSummary, classes: list[str] | None) -> No
         f"  {name}: {count(split.num_samples, 'sample')} in {count(split.num_shards, 'shard')},"
         f" {format_bytes(split.shard_bytes)} + {format_bytes(split.index_bytes)} index"
     )
+    if split.num_left_out:
+        left_out = count(split.num_left_out, "more sample")
+        click.echo(f"    its shards hold {left_out}, which this version leaves out")
     for field, encoding in split.encodings.items():
         click.echo(f"    {field}: {_value(field, encoding, classes)}")
     if split.num_tokens is not None:

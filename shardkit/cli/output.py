@@ -19,6 +19,7 @@ from shardkit.system.paths import as_path, show_path
 
 if TYPE_CHECKING:
     from shardkit.packing.pack import PackResult
+    from shardkit.versions.result import VersionResult
 
 
 class Interrupted(click.ClickException):
@@ -153,3 +154,17 @@ def echo_pack(result: PackResult, verb: str) -> None:
         click.echo(f"  {count(result.num_rejects, 'input')} rejected: {listed}")
     for note in result.notes:
         click.echo(f"  {note}")
+
+
+def echo_version(result: VersionResult) -> None:
+    """What a change of a dataset made."""
+    splits = ", ".join(f"{number:,} in {name}" for name, number in result.splits.items())
+    click.echo(f"{show_path(result.dest)}: version {result.version}, {splits}")
+    click.echo(f"  {show_path(result.what)}")
+    for what, number in (("added", result.num_added), ("left out", result.num_removed)):
+        if number:
+            click.echo(f"  {count(number, 'sample')} {what}")
+    if result.num_bytes:
+        click.echo(f"  {format_bytes(result.num_bytes)} removed")
+    for note in result.notes:
+        click.echo(f"  {show_path(note)}")

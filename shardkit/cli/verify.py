@@ -15,9 +15,10 @@ SHOWN_PROBLEMS = 20
 @click.command()
 @click.argument("dataset", type=click.Path())
 @click.option("--against", type=click.Path(), help="Also compare with the original input.")
+@click.option("--version", type=int, help="Check this version.  [default: the last]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
 @cloud_options
-def verify(dataset: str, against: str | None, as_json: bool) -> None:
+def verify(dataset: str, against: str | None, version: int | None, as_json: bool) -> None:
     """Check every checksum of DATASET; name each broken shard and sample.
 
     Exit code 1 if anything is wrong.
@@ -25,7 +26,7 @@ def verify(dataset: str, against: str | None, as_json: bool) -> None:
     from shardkit.operations.verify import verify as run
 
     with interrupted("nothing was changed"):
-        result = run(dataset, against, progress=False if as_json else None)
+        result = run(dataset, against, version=version, progress=False if as_json else None)
     if as_json:
         echo_json({"ok": result.ok, **vars(result)})
     else:

@@ -13,7 +13,7 @@ from shardkit.formats.dali_index import VERSION, dali_index, dali_index_name
 from shardkit.formats.member_names import member_keys
 from shardkit.index.manifest import SplitInfo
 from shardkit.index.rows import RowIndex
-from shardkit.samples.encoding import BYTES
+from shardkit.samples.encoding import BYTES, LABEL
 from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate
 from shardkit.shards.stored import container_of
@@ -44,6 +44,7 @@ def write_index(dataset: str | Path, folder: str | Path | None = None) -> list[P
             f"{show_path(path)} holds {located.info.container}, and DALI reads tars: use"
             f" shardkit.dali.source, or `shardkit convert --to {TARS} --dali-index`"
         )
+    _refuse_views(located)
     made = []
     with os_errors(f"writing DALI's index of {show_path(path)}"):
         for split in located.info.splits.values():
@@ -53,6 +54,20 @@ def write_index(dataset: str | Path, folder: str | Path | None = None) -> list[P
                 atomic_write(index, [lines])
                 made.append(index)
     return made
+
+
+def _refuse_views(located: Located) -> None:
+    """Raise UsageError where tars hold other samples, or labels, than the dataset has."""
+    for split in located.info.splits.values():
+        is_changed = split.num_left_out or any(
+            encoding.kind == LABEL for layout in split.layouts for encoding in layout.values()
+        )
+        if is_changed:
+            raise UsageError(
+                f"{located.shown}: tars of {split.name} hold samples or labels that this version"
+                f" has not: use shardkit.dali.source, or `shardkit convert --to {TARS}"
+                " --dali-index`"
+            )
 
 
 def _indexes(located: Located, split: SplitInfo) -> Iterator[tuple[Path, bytes]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -62,24 +62,52 @@ def assemble_split(
         DataError: two samples have one key (only if ``unique_keys``), or one file's name (only
             looked at if ``new_paths``: some were written anew).
     """
-    num_rows = sum(receipt.num_rows for receipt in receipts)
-    files: dict[str, tuple[int, int]] = {}
-
-    def write(kind: str, chunks: Chunks) -> None:
-        hashed = _Hashed(chunks)
-        atomic_write(dest / f"{name}.{kind}", hashed)
-        files[f"{name}.{kind}"] = (hashed.num_bytes, hashed.hash.intdigest())
 
     def journal() -> Iterator[FinishedShard]:
         return (read_finished(journal_path(work, name, receipt.shard)) for receipt in receipts)
 
-    fingerprint = fingerprint or _fingerprint(journal())  # before the rows, whose checksums have it
+    split = SplitInfo(name, 0, fingerprint or "", *_layouts(receipts), {})
+    return write_split(
+        dest, name, split, journal, info, unique_keys=unique_keys, new_paths=new_paths
+    )
+
+
+def write_split(
+    dest: Path,
+    stem: str,
+    split: SplitInfo,
+    journal: Callable[[], Iterable[FinishedShard]],
+    info: DatasetInfo,
+    *,
+    unique_keys: bool,
+    new_paths: bool = False,
+) -> SplitInfo:
+    """Write a split's own files, from what its shards have; the split with what is known then.
+
+    Args:
+        stem: what the files are called before their endings.
+        split: its name, layouts and shards; its fingerprint, where that is no hash of keys and
+            sample checksums, else ``""``.
+        journal: called for each pass over all its shards, in order.
+
+    Raises:
+        DataError: as of :func:`assemble_split`.
+    """
+    num_rows = sum(shard.num_rows for shard in split.shards)
+    files: dict[str, tuple[int, int]] = {}
+
+    def write(kind: str, chunks: Chunks) -> None:
+        hashed = _Hashed(chunks)
+        atomic_write(dest / f"{stem}.{kind}", hashed)
+        files[f"{stem}.{kind}"] = (hashed.num_bytes, hashed.hash.intdigest())
+
+    # Before the rows, whose checksums have it.
+    fingerprint = split.fingerprint or _fingerprint(journal())
     write("rows", _row_chunks(journal(), info.fields, num_rows, fingerprint))
     write("names", (finished.names for finished in journal()))
     write("sums", (finished.sums.tobytes() for finished in journal()))
-    layouts, shards = _layouts(receipts)
-    split = SplitInfo(name, num_rows, fingerprint, layouts, shards, files)
-    files[f"{name}.find"] = (0, 0)
+    split = replace(split, num_rows=num_rows, fingerprint=fingerprint, files=files)
+    files[f"{stem}.find"] = (0, 0)
     index = RowIndex(Folder(dest), info, split)
     write("find", _as_bytes((_checked if unique_keys else find_chunks)(index)))
     if new_paths:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from shardkit.errors import DatasetMissingError, FormatError, IndexFileError
+from shardkit.errors import DatasetMissingError, FormatError, IndexFileError, UsageError
 from shardkit.formats import FORMATS
 from shardkit.index.provenance import Provenance
+from shardkit.index.version_line import VersionLine
 from shardkit.memory.whole_files import read_file
-from shardkit.samples.encoding import Encoding
+from shardkit.samples.encoding import LABEL, Encoding
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.storage.base import Storage
 from shardkit.storage.folder import Folder
@@ -28,19 +29,28 @@ from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
 VERSION = 2
-"""Version 1 had no checksums in its row index; it was never released, so nothing reads it."""
+"""Of what is packed. Version 1 had no checksums in its row index; it was never released, so nothing
+reads it."""
+
+CHANGED_VERSION = 3
+"""Of what was changed after it was packed: readers of version 2 know neither a second row index,
+nor shards of which a split leaves samples out, nor labels that stand in the row index alone."""
 
 INDEX_NAME = "shardkit.json"
 REJECTED_NAME = "rejected.jsonl"
 WORK_NAME = ".packing"
 PART_NAME = "part.json"
 """In the work folder of a part of a pack that is finished."""
+CHANGE_NAME = "change.json"
+"""In the work folder while a next version, which is ready, is put in its place."""
 
 INDEX_KINDS = ("rows", "names", "find", "sums")
 """Endings of the files that index a split."""
 
 MAX_INDEX_BYTES = 256 << 20
 """A shardkit.json of 40,000 shards has about 4 MB; far more than that is an attack or a mistake."""
+
+READ_TRIES = 5
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _SUFFIX = "|".join(made.suffix for made in FORMATS.values())
@@ -52,6 +62,12 @@ DALI_INDEX = re.compile(r"(.+)-\d{5,}\.idx")
 
 SIGNPOSTS = frozenset(name for made in FORMATS.values() for name in made.signpost_names)
 """What files for other tools may be called: see :meth:`shardkit.formats.base.Format.signposts`."""
+
+VERSION_INDEX = re.compile(r"shardkit~([1-9][0-9]{0,8})\.json")
+"""What :func:`index_name` gives."""
+
+_VERSIONED = re.compile(r"(.+?)(?:~[1-9][0-9]{0,8})?")
+_SHARD_STEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}-\d{5,}")
 
 _SEAL = ',\n "xxh3": "%016x"\n}\n'
 _SEAL_BYTES = len(_SEAL % 0)
@@ -70,11 +86,18 @@ def is_field_name(name: object) -> bool:
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """One shard: its number of rows, its layout, and the size of each of its files (bytes)."""
+    """One shard: its number of rows, its layout, and the size of each of its files (bytes).
+
+    Attributes:
+        stem: what its files are called before their endings; ``""`` for what split and number say.
+        num_left_out: samples that its files hold besides, and the split does not have.
+    """
 
     num_rows: int
     layout: int
     file_bytes: dict[str, int]
+    stem: str = ""
+    num_left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,12 +117,21 @@ class SplitInfo:
     files: dict[str, tuple[int, int]]
 
     def stem(self, shard: int) -> str:
-        return f"{self.name}-{shard:05d}"
+        return self.shards[shard].stem or f"{self.name}-{shard:05d}"
+
+    def index_file(self, kind: str) -> str:
+        """Name of one of the split's own files: of ``rows``, ``names``, ``find`` or ``sums``."""
+        return next(name for name in self.files if name.endswith(f".{kind}"))
+
+    @property
+    def num_left_out(self) -> int:
+        """Samples in files of its shards that it does not have."""
+        return sum(shard.num_left_out for shard in self.shards)
 
     @property
     def has_checksums(self) -> bool:
         """False for tars made by others: a scan does not read their values."""
-        return self.files[f"{self.name}.sums"][0] > 0
+        return self.files[self.index_file("sums")][0] > 0
 
 
 @dataclass(frozen=True)
@@ -107,6 +139,7 @@ class DatasetInfo:
     """The contents of ``shardkit.json``.
 
     ``signposts`` maps the files for other tools that lie beside the shards to (bytes, XXH3-64).
+    ``history`` has a line for each version, the first included, once it was changed.
     """
 
     container: str
@@ -115,6 +148,12 @@ class DatasetInfo:
     provenance: Provenance
     splits: dict[str, SplitInfo] = field(default_factory=dict)
     signposts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    history: list[VersionLine] = field(default_factory=list)
+
+    @property
+    def version(self) -> int:
+        """The number of this version; the first is 1."""
+        return self.history[-1].number if self.history else 1
 
     @property
     def file_bytes(self) -> dict[str, int]:
@@ -141,20 +180,38 @@ def dump_info(info: DatasetInfo) -> bytes:
             "fingerprint": split.fingerprint,
             "files": _sizes_to_json(split.files),
             "layouts": [{f: e.to_json() for f, e in lay.items()} for lay in split.layouts],
-            "shards": [[s.num_rows, s.layout, s.file_bytes] for s in split.shards],
+            "shards": [_shard_to_json(shard) for shard in split.shards],
         }
     raw = {
         "format": "shardkit",
-        "version": VERSION,
+        "version": CHANGED_VERSION if _is_changed(info) else VERSION,
         "container": info.container,
         "fields": info.fields,
         "classes": info.classes,
         "corpus": info.provenance.to_json(),
         **({"signposts": _sizes_to_json(info.signposts)} if info.signposts else {}),
         "splits": splits,
+        **({"history": [line.to_json() for line in info.history]} if info.history else {}),
     }
     body = json.dumps(raw, indent=1).removesuffix("\n}").encode()
     return body + _seal(body)
+
+
+def _is_changed(info: DatasetInfo) -> bool:
+    """Whether a reader of version 2 would return something wrong, or call it damaged."""
+    splits = info.splits.values()
+    layouts = (layout for split in splits for layout in split.layouts)
+    return (
+        bool(info.history)
+        or any(shard.stem or shard.num_left_out for split in splits for shard in split.shards)
+        or any(encoding.kind == LABEL for layout in layouts for encoding in layout.values())
+    )
+
+
+def _shard_to_json(shard: ShardInfo) -> list[Any]:
+    rare = {"stem": shard.stem, "left_out": shard.num_left_out}
+    held = {name: value for name, value in rare.items() if value}
+    return [shard.num_rows, shard.layout, shard.file_bytes, *([held] if held else [])]
 
 
 def _sizes_to_json(files: dict[str, tuple[int, int]]) -> dict[str, dict[str, Any]]:
@@ -188,9 +245,10 @@ def parse_info(data: bytes, where: str) -> DatasetInfo:
         if not isinstance(raw, dict) or raw.get("format") != "shardkit":
             raise IndexFileError(f"{where} is not a shardkit index")
         version = _count(raw["version"])
-        if version > VERSION:
+        if version > CHANGED_VERSION:
             raise IndexFileError(
-                f"{where} has version {version}, this shardkit reads {VERSION}; upgrade shardkit"
+                f"{where} has version {version}, this shardkit reads {CHANGED_VERSION}; upgrade"
+                " shardkit"
             )
         if version < VERSION:
             raise IndexFileError(
@@ -234,7 +292,13 @@ def _parse(raw: dict[str, Any]) -> DatasetInfo:
     _check(len(raw["splits"]) > 0, "splits")
     signposts = _sizes_from_json(raw.get("signposts", {}))
     known = {name: signposts[name] for name in sorted(signposts.keys() & SIGNPOSTS)}
-    info = DatasetInfo(raw["container"], fields, classes, provenance, signposts=known)
+    history = [VersionLine.from_json(line) for line in raw.get("history", [])]
+    numbers = [line.number for line in history]
+    _check(numbers == list(range(1, len(numbers) + 1)), "history")
+    _check(len(numbers) != 1, "history")
+    info = DatasetInfo(
+        raw["container"], fields, classes, provenance, signposts=known, history=history
+    )
     for name, split in raw["splits"].items():
         _check(is_field_name(name), "split name")
         info.splits[name] = _parse_split(name, split, fields)
@@ -244,62 +308,142 @@ def _parse(raw: dict[str, Any]) -> DatasetInfo:
 def _parse_split(name: str, raw: dict[str, Any], fields: list[str]) -> SplitInfo:
     layouts = [{f: Encoding.from_json(e) for f, e in lay.items()} for lay in raw["layouts"]]
     _check(all(lay.keys() <= set(fields) for lay in layouts), "layouts")
+    for layout in layouts:
+        labels = {field for field, encoding in layout.items() if encoding.kind == LABEL}
+        _check(labels <= {"cls"}, "layouts")
     shards: list[ShardInfo] = []
-    for rows, layout, sizes in raw["shards"]:
+    for rows, layout, sizes, *rare in raw["shards"]:
         _check(_count(layout) < len(layouts), "layout")
+        held = rare[0] if rare else {}
+        stem = held.get("stem", "")
+        _check(not stem or _SHARD_STEM.fullmatch(stem) is not None, "shard")
         for file in sizes:
-            _check(is_shard_file(name, len(shards), file), f"shard file {file!r}")
-        shards.append(ShardInfo(_count(rows), layout, {f: _count(b) for f, b in sizes.items()}))
+            is_own = is_file_of(stem or f"{name}-{len(shards):05d}", file)
+            _check(is_own, f"shard file {file!r}")
+        file_bytes = {file: _count(num_bytes) for file, num_bytes in sizes.items()}
+        left_out = _count(held.get("left_out", 0))
+        shards.append(ShardInfo(_count(rows), layout, file_bytes, stem, left_out))
     total = _count(raw["rows"])
     _check(sum(s.num_rows for s in shards) == total, "row count")
     files = _sizes_from_json(raw["files"])
-    _check(files.keys() == {f"{name}.{kind}" for kind in INDEX_KINDS}, "files")
+    stems = {file.rpartition(".")[0] for file in files}
+    _check({file.rpartition(".")[2] for file in files} == set(INDEX_KINDS), "files")
+    _check(len(files) == len(INDEX_KINDS) and len(stems) == 1, "files")
+    _check(_VERSIONED.fullmatch(stems.pop()).group(1) == name, "files")  # type: ignore[union-attr]
     _check(isinstance(raw["fingerprint"], str), "fingerprint")
     return SplitInfo(name, total, raw["fingerprint"], layouts, shards, files)
 
 
-def is_shard_file(split: str, shard: int, name: object) -> bool:
-    """Whether a file of this name may belong to that shard."""
+def is_file_of(stem: str, name: object) -> bool:
+    """Whether a file of this name may belong to the shard whose files begin so."""
     return (
         isinstance(name, str)
-        and name.startswith(stem := f"{split}-{shard:05d}.")
-        and (SHARD_FILE.fullmatch(name) is not None or name == f"{stem}idx")
+        and name.startswith(f"{stem}.")
+        and (SHARD_FILE.fullmatch(name) is not None or name == f"{stem}.idx")
     )
 
 
-def strays(info: DatasetInfo, names: Iterable[str]) -> list[str]:
-    """Those file names, sorted, that only a file of a dataset may bear, and none of this one does.
+def index_name(version: int) -> str:
+    """What ``shardkit.json`` of a version is called once there is a newer one."""
+    return f"shardkit~{version}.json"
+
+
+def index_stem(split: str, version: int) -> str:
+    """What a split's own files are called before their endings, from this version on."""
+    return split if version == 1 else f"{split}~{version}"
+
+
+def split_of_index(name: str) -> str:
+    """The split that a file is the index of, in whatever version; ``""`` if it is none."""
+    stem, _, kind = name.rpartition(".")
+    found = _VERSIONED.fullmatch(stem) if kind in INDEX_KINDS else None
+    return found.group(1) if found else ""
+
+
+def strays(listed: Collection[str], names: Iterable[str]) -> list[str]:
+    """Those file names, sorted, that only a file of a dataset may bear, and none of this one, of
+    which these are listed, does.
 
     ``train-*.tar`` would take a stray shard for one of the dataset's.
     """
-    listed = info.file_bytes
-    ours = {f"{name}.{kind}" for name in SPLIT_NAMES for kind in INDEX_KINDS}
-    return sorted(n for n in names if n not in listed and (n in ours or SHARD_FILE.fullmatch(n)))
+    return sorted(
+        name
+        for name in names
+        if name not in listed
+        and (split_of_index(name) in SPLIT_NAMES or SHARD_FILE.fullmatch(name) is not None)
+    )
 
 
-def read_info(folder: Path, *, sealed: bool = False) -> DatasetInfo:
-    """:func:`stored_info` of a folder on this machine.
+def read_info(folder: Path, *, sealed: bool = False, version: int | None = None) -> DatasetInfo:
+    """:func:`stored_info` of a folder on this machine; of the last version, if none is named.
 
     Raises:
         DatasetMissingError: there is none. IndexFileError: it is damaged.
+        UsageError: there is no such version.
     """
+    return read_version(folder, version, sealed=sealed)[0]
+
+
+def read_version(
+    folder: Path, version: int | None, *, sealed: bool = False
+) -> tuple[DatasetInfo, str]:
+    """As :func:`read_info`, and the name of the file that says it."""
     _refuse_without_index(folder)
-    return stored_info(Folder(folder), sealed=sealed)
+    info = stored_info(Folder(folder), sealed=sealed)
+    if version is None or version == info.version:
+        return info, INDEX_NAME
+    if (there := versions_at(folder, info)).count(version) == 0:
+        raise UsageError(
+            f"{show_path(folder)} has no version {version}, only"
+            f" {', '.join(map(str, there))}; `shardkit info` tells of each"
+        )
+    name = index_name(version)
+    return stored_info(Folder(folder), name, sealed=sealed), name
 
 
-def read_index(folder: Path) -> bytes:
+def shared_file(info: DatasetInfo) -> str | None:
+    """A file of which several splits have samples, if there is any."""
+    seen: set[str] = set()
+    for split in info.splits.values():
+        own = {name for shard in split.shards for name in shard.file_bytes}
+        if both := own & seen:
+            return min(both)
+        seen |= own
+    return None
+
+
+def versions_at(folder: Path, info: DatasetInfo) -> list[int]:
+    """Numbers of the versions that are there: those before the last may have been pruned."""
+    old = (number for number in range(1, info.version))
+    return [*(n for n in old if (folder / index_name(n)).is_file()), info.version]
+
+
+def all_files(folder: Path, info: DatasetInfo) -> set[str]:
+    """Names of the files of all versions, of which this is the last, but for shardkit.json.
+
+    Raises:
+        IndexFileError: what an older version says is damaged.
+    """
+    found = set(info.file_bytes)
+    for version in versions_at(folder, info)[:-1]:
+        name = index_name(version)
+        found |= {name, *stored_info(Folder(folder), name).file_bytes}
+    return found
+
+
+def read_index(folder: Path, name: str = INDEX_NAME) -> bytes:
     """The bytes of ``shardkit.json``; errors as of :func:`read_info`."""
     _refuse_without_index(folder)
-    return stored_index(Folder(folder))
+    return stored_index(Folder(folder), name)
 
 
-def stored_info(storage: Storage, *, sealed: bool = False) -> DatasetInfo:
+def stored_info(storage: Storage, name: str = INDEX_NAME, *, sealed: bool = False) -> DatasetInfo:
     """What ``shardkit.json`` says, which may have been edited, if not ``sealed``.
 
     Raises:
         ShardMissingError: there is none. IndexFileError: it is damaged.
     """
-    data, where = stored_index(storage), storage.show(INDEX_NAME)
+    data, where = stored_index(storage, name), storage.show(name)
     info = parse_info(data, where)
     if sealed and not is_sealed(data):
         raise IndexFileError(
@@ -308,13 +452,22 @@ def stored_info(storage: Storage, *, sealed: bool = False) -> DatasetInfo:
     return info
 
 
-def stored_index(storage: Storage) -> bytes:
+def stored_index(storage: Storage, name: str = INDEX_NAME) -> bytes:
     """The bytes of ``shardkit.json``; errors as of :func:`stored_info`."""
-    size = storage.size(INDEX_NAME)
+    for _ in range(READ_TRIES - 1):
+        try:
+            return _stored_index(storage, name)
+        except IndexFileError:  # a next version may have come between its size and its bytes
+            pass
+    return _stored_index(storage, name)
+
+
+def _stored_index(storage: Storage, name: str) -> bytes:
+    size = storage.size(name)
     if size > MAX_INDEX_BYTES:
-        where = storage.show(INDEX_NAME)
+        where = storage.show(name)
         raise IndexFileError(f"{where} is over {MAX_INDEX_BYTES} bytes; refusing to read")
-    return bytes(storage.contents(INDEX_NAME, size, copied=True))
+    return bytes(storage.contents(name, size, copied=True))
 
 
 def _refuse_without_index(folder: Path) -> None:

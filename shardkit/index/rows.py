@@ -82,7 +82,7 @@ class RowIndex:
         columns = row_columns(info.fields)
         self.column = {name: i for i, name in enumerate(columns)}
         header = rows_header(info.fields, split.num_rows)
-        name = f"{split.name}.rows"
+        name = split.index_file("rows")
         expected = len(header) + split.num_rows * len(columns) * 8
         self._copied = copied
         data = storage.contents(name, expected, copied=copied)
@@ -103,7 +103,7 @@ class RowIndex:
 
     def names(self) -> memoryview:
         if self._names is None:
-            name = f"{self.split.name}.names"
+            name = self.split.index_file("names")
             num_bytes, _ = self.split.files[name]
             self._names = self._storage.contents(name, num_bytes, copied=self._copied)
         return self._names
@@ -124,7 +124,7 @@ class RowIndex:
         if wrong.any():
             raise IndexFileError(
                 f"row {rows[np.argmax(wrong)]} of {self.split.name}: its entries in"
-                f" {self.split.name}.rows differ from those written; restore the file"
+                f" {self.split.index_file('rows')} differ from those written; restore the file"
             )
 
     def name(self, row: int) -> tuple[bytes, bytes]:
@@ -175,8 +175,8 @@ class RowIndex:
         self.refuse_damage(np.array(near, np.int64), self.table[near])
         if any((hashes[a], a) >= (hashes[b], b) for a, b in pairwise(near)):
             raise IndexFileError(
-                f"{self.split.name}.find and {self.split.name}.rows contradict each other: keys are"
-                " not found; `shardkit verify` tells which is damaged"
+                f"{self.split.index_file('find')} and {self.split.index_file('rows')} contradict"
+                " each other: keys are not found; `shardkit verify` tells which is damaged"
             )
         return None
 
@@ -184,7 +184,7 @@ class RowIndex:
         """(num_rows,) row numbers sorted by hash of key, as .find has them. A copy is checked as a
         whole, since several wrong entries can hide a key that is there."""
         if self._order is None:
-            name, num_bytes = f"{self.split.name}.find", 8 * self.split.num_rows
+            name, num_bytes = self.split.index_file("find"), 8 * self.split.num_rows
             data = self._storage.contents(name, num_bytes, copied=self._copied)
             is_copy = self._copied and num_bytes <= READ_BYTES
             if is_copy and xxhash.xxh3_64_intdigest(data) != self.split.files[name][1]:
@@ -197,5 +197,6 @@ class RowIndex:
     def _checked(self, order: Array, position: int) -> int:
         row = int(order[position])
         if not 0 <= row < self.split.num_rows:
-            raise IndexFileError(f"{self.split.name}.find names row {row} of {self.split.num_rows}")
+            find = self.split.index_file("find")
+            raise IndexFileError(f"{find} names row {row} of {self.split.num_rows}")
         return row

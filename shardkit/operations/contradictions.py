@@ -17,6 +17,7 @@ from shardkit.formats import Format
 from shardkit.index.assembling import find_chunks, repeats
 from shardkit.index.making import integers
 from shardkit.index.rows import NO_INT, RowIndex, row_sums
+from shardkit.samples.encoding import LABEL
 from shardkit.samples.sample import KEY
 from shardkit.shards.stored import Gather, ShardReader
 
@@ -71,13 +72,16 @@ def wrong_files(index: RowIndex, has_find: bool) -> Iterator[tuple[str, str]]:
     """(file, what is wrong with it) of what is about all rows together."""
     split, num_names = index.split, len(index.names())
     if num_names != (index.table[-1, 2:4].sum() if len(index.table) else 0):
-        yield f"{split.name}.names", f"has {num_names} bytes, and names do not end there"
+        what = f"has {num_names} bytes, and names do not end there"
+        yield split.index_file("names"), what
     if not split.has_checksums:
         return
     if _fingerprint(index) != split.fingerprint:
-        yield f"{split.name}.rows", "the fingerprint in shardkit.json is that of other samples"
+        what = "the fingerprint in shardkit.json is that of other samples"
+        yield split.index_file("rows"), what
     if has_find and not _is_sorted(index):
-        yield f"{split.name}.find", "is not all rows, sorted by key; samples may not be found"
+        what = "is not all rows, sorted by key; samples may not be found"
+        yield split.index_file("find"), what
 
 
 def _fingerprint_of_rows(index: RowIndex) -> str:
@@ -143,16 +147,20 @@ def misplaced(reader: ShardReader, container: Format, rows: range) -> Found:
     if not len(rows):
         return
     shard = int(batch.shards[0])
+    stored = [f for f in reader.index.fields if reader.encoding(shard, f).kind != LABEL]
+    info = reader.index.split.shards[shard]
+    is_whole = not info.num_left_out and len(stored) == len(reader.index.fields)
     files: dict[str, list[str]] = {}
-    for name in reader.index.fields:
+    for name in stored:
         files.setdefault(reader.file_of(shard, name), []).append(name)
     for file, fields in files.items():
         yield from _overlaps(reader, batch, fields)
-        yield from _unlike_list(reader, batch, fields, container, file)
+        check = _unlike_list if is_whole else _not_in_list
+        yield from check(reader, batch, fields, container, file)
         if container.layout == "by sample":
             yield from _out_of_order(reader, batch, fields)
-    if container.layout == "by field":
-        for name in reader.index.fields:
+    if container.layout == "by field" and not info.num_left_out:
+        for name in stored:
             yield from _apart(reader, batch, name, shard)
 
 
@@ -195,6 +203,29 @@ def _apart(reader: ShardReader, batch: Gather, name: str, shard: int) -> Found:
     steps = np.full(len(sizes), encoding.nbytes) if fixed else np.maximum(sizes, 0)
     for at in (np.flatnonzero(np.diff(starts) != steps[:-1]) + 1).tolist():
         yield int(batch.rows[at]), f"its {name} does not follow that of the row before"
+
+
+def _not_in_list(
+    reader: ShardReader, batch: Gather, fields: list[str], container: Format, file: str
+) -> Found:
+    """Where the file itself lists its values, also those that the split leaves out, all that the
+    row index has are among them."""
+    try:
+        listed = container.listed(reader.storage, file)
+    except FormatError as error:
+        yield int(batch.rows[0]), str(error)
+        return
+    if listed is None:
+        return
+    order = np.argsort(listed.start, kind="stable")
+    begin, size = listed.start[order], listed.size[order]
+    starts, sizes, which = _ranges(reader, batch, fields)
+    # Values of no bytes may begin where another does.
+    at = np.minimum(begin.searchsorted(starts), len(begin) - 1)
+    is_there = (begin[at] == starts) & ((size[at] == sizes) | (sizes == 0))
+    for number in which[~is_there].tolist():
+        row, field = divmod(number, len(fields))
+        yield int(batch.rows[row]), f"its {fields[field]} is no entry of the shard"
 
 
 def _unlike_list(

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardkit.arguments import integer
 from shardkit.arrays import Hashes, Integers
-from shardkit.errors import IndexFileError
+from shardkit.errors import IndexFileError, UsageError
 from shardkit.index.rows import RowIndex
 from shardkit.operations.summed_index import summed_index
 from shardkit.remote.urls import as_place
@@ -60,19 +60,36 @@ class DatasetDiff:
     are_classes_moved: bool
 
 
-def diff(first: str | Path, second: str | Path, *, limit: int = 10) -> DatasetDiff:
-    """Compare two datasets of any formats by the checksums of their samples, without reading these.
+def diff(
+    first: str | Path,
+    second: str | Path | None = None,
+    *,
+    from_version: int | None = None,
+    to_version: int | None = None,
+    limit: int = 10,
+) -> DatasetDiff:
+    """Compare two datasets of any formats, or two versions of one, by the checksums of their
+    samples, without reading these.
 
     Args:
-        first, second: paths or URLs; samples that only the second has were added.
+        first, second: paths or URLs; samples that only the second has were added. Without the
+            second, the first is compared with itself.
+        from_version, to_version: numbers of versions, of the first and of the second; default: the
+            last.
         limit: how many keys to name of each kind, in each split.
 
     Raises:
-        UsageError: one is tars of others, which have no checksums.
+        UsageError: one is tars of others, which have no checksums, or has no such version.
         DatasetMissingError: there is none. IndexFileError: an index is damaged.
     """
     limit = integer("limit", limit, 0)
-    places = [locate_place(as_place(each, "the dataset")) for each in (first, second)]
+    if second is None and from_version is None and to_version is None:
+        raise UsageError("diff: give a second dataset, or the number of a version")
+    second = first if second is None else second
+    places = [
+        locate_place(as_place(each, "the dataset"), version=version)
+        for each, version in ((first, from_version), (second, to_version))
+    ]
     names = dict.fromkeys(name for place in places for name in place.info.splits)
     splits = {}
     for name in names:
@@ -141,10 +158,10 @@ def _pieces(index: RowIndex, bounds: list[int]) -> Iterator[_Rows]:
 
 
 def _unsorted(index: RowIndex) -> IndexFileError:
-    name = index.split.name
+    find, rows = map(index.split.index_file, ("find", "rows"))
     return IndexFileError(
-        f"{name}.find does not have the rows of {name}.rows by the hashes of their keys; restore"
-        " it; `shardkit verify` tells which is damaged"
+        f"{find} does not have the rows of {rows} by the hashes of their keys; restore it;"
+        " `shardkit verify` tells which is damaged"
     )
 
 

@@ -96,6 +96,11 @@ def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
     )
 
 
+def contents_of(index: RowIndex) -> Hashes:
+    """(num_rows,) uint64: of samples that are equal but for keys and class numbers, the same."""
+    return _contents(index, _are_plain(index))
+
+
 def _contents(index: RowIndex, are_plain: Mask) -> Hashes:
     """(num_rows,) uint64: what a sample's checksum would be without its class number.
 
@@ -130,7 +135,7 @@ def _are_plain(index: RowIndex) -> Mask:
     sizes, labels = index.table[:, index.column[f"{LABEL}.size"]], _labels(index)
     for number, shard in enumerate(index.split.shards):
         encoding = index.split.layouts[shard.layout].get(LABEL)
-        if encoding is None or encoding.kind == "int":  # only plain ones are stored so
+        if encoding is None or encoding.kind in ("int", "label"):  # only plain ones are stored so
             continue
         rows = slice(*index.row_starts[number : number + 2].tolist())
         values, which = np.unique(labels[rows], return_inverse=True)

@@ -40,7 +40,7 @@ class RecordedSums(dict[str, Hashes]):
         """
         files = [file for shard in split.shards for file in sorted(shard.file_bytes.items())]
         counts = [-(-num_bytes // BLOCK_BYTES) for _, num_bytes in files]
-        data = storage.contents(f"{split.name}.sums", 8 * sum(counts))
+        data = storage.contents(split.index_file("sums"), 8 * sum(counts))
         flat, at = np.frombuffer(data, "<u8"), 0
         for (name, _), count in zip(files, counts, strict=True):
             self[name] = flat[at : at + count]

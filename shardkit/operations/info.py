@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,16 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.formats.dali_index import open_with_dali
 from shardkit.index.count_tokens import num_tokens
-from shardkit.index.manifest import DatasetInfo, SplitInfo
+from shardkit.index.manifest import DatasetInfo, SplitInfo, read_info, versions_at
 from shardkit.index.rows import NO_INT, RowIndex
+from shardkit.index.version_line import VersionLine
 from shardkit.operations.detokenize import spec_of
 from shardkit.operations.duplicates import Duplicates, find_duplicates
 from shardkit.operations.recipes import memmap_line, recipes
 from shardkit.remote.urls import Url, as_place
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import KEY
-from shardkit.shards.locate import Located, locate, locate_remote
+from shardkit.shards.locate import Located, locate, locate_remote, refuse_version
 from shardkit.shards.stored import ShardReader, container_of
 from shardkit.storage.base import Storage
 
@@ -32,7 +33,7 @@ ORDER_SAMPLES = 4096
 class SplitSummary:
     """One split in numbers; sizes in bytes. ``labels_in_order``: whether it lies in class order;
     None where there are fewer than two labels. ``num_tokens``: of all its documents; None where
-    there are no tokens."""
+    there are no tokens. ``num_left_out``: samples that its shards hold and it has not."""
 
     num_samples: int
     num_shards: int
@@ -42,12 +43,14 @@ class SplitSummary:
     encodings: dict[str, str]
     labels_in_order: bool | None
     num_tokens: int | None
+    num_left_out: int = 0
 
 
 @dataclass(frozen=True)
 class Summary:
     """What ``shardkit info`` prints; ``recipes``, tool -> lines of Python, with ``--open``.
-    ``duplicates``: if they were asked for."""
+    ``duplicates``: if they were asked for. ``version``: its number; ``versions``: of all that are
+    there; ``history``: a line for each there was, if it was changed since it was packed."""
 
     path: str
     container: str
@@ -58,12 +61,16 @@ class Summary:
     open_with: list[str]
     recipes: dict[str, str]
     duplicates: Duplicates | None = None
+    version: int = 1
+    versions: list[int] = field(default_factory=list)
+    history: list[VersionLine] = field(default_factory=list)
 
 
-def info(dataset: str | Path, *, duplicates: bool = False) -> Summary:
+def info(dataset: str | Path, *, version: int | None = None, duplicates: bool = False) -> Summary:
     """Describe a dataset without reading its samples.
 
     Args:
+        version: its number; default: the last.
         duplicates: find samples that are there more than once, too, by their checksums.
 
     Raises:
@@ -71,7 +78,11 @@ def info(dataset: str | Path, *, duplicates: bool = False) -> Summary:
         DatasetMissingError: there is none. IndexFileError: its index is damaged.
     """
     path = as_place(dataset, "the dataset")
-    place = locate_remote(path) if isinstance(path, Url) else locate(path)
+    if isinstance(path, Url):
+        refuse_version(path, version)
+        place = locate_remote(path)
+    else:
+        place = locate(path, version=version)
     splits = {
         name: _summarise(place.storage, place.info, split)
         for name, split in place.info.splits.items()
@@ -86,6 +97,9 @@ def info(dataset: str | Path, *, duplicates: bool = False) -> Summary:
         _how_to_open(path, place),
         recipes(path, place),
         find_duplicates(place) if duplicates else None,
+        place.info.version,
+        [1] if isinstance(path, Url) else versions_at(place.folder, read_info(place.folder)),
+        place.info.history,
     )
 
 
@@ -99,6 +113,7 @@ def _summarise(storage: Storage, info: DatasetInfo, split: SplitInfo) -> SplitSu
         encodings={name: _encoding(split, name) for name in info.fields},
         labels_in_order=_labels_in_order(storage, info, split),
         num_tokens=_num_tokens(storage, info, split),
+        num_left_out=split.num_left_out,
     )
 
 

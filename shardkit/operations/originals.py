@@ -42,6 +42,12 @@ def originals_of(place: Located, against: Any) -> Opener:
             know its input, or this is of another kind.
     """
     require_undo(place.info)
+    if place.info.version > 1:
+        raise CorpusError(
+            f"{place.shown} was changed since it was packed, and its version {place.info.version}"
+            " is not what any one input was: compare version 1, or pack anew and use `shardkit"
+            " diff`"
+        )
     if is_hugging_face(against):
         if place.info.provenance.kind != ParquetCorpus.kind:
             raise CorpusError(

@@ -15,9 +15,9 @@ from shardkit.formats import TARS
 from shardkit.formats.dali_index import dali_reader
 from shardkit.formats.huggingface_card import CARD
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.index.manifest import INDEX_NAME
+from shardkit.index.manifest import INDEX_NAME, SHARD_FILE
 from shardkit.remote.urls import Url
-from shardkit.samples.encoding import TOKENS
+from shardkit.samples.encoding import LABEL, TOKENS
 from shardkit.shards.locate import Located
 from shardkit.shards.stored import ShardReader, container_of
 from shardkit.system.paths import show_path
@@ -42,6 +42,9 @@ def recipes(path: Path | Url, place: Located) -> dict[str, str]:
     made = {"shardkit": _with_shardkit(path, place, split.name)}
     if isinstance(path, Url) or place.tars or not split.num_rows:
         return made
+    if _holds_more(path, place):
+        made["other tools"] = _after(path, place.info.container, "`shardkit info {} --open`")
+        return made
     first = int(np.flatnonzero(np.diff(reader.index.row_starts))[0])
     field, container = _field_of(reader), container_of(place.info)
     stems = [split.stem(shard) for shard in range(first, len(split.shards))]
@@ -54,6 +57,18 @@ def recipes(path: Path | Url, place: Located) -> dict[str, str]:
     if not IMAGE_FIELDS.isdisjoint(place.info.fields):
         made["DALI"] = _with_dali(path, place, reader)
     return made
+
+
+def _holds_more(path: Path, place: Located) -> bool:
+    """Whether shards in the folder have samples, or labels, that this version has not."""
+    splits = place.info.splits.values()
+    encodings = (e for split in splits for lay in split.layouts for e in lay.values())
+    listed = place.info.file_bytes.keys()
+    return (
+        any(split.num_left_out for split in splits)
+        or any(encoding.kind == LABEL for encoding in encodings)
+        or any(SHARD_FILE.fullmatch(name) and name not in listed for name in os.listdir(path))
+    )
 
 
 def _with_shardkit(path: Path | Url, place: Located, split: str) -> str:

@@ -100,7 +100,11 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
 def _identity(info: DatasetInfo) -> dict[str, Any]:
     """What is the same of two datasets only if the same files come of them, in the same order."""
     splits = {
-        name: [split.num_rows, split.fingerprint, f"{split.files[f'{name}.names'][1]:016x}"]
+        name: [
+            split.num_rows,
+            split.fingerprint,
+            f"{split.files[split.index_file('names')][1]:016x}",
+        ]
         for name, split in info.splits.items()
     }
     identity = {"splits": splits, "tokenizer": (info.provenance.tokens or {}).get("xxh3")}

@@ -13,7 +13,18 @@ import xxhash
 
 from shardkit.arrays import Integers
 from shardkit.errors import DataError, FormatError, IndexFileError
-from shardkit.index.manifest import DALI_INDEX, INDEX_NAME, SplitInfo, is_sealed, read_index, strays
+from shardkit.index.manifest import (
+    CHANGE_NAME,
+    DALI_INDEX,
+    INDEX_NAME,
+    WORK_NAME,
+    SplitInfo,
+    all_files,
+    is_sealed,
+    read_index,
+    read_info,
+    strays,
+)
 from shardkit.index.rows import RowIndex
 from shardkit.operations.compare import Originals
 from shardkit.operations.contradictions import (
@@ -36,6 +47,11 @@ from shardkit.system.blocks import BLOCK_BYTES
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
 from shardkit.tokens.spec import TokenizerSpec
+
+CHANGING = (
+    "a change of it is under way, or was interrupted, which changed nothing of this version; the"
+    " same command ends it; files that are not listed were not looked for"
+)
 
 _WITHOUT = {
     "rows": "no sample of this split could be checked",
@@ -91,7 +107,11 @@ class VerifyResult:
 
 
 def verify(
-    dataset: str | Path, against: Any = None, *, progress: bool | None = None
+    dataset: str | Path,
+    against: Any = None,
+    *,
+    version: int | None = None,
+    progress: bool | None = None,
 ) -> VerifyResult:
     """Check every file, block and sample of a dataset against its checksums.
 
@@ -101,6 +121,7 @@ def verify(
         against: the original input, to compare every sample with: its path, or the dataset of
             Hugging Face ``datasets`` that was packed, whose rows are written into a temporary
             folder; left undone if the dataset itself is broken.
+        version: its number, of a dataset that was changed since it was packed; default: the last.
 
     Returns:
         What was found; damage is not an exception here.
@@ -110,13 +131,13 @@ def verify(
         CorpusError: ``against`` is not the kind of input that the dataset was packed from.
     """
     source = as_place(dataset, "the dataset")
-    place = locate_place(source, anew=True)
+    place = locate_place(source, anew=True, version=version)
     opener = None if against is None else originals_of(place, against)
     splits = place.info.splits.values()
     result = VerifyResult(has_checksums=all(split.has_checksums for split in splits))
-    if not is_sealed(read_index(place.folder)):
+    if not is_sealed(read_index(place.folder, place.index)):
         what = "its bytes differ from those written; nothing else can be checked"
-        result.problems.append(Problem(INDEX_NAME, what))
+        result.problems.append(Problem(place.index, what))
         return result
     with os_errors(f"verifying {show_place(source)}"), Progress("verifying", progress) as bar:
         bar.expect(sum(split.num_rows for split in splits))
@@ -129,10 +150,14 @@ def verify(
             check.shards()
         if spec is not None and (problem := tokenizer_problem(place.folder, spec)):
             result.problems.append(Problem(*problem))
-        _check_signposts(place, result)
-        # Behind a URL only what shardkit.json names is looked at: a web server lists nothing.
-        names = os.listdir(place.folder) if isinstance(source, Path) else []
-        found = strays(place.info, names)
+        found = []
+        if place.index == INDEX_NAME:  # what lies beside shards is of the last version
+            # Behind a URL only what shardkit.json names is looked at: a web server lists nothing.
+            names = os.listdir(place.folder) if isinstance(source, Path) else []
+            if (place.folder / WORK_NAME / CHANGE_NAME).exists():
+                result.notes.append(CHANGING)
+            else:
+                found = _look_beside(place, names, result)
     if opener is not None and result.ok:
         with opener(progress) as originals:
             _compare(originals, result, progress)
@@ -143,6 +168,17 @@ def verify(
     what = "looks like a part of this dataset and is not listed in it; remove or rename it"
     result.problems += [Problem(name, what) for name in found]
     return result
+
+
+def _look_beside(place: Located, names: list[str], result: VerifyResult) -> list[str]:
+    """Check the files for other tools; names of those that no version lists."""
+    if not names:
+        _check_signposts(place, result)
+        return []
+    last = read_info(place.folder)  # a version may have come meanwhile
+    if last.version == place.info.version:
+        _check_signposts(place, result)
+    return strays(all_files(place.folder, last), names)
 
 
 def _check_signposts(place: Located, result: VerifyResult) -> None:
@@ -231,7 +267,7 @@ class _SplitCheck:
         self._result.problems.append(Problem(where, what, self._split.name, shard, key))
 
     def _is_whole(self, kind: str) -> bool:
-        storage, name = self._place.storage, f"{self._split.name}.{kind}"
+        storage, name = self._place.storage, self._split.index_file(kind)
         num_bytes, digest = self._split.files[name]
         what = look_at(storage, name, num_bytes, self._recorded).what
         if not what:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from shardkit.arguments import integer
@@ -13,6 +14,8 @@ VERSION = 2
 """Version 1 was never released: it ordered few rows, tokens and mixes differently."""
 
 MAX_EPOCHS = 2**62
+
+NO_VERSIONS: Mapping[str, int] = MappingProxyType({})
 
 NEW = ("last", "made_by")
 """May be deleted from a state, to go on with other samples from there."""
@@ -26,6 +29,7 @@ class LoopState:
             ``order``, ``fingerprint``, ``last`` and, unless the samples are made elsewhere,
             ``made_by``, the transform in words or None.
         transform: what may make a difference of a rounding.
+        versions: fingerprint -> number of a version of the dataset.
 
     Attributes:
         epoch, position: what was last handed over ends before this position of this epoch.
@@ -39,7 +43,9 @@ class LoopState:
         *,
         transform: str | None = None,
         is_of_worker: bool = False,
+        versions: Mapping[str, int] = NO_VERSIONS,
     ) -> None:
+        self._versions = versions
         self.epoch = 0
         self.position = 0
         self.skipped = 0
@@ -107,6 +113,11 @@ class LoopState:
     def _refuse_another_run(self, state: dict[str, Any]) -> None:
         """Raise UsageError where other samples would come."""
         if state.get("fingerprint") != self._same["fingerprint"]:
+            if (version := self._versions.get(str(state.get("fingerprint")))) is not None:
+                raise UsageError(
+                    f"the state is of version {version} of this dataset, and open is another: go on"
+                    f" with open(..., version={version}), or start anew"
+                )
             raise UsageError(
                 "the state is of another dataset, whose samples are not these (as pictures packed"
                 " smaller, or sequences of other tokens, seq_len or boundaries): its fingerprint is"

@@ -9,7 +9,13 @@ from typing import Any
 
 from shardkit.errors import DestinationError, ResumeError
 from shardkit.index.journal import Receipt, is_begun
-from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, dump_info
+from shardkit.index.manifest import (
+    CHANGE_NAME,
+    INDEX_NAME,
+    WORK_NAME,
+    DatasetInfo,
+    dump_info,
+)
 from shardkit.packing.publish import (
     LOCK_NAME,
     SCRATCH_NAME,
@@ -126,6 +132,8 @@ class Destination:
     def _refuse_taken(self) -> None:
         allowed = self._overwrite or self._publication or (self.work / _OPTIONS).exists()
         if (self.dest / INDEX_NAME).exists() and not allowed:
+            if (self.work / CHANGE_NAME).exists():  # the command that was killed there ends it
+                raise self.taken()
             clear_work(self.dest, {LOCK_NAME})  # an --overwrite that came to nothing
             remove_work(self.dest)
             raise self.taken()

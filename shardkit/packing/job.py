@@ -40,6 +40,8 @@ from shardkit.system.durable_files import fsync_path
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
+CLS = "cls"
+
 OnProgress = Callable[[int, int], None]
 """Called with (entries, input bytes) as they are read."""
 
@@ -80,6 +82,7 @@ class Setup:
         images: what to make of pictures, as :class:`ImageChoice` has it in JSON.
         tokens: what makes tokens of text, as
             :class:`shardkit.packing.choose_tokenizer.ChosenTokenizer` has it.
+        numbers: what each class number of the input becomes; None: what it is.
     """
 
     source: str
@@ -92,6 +95,7 @@ class Setup:
     dali_index: bool = False
     images: dict[str, Any] = field(default_factory=dict)
     tokens: dict[str, Any] | None = None
+    numbers: list[int] | None = None
 
     @property
     def work(self) -> Path:
@@ -167,6 +171,8 @@ def read_job(corpus: Corpus, job: Job, setup: Setup, report: OnProgress) -> Samp
     samples = SampleBatch()
     for run in runs if setup.tokens is None else chain.from_iterable(map(slices, runs)):
         batch = corpus.read(run, setup.scratch)
+        if setup.numbers is not None:
+            _renumber(batch, setup.numbers)
         if setup.check_images:
             batch = check_images(batch)
         if choice.restarts and corpus.has_restarts:
@@ -187,6 +193,13 @@ def read_job(corpus: Corpus, job: Job, setup: Setup, report: OnProgress) -> Samp
     if choice.is_raw:
         require_one_shape(samples)
     return samples if order is None else _reorder(samples, runs, order)
+
+
+def _renumber(batch: SampleBatch, numbers: list[int]) -> None:
+    if CLS in batch.columns:
+        new = {b"%d" % old: b"%d" % number for old, number in enumerate(numbers)}
+        values = batch.columns[CLS]
+        batch.columns[CLS] = [None if v is None else new[bytes(v)] for v in values]
 
 
 def _reorder(samples: SampleBatch, runs: list[Run], order: Integers) -> SampleBatch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from shardkit.packing.choose_tokenizer import ChosenTokenizer
 from shardkit.packing.conclude import Conclusion
 from shardkit.packing.destination import Destination
 from shardkit.packing.finished_part import FinishedPart
+from shardkit.packing.links import link_or_copy
 from shardkit.packing.open_jobs import in_order
 from shardkit.packing.options import PackOptions
 from shardkit.packing.publish import STAGE_NAME, is_marked
@@ -31,10 +31,8 @@ from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
 from shardkit.tokens.spec import TokenizerSpec
 
-__all__ = ["merge"]
 
-
-def merge(
+def merge_parts(
     parts: Sequence[str | Path],
     dest: str | Path,
     *,
@@ -216,7 +214,8 @@ def _found_complete(dest: Path, parts: list[_Taken], options: PackOptions) -> Pa
 
 def _sums(dest: Path, info: DatasetInfo) -> bytes:
     """The checksums of all blocks of all shards."""
-    return b"".join((dest / f"{name}.sums").read_bytes() for name in info.splits)
+    sums = (split.index_file("sums") for split in info.splits.values())
+    return b"".join((dest / name).read_bytes() for name in sums)
 
 
 def _sums_of(parts: list[_Taken], receipts: list[Receipt]) -> bytes:
@@ -280,22 +279,8 @@ def _take(taken: _Taken, receipt: Receipt, destination: Destination) -> None:
         ours.unlink(missing_ok=True)
     for name, size in receipt.file_bytes.items():
         if not (is_there and destination.size_of(name) == size):
-            _link(taken.stage / name, destination.stage / name)
+            link_or_copy(taken.stage / name, destination.stage / name)
     if not is_there:
         fsync_path(destination.stage)
-        _link(theirs, ours)
+        link_or_copy(theirs, ours)
     destination.deliver(receipt)
-
-
-def _link(source: Path, dest: Path) -> None:
-    """Another name of a file that nobody changes any more; a copy, where there can be none."""
-    temp = dest.with_name(f".{dest.name}.link")  # which no other call writes to
-    source = source.resolve()
-    for old in (temp, dest):  # of a call that was killed: to write there could change a part
-        old.unlink(missing_ok=True)
-    try:
-        os.link(source, temp)
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(source, temp)
-        fsync_path(temp)
-    temp.replace(dest)

@@ -24,10 +24,13 @@ from shardkit.index.manifest import (
     REJECTED_NAME,
     SHARD_FILE,
     SIGNPOSTS,
+    VERSION_INDEX,
     WORK_NAME,
     DatasetInfo,
+    all_files,
     is_field_name,
     read_info,
+    split_of_index,
 )
 from shardkit.system.durable_files import atomic_write, fsync_path
 from shardkit.system.paths import show_path
@@ -79,10 +82,9 @@ def files_to_replace(dest: Path) -> list[str]:
     names = {entry.name for entry in os.scandir(dest) if not entry.is_dir(follow_symlinks=False)}
     try:
         info = read_info(dest)
+        listed, splits = {REJECTED_NAME, *all_files(dest, info)}, set(info.splits)
     except ShardkitError:
         listed, splits = {REJECTED_NAME}, _splits_seen(names)
-    else:
-        listed, splits = set(dataset_files(info)), set(info.splits)
     return sorted(name for name in names if name in listed or _is_file_of(name, splits))
 
 
@@ -101,8 +103,9 @@ def _split_of_shard(name: str) -> str:
 def _is_file_of(name: str, splits: Collection[str]) -> bool:
     if found := DALI_INDEX.fullmatch(name):  # of an old tar, whoever made it: wrong for a new one
         return found.group(1) in splits
-    split, _, kind = name.rpartition(".")
-    return _split_of_shard(name) in splits or (kind in INDEX_KINDS and split in splits)
+    if VERSION_INDEX.fullmatch(name):
+        return True
+    return _split_of_shard(name) in splits or split_of_index(name) in splits
 
 
 def mark_ready(dest: Path, publication: Publication, info: bytes) -> None:

@@ -9,6 +9,7 @@ same call goes on and ends in the same bytes.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from shardkit.remote.urls import Url
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
+from shardkit.tokens.tokenizer import Tokenizer
 
 
 def run_pack(
@@ -46,11 +48,15 @@ def run_pack(
     options: PackOptions,
     started: float,
     origin: Origin | None = None,
+    classes: Sequence[str] | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> PackResult:
     """Pack a corpus into ``dest``.
 
     ``started`` is when the clock of the result began (``time.perf_counter``), and ``origin`` what
-    the dataset says of where its samples came from, if not what the corpus says.
+    the dataset says of where its samples came from, if not what the corpus says. ``classes``: names
+    in the order of the numbers that they are to have, all of the corpus's among them.
+    ``tokenizer``: in place of the one that the options name.
     """
     if options.images:
         require_writers(options.images)
@@ -59,11 +65,13 @@ def run_pack(
             f"part {options.part} is packed into a folder, and {dest} is a URL: `shardkit merge`"
             " takes all parts there"
         )
-    tokenizer = load_chosen(options)
+    tokenizer = tokenizer or load_chosen(options)
     inputs = origin.inputs if origin else {}
     if tokenizer is not None:
         inputs = {"the tokenizer": [int(tokenizer.spec.xxh3, 16)]}
     recipe = {"inputs": inputs, "corpus": corpus.spec(), "options": options.lasting()}
+    if classes is not None:
+        recipe["options"]["classes"] = list(classes)
     with os_errors(f"packing into {dest}"):
         asked = _asked(source, corpus, options, recipe, origin)
         # A copy of itself is none: it is refused below.
@@ -82,7 +90,7 @@ def run_pack(
             destination.prepare(recipe)
             destination.scratch.mkdir(exist_ok=True)
             chosen = prepare_tokenizer(destination, corpus, options, tokenizer)
-            pack = _Pack(source, corpus, destination, options, recipe, chosen, origin)
+            pack = _Pack(source, corpus, destination, options, recipe, chosen, origin, classes)
             return pack.run(started)
 
 
@@ -121,6 +129,7 @@ class _Pack:
     recipe: dict[str, Any]
     chosen: ChosenTokenizer | None
     origin: Origin | None
+    classes: Sequence[str] | None = None
 
     def run(self, started: float) -> PackResult:
         before_workers = time.perf_counter()
@@ -131,6 +140,8 @@ class _Pack:
             jobs = Jobs(self.corpus, self.destination, self.options, progress)
             receipts = jobs.run(engine)
             listed = ListedInput.of(self.corpus, jobs.listing)
+            if self.classes is not None:
+                listed = replace(listed, classes=[*self.classes])
             if part := self.options.own_part:
                 return self._finish_part(part, receipts, jobs, listed, started)
             if not any(receipt.num_rows for receipt in receipts):
@@ -152,8 +163,15 @@ class _Pack:
             dali_index=self.options.dali_index,
             images=self.options.images.to_json(),
             tokens=None if self.chosen is None else asdict(self.chosen),
+            numbers=self._numbers(),
         )
         return choose_engine(setup, self.corpus, self.options.num_workers, self.destination.lock_fd)
+
+    def _numbers(self) -> list[int] | None:
+        """What each class number of the corpus becomes."""
+        if self.classes is None or self.corpus.classes is None:
+            return None
+        return [self.classes.index(name) for name in self.corpus.classes]
 
     def _finish_part(
         self, part: Part, receipts: list[Receipt], jobs: Jobs, listed: ListedInput, started: float

@@ -131,9 +131,10 @@ def _found(dest: Path, options: PackOptions) -> DatasetInfo | None:
     if options.overwrite or is_under_way or not (dest / INDEX_NAME).is_file():
         return None
     try:
-        return read_info(dest)
+        found = read_info(dest)
     except ShardkitError:
         return None
+    return None if found.history else found  # it is not what was packed any more
 
 
 @contextmanager
@@ -225,7 +226,7 @@ def _samples(info: DatasetInfo) -> dict[str, Any]:
     return {
         name: (
             split.fingerprint,
-            split.files[f"{name}.names"],
+            split.files[split.index_file("names")],
             [shard.num_rows for shard in split.shards],
         )
         for name, split in info.splits.items()

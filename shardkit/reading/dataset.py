@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import xxhash
 
+from shardkit.arguments import integer
 from shardkit.arrays import Array, Bytes, Integers, Offsets
 from shardkit.errors import ChecksumError, DataError, FormatError, UsageError
 from shardkit.index.manifest import DatasetInfo
@@ -22,7 +23,7 @@ from shardkit.remote.storage import Remote
 from shardkit.remote.urls import Url, as_place, show_place
 from shardkit.samples.sample import KEY
 from shardkit.shards.joined import Joined
-from shardkit.shards.locate import Located, locate, locate_remote
+from shardkit.shards.locate import Located, locate, locate_remote, refuse_version
 from shardkit.shards.stored import Gather, ShardReader
 from shardkit.shards.values import Column, Decode, own_values, read_column, read_joined
 from shardkit.storage.base import Foresees, Turn
@@ -68,13 +69,16 @@ class Dataset:
             ``"100GB"``; by default ``$SHARDKIT_CACHE_BYTES``, or all that is free but 1 GiB. What
             a loader needs last goes first. 0: none; each sample is fetched when it is read, and
             compared with its own checksum.
+        version: its number, of a dataset that was changed since it was packed; default: the last.
+            What is open keeps the version that it opened.
         storage_options: behind a URL: ``endpoint`` (another server than Amazon's or Microsoft's),
             ``anonymous`` (True for public buckets), ``profile`` (of ``~/.aws``), ``region``, and
             variables as of the environment, in place of those there.
 
     Raises:
         DatasetMissingError: no dataset there. IndexFileError: its index is damaged.
-        UsageError: no such split or field, or no checksums to verify; a URL that cannot be read.
+        UsageError: no such split, field or version, or no checksums to verify; a URL that cannot
+            be read.
         StorageError: behind a URL: the network, the server, the credentials or the cache say no,
             here or when samples are read.
     """
@@ -87,6 +91,7 @@ class Dataset:
         decode: Decode = True,
         verify: bool = False,
         fields: Sequence[str] | None = None,
+        version: int | None = None,
         cache_dir: str | Path | None = None,
         cache_bytes: int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -97,7 +102,8 @@ class Dataset:
         self.decode = decode
         self.verify = verify
         options = RemoteOptions.of(cache_dir, cache_bytes, storage_options)
-        self.located = _locate(self.path, verify, options)
+        number = None if version is None else integer("version", version, 1)
+        self.located = _locate(self.path, verify, options, number)
         self.verify = verify or self._exact is not None
         self.split = _choose_split(self.info, split, path)
         self.fields = _choose_fields(self.info, fields)
@@ -277,7 +283,7 @@ class Dataset:
                 if xxhash.xxh3_64_intdigest(key) != digest:
                     raise ChecksumError(
                         f"row {row} of {self.split}: its key {key!r} is not the one packed;"
-                        f" restore {self.split}.names"
+                        f" restore {index.split.index_file('names')}"
                     )
         return [key.decode(errors="surrogateescape") for key in keys]
 
@@ -379,6 +385,20 @@ class Dataset:
             return whole
         return f"{whole}/{xxhash.xxh3_64_hexdigest(self._rows.tobytes())}"
 
+    @property
+    def version(self) -> int:
+        """The number of the version that is open."""
+        return self.info.version
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """Fingerprint -> number of the last version that has it, of those until this."""
+        found = {}
+        for line in self.info.history:
+            if self.split in line.fingerprints:
+                found[line.fingerprints[self.split]] = line.number
+        return found
+
     def stream(self, batch_size: int, **options: Unpack[BatchKeywords]) -> Stream:
         """Whole batches, for ``DataLoader(dataset.stream(64), batch_size=None)``.
 
@@ -452,17 +472,20 @@ def _listed(rows: Iterable[int]) -> list[int]:
         raise UsageError(f"rows must be a list of integers, got {rows!r}") from error
 
 
-def _locate(place: Path | Url, sealed: bool, options: RemoteOptions) -> Located:
+def _locate(
+    place: Path | Url, sealed: bool, options: RemoteOptions, version: int | None
+) -> Located:
+    if isinstance(place, Path) and options.cache_dir is not None:
+        place = Url(place.absolute().as_uri())
     if isinstance(place, Url):
+        refuse_version(place, version)
         return locate_remote(place, options)
-    if options.cache_dir is not None:
-        return locate_remote(Url(place.absolute().as_uri()), options)
     if options != RemoteOptions():
         raise UsageError(
             f"{show_path(place)} is on this machine, and read where it lies: cache_bytes needs"
             " cache_dir, a folder on a faster disk, and storage_options are for URLs"
         )
-    return locate(place, sealed=sealed)
+    return locate(place, sealed=sealed, version=version)
 
 
 def _choose_split(info: DatasetInfo, split: str | None, path: str | Path) -> str:

@@ -94,7 +94,7 @@ class Kept:
             raise IndexFileError(f"the dataset at {self.remote.url} has no split {name}")
         found = self._splits.get(name)
         if found is None:
-            sums = f"{name}.sums"
+            sums = self.info.splits[name].index_file("sums")
             await self.fetch_whole(sums)
             found = self._splits.get(name)
         if found is None:

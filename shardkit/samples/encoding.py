@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from shardkit.samples.sample import Value
 
 INT_FIELDS = frozenset({"cls"})
 """Fields whose canonical value is a decimal integer."""
+
+LABEL: Final = "label"
+"""The kind of encoding of a label that no shard holds: it stands in the row index alone."""
 
 TOKENS = "tokens"
 """The field of a document's tokens: a ``.npy`` of one axis, always stored ``ragged``, so that a
@@ -50,18 +53,23 @@ class Encoding:
 
     ``bytes``: the canonical value. ``int``: one little-endian int64. ``array``: elements of
     ``dtype`` in C order, each value of ``shape``. ``ragged``: the same, with ``shape[0] == -1``
-    for a first axis that varies. ``codec="zlib"``: an array value is deflated by itself.
+    for a first axis that varies. ``codec="zlib"``: an array value is deflated by itself. ``label``:
+    no byte of it is stored; read, it is what the row index has of it, as an ``int``.
     """
 
-    kind: Literal["bytes", "int", "array", "ragged"] = "bytes"
+    kind: Literal["bytes", "int", "array", "ragged", "label"] = "bytes"
     dtype: str = ""
     shape: tuple[int, ...] = ()
     codec: Literal["", "zlib"] = ""
 
     @property
     def nbytes(self) -> int:
-        """Size of one value, in bytes (``int`` and ``array`` only)."""
-        return 8 if self.kind == "int" else np.dtype(self.dtype).itemsize * math.prod(self.shape)
+        """Size of one value, in bytes (``int``, ``label`` and ``array`` only)."""
+        return (
+            8
+            if self.kind in ("int", LABEL)
+            else np.dtype(self.dtype).itemsize * math.prod(self.shape)
+        )
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {"kind": self.kind}
@@ -78,7 +86,7 @@ class Encoding:
             made = cls(
                 raw["kind"], raw.get("dtype", ""), tuple(raw.get("shape", ())), raw.get("codec", "")
             )
-            ok = made.kind in ("bytes", "int", "array", "ragged")
+            ok = made.kind in ("bytes", "int", "array", "ragged", LABEL)
             ok = ok and made.codec in ("", "zlib")[: 2 if made.kind == "array" else 1]
             ok = ok and all(type(n) is int and -1 <= n < 2**48 for n in made.shape)
             if made.kind in ("array", "ragged"):
@@ -122,7 +130,7 @@ class Encoding:
         """
         if self.kind == "bytes":
             return stored
-        if self.kind == "int":
+        if self.kind in ("int", LABEL):
             if len(stored) != 8:
                 raise FormatError(f"an int value has {len(stored)} bytes, expected 8")
             return b"%d" % int.from_bytes(stored, "little", signed=True)

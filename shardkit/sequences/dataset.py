@@ -86,6 +86,7 @@ class TokenDataset:
         boundaries: Boundaries = "ignore",
         dtype: Literal["int64", "int32"] = "int64",
         eos: int | None = None,
+        version: int | None = None,
         cache_dir: str | Path | None = None,
         cache_bytes: int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -108,6 +109,7 @@ class TokenDataset:
             dataset = Dataset(
                 str(place) if isinstance(place, Url) else place,
                 split,
+                version=version,
                 cache_dir=cache_dir,
                 cache_bytes=cache_bytes,
                 storage_options=storage_options,

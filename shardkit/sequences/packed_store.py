@@ -33,9 +33,11 @@ def packed_tokens(dataset: Dataset) -> TokenStore:
     if len(kinds) > 1:
         raise UsageError(f"{dataset!r}: tokens are stored differently from shard to shard: {kinds}")
     kind, dtype = kinds.pop() if kinds else ("bytes", "")
-    if kind == "ragged":
-        return ColumnTokens(dataset, _checked(dataset, np.dtype(dtype)))
-    return RowTokens(dataset, _checked(dataset, _first_dtype(dataset.reader)))
+    if kind != "ragged":
+        return RowTokens(dataset, _checked(dataset, _first_dtype(dataset.reader)), HEADER_BYTES)
+    if split.num_left_out:  # there are gaps between its documents
+        return RowTokens(dataset, _checked(dataset, np.dtype(dtype)), header_bytes=0)
+    return ColumnTokens(dataset, _checked(dataset, np.dtype(dtype)))
 
 
 def _checked(dataset: Dataset, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -172,13 +174,14 @@ class ColumnTokens(ContiguousTokens):
 
 
 class RowTokens:
-    """:class:`shardkit.sequences.store.TokenStore` of a row format: a ``.npy`` file for each
-    document."""
+    """:class:`shardkit.sequences.store.TokenStore` of documents that lie apart: a ``.npy`` file
+    for each, or, where ``header_bytes`` is 0, the ids alone."""
 
-    def __init__(self, dataset: Dataset, dtype: np.dtype[Any]) -> None:
+    def __init__(self, dataset: Dataset, dtype: np.dtype[Any], header_bytes: int) -> None:
         self.dtype = dtype
         self.fingerprint = dataset.fingerprint
-        self._rows = DocumentRows(dataset, dtype, HEADER_BYTES)
+        self._header_bytes = header_bytes
+        self._rows = DocumentRows(dataset, dtype, header_bytes)
         self.documents = self._rows.documents
         self.num_tokens = self.documents.num_tokens
         if self.num_tokens * dtype.itemsize > self._reader.files(TOKENS).sizes.sum():
@@ -214,14 +217,14 @@ class RowTokens:
     def _part(self, document: int, value: memoryview, skip: int, size: int) -> memoryview:
         """The bytes of some tokens. Raises FormatError unless the value is the ``.npy`` that the
         index lets expect."""
-        step = self.dtype.itemsize
-        header = npy_header(self.dtype.str, ((len(value) - HEADER_BYTES) // step,))
-        if value[:HEADER_BYTES] != header:
+        step, head = self.dtype.itemsize, self._header_bytes
+        header = npy_header(self.dtype.str, ((len(value) - head) // step,)) if head else b""
+        if value[:head] != header:
             raise FormatError(
                 f"{self._rows.name(document)}: its tokens are no .npy of one axis of"
                 f" {self.dtype}; `shardkit verify` tells more"
             )
-        start = HEADER_BYTES + skip * step
+        start = head + skip * step
         return value[start : start + size * step]
 
     def is_cold(self) -> bool:

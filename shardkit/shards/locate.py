@@ -18,6 +18,8 @@ from shardkit.index.manifest import (
     WORK_NAME,
     DatasetInfo,
     read_info,
+    read_version,
+    shared_file,
 )
 from shardkit.remote.options import RemoteOptions
 from shardkit.remote.urls import Url
@@ -46,6 +48,7 @@ class Located:
         tars: of an index of tars made by others, name of each shard's file -> that tar. A dataset
             of ours has none, whatever it was packed from.
         url: of a dataset that is fetched; its folder is in the cache then.
+        index: name of the file there that says what is in it: that of an older version is another.
     """
 
     storage: Storage
@@ -53,6 +56,7 @@ class Located:
     info: DatasetInfo
     tars: dict[str, Path] = field(default_factory=dict)
     url: Url | None = None
+    index: str = INDEX_NAME
 
     @property
     def shown(self) -> str:
@@ -65,12 +69,13 @@ class Located:
         return show_path(tars.pop() if tars else self.folder)
 
 
-def locate_place(place: Path | Url, *, anew: bool = False) -> Located:
+def locate_place(place: Path | Url, *, anew: bool = False, version: int | None = None) -> Located:
     """As :func:`locate`, or :func:`locate_remote` with the default cache, of which nothing is used
     that was fetched before if ``anew``; the tokenizer's file, and the list of what was not packed,
     lie in its folder then, too."""
     if isinstance(place, Path):
-        return locate(place)
+        return locate(place, version=version)
+    refuse_version(place, version)
     remote = _open_remote(place, _options_for_all())
     if anew:
         remote.forget()
@@ -92,6 +97,15 @@ def locate_remote(url: Url, options: RemoteOptions | None = None) -> Located:
     return Located(remote, remote.folder, remote.info, url=url)
 
 
+def refuse_version(url: Url, version: int | None) -> None:
+    """Raises UsageError where a version is named of what lies behind a URL."""
+    if version is not None:
+        raise UsageError(
+            f"{url} is one version of a dataset, that which was copied there: leave out version, or"
+            " name it of the dataset that it was copied from"
+        )
+
+
 def _options_for_all() -> RemoteOptions:
     """Those of the environment, but never without a cache: see :data:`WHOLE_BYTES`."""
     told = RemoteOptions()
@@ -104,19 +118,32 @@ def _open_remote(url: Url, options: RemoteOptions) -> Remote:
     from shardkit.remote.storage import open_remote
 
     try:
-        return open_remote(url, options)
+        remote = open_remote(url, options)
+        if (name := shared_file(remote.info)) is not None:
+            raise UsageError(
+                f"{url} has splits that share shards, as {name}, which no cache can hold for both:"
+                " `shardkit convert` makes a dataset of it that can be read from there"
+            )
+        return remote
     except ShardMissingError as error:
         raise DatasetMissingError(f"{url} is no dataset: there is no {INDEX_NAME}") from error
 
 
-def locate(path: Path, *, sealed: bool = False, tars: Sequence[str] | None = None) -> Located:
+def locate(
+    path: Path,
+    *,
+    sealed: bool = False,
+    tars: Sequence[str] | None = None,
+    version: int | None = None,
+) -> Located:
     """Find the index of a dataset, making one for plain WebDataset tars.
 
     ``sealed`` refuses a shardkit.json that has changed since it was written. ``tars``: names of
-    several in one folder, of which ``path`` is one.
+    several in one folder, of which ``path`` is one. ``version``: None for the last.
 
     Raises:
         DatasetMissingError: neither is there. IndexFileError: it is damaged.
+        UsageError: there is no such version.
     """
     with os_errors(f"opening {show_path(path)}"):
         if not (path / INDEX_NAME).exists():
@@ -132,7 +159,8 @@ def locate(path: Path, *, sealed: bool = False, tars: Sequence[str] | None = Non
                 found = {shard: beside / name for shard, name in read_names(folder).items()}
                 return Located(Folder(folder), folder, read_info(folder), found)
         folder = path.absolute()
-        return Located(Folder(folder), folder, read_info(path, sealed=sealed))
+        info, index = read_version(path, version, sealed=sealed)
+        return Located(Folder(folder), folder, info, index=index)
 
 
 def refuse_orphans(path: Path) -> None:

@@ -16,10 +16,10 @@ from shardkit.arrays import Array, Bytes, Integers, Mask, Offsets
 from shardkit.errors import ChecksumError, FormatError, IndexFileError
 from shardkit.formats import FORMATS, Format
 from shardkit.index.manifest import DatasetInfo, SplitInfo
-from shardkit.index.rows import RowIndex
+from shardkit.index.rows import NO_INT, RowIndex
 from shardkit.memory import buffers
 from shardkit.memory.gather import look_up
-from shardkit.samples.encoding import BYTES, Encoding
+from shardkit.samples.encoding import BYTES, LABEL, Encoding
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.shards.joined import Joined, lay_out, offsets_of, room_for
 from shardkit.storage.base import Files, Ranges, Storage, Turn
@@ -100,6 +100,9 @@ class ShardReader:
             if all(layout.get(name, BYTES).kind == "bytes" for layout in split.layouts)
         }
         self._deflated = {n for layout in split.layouts for n, e in layout.items() if e.codec}
+        self._unstored = {
+            name for lay in split.layouts for name, e in lay.items() if e.kind == LABEL
+        }
 
     def gather(self, rows: Integers) -> Gather:
         """Look rows up in the index. Raises IndexError for a row outside the split."""
@@ -151,11 +154,29 @@ class ShardReader:
             IndexFileError: a range lies outside its file. DataError: it cannot be read.
         """
         found = self._ranges(batch, name).slices()
+        if name in self._unstored:
+            return self._with_labels(batch, name, found)
+        return self._with_absent(batch, name, found)
+
+    def _with_absent(
+        self, batch: Gather, name: str, found: list[memoryview]
+    ) -> list[memoryview | None]:
         if len(found) == len(batch.rows):
             return found  # type: ignore[return-value]
         present = self.places(batch, name)[1] >= 0
         values = iter(found)
         return [next(values) if there else None for there in present.tolist()]
+
+    def _with_labels(
+        self, batch: Gather, name: str, found: list[memoryview]
+    ) -> list[memoryview | None]:
+        """The same, where some shards have a label in the row index alone: as one int64."""
+        values = self._with_absent(batch, name, found)
+        labels = batch.table[:, self.index.column[name]].astype("<i8")
+        for at, encoding in enumerate(self.encodings(batch.shards, name)):
+            if encoding.kind == LABEL and labels[at] != NO_INT:
+                values[at] = memoryview(labels[at : at + 1].tobytes())
+        return values
 
     def _ranges(self, batch: Gather, name: str) -> Ranges:
         """The bytes of a field, for those rows that have it."""

@@ -56,7 +56,10 @@ class DatasetCorpus(Corpus):
 
     def spec(self) -> dict[str, Any]:
         fingerprints = {name: split.fingerprint for name, split in self.info.splits.items()}
-        names = {name: split.files[f"{name}.names"][1] for name, split in self.info.splits.items()}
+        names = {
+            name: split.files[split.index_file("names")][1]
+            for name, split in self.info.splits.items()
+        }
         spec: dict[str, Any] = {"kind": self.kind, "fingerprints": fingerprints, "names": names}
         if self._tars is not None:
             spec["tars"] = self._tars

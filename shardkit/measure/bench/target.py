@@ -166,7 +166,7 @@ class PackedTarget(Target):
         fields = set(found.info.fields) - {"cls"} or {"cls"}  # labels come from the index
         stems = map(split.stem, range(len(split.shards)))
         shards = {container.file_of(stem, field) for stem in stems for field in fields}
-        names = [INDEX_NAME, f"{split.name}.rows", *sorted(shards)]
+        names = [INDEX_NAME, split.index_file("rows"), *sorted(shards)]
         return [path for name in names if (path := found.folder / name).is_file()]
 
     def copied(self, rows: Integers, folder: Path, where: str) -> PackedTarget:

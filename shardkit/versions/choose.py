@@ -1,0 +1,159 @@
+"""Which samples an edit keeps: by key, by class, by what a function says, by their copies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.arrays import Mask
+from shardkit.errors import DataError, UsageError
+from shardkit.index.manifest import DatasetInfo
+from shardkit.index.rows import RowIndex
+from shardkit.reading.dataset import Dataset
+from shardkit.system.paths import as_path, first_few, show_path
+from shardkit.system.progress import Progress
+from shardkit.versions.reconcile import CLS
+
+STEP_ROWS = 256
+"""Samples read at a time, to be looked at."""
+
+Keys = str | Path | Iterable[str]
+"""Keys, or a file with one on each line."""
+
+Masks = dict[str, Mask]
+"""Split -> (num_rows,) bool."""
+
+
+def read_keys(given: Keys) -> list[str]:
+    """Each once. Raises UsageError for what is neither keys nor a file of them."""
+    if isinstance(given, str | os.PathLike):
+        path = as_path(given, "the file of keys")
+        try:
+            text = path.read_bytes().decode(errors="surrogateescape")
+        except OSError as error:
+            raise UsageError(f"{show_path(path)} cannot be read: {error.strerror}") from error
+        return list(dict.fromkeys(filter(None, text.split("\n"))))
+    keys = list(given)
+    if not all(isinstance(key, str) for key in keys):
+        raise UsageError("keys are str, as Dataset.keys() gives them")
+    return list(dict.fromkeys(keys))
+
+
+def having_keys(indexes: dict[str, RowIndex], keys: Sequence[str]) -> Masks:
+    """The samples of these keys, in whatever split.
+
+    Raises:
+        UsageError: no split has one of them.
+    """
+    found = {name: np.zeros(index.split.num_rows, bool) for name, index in indexes.items()}
+    unknown = []
+    for key in keys:
+        rows = {name: find(index, key) for name, index in indexes.items()}
+        for name, row in rows.items():
+            if row is not None:
+                found[name][row] = True
+        if all(row is None for row in rows.values()):
+            unknown.append(key)
+    if unknown:
+        raise UsageError(
+            f"{len(unknown):,} of {len(keys):,} keys are of no sample here: {first_few(unknown)};"
+            " `shardkit show` and Dataset.keys() tell what they look like"
+        )
+    return found
+
+
+def find(index: RowIndex, key: str) -> int | None:
+    """The row of a key, if it is there."""
+    try:
+        return index.find(key.encode(errors="surrogateescape"))
+    except UnicodeEncodeError:  # no key has half a surrogate pair in it
+        return None
+
+
+def having_classes(indexes: dict[str, RowIndex], info: DatasetInfo, names: Sequence[str]) -> Masks:
+    """The samples of these classes, by name; by number where classes have no names.
+
+    Raises:
+        UsageError: there is no such class, or there are no labels.
+    """
+    numbers = [_number_of(info, str(name)) for name in names]
+    labels = {name: index.table[:, index.column[CLS]] for name, index in indexes.items()}
+    return {name: np.isin(own, numbers) for name, own in labels.items()}
+
+
+def _number_of(info: DatasetInfo, name: str) -> int:
+    if CLS not in info.fields:
+        raise UsageError("the dataset has no labels to choose by")
+    if info.classes is None:
+        if name.removeprefix("-").isdigit():
+            return int(name)
+        raise UsageError(f"class {name!r}: classes have no names here, only numbers")
+    if name not in info.classes:
+        raise UsageError(f"there is no class {name!r}, only {first_few(info.classes)}")
+    return info.classes.index(name)
+
+
+def passing(
+    datasets: dict[str, Dataset], function: Callable[[dict[str, Any]], Any], progress: bool | None
+) -> Masks:
+    """The samples of which a function says True. Each is given as ``dataset[i]`` gives it.
+
+    Raises:
+        DataError: the function raised, or said neither True nor False; names the sample.
+    """
+    found = {}
+    with Progress("looking", progress) as bar:
+        bar.expect(sum(map(len, datasets.values())))
+        for name, dataset in datasets.items():
+            found[name] = np.zeros(len(dataset), bool)
+            for start in range(0, len(dataset), STEP_ROWS):
+                rows = range(start, min(start + STEP_ROWS, len(dataset)))
+                for row, sample in zip(rows, dataset.__getitems__(list(rows)), strict=True):
+                    found[name][row] = _said(function, sample, dataset, row)
+                bar.add(len(rows), 0)
+    return found
+
+
+def _said(
+    function: Callable[[dict[str, Any]], Any], sample: dict[str, Any], dataset: Dataset, row: int
+) -> bool:
+    try:
+        said = function(sample)
+    # Whatever a user's function raises, the sample is what they need to know.
+    except Exception as error:
+        raise DataError(
+            f"{dataset.where(row)}: filter raised {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(said, bool | np.bool_):
+        raise DataError(f"{dataset.where(row)}: filter said {said!r}, expected True or False")
+    return bool(said)
+
+
+def load_function(given: str) -> Callable[[dict[str, Any]], Any]:
+    """``file.py:name``, or ``module:name``. Raises UsageError."""
+    import importlib
+    import importlib.util
+
+    where, _, name = given.rpartition(":")
+    try:
+        if where.endswith(".py"):
+            spec = importlib.util.spec_from_file_location("_shardkit_filter", where)
+            if spec is None or spec.loader is None:
+                raise ImportError(f"{where} is no Python file")
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(where)
+        found = getattr(module, name)
+    except (ImportError, AttributeError, ValueError, OSError, SyntaxError) as error:
+        raise UsageError(
+            f"filter {given!r}: expected file.py:function or module:function: {error}"
+        ) from error
+    if not callable(found):
+        raise UsageError(f"filter {given!r} is no function")
+    function: Callable[[dict[str, Any]], Any] = found
+    return function

@@ -1,0 +1,102 @@
+"""New labels for an edit: from a table of keys and classes."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from shardkit.arrays import Integers
+from shardkit.errors import UsageError
+from shardkit.index.manifest import DatasetInfo
+from shardkit.index.rows import NO_INT, RowIndex
+from shardkit.system.paths import as_path, first_few, show_path
+from shardkit.versions.choose import find
+from shardkit.versions.reconcile import CLS
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+
+Table = str | Path | Mapping[str, str | int]
+"""Key -> class, or a .csv file of both."""
+
+
+def read_table(given: Table) -> dict[str, str]:
+    """Key -> class, of a file without its head, if it has one that says ``key``.
+
+    Raises:
+        UsageError: it cannot be read, is no such file, or gives a key two classes.
+    """
+    if isinstance(given, Mapping):
+        return {str(key): str(label) for key, label in given.items()}
+    path = as_path(given, "the file of labels")
+    try:
+        with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, csv.Error) as error:
+        raise UsageError(f"{show_path(path)} cannot be read: {error}") from error
+    if rows and rows[0][0].strip().lower() in ("key", "__key__"):
+        rows = rows[1:]
+    found: dict[str, str] = {}
+    for number, row in enumerate(rows, 1):
+        if len(row) != 2:
+            raise UsageError(
+                f"{show_path(path)}: line {number} has {len(row)} columns, expected key,class"
+            )
+        if found.setdefault(row[0], row[1]) != row[1]:
+            raise UsageError(f"{show_path(path)} gives {row[0]!r} two classes; keep one")
+    if not found:
+        raise UsageError(f"{show_path(path)} holds no labels")
+    return found
+
+
+def class_names(info: DatasetInfo, labels: Sequence[str]) -> list[str] | None:
+    """Names of all classes: known ones keep their numbers, new ones follow, sorted; None where
+    classes have no names, and need none.
+
+    Raises:
+        UsageError: the dataset's classes are numbers, and these are not.
+    """
+    are_numbers = all(map(_NUMBER.fullmatch, labels))
+    if info.classes is not None:
+        return list(dict.fromkeys([*info.classes, *sorted(set(labels))]))
+    if are_numbers:
+        return None
+    if CLS in info.fields:
+        words = [label for label in labels if not _NUMBER.fullmatch(label)]
+        raise UsageError(f"classes have no names here, only numbers: got {first_few(words)}")
+    return sorted(set(labels))
+
+
+def relabelled(
+    indexes: Mapping[str, RowIndex], table: Mapping[str, str], classes: Sequence[str] | None
+) -> dict[str, Integers]:
+    """The labels of all samples, split by split: new ones, and of the others the old.
+
+    Raises:
+        UsageError: a key is of no sample.
+    """
+    found = {name: _labels(index) for name, index in indexes.items()}
+    numbers = None if classes is None else {name: at for at, name in enumerate(classes)}
+    unknown = []
+    for key, label in table.items():
+        number = int(label) if numbers is None else numbers[label]
+        rows = {name: find(index, key) for name, index in indexes.items()}
+        for name, row in rows.items():
+            if row is not None:
+                found[name][row] = number
+        if all(row is None for row in rows.values()):
+            unknown.append(key)
+    if unknown:
+        raise UsageError(
+            f"{len(unknown):,} of {len(table):,} keys are of no sample here: {first_few(unknown)}"
+        )
+    return found
+
+
+def _labels(index: RowIndex) -> Integers:
+    if CLS in index.column:
+        return np.array(index.table[:, index.column[CLS]])
+    return np.full(index.split.num_rows, NO_INT)

@@ -1,0 +1,197 @@
+"""``merge``: the dataset of all parts of a pack; or one of the samples of several datasets."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from shardkit.errors import PartError, UsageError
+from shardkit.formats import get_format
+from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_rejected
+from shardkit.packing.destination import Destination
+from shardkit.packing.links import link_or_copy
+from shardkit.packing.merge import merge_parts
+from shardkit.packing.remote_destination import open_destination
+from shardkit.packing.result import PackResult
+from shardkit.remote.urls import Url, as_place, refuse_overlap
+from shardkit.shards.locate import Located
+from shardkit.system.durable_files import atomic_write, fsync_path
+from shardkit.system.paths import as_path, show_path
+from shardkit.system.refusals import os_errors
+from shardkit.versions.adopt import labels_among, new_stems
+from shardkit.versions.own_rows import OwnRows, write_rows
+from shardkit.versions.reconcile import joined_classes, refuse_unlike
+from shardkit.versions.revision import own_dataset
+
+__all__ = ["merge"]
+
+
+def merge(
+    parts: Sequence[str | Path],
+    dest: str | Path,
+    *,
+    overwrite: bool = False,
+    progress: bool | None = None,
+    staging: str | Path | None = None,
+    staging_bytes: str | int | None = None,
+) -> PackResult:
+    """Make one dataset of all parts that ``pack`` made with ``part=``: byte for byte what one pack
+    makes. Or make one of several datasets: the samples of each after those of the one before.
+
+    The input is not needed. Shards are hard links to those of the parts, where both lie on one file
+    system, else copies; the parts stay, and may be deleted. Call it again after an interruption,
+    even a kill -9, and it goes on.
+
+    Datasets must be of one format, and of one tokenizer. Classes go by name: those of the first
+    keep their numbers, and new ones follow. Keys must differ.
+
+    Args:
+        parts: their folders; parts of a pack in any order.
+        dest: folder to make, or, of parts of a pack, the URL of one in a bucket.
+        overwrite, progress, staging, staging_bytes: as of
+            :class:`shardkit.packing.options.PackOptions`.
+
+    Raises:
+        PartError: a part is missing, given twice, not finished, or of another pack.
+        UsageError: the destination is wrong, or datasets cannot become one; nothing was written.
+        DataError: a part is damaged, two samples have one key, too many inputs were rejected, or
+            the disk refused.
+    """
+    if isinstance(parts, str | os.PathLike):
+        parts = [parts]
+    if not isinstance(parts, Sequence):
+        raise UsageError(f"parts must be a list of folders, got {parts!r}")
+    folders = [as_path(part, "a part") for part in parts]
+    whole = [folder for folder in folders if (folder / INDEX_NAME).is_file()]
+    if not whole:
+        return merge_parts(
+            folders,
+            dest,
+            overwrite=overwrite,
+            progress=progress,
+            staging=staging,
+            staging_bytes=staging_bytes,
+        )
+    if len(whole) < len(folders):
+        other = next(folder for folder in folders if folder not in whole)
+        raise PartError(
+            f"{show_path(whole[0])} is a dataset, and {show_path(other)} is none: merge either the"
+            " parts of a pack, or datasets"
+        )
+    place = as_place(dest, "the destination")
+    if isinstance(place, Url):
+        raise UsageError(
+            f"datasets are merged into a folder, and {place} is a URL; `shardkit stage` copies it"
+            " there"
+        )
+    for folder in folders:
+        refuse_overlap(place, folder)
+    with os_errors(f"merging into {show_path(place)}"):
+        return _merge_datasets([own_dataset(folder) for folder in folders], place, overwrite)
+
+
+def _merge_datasets(places: list[Located], dest: Path, overwrite: bool) -> PackResult:
+    started = time.perf_counter()
+    first = places[0].info
+    notes: list[str] = []
+    classes = first.classes
+    for place in places[1:]:
+        notes += refuse_unlike(first, place.info, place.shown)
+        classes = joined_classes(replace(first, classes=classes), place.info.classes, place.shown)
+    recipe = _recipe(places)
+    with open_destination(dest, places[0].folder, overwrite) as destination:
+        if before := destination.finished(recipe):
+            return PackResult(**{**before, "dest": destination.name, "was_complete": True})
+        if overwrite:
+            destination.clear()
+        destination.prepare(recipe)
+        fields = sorted({name for place in places for name in place.info.fields})
+        info = DatasetInfo(first.container, fields, classes, replace(first.provenance, packed=None))
+        info, told = _assemble(places, info, destination)
+        result = _result(places, info, destination, [*notes, *told], started)
+        destination.finish(info, recipe, {**vars(result), "dest": ""})
+        return result
+
+
+def _recipe(places: list[Located]) -> dict[str, Any]:
+    inputs = {
+        str(place.folder): [int(split.fingerprint, 16) for split in place.info.splits.values()]
+        for place in places
+    }
+    order = {"of": [str(place.folder) for place in places]}
+    return {"inputs": inputs, "corpus": {}, "options": order}
+
+
+def _assemble(
+    places: list[Located], info: DatasetInfo, destination: Destination
+) -> tuple[DatasetInfo, list[str]]:
+    """Shards and index into the stage; the dataset, and what there is to say of it."""
+    stage, names = destination.stage, list[str]()
+    parts: dict[str, list[OwnRows]] = {}
+    renumbered = set()
+    for place in places:
+        stems = new_stems(place.info, names)
+        names += [f"{stem}." for stem in stems.values()]
+        _link_shards(place, stems, stage)
+        for name in place.info.splits:
+            labels = labels_among(place, name, info.classes)
+            if labels is not None:
+                renumbered.add(place.shown)
+            own = OwnRows(place, name, stems=stems, labels=labels)
+            parts.setdefault(name, []).append(own)
+    for name in sorted(parts, key=lambda name: (name != "train", name)):
+        info.splits[name] = write_rows(stage, name, name, parts[name], info)
+    rejected = [read_rejected(place.folder) for place in places]
+    if any(rejected):
+        atomic_write(stage / REJECTED_NAME, rejected)
+    if (tokenizer := info.provenance.tokenizer_file) is not None:
+        atomic_write(stage / tokenizer, [(places[0].folder / tokenizer).read_bytes()])
+    signposts = get_format(info.container).signposts(info.fields, info.classes)
+    for name, data in signposts.items():
+        atomic_write(stage / name, [data])
+    fsync_path(stage)
+    sizes = {n: (len(data), xxhash.xxh3_64_intdigest(data)) for n, data in signposts.items()}
+    told = [
+        f"labels of {name} are other numbers now, in the row index alone: tools that read shards by"
+        " themselves see those of before; `shardkit convert` writes them anew"
+        for name in sorted(renumbered)
+    ]
+    return replace(info, signposts=sizes), told
+
+
+def _link_shards(place: Located, stems: dict[str, str], stage: Path) -> None:
+    for split in place.info.splits.values():
+        for number, shard in enumerate(split.shards):
+            old = split.stem(number)
+            for name in shard.file_bytes:
+                link_or_copy(place.folder / name, stage / (stems[old] + name.removeprefix(old)))
+
+
+def _result(
+    places: list[Located],
+    info: DatasetInfo,
+    destination: Destination,
+    notes: list[str],
+    started: float,
+) -> PackResult:
+    splits = info.splits.values()
+    return PackResult(
+        dest=destination.dest,
+        container=info.container,
+        kind="datasets",
+        splits={split.name: split.num_rows for split in splits},
+        num_samples=sum(split.num_rows for split in splits),
+        num_shards=sum(len(split.shards) for split in splits),
+        num_rejects=0,
+        input_bytes=sum(sum(place.info.file_bytes.values()) for place in places),
+        dataset_bytes=sum(info.file_bytes.values()),
+        resumed_shards=0,
+        seconds=time.perf_counter() - started,
+        notes=notes,
+    )

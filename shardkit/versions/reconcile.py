@@ -1,0 +1,83 @@
+"""What two datasets must share to become one, and the numbers of their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from shardkit.arrays import Integers
+from shardkit.errors import UsageError
+from shardkit.index.manifest import DatasetInfo
+from shardkit.index.rows import NO_INT
+from shardkit.system.paths import first_few
+
+CLS = "cls"
+
+
+def joined_classes(ours: DatasetInfo, theirs: Sequence[str] | None, what: str) -> list[str] | None:
+    """Names of all classes: known ones keep their numbers, and new ones follow.
+
+    Raises:
+        UsageError: only one of both has names for its class numbers.
+    """
+    if ours.classes is None:
+        if theirs and CLS in ours.fields:
+            raise UsageError(
+                f"{what} has classes with names ({first_few(theirs)}), and those of the dataset"
+                " have none, so nobody knows which are equal"
+            )
+        if theirs:
+            raise UsageError(
+                f"{what} has classes ({first_few(theirs)}), and the dataset has none; pack it by"
+                " itself, or label the dataset first: `shardkit edit --labels`"
+            )
+        return None
+    if theirs is None:
+        raise UsageError(
+            f"the dataset has classes ({first_few(ours.classes)}), and {what} has none: sort its"
+            " files into folders of classes, or name a table of them with --labels"
+        )
+    return list(dict.fromkeys([*ours.classes, *theirs]))
+
+
+def refuse_unlike(ours: DatasetInfo, theirs: DatasetInfo, what: str) -> list[str]:
+    """What there is to say of fields that only one of both has.
+
+    Raises:
+        UsageError: formats or tokenizers differ.
+    """
+    if ours.container != theirs.container:
+        raise UsageError(
+            f"{what} is in {theirs.container}, and the dataset in {ours.container}: `shardkit"
+            f" convert --to {ours.container}` makes one of that format"
+        )
+    if ours.provenance.tokens != theirs.provenance.tokens:
+        raise UsageError(f"{what} and the dataset have tokens of different tokenizers")
+    notes = []
+    if new := sorted(set(theirs.fields) - set(ours.fields)):
+        notes.append(f"only what is new has {', '.join(new)}")
+    if missing := sorted(set(ours.fields) - set(theirs.fields)):
+        notes.append(f"what is new has no {', '.join(missing)}")
+    return notes
+
+
+def renumbered(
+    labels: Integers, theirs: Sequence[str] | None, classes: Sequence[str] | None
+) -> Integers | None:
+    """The numbers that labels have among ``classes``; None if they stay as they are.
+
+    Args:
+        labels: (N,) int64, ``NO_INT`` for none.
+    """
+    if theirs is None or classes is None:
+        return None
+    number = {name: at for at, name in enumerate(classes)}
+    table = np.array([number[name] for name in theirs], np.int64)
+    if np.array_equal(table, np.arange(len(table))):
+        return None
+    known = (labels >= 0) & (labels < len(table))
+    found = np.where(known, table[np.where(known, labels, 0)], NO_INT)
+    if (labels[~known] != NO_INT).any():
+        raise UsageError(f"a label is {int(labels[~known].max())}, and classes are {len(table)}")
+    return np.asarray(found, np.int64)

@@ -1,0 +1,254 @@
+"""The next version of a dataset: who may make it, and how it takes the place of the last.
+
+No file of an older version is ever written to or renamed: a version has new names for all that it
+does not share with those before. So who has one open keeps it. Everything new is made ready in the
+work folder, and a marker says so; then files get their names, and shardkit.json last, in one step.
+Killed before the marker, the old version stays; after it, whoever comes next ends the change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from shardkit.errors import DestinationError, ResumeError, UsageError
+from shardkit.index.manifest import (
+    CHANGE_NAME,
+    INDEX_NAME,
+    REJECTED_NAME,
+    WORK_NAME,
+    DatasetInfo,
+    SplitInfo,
+    dump_info,
+    index_name,
+    index_stem,
+    read_index,
+)
+from shardkit.index.version_line import VersionLine
+from shardkit.packing.publish import LOCK_NAME, clear_work, is_marked, remove_work
+from shardkit.shards.locate import Located, locate
+from shardkit.system.durable_files import atomic_write, fsync_path
+from shardkit.system.locks import Lock
+from shardkit.system.paths import show_path
+from shardkit.system.records import read_record, write_record
+from shardkit.versions.own_rows import OwnRows, write_rows
+from shardkit.versions.result import VersionResult
+
+STAGE_NAME = "next"
+_STARTED = "started.json"
+_OPTIONS = "options.json"
+
+
+class Revision:
+    """Holds a dataset while its next version is made. A context manager.
+
+    Args:
+        folder: the dataset's. recipe: what is asked for, as plain values: who asks for the same
+            again after a kill gets what was done.
+
+    Attributes:
+        place: the dataset as it is. number: of the version to make. stage: folder for new files.
+        finished: what the same call made that was killed when only tidying up was left.
+        notes: what became of other changes that were under way.
+
+    Raises:
+        DatasetMissingError: there is none. UsageError: it is tars of others.
+        DestinationError: another process changes it, or a pack is to replace it.
+    """
+
+    def __init__(self, folder: Path, recipe: dict[str, Any]) -> None:
+        locate(folder)  # before a work folder is made in what is no dataset
+        self.dest = folder.resolve()
+        self.work = self.dest / WORK_NAME
+        self.stage = self.work / STAGE_NAME
+        self.finished: VersionResult | None = None
+        self.notes: list[str] = []
+        self._lock = Lock(self.work / LOCK_NAME)
+        try:
+            self._refuse_pack()
+            self._end_other(recipe)
+            self.place = own_dataset(self.dest)
+            self.number = self.place.info.version + 1
+            self.is_resumed = self._is_same(recipe)
+        except BaseException:
+            self.close()
+            raise
+
+    def _refuse_pack(self) -> None:
+        if is_marked(self.dest) or (self.work / _OPTIONS).exists():
+            raise DestinationError(
+                f"{show_path(self.dest)} is to be replaced by a pack that was interrupted; run that"
+                " command again first, or remove the folder"
+                f" {show_path(self.work)} to have the dataset stay"
+            )
+
+    def _end_other(self, recipe: dict[str, Any]) -> None:
+        """Put in its place what a killed call had made ready."""
+        try:
+            record = read_record(self.work / CHANGE_NAME)
+        except FileNotFoundError:
+            return
+        if record is None:
+            raise ResumeError(
+                f"{show_path(self.work / CHANGE_NAME)}, the record of a change, is damaged; what"
+                f" `shardkit verify` says of {show_path(self.dest)} now is all there is: if it is"
+                f" whole, remove {show_path(self.work)}"
+            )
+        made = VersionResult(**{**record["result"], "dest": self.dest})
+        self._put(record["moves"], record["removes"], made.version)
+        if record["recipe"] == recipe:
+            self.finished = replace(made, was_complete=True)
+        else:
+            self.notes.append(f"an interrupted change was ended first: {made.what}")
+
+    def _is_same(self, recipe: dict[str, Any]) -> bool:
+        """Whether a call like this was killed here before it was ready; else nothing is kept of
+        what was begun."""
+        asked = {"recipe": recipe, "version": self.number}
+        path = self.work / _STARTED
+        if path.exists() and read_record(path) == asked:
+            return True
+        if path.exists():
+            self.notes.append("another change that was begun, and not ready, is given up")
+        clear_work(self.dest, {LOCK_NAME})
+        write_record(path, asked)
+        return False
+
+    def write(self, name: str, parts: Sequence[OwnRows], info: DatasetInfo) -> SplitInfo:
+        """Write the index of one split, of these rows end to end, into the stage.
+
+        Args:
+            info: of the new version, as far as it is known.
+
+        Raises:
+            DataError: two samples have one key.
+        """
+        self.stage.mkdir(exist_ok=True)
+        return write_rows(self.stage, index_stem(name, self.number), name, parts, info)
+
+    def publish(
+        self,
+        info: DatasetInfo,
+        recipe: dict[str, Any],
+        result: VersionResult,
+        moves: Sequence[tuple[str, str]] = (),
+    ) -> VersionResult:
+        """Have the version take its place.
+
+        Args:
+            info: what shardkit.json says of it, but for its history.
+            moves: what else comes, as (path in the work folder, name in the dataset).
+        """
+        result = replace(result, notes=[*self.notes, *result.notes])
+        atomic_write(self.stage / INDEX_NAME, [dump_info(self._with_line(info, result, recipe))])
+        staged = [(f"{STAGE_NAME}/{path.name}", path.name) for path in sorted(self.stage.iterdir())]
+        ahead = [*moves, *(move for move in staged if move[1] != INDEX_NAME)]
+        self._refuse_lost(ahead)
+        self._end(recipe, result, moves=ahead)
+        return result
+
+    def remove(self, recipe: dict[str, Any], result: VersionResult, names: Sequence[str]) -> None:
+        """Remove these files, those of the index of a version before what only that needs."""
+        self._end(recipe, result, removes=names)
+
+    def _end(self, recipe: dict[str, Any], result: VersionResult, **steps: Any) -> None:
+        record = {"moves": [], "removes": [], **steps}
+        shown = {**asdict(result), "dest": ""}
+        write_record(self.work / CHANGE_NAME, {"recipe": recipe, "result": shown, **record})
+        self._put(record["moves"], record["removes"], result.version)
+
+    def was_last(self, recipe: dict[str, Any]) -> bool:
+        """Whether a call like this made the version that is there."""
+        history = self.place.info.history
+        return bool(history) and history[-1].asked == _digest(recipe)
+
+    def _with_line(
+        self, info: DatasetInfo, result: VersionResult, recipe: dict[str, Any]
+    ) -> DatasetInfo:
+        before = self.place.info
+        history = before.history or [_line(before, 1, None, "packed", None)]
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        line = _line(info, self.number, now, result.what, _digest(recipe))
+        return replace(info, history=[*history, line])
+
+    def _refuse_lost(self, moves: Sequence[tuple[str, str]]) -> None:
+        """Nothing but what is of the last version alone is ever replaced."""
+        replaced = {REJECTED_NAME, *self.place.info.signposts}
+        for _, name in moves:
+            if name not in replaced and (self.dest / name).exists():
+                raise DestinationError(
+                    f"{show_path(self.dest / name)} is in the way: it is no file of the dataset's;"
+                    " move it away and run the same command again"
+                )
+
+    def _put(self, moves: Sequence[tuple[str, str]], removes: Sequence[str], version: int) -> None:
+        """Each step may be repeated; the last removes the marker."""
+        for name in removes:
+            (self.dest / os.path.basename(name)).unlink(missing_ok=True)
+        index = self.stage / INDEX_NAME
+        if index.exists():
+            for path, name in moves:
+                if (self.work / path).exists():  # else an earlier call moved it
+                    (self.work / path).replace(self.dest / name)
+            old = self.dest / index_name(version - 1)
+            if not old.exists():
+                atomic_write(old, [read_index(self.dest)])
+            fsync_path(self.dest)
+            index.replace(self.dest / INDEX_NAME)
+            fsync_path(self.dest)
+        clear_work(self.dest, {LOCK_NAME, CHANGE_NAME})
+        (self.work / CHANGE_NAME).unlink()
+        fsync_path(self.work)
+
+    def close(self) -> None:
+        """Leave nothing but what a later call goes on from."""
+        held = {path.name for path in self.work.iterdir()} - {LOCK_NAME, _STARTED, STAGE_NAME}
+        if CHANGE_NAME not in held:
+            shutil.rmtree(self.stage, ignore_errors=True)
+        if not held:
+            clear_work(self.dest, {LOCK_NAME})
+            remove_work(self.dest)
+        self._lock.close()
+
+    def __enter__(self) -> Revision:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def own_dataset(folder: Path) -> Located:
+    """The dataset of ours in a folder."""
+    place = locate(folder)
+    if place.tars or not all(split.has_checksums for split in place.info.splits.values()):
+        raise UsageError(
+            f"{place.shown} was not packed by shardkit; `shardkit convert` makes a dataset that can"
+            " be changed"
+        )
+    return place
+
+
+def _digest(recipe: dict[str, Any]) -> str:
+    return xxhash.xxh3_64_hexdigest(json.dumps(recipe, sort_keys=True).encode())
+
+
+def _line(
+    info: DatasetInfo, number: int, when: str | None, what: str, asked: str | None
+) -> VersionLine:
+    splits = info.splits.values()
+    return VersionLine(
+        number=number,
+        when=when,
+        what=what,
+        num_rows={split.name: split.num_rows for split in splits},
+        fingerprints={split.name: split.fingerprint for split in splits},
+        asked=asked,
+    )

@@ -1,0 +1,611 @@
+"""Datasets that change: append, edit, prune, merge of datasets, and what readers see meanwhile."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import CONTAINERS, make_images, picture, write
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shardkit
+from shardkit import Loader
+from shardkit.errors import DataError, DestinationError, PartError, UsageError
+
+QUIET: dict[str, Any] = {"workers": 0, "shard_size": 2000, "progress": False}
+
+
+def make_more(root: Path, prefix: str = "new_") -> Path:
+    """Of one class more, and with other keys."""
+    for c in range(1, 4):
+        for i in range(4):
+            write(root / f"class{c}" / f"{prefix}{i}.jpg", picture(1000 + 50 * c + i))
+    return root
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    root = tmp_path_factory.mktemp("inputs")
+    return make_images(root / "first", 6, 3), make_more(root / "more")
+
+
+@pytest.fixture(scope="module")
+def packed(inputs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("packed")
+    for to in CONTAINERS:
+        shardkit.pack(inputs[0], root / to, to=to, **QUIET)
+    return {to: root / to for to in CONTAINERS}
+
+
+@pytest.fixture(params=CONTAINERS)
+def dataset(request: pytest.FixtureRequest, packed: dict[str, Path], tmp_path: Path) -> Path:
+    return shutil.copytree(packed[request.param], tmp_path / "dataset")
+
+
+@pytest.fixture
+def plain(packed: dict[str, Path], tmp_path: Path) -> Path:
+    """One of a format whose files are few, where that cannot matter."""
+    return shutil.copytree(packed["webdataset"], tmp_path / "dataset")
+
+
+def samples(path: Path, **options: Any) -> list[dict[str, Any]]:
+    return list(shardkit.open(path, verify=True, **options))
+
+
+def is_whole(path: Path, **options: Any) -> bool:
+    found = shardkit.verify(path, progress=False, **options)
+    assert not found.notes, found.notes
+    return found.ok
+
+
+def named(path: Path) -> dict[str, str]:
+    """Key -> name of its class, over all splits."""
+    info = shardkit.info(path)
+    assert info.classes is not None
+    return {
+        sample["__key__"]: info.classes[sample["cls"]]
+        for split in info.splits
+        for sample in samples(path, split=split)
+    }
+
+
+# --- append -------------------------------------------------------------------------------
+
+
+def test_what_is_appended_follows_and_the_rest_stays(
+    dataset: Path, inputs: tuple[Path, Path]
+) -> None:
+    before = {path.name: path.read_bytes() for path in dataset.iterdir()}
+    old = samples(dataset)
+    made = shardkit.append(dataset, inputs[1], **QUIET)
+    assert (made.version, made.num_added, made.num_samples) == (2, 12, 30)
+    new = samples(dataset)
+    assert new[: len(old)] == old
+    assert shardkit.open(dataset).classes == ["class0", "class1", "class2", "class3"]
+    assert all(name == key.split("/")[0] for key, name in named(dataset).items())
+    assert is_whole(dataset) and is_whole(dataset, version=1)
+    after = {path.name: path.read_bytes() for path in dataset.iterdir()}
+    kept = {name for name in before if name not in ("shardkit.json", ".huggingface.yaml")}
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    assert after["shardkit~1.json"] == before["shardkit.json"]
+    assert samples(dataset, version=1) == old
+
+
+def test_the_batches_are_those_of_datasets_packed_apart(
+    dataset: Path, inputs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """In any order, resumed, by ranks: as of concat, which is as of one pack."""
+    to = shardkit.open(dataset).info.container
+    shardkit.pack(inputs[1], tmp_path / "apart", to=to, **QUIET)
+    apart = shardkit.concat([shardkit.open(dataset), shardkit.open(tmp_path / "apart")])
+    shardkit.append(dataset, inputs[1], **QUIET)
+    grown = shardkit.open(dataset)
+    for rank in range(2):
+        options: dict[str, Any] = {
+            "seed": 3,
+            "rank": rank,
+            "world_size": 2,
+            "workers": 0,
+            "with_keys": True,
+        }
+        one, other = (Loader(source, 4, **options) for source in (grown, apart))
+        for ours, theirs in zip(one, other, strict=True):
+            assert ours["__key__"] == theirs["__key__"]
+            assert ours["jpg"] == theirs["jpg"] and ours["cls"].tolist() == theirs["cls"].tolist()
+
+
+def test_appended_again_nothing_is_done(plain: Path, inputs: tuple[Path, Path]) -> None:
+    shardkit.append(plain, inputs[1], **QUIET)
+    tree = sorted(plain.iterdir())
+    again = shardkit.append(plain, inputs[1], **QUIET)
+    assert again.was_complete and again.version == 2
+    assert sorted(plain.iterdir()) == tree
+
+
+def test_a_key_that_is_there_is_refused(
+    plain: Path, inputs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    write(tmp_path / "again" / "class1" / "img.000.jpg", picture(9999))
+    before = {path.name: path.read_bytes() for path in plain.iterdir()}
+    with pytest.raises(DataError, match=r"two samples have the key 'class1/img\.000'"):
+        shardkit.append(plain, tmp_path / "again", **QUIET)
+    assert {p.name: p.read_bytes() for p in plain.iterdir() if p.is_file()} == before
+    assert is_whole(plain)
+    shardkit.append(plain, inputs[1], **QUIET)
+    assert is_whole(plain) and len(samples(plain)) == 30
+
+
+def test_a_dataset_is_appended_by_links(
+    dataset: Path, inputs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Its class numbers become others, which only the row index has."""
+    to = shardkit.open(dataset).info.container
+    shardkit.pack(inputs[1], tmp_path / "apart", to=to, **QUIET)
+    made = shardkit.append(dataset, tmp_path / "apart")
+    assert any("shardkit convert" in note for note in made.notes)
+    assert all(name == key.split("/")[0] for key, name in named(dataset).items())
+    assert is_whole(dataset) and is_whole(tmp_path / "apart")
+    shards = [p for p in dataset.iterdir() if p.stat().st_nlink > 1]
+    assert len(shards) >= len(shardkit.open(tmp_path / "apart").info.splits["train"].shards)
+
+
+def test_pictures_are_written_as_the_dataset_has_them(tmp_path: Path) -> None:
+    make_images(tmp_path / "first", 3, 2)
+    make_more(tmp_path / "more")
+    both = shutil.copytree(tmp_path / "first", tmp_path / "both")
+    shutil.copytree(tmp_path / "more", both, dirs_exist_ok=True)
+    how: dict[str, Any] = {"to": "npy", "crop": 16, "image_format": "raw", **QUIET}
+    shardkit.pack(tmp_path / "first", tmp_path / "dataset", **how)
+    shardkit.pack(both, tmp_path / "whole", **how)
+    shardkit.append(tmp_path / "dataset", tmp_path / "more", **QUIET)
+    expected = {sample["__key__"]: sample for sample in samples(tmp_path / "whole")}
+    for sample in samples(tmp_path / "dataset"):
+        assert (sample["image.npy"] == expected[sample["__key__"]]["image.npy"]).all()
+
+
+@pytest.mark.parametrize("to", CONTAINERS)
+def test_text_is_tokenized_by_the_datasets_own_tokenizer(to: str, tmp_path: Path) -> None:
+    texts = [f"the quick brown fox {i} jumps over dog number {i * i}" for i in range(60)]
+    for i, text in enumerate(texts):
+        write(tmp_path / ("first" if i < 40 else "more") / f"{i:03d}.txt", text)
+    dataset = tmp_path / "dataset"
+    shardkit.pack(tmp_path / "first", dataset, to=to, train_tokenizer=300, **QUIET)
+    spec = shardkit.open(dataset).info.provenance.tokens
+    shardkit.append(dataset, tmp_path / "more", **QUIET)
+    assert shardkit.open(dataset).info.provenance.tokens == spec
+    shardkit.unpack(dataset, tmp_path / "out", progress=False)
+    assert [path.read_text() for path in sorted((tmp_path / "out").rglob("*.txt"))] == texts
+    drop = [f"{i:03d}" for i in range(0, 60, 7)]
+    shardkit.edit(dataset, drop_keys=drop, progress=False)
+    assert is_whole(dataset)
+    shardkit.convert(dataset, tmp_path / "compact", to=to, progress=False)
+    for boundaries in ("ignore", "mask", "fit"):
+        options: dict[str, Any] = {"seq_len": 32, "boundaries": boundaries}
+        view = shardkit.TokenDataset(dataset, **options)
+        compact = shardkit.TokenDataset(tmp_path / "compact", **options)
+        assert len(view) == len(compact)
+        for row in range(len(view)):
+            ours, theirs = view[row], compact[row]
+            assert ours.keys() == theirs.keys()
+            assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert len(shardkit.TokenDataset(dataset, seq_len=32, version=1)) > 0
+
+
+def test_classes_that_are_missing_are_refused(plain: Path, tmp_path: Path) -> None:
+    write(tmp_path / "flat" / "a.jpg", picture(1))
+    with pytest.raises(UsageError, match=r"the dataset has classes .* and .*flat has none"):
+        shardkit.append(plain, tmp_path / "flat", **QUIET)
+    assert shardkit.open(plain).version == 1 and is_whole(plain)
+
+
+def test_other_fields_are_told(plain: Path, tmp_path: Path) -> None:
+    for name in ("class1", "class2"):
+        write(tmp_path / "texts" / name / f"{name}.txt", "text")
+    made = shardkit.append(plain, tmp_path / "texts", **QUIET)
+    assert {"only what is new has txt", "what is new has no jpg"} <= {*made.notes}
+    assert is_whole(plain)
+    assert samples(plain)[-1] == {"__key__": "class2/class2", "cls": 2, "txt": "text"}
+
+
+def test_new_splits_and_a_share_for_val(plain: Path, tmp_path: Path) -> None:
+    make_images(tmp_path / "more" / "test", 2, 3)
+    make_more(tmp_path / "more" / "train")
+    shardkit.append(plain, tmp_path / "more", **QUIET, val_fraction=0.25)
+    splits = {name: split.num_samples for name, split in shardkit.info(plain).splits.items()}
+    assert splits == {"train": 27, "val": 3, "test": 6}
+    assert is_whole(plain)
+
+
+# --- edit ---------------------------------------------------------------------------------
+
+
+def test_left_out_by_key_class_function_and_copy(dataset: Path, tmp_path: Path) -> None:
+    everything = samples(dataset)
+    keys = [sample["__key__"] for sample in everything]
+    (tmp_path / "keys.txt").write_text("\n".join(keys[2:15:3]) + "\n")
+    made = shardkit.edit(dataset, drop_keys=tmp_path / "keys.txt", progress=False)
+    assert made.num_removed == 5
+    assert samples(dataset) == [s for s in everything if s["__key__"] not in keys[2:15:3]]
+    assert is_whole(dataset)
+    shardkit.edit(dataset, drop_classes=["class1"], progress=False)
+    left = [s for s in everything if s["__key__"] not in keys[2:15:3] and s["cls"] != 1]
+    assert samples(dataset) == left
+    assert shardkit.open(dataset).classes == ["class0", "class1", "class2"]
+    shardkit.edit(dataset, filter=lambda sample: len(sample["jpg"]) % 2 == 0, progress=False)
+    assert samples(dataset) == [s for s in left if len(s["jpg"]) % 2 == 0]
+    shardkit.edit(dataset, restore=1)
+    assert samples(dataset) == everything
+    assert is_whole(dataset) and all(is_whole(dataset, version=n) for n in range(1, 6))
+    assert shardkit.open(dataset).fingerprint == shardkit.open(dataset, version=1).fingerprint
+
+
+def test_copies_go_but_for_the_first(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        write(tmp_path / "in" / "train" / f"class{len(name)}" / f"{name}.jpg", picture(1))
+        write(tmp_path / "in" / "train" / "class2" / f"{name}.jpg", picture(ord(name)))
+    write(tmp_path / "in" / "val" / "class1" / "x.jpg", picture(ord("c")))
+    write(tmp_path / "in" / "val" / "class2" / "y.jpg", picture(500))
+    shardkit.pack(tmp_path / "in", tmp_path / "ds", to="lmdb", **QUIET)
+    made = shardkit.edit(tmp_path / "ds", drop_duplicates=True, progress=False)
+    assert made.num_removed == 3  # two in train, and that which val has, too
+    keys = [sample["__key__"] for sample in samples(tmp_path / "ds")]
+    assert keys == ["class1/a", "class2/a", "class2/b"]
+    assert shardkit.info(tmp_path / "ds", duplicates=True).duplicates.num_copies == 0
+    again = shardkit.edit(tmp_path / "ds", drop_duplicates=True, progress=False)
+    assert again.was_complete and again.version == 2
+
+
+def test_new_labels(dataset: Path, tmp_path: Path) -> None:
+    everything = samples(dataset)
+    keys = [sample["__key__"] for sample in everything]
+    (tmp_path / "labels.csv").write_text(f"key,class\n{keys[0]},zebra\n{keys[9]},class2\n")
+    shardkit.edit(dataset, labels=tmp_path / "labels.csv", progress=False)
+    assert shardkit.open(dataset).classes == ["class0", "class1", "class2", "zebra"]
+    expected = [{**s, "cls": {0: 3, 9: 2}.get(row, s["cls"])} for row, s in enumerate(everything)]
+    assert samples(dataset) == expected
+    raw = shardkit.open(dataset, decode=False, verify=True)
+    assert [bytes(sample["cls"]) for sample in raw] == [b"%d" % s["cls"] for s in expected]
+    assert is_whole(dataset)
+    to = raw.info.container
+    shardkit.convert(dataset, tmp_path / "compact", to=to, progress=False)
+    assert samples(tmp_path / "compact") == expected
+    assert shardkit.diff(dataset, tmp_path / "compact").is_same
+    assert shardkit.open(tmp_path / "compact").fingerprint == shardkit.open(dataset).fingerprint
+    shardkit.unpack(dataset, tmp_path / "out", progress=False)
+
+
+def test_labels_for_what_had_none(tmp_path: Path) -> None:
+    for i in range(6):
+        write(tmp_path / "flat" / f"{i}.jpg", picture(i))
+    for to in CONTAINERS:
+        dataset = tmp_path / to
+        shardkit.pack(tmp_path / "flat", dataset, to=to, **QUIET)
+        shardkit.edit(dataset, labels={"0": "cat", "3": "dog"}, progress=False)
+        found = shardkit.open(dataset, verify=True)
+        assert found.classes == ["cat", "dog"]
+        assert [sample.get("cls") for sample in found] == [0, None, None, 1, None, None]
+        assert found.column("cls") == [0, None, None, 1, None, None]
+        assert is_whole(dataset)
+
+
+def test_split_anew_as_pack_would_have(
+    dataset: Path, inputs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    to = shardkit.open(dataset).info.container
+    shardkit.pack(inputs[0], tmp_path / "cut", to=to, val_fraction=0.3, seed=5, **QUIET)
+    for _ in range(2):  # the second time from what the first made
+        shardkit.edit(dataset, val_fraction=0.3, seed=5, progress=False)
+        for split in ("train", "val"):
+            ours, theirs = (
+                sorted(s["__key__"] for s in samples(path, split=split))
+                for path in (dataset, tmp_path / "cut")
+            )
+            assert ours == theirs
+        assert is_whole(dataset)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({}, "say what is to change"),
+        ({"drop_keys": ["none/such"]}, "1 of 1 keys are of no sample here"),
+        ({"drop_classes": ["zebra"]}, "there is no class 'zebra'"),
+        ({"keep_keys": []}, "no sample would be left"),
+        ({"val_fraction": 1.5}, "val_fraction is a share"),
+        ({"restore": 7}, "has no version 7, only 1"),
+        ({"restore": 1, "drop_duplicates": True}, "restore goes with nothing else"),
+        ({"labels": {"none": "cat"}}, "1 of 1 keys are of no sample here"),
+        ({"filter": "no_such_module:name"}, "expected file.py:function"),
+        ({"drop_keys": "no-such-file"}, "cannot be read"),
+    ],
+)
+def test_edits_that_make_no_sense(plain: Path, how: dict[str, Any], message: str) -> None:
+    before = sorted(path.name for path in plain.iterdir())
+    with pytest.raises(UsageError, match=message):
+        shardkit.edit(plain, progress=False, **how)
+    assert sorted(path.name for path in plain.iterdir()) == before
+
+
+def test_a_filter_that_raises_names_the_sample(plain: Path) -> None:
+    with pytest.raises(DataError, match=r"class0/img\.000.*filter raised KeyError: 'nothing'"):
+        shardkit.edit(plain, filter=lambda sample: sample["nothing"], progress=False)
+    with pytest.raises(DataError, match="expected True or False"):
+        shardkit.edit(plain, filter=lambda sample: None, progress=False)
+
+
+# --- versions -----------------------------------------------------------------------------
+
+
+def test_what_is_open_keeps_its_version(dataset: Path, inputs: tuple[Path, Path]) -> None:
+    opened = shardkit.open(dataset)
+    loader = Loader(opened, 4, workers=0, seed=1, with_keys=True)
+    begun = iter(loader)
+    first = next(begun)
+    untouched = shardkit.open(dataset)  # opened, and nothing read yet
+    shardkit.append(dataset, inputs[1], **QUIET)
+    shardkit.edit(dataset, drop_classes=["class0"], progress=False)
+    rest = [first, *begun]
+    assert sum(len(batch["__key__"]) for batch in rest) == 18 // 4 * 4
+    old = shardkit.open(dataset, version=1)
+    again = list(Loader(old, 4, workers=0, seed=1, with_keys=True))
+    assert [batch["__key__"] for batch in again] == [batch["__key__"] for batch in rest]
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(len, (untouched,)) == 18
+        assert pool.apply(list, (untouched,)) == list(old)
+
+
+def test_a_state_of_another_version_is_refused(plain: Path, inputs: tuple[Path, Path]) -> None:
+    loader = Loader(shardkit.open(plain), 4, workers=0, with_keys=True)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    rest = [batch["__key__"] for batch in batches]
+    shardkit.append(plain, inputs[1], **QUIET)
+    with pytest.raises(
+        UsageError, match=r"of version 1 of this dataset.*open\(\.\.\., version=1\)"
+    ):
+        Loader(shardkit.open(plain), 4, workers=0, with_keys=True).load_state_dict(state)
+    resumed = Loader(shardkit.open(plain, version=1), 4, workers=0, with_keys=True)
+    resumed.load_state_dict(state)
+    assert [batch["__key__"] for batch in resumed] == rest
+
+
+def test_the_history_says_what_was_done(plain: Path, inputs: tuple[Path, Path]) -> None:
+    shardkit.append(plain, inputs[1], **QUIET)
+    shardkit.edit(plain, drop_classes=["class1"], progress=False)
+    history = shardkit.info(plain).history
+    assert [line.number for line in history] == [1, 2, 3]
+    assert [line.what for line in history] == ["packed", "append more", "edit: drop class class1"]
+    assert [line.num_rows["train"] for line in history] == [18, 30, 20]
+    for line in history:
+        fingerprint = shardkit.open(plain, version=line.number).fingerprint
+        assert line.fingerprints["train"] == fingerprint
+    found = shardkit.diff(plain, from_version=1, to_version=3)
+    assert (found.splits["train"].num_added, found.splits["train"].num_removed) == (8, 6)
+
+
+def test_only_what_no_kept_version_needs_is_pruned(
+    dataset: Path, inputs: tuple[Path, Path]
+) -> None:
+    shardkit.append(dataset, inputs[1], **QUIET)
+    shardkit.edit(dataset, drop_classes=["class0"], progress=False)
+    last = samples(dataset)
+    made = shardkit.prune(dataset, keep=2)
+    assert made.num_bytes > 0
+    assert is_whole(dataset) and is_whole(dataset, version=2)
+    with pytest.raises(UsageError, match="has no version 1, only 2, 3"):
+        shardkit.open(dataset, version=1)
+    before = len(list(dataset.iterdir()))
+    shardkit.prune(dataset)
+    assert len(list(dataset.iterdir())) < before
+    assert samples(dataset) == last and is_whole(dataset)
+    listed = set(shardkit.open(dataset).info.file_bytes) | {"shardkit.json"}
+    assert {path.name for path in dataset.iterdir()} == listed  # no shard of class0 alone is left
+    assert shardkit.prune(dataset).was_complete
+
+
+def test_two_changes_at_once_are_refused(plain: Path, inputs: tuple[Path, Path]) -> None:
+    context = multiprocessing.get_context("fork")
+    holds, may_end = context.Event(), context.Event()
+
+    def hold(sample: dict[str, Any]) -> bool:
+        holds.set()
+        may_end.wait(60)
+        return sample["cls"] != 0
+
+    other = context.Process(
+        target=shardkit.edit, args=(plain,), kwargs={"filter": hold, "progress": False}
+    )
+    other.start()
+    assert holds.wait(60)
+    with pytest.raises(DestinationError, match="is being written by another process"):
+        shardkit.append(plain, inputs[1], **QUIET)
+    assert len(samples(plain)) == 18
+    may_end.set()
+    other.join()
+    assert len(samples(plain)) == 12
+    assert shardkit.append(plain, inputs[1], **QUIET).version == 3
+
+
+def reads_whole_versions(path: Path, may_end: Any, found: Any) -> None:
+    """Whatever is there when it is opened, a reader has one version of it, whole."""
+    while not may_end.is_set():
+        opened = shardkit.open(path, verify=True)
+        said = {line.number: line for line in opened.info.history}
+        everything = list(opened)
+        if opened.version > 1:
+            assert len(everything) == said[opened.version].num_rows["train"]
+        found.put((opened.version, [sample["__key__"] for sample in everything]))
+
+
+def test_readers_meanwhile_see_one_version(plain: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    may_end, found = context.Event(), context.SimpleQueue()
+    readers = [
+        context.Process(target=reads_whole_versions, args=(plain, may_end, found)) for _ in range(2)
+    ]
+    keys = {1: shardkit.open(plain).keys()}
+    for reader in readers:
+        reader.start()
+    for number in range(2, 12):
+        shardkit.edit(plain, drop_keys=[keys[number - 1][number % 5]], progress=False)
+        keys[number] = shardkit.open(plain).keys()
+    may_end.set()
+    while any(reader.is_alive() for reader in readers) or not found.empty():
+        if found.empty():
+            continue
+        version, seen = found.get()
+        assert seen == keys[version]
+    for reader in readers:
+        reader.join()
+        assert reader.exitcode == 0
+
+
+def test_behind_a_url_splits_share_no_shards(plain: Path) -> None:
+    pytest.importorskip("obstore")
+    shardkit.edit(plain, val_fraction=0.3, progress=False)
+    with pytest.raises(UsageError, match=r"has splits that share shards, as train-.*\.tar"):
+        shardkit.open(plain.as_uri(), "train", cache_dir=plain.parent / "cache")
+
+
+def test_dali_reads_tars_and_they_hold_more(plain: Path) -> None:
+    shardkit.edit(plain, drop_keys=["class1/img.001"], progress=False)
+    with pytest.raises(UsageError, match=r"hold samples or labels that this version has not"):
+        shardkit.dali.write_index(plain)
+
+
+def test_other_tools_are_not_sent_to_what_is_left_out(plain: Path) -> None:
+    tools = shardkit.info(plain).recipes
+    assert {"webdataset", "DALI"} <= tools.keys()
+    for edit in ({"drop_keys": ["class1/img.001"]}, {"drop_classes": ["class2"]}):
+        shardkit.edit(plain, **edit, progress=False)
+        found = shardkit.info(plain).recipes
+        assert list(found) == ["shardkit", "other tools"]
+        assert "shardkit convert" in found["other tools"]
+    shardkit.edit(plain, restore=1)
+    assert shardkit.info(plain).recipes == tools
+
+
+def test_copied_it_is_the_version_that_was_copied(
+    dataset: Path, inputs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    shardkit.append(dataset, inputs[1], **QUIET)
+    shardkit.edit(dataset, drop_classes=["class1"], progress=False)
+    shardkit.stage(dataset, tmp_path / "copy", progress=False)
+    assert samples(tmp_path / "copy") == samples(dataset)
+    assert is_whole(tmp_path / "copy")
+    assert shardkit.info(tmp_path / "copy").versions == [3]
+    with pytest.raises(UsageError, match="has no version 2, only 3"):
+        shardkit.open(tmp_path / "copy", version=2)
+
+
+def test_pack_refuses_it_and_overwrite_replaces_all_versions(
+    plain: Path, inputs: tuple[Path, Path]
+) -> None:
+    shardkit.append(plain, inputs[1], **QUIET)
+    shardkit.edit(plain, val_fraction=0.3, progress=False)
+    with pytest.raises(DestinationError, match="already holds a dataset"):
+        shardkit.pack(inputs[0], plain, to="webdataset", **QUIET)
+    shardkit.pack(inputs[0], plain, to="webdataset", overwrite=True, **QUIET)
+    assert not [path.name for path in plain.iterdir() if "~" in path.name]
+    assert is_whole(plain, against=inputs[0])
+
+
+def test_another_release_is_told_to_upgrade(plain: Path, inputs: tuple[Path, Path]) -> None:
+    """It would not know what to make of it."""
+    shardkit.append(plain, inputs[1], **QUIET)
+    assert json.loads((plain / "shardkit.json").read_text())["version"] == 3
+    assert json.loads((plain / "shardkit~1.json").read_text())["version"] == 2
+
+
+# --- merge --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", CONTAINERS)
+def test_datasets_become_one(to: str, inputs: tuple[Path, Path], tmp_path: Path) -> None:
+    make_more(tmp_path / "last", "last_")
+    shutil.rmtree(tmp_path / "last" / "class1")
+    for name, source in (("a", inputs[1]), ("b", inputs[0]), ("c", tmp_path / "last")):
+        shardkit.pack(source, tmp_path / name, to=to, **QUIET)
+    shardkit.edit(tmp_path / "b", drop_classes=["class1"], progress=False)
+    parts = [tmp_path / name for name in "abc"]
+    trees = [{p.name: p.read_bytes() for p in part.iterdir()} for part in parts]
+    made = shardkit.merge(parts, tmp_path / "all")
+    assert made.num_samples == 12 + 12 + 8
+    found = shardkit.open(tmp_path / "all", verify=True)
+    assert found.classes == ["class1", "class2", "class3", "class0"]
+    together = shardkit.concat([shardkit.open(part) for part in parts])
+    assert list(found) == [together[row] for row in range(len(together))]
+    assert is_whole(tmp_path / "all")
+    assert [{p.name: p.read_bytes() for p in part.iterdir()} for part in parts] == trees
+    for part in parts:
+        shutil.rmtree(part)
+    assert is_whole(tmp_path / "all")
+
+
+def test_what_cannot_be_merged(packed: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="shardkit convert --to webdataset"):
+        shardkit.merge([packed["webdataset"], packed["npy"]], tmp_path / "all")
+    with pytest.raises(DataError, match="two samples have the key"):
+        shardkit.merge([packed["npy"], packed["npy"]], tmp_path / "all")
+    (tmp_path / "none").mkdir()
+    with pytest.raises(PartError, match=r"is a dataset, and .* is none"):
+        shardkit.merge([packed["npy"], tmp_path / "none"], tmp_path / "all")
+    assert not (tmp_path / "all").exists()
+
+
+# --- any sequence -------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_any_sequence_of_changes_is_what_a_list_says(
+    packed: dict[str, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[int],
+    chance: random.Random,
+) -> None:
+    """A model: a list of (key, class) for each version."""
+    root = tmp_path_factory.mktemp("any")
+    dataset = shutil.copytree(packed["npy"], root / "dataset")
+    model = [(sample["__key__"], f"class{sample['cls']}") for sample in samples(dataset)]
+    versions = {1: list(model)}
+    for number, step in enumerate(steps):
+        keys = [key for key, _ in model]
+        chosen = chance.sample(keys, min(len(keys) - 1, 4))
+        if step == 0 and chosen:
+            shardkit.edit(dataset, drop_keys=chosen, progress=False)
+            model = [pair for pair in model if pair[0] not in chosen]
+        elif step == 1 and chosen:
+            shardkit.edit(dataset, keep_keys=chosen, progress=False)
+            model = [pair for pair in model if pair[0] in chosen]
+        elif step == 2 and chosen:
+            shardkit.edit(dataset, labels=dict.fromkeys(chosen, f"new{number}"), progress=False)
+            model = [(key, f"new{number}" if key in chosen else name) for key, name in model]
+        elif step == 3:
+            make_more(root / f"more{number}", f"{number}_")
+            made = shardkit.append(dataset, root / f"more{number}", **QUIET)
+            model += [
+                (f"class{c}/{number}_{i}", f"class{c}") for c in range(1, 4) for i in range(4)
+            ]
+            assert made.num_added == 12
+        elif step == 4:
+            back = chance.choice(sorted(versions))
+            shardkit.edit(dataset, restore=back, progress=False)
+            model = list(versions[back])
+        elif step == 5:
+            shardkit.prune(dataset, keep=2)
+            versions = dict(sorted(versions.items())[-2:])
+        versions[shardkit.open(dataset).version] = list(model)
+        assert [*named(dataset).items()] == model
+    for version, expected in versions.items():
+        opened = shardkit.open(dataset, version=version)
+        assert opened.keys() == [key for key, _ in expected]
+        assert shardkit.verify(dataset, version=version, progress=False).ok
+    shutil.rmtree(root)
