@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 import pytest
-from conftest import Run, tree, write
+from conftest import Run, make_images, tree, write
 from test_layers import LAYERS
 
 import shardkit
@@ -93,7 +93,8 @@ def test_every_block_says_its_language(document: str) -> None:
 # --- commands and code --------------------------------------------------------------------
 
 QUICK = {
-    "pack": ["--workers", "0"],  # the result is the same, and each worker would import numpy
+    "pack": ["--workers", "0"],
+    "append": ["--workers", "0"],  # the result is the same, and each worker would import numpy
     "convert": ["--workers", "0"],
     "bench": ["--rounds", "1", "--workers", "0"],
     "tune": ["--seconds", "2"],
@@ -126,6 +127,7 @@ for sizes in DataLoader(Pictures(), 4):
 RAN = {
     "README.md": ["doctor", "pack", "verify", "info", "python", "python"],
     "docs/buckets.md": ["pack", "info", *3 * ["python"]],
+    "docs/changing.md": [*("pack", "append", "edit", "info", "diff", "verify"), "python", "prune"],
     "docs/choosing-a-format.md": ["pack", "convert", "convert", "info", "convert"],
     "docs/clusters.md": [*3 * ["pack"], "merge", "verify", "python"],
     "docs/dali.md": ["pack"],
@@ -199,6 +201,17 @@ def check_clusters(folder: Path, names: dict[str, Any]) -> None:
     assert len(list((folder / "parts").iterdir())) == 3
 
 
+def check_changing(folder: Path, names: dict[str, Any]) -> None:
+    assert (names["now"].version, names["before"].version) == (3, 1)
+    assert (len(names["now"]), len(names["before"])) == (28, 36)
+    assert shardkit.info(folder / "pictures-lmdb").versions == [
+        3,
+        4,
+    ]  # every picture is large enough
+    compact = shardkit.open(folder / "compact", verify=True)
+    assert list(compact) == list(shardkit.open(folder / "pictures-lmdb"))
+
+
 def check_packing(folder: Path, names: dict[str, Any]) -> None:
     assert (folder / "pictures-lmdb-webdataset" / "train-00000.tar").is_file()
     assert tree(folder / "restored") == tree(folder / "pictures")
@@ -242,6 +255,9 @@ def make_other_data(folder: Path) -> None:
     write(folder / "digits.csv", f"label,{pixels}\n{rows}")
     asked = {"id": "1", "question": "Who?", "answers": [{"text": "I", "answer_start": 0}]}
     article = {"title": "A", "paragraphs": [{"context": "I did.", "qas": [asked, asked]}]}
+    make_images(folder / "week-48", 2)
+    for path in sorted((folder / "week-48").rglob("*.jpg")):
+        path.rename(path.with_name(f"new.{path.name}"))
     write(folder / "squad.json", json.dumps({"version": "1.1", "data": [article]}))
     write(folder / "train.en", "one\ntwo\u2028two\n\n")
     write(folder / "train.de", "eins\nzwei\n\n")
@@ -277,6 +293,7 @@ CHECKS: dict[str, Callable[[Path, dict[str, Any]], None]] = {
     "docs/feeding.md": check_feeding,
     "docs/measuring.md": check_measuring,
     "docs/clusters.md": check_clusters,
+    "docs/changing.md": check_changing,
     "docs/packing.md": check_packing,
     "docs/pictures.md": check_pictures,
     "docs/text.md": check_text,
