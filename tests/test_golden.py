@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from conftest import CONTAINERS, tree
 from golden.make import versions
 
 import shardkit
-from shardkit.index.manifest import VERSION, dump_info, read_info
+from shardkit.index.manifest import CHANGED_VERSION, dump_info, read_info
 
 ROOT = Path(__file__).parent / "golden"
 RELEASES = sorted(
@@ -122,9 +123,9 @@ def test_every_format_version_is_there() -> None:
     found = {
         json.loads((ROOT / release / f"{kind}.json").read_bytes())["format_version"]
         for release in RELEASES
-        for kind in KINDS
+        for kind in (*KINDS, "changed")
     }
-    assert found == set(range(2, VERSION + 1))
+    assert found == set(range(2, CHANGED_VERSION + 1))
 
 
 def test_they_are_small() -> None:
@@ -174,3 +175,53 @@ def test_they_have_no_signposts_and_are_whole(golden: Golden) -> None:
     assert read_info(golden.dataset, sealed=True).signposts == {}
     assert not {"data.mdb", ".huggingface.yaml"} & tree(golden.dataset).keys()
     assert shardkit.info(golden.dataset).recipes["shardkit"]
+
+
+# --- what was changed after it was packed -------------------------------------------------
+
+CHANGED = [(release, to) for release in RELEASES for to in CONTAINERS]
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Release -> folder of its datasets that were changed, one of each container."""
+    folders = {release: tmp_path_factory.mktemp(release) for release in RELEASES}
+    for release, folder in folders.items():
+        with tarfile.open(ROOT / release / "changed.tar.xz") as tar:
+            tar.extractall(folder, filter="data")
+    return folders
+
+
+@pytest.mark.parametrize(("release", "to"), CHANGED)
+def test_every_version_is_read(
+    changed: dict[str, Path], release: str, to: str, tmp_path: Path
+) -> None:
+    dataset = changed[release] / to
+    said = json.loads((ROOT / release / "changed.json").read_bytes())["versions"]
+    assert shardkit.info(dataset).versions == [*map(int, said)]
+    for number, expected in said.items():
+        version = int(number)
+        assert shardkit.verify(dataset, version=version, progress=False).ok
+        for split, samples in expected["splits"].items():
+            ds = shardkit.open(dataset, split, version=version, decode=False, verify=True)
+            assert ds.classes == expected["classes"]
+            assert ds.keys() == [key for key, _ in samples]
+            for row, (key, values) in enumerate(samples):
+                sample = ds[row]
+                assert sample.pop("__key__") == key and ds.find(key) == row
+                assert {field: digest(value) for field, value in sample.items()} == values, key
+    other = CONTAINERS[CONTAINERS.index(to) - 1]
+    shardkit.convert(dataset, tmp_path / "other", to=other, workers=0, progress=False)
+    check(tmp_path / "other", said[max(said)])
+
+
+@pytest.mark.parametrize(("release", "to"), CHANGED)
+def test_it_can_be_changed_again(
+    changed: dict[str, Path], release: str, to: str, tmp_path: Path
+) -> None:
+    dataset = shutil.copytree(changed[release] / to, tmp_path / "dataset")
+    last = shardkit.open(dataset).version
+    shardkit.edit(dataset, restore=5)
+    shardkit.prune(dataset, keep=2)
+    assert shardkit.info(dataset).versions == [last, last + 1]
+    assert shardkit.verify(dataset, progress=False).ok
