@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts" / "tools"))
 
+import simulate_cluster  # type: ignore[import-not-found]
 import sizing  # type: ignore[import-not-found]
 
 
@@ -39,3 +41,22 @@ def test_more_than_may_be_is_too_much() -> None:
         for factor, fits in ((0.99, True), (1.01, False)):
             paper = sizing.Paper(int(most * factor), size, measured)
             assert (paper.manifest_bytes <= sizing.MAX_INDEX_BYTES) == fits
+
+
+def test_a_cluster_is_simulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is arithmetic is right, whatever was measured."""
+    options = ["--count", "20000", "--within", str(tmp_path), "--samples", "1e8", "--nodes", "10"]
+    monkeypatch.setattr(sys, "argv", ["simulate_cluster.py", *options, "--opens", "10000"])
+    simulate_cluster.main()
+    said = capsys.readouterr().out
+    assert "| open each file once | 2.78 h |" in said
+    assert "| each of as many parts lists all of them | 27.8 h |" in said
+    assert "| read all bytes, and write them | 29.3 min |" in said
+    assert all(float(us) > 0 for us in re.findall(r"([0-9.]+) µs", said))
+
+
+def test_made_up_entries_are_cut_as_real_ones(tmp_path: Path) -> None:
+    bytes_of_listing = simulate_cluster.listing_of_made_up(tmp_path, 25_000)
+    assert bytes_of_listing > 25_000 * 20
