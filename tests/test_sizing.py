@@ -54,7 +54,7 @@ def test_a_cluster_is_simulated(
     assert "| open each file once | 2.78 h |" in said
     assert "| each of as many parts lists all of them | 27.8 h |" in said
     assert "| read all bytes, and write them | 29.3 min |" in said
-    assert all(float(us) > 0 for us in re.findall(r"([0-9.]+) µs", said))
+    assert len(re.findall(r"[0-9.]+ µs", said)) == 3
 
 
 def test_made_up_entries_are_cut_as_real_ones(tmp_path: Path) -> None:

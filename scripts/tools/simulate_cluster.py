@@ -77,9 +77,13 @@ def step(work: Callable[[Path, int], int], count: int, within: Path) -> Step:
         with tempfile.TemporaryDirectory(dir=within) as folder:
             took.append(alone(work, Path(folder), number))
     one, other = took
-    return Step(
-        *(max(getattr(other, name) - getattr(one, name), 0) / (2 * count) for name in vars(one))
-    )
+    return _difference(one, other, count)
+
+
+def _difference(one: Took, other: Took, count: int) -> Step:
+    """What each of the ``2 * count`` more adds; nothing, where noise is more than that."""
+    more = {name: getattr(other, name) - getattr(one, name) for name in vars(one)}
+    return Step(*(max(each, 0) / (2 * count) for each in more.values()))
 
 
 # --- what is measured ---------------------------------------------------------------------
@@ -142,8 +146,7 @@ def named(within: Path, count: int) -> Step:
             make_files(Path(folder), number)
             took.append(alone(naming_files, Path(folder), number))
     one, other = took
-    seconds = (other.seconds - one.seconds) / (2 * count)
-    return Step(seconds, max(other.mem - one.mem, 0) / (2 * count))
+    return _difference(one, other, count)
 
 
 def merging(within: Path, count: int) -> Step:
@@ -161,9 +164,7 @@ def merging(within: Path, count: int) -> Step:
                 shardkit.pack(folder / "lines.jsonl", own, part=f"{part}/{NUM_PARTS}", **options)
             took.append(alone(_merge, folder, number))
     one, other = took
-    return Step(
-        *(max(getattr(other, each) - getattr(one, each), 0) / (2 * count) for each in vars(one))
-    )
+    return _difference(one, other, count)
 
 
 def _merge(folder: Path, count: int) -> int:
