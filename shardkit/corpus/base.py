@@ -7,6 +7,7 @@ process, turns a run into samples. Adding a kind of input is one class derived f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,6 +58,26 @@ class Run:
             self.stamps[start:stop],
         )
 
+    def take(self, entries: Sequence[int]) -> Run:
+        """These entries, in that order."""
+        return Run(
+            self.split,
+            self.base,
+            self.label,
+            [self.locators[i] for i in entries],
+            [self.keys[i] for i in entries],
+            [self.sizes[i] for i in entries],
+            [self.stamps[i] for i in entries],
+        )
+
+
+def entries_of(run: Run, batch: SampleBatch) -> Sequence[int]:
+    """The entry of the run that each of its samples was made of: bad ones have no sample."""
+    if len(batch) == len(run):
+        return range(len(run))
+    places = {key: i for i, key in enumerate(run.keys)}
+    return [places[key] for key in batch.keys]
+
 
 class Corpus(Protocol):
     """What the packer needs of an input.
@@ -71,6 +92,8 @@ class Corpus(Protocol):
         has_text: whether samples may hold a text that can be tokenized.
         has_restarts: whether JPEGs may have restart markers that an earlier pack added.
         keeps_shards: whether each run is one shard, to be packed as it is.
+        sizes_tell: whether entries of different sizes never become samples that are equal but for
+            their labels; asked when all is listed.
         classes: class names in index order, known after construction; None where there are none.
         ignored: files passed over while listing, by extension, and under ``hidden`` what begins
             with a dot, folders too; filled by ``runs``.
@@ -82,6 +105,7 @@ class Corpus(Protocol):
     has_text: bool = False
     has_restarts: bool = False
     keeps_shards: ClassVar[bool] = False
+    sizes_tell: bool = False
     classes: list[str] | None
     ignored: dict[str, int]
     notes: Sequence[str] = ()
@@ -115,6 +139,13 @@ class Corpus(Protocol):
         ``columns`` holds canonical values (see :mod:`shardkit.samples.sample`): file bytes as they
         are, ``cls`` as decimal digits.
         """
+
+    def entry_name(self, run: Run, i: int) -> str:
+        """What entry ``i`` of a run is called in ``rejected.jsonl``: as no other of the input, and
+        by the run alone, with no look at the input. Here, for those of files: the path of the
+        first file, behind which a locator may hold more."""
+        name = os.fsdecode(run.locators[i].partition(b"//")[0])
+        return f"{run.base}/{name}" if run.base else name
 
 
 class Input(Corpus, Protocol):

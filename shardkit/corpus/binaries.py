@@ -32,6 +32,7 @@ class BinaryCorpus(ClassFolderCorpus):
     """
 
     kind = "files"
+    sizes_tell = True
     noun = "files"
 
     def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:

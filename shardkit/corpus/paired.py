@@ -22,6 +22,9 @@ from shardkit.system.paths import show_path
 
 _STAMP_BITS = 2**63 - 1
 
+LABELS = ".cls"
+"""How files end whose sizes say nothing of a sample's contents: they count in that of the entry."""
+
 SHOWN = 3
 """Names in a note."""
 
@@ -54,6 +57,7 @@ class PairedCorpus(FolderCorpus):
         self._bare: list[str] = []
 
     def runs(self, scratch: Path) -> Iterator[Run]:
+        self.sizes_tell = True
         self.notes.clear()
         self._num_pictured = self._num_bare = 0
         self._bare.clear()
@@ -65,12 +69,17 @@ class PairedCorpus(FolderCorpus):
 
     def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
         run = paired_run(folder, root, self.ignored)
+        if any(name.lower().endswith(LABELS) for name in folder.names):
+            self.sizes_tell = False
         pictured = {stem(name) for name in folder.names if extension(name) in IMAGE_EXTENSIONS}
         bare = [key for key in map(os.fsdecode, run.keys) if key.rpartition("/")[2] not in pictured]
         self._num_pictured += len(run) - len(bare)
         self._num_bare += len(bare)
         self._bare = [*self._bare, *bare[:SHOWN]][:SHOWN]
         return iter([run] if run.keys else [])
+
+    def entry_name(self, run: Run, i: int) -> str:
+        return join(run.base, os.fsdecode(run.locators[i].partition(b"/")[0]))
 
     def lost_run(self, folder: FolderListing, root: Root) -> Run:
         lost = super().lost_run(folder, root)

@@ -173,7 +173,7 @@ class LmdbCorpus(Input):
             try:
                 field, held = self._field(key, value)
             except SampleError as error:
-                batch.rejects.append((f"{name} at key {show_path(key)}", str(error)))
+                batch.rejects.append((_at(name, key), str(error)))
                 continue
             rows.append((field, held))
             batch.keys.append(key)
@@ -183,6 +183,9 @@ class LmdbCorpus(Input):
         for field in sorted({field for field, _ in rows}):
             batch.columns[field] = [held if own == field else None for own, held in rows]
         return batch
+
+    def entry_name(self, run: Run, i: int) -> str:
+        return _at(run.base or self.source.name, run.keys[i])
 
     def _path(self, base: str) -> Path:
         return self.source / base if base else self.source
@@ -214,6 +217,10 @@ class LmdbCorpus(Input):
         if how == TEXT and not is_text(value):
             raise SampleError("the first values are text in UTF-8, and this is not")
         return how, value
+
+
+def _at(name: str, key: bytes) -> str:
+    return f"{name} at key {show_path(key)}"
 
 
 def find_databases(source: Path, ignored: dict[str, int]) -> list[_Database]:

@@ -168,6 +168,12 @@ class RowCorpus(ChosenFields):
             batch.extend(self._read_own(piece, name, scratch))
         return batch
 
+    def entry_name(self, run: Run, i: int) -> str:
+        """Two splits may lie in one file, and the rows of each are counted from 0."""
+        number, _, told = os.fsdecode(run.locators[i]).partition(":")
+        place = f" of {told.replace(':', ' ').strip()}" if told else ""
+        return f"{run.base or self.source.name} at row {number}{place}"
+
     def _read_own(self, run: Run, name: str, scratch: Path) -> SampleBatch:
         """Entries of one file, or of one part of columns."""
         batch = SampleBatch()

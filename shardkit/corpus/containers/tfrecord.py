@@ -141,7 +141,7 @@ class TfRecordCorpus(ChosenFields):
             try:
                 fields = self._schema.sample(parse_example(_checked(record)))
             except (SampleError, FormatError) as error:
-                batch.rejects.append((f"{name} at record {int(number)}", str(error)))
+                batch.rejects.append((_at(name, key), str(error)))
                 continue
             rows.append(fields)
             stem = b"%s/%s." % (os.fsencode(name), number)
@@ -150,6 +150,9 @@ class TfRecordCorpus(ChosenFields):
             batch.paths.append(pack_paths(key, paths))
         batch.columns = _columns(rows)
         return batch
+
+    def entry_name(self, run: Run, i: int) -> str:
+        return _at(plain_name(run.base or self.source.name), run.keys[i])
 
     def _plain(self, base: str, stamp: int, scratch: Path) -> Path:
         path = self._path(base)
@@ -174,6 +177,10 @@ class TfRecordCorpus(ChosenFields):
                     yield from read_pieces(file.fileno(), pieces)
                 else:
                     yield from [None] * len(pieces)
+
+
+def _at(name: str, key: bytes) -> str:
+    return f"{name} at record {int(key.rpartition(b'/')[2])}"
 
 
 def find_files(source: Path, ignored: dict[str, int]) -> Iterator[tuple[Root, str]]:

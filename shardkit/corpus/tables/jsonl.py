@@ -134,14 +134,16 @@ class JsonlCorpus(Input):
                 rows.append(self._cells(line, scratch))
                 batch.keys.append(key)
             except SampleError as error:
-                offset = locator.partition(b":")[0].decode()
-                batch.rejects.append((f"{name} at byte {offset}", str(error)))
+                batch.rejects.append((_at(name, locator), str(error)))
         batch.columns = by_field(rows)
         batch.paths = [
             self._packed_path(key, os.fsencode(name), cells)
             for key, cells in zip(batch.keys, rows, strict=True)
         ]
         return batch
+
+    def entry_name(self, run: Run, i: int) -> str:
+        return _at(plain_name(self._name(run.base)), run.locators[i])
 
     def _files(self, ignored: dict[str, int]) -> list[tuple[Root, str]]:
         """Every file, in the split that the card of a dataset of the hub says, or else its folder
@@ -268,6 +270,10 @@ def jsonl_names(folder: FolderListing, ignored: dict[str, int]) -> list[str]:
                 " would be restored as one file; remove or rename one"
             )
     return names
+
+
+def _at(name: str, locator: bytes) -> str:
+    return f"{name} at byte {os.fsdecode(locator.partition(b':')[0])}"
 
 
 def _reject_of(split: str, base: str, prefix: bytes, reason: str) -> Run:

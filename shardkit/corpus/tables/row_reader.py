@@ -106,7 +106,7 @@ def samples_of(run: Run, name: bytes, rows: Iterable[list[Cell] | Reason]) -> Sa
     for key, cells in zip(run.keys, rows, strict=True):
         number = key.rpartition(b"/")[2]
         if isinstance(cells, Reason):
-            batch.rejects.append((f"{os.fsdecode(name)} at row {int(number)}", cells))
+            batch.rejects.append((at_row(name, number), cells))
             continue
         stem = b"%s/%s" % (name, number)
         batch.keys.append(key)
@@ -116,3 +116,8 @@ def samples_of(run: Run, name: bytes, rows: Iterable[list[Cell] | Reason]) -> Sa
         kept.append(cells)
     batch.columns = by_field(kept)
     return batch
+
+
+def at_row(name: bytes, number: bytes) -> str:
+    """What a row is called in messages; ``number`` may have leading zeros."""
+    return f"{os.fsdecode(name)} at row {os.fsdecode(number.lstrip(b'0') or b'0')}"

@@ -22,7 +22,7 @@ from shardkit.corpus.tables.column_fit import misfit
 from shardkit.corpus.tables.column_plan import make_plan
 from shardkit.corpus.tables.columns import Facts, PackedColumn, TablePlan
 from shardkit.corpus.tables.features import Features, in_schema
-from shardkit.corpus.tables.row_reader import RowReader, samples_of
+from shardkit.corpus.tables.row_reader import RowReader, at_row, samples_of
 from shardkit.corpus.tables.table_facts import facts_of, refined
 from shardkit.corpus.tables.table_files import Table, arrow_errors
 from shardkit.corpus.tables.table_survey import Look, survey
@@ -237,6 +237,9 @@ class TableCorpus(Input):
             reason = os.fsdecode(run.locators[0].removeprefix(_REJECT))
             return SampleBatch(rejects=[(os.fsdecode(name), reason)])
         return samples_of(run, name, self._rows(run))
+
+    def entry_name(self, run: Run, i: int) -> str:
+        return at_row(os.fsencode(run.base or self.source.name), run.locators[i].partition(b":")[0])
 
     def _rows(self, run: Run) -> Iterator[list[Cell] | Reason]:
         """The cells of each row, or why there are none."""
