@@ -8,13 +8,13 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 import shardkit.errors
 from shardkit.corpus.base import Corpus
@@ -22,6 +22,8 @@ from shardkit.errors import DataError, ShardkitError, StorageError
 from shardkit.index.journal import Receipt
 from shardkit.packing.job import Job, Setup, commit_job, write_job
 from shardkit.system.progress import Progress
+
+R = TypeVar("R")
 
 
 class InProcess:
@@ -53,11 +55,11 @@ class InProcess:
 class _Worker:
     """One worker process, the jobs it holds, and its unread answers."""
 
-    def __init__(self, held_fd: int) -> None:
+    def __init__(self, module: str, held_fd: int) -> None:
         self.held: list[Job] = []
         self._unread = b""
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "shardkit.packing.worker", str(os.getpid())],
+            [sys.executable, "-P", "-m", module, str(os.getpid())],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -104,7 +106,7 @@ class _Worker:
                 stream.close()
 
 
-class ProcessPool:
+class WorkerPool(Generic[R]):
     """Several workers, each a process that is given one job at a time, and one in hand.
 
     Law: a worker is sent a job only while it holds fewer than two; each answers in order.
@@ -115,12 +117,22 @@ class ProcessPool:
 
     IN_HAND = 2
 
-    def __init__(self, setup: Setup, num_workers: int, held_fd: int) -> None:
+    def __init__(
+        self,
+        module: str,
+        result: Callable[[dict[str, Any]], R],
+        setup: Setup,
+        num_workers: int,
+        held_fd: int,
+    ) -> None:
+        """``module``: the program that a worker is. ``result``: makes it of what a worker says when
+        a job is done."""
+        self._result = result
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
         try:
             for _ in range(num_workers):
-                worker = _Worker(held_fd)
+                worker = _Worker(module, held_fd)
                 self._workers.append(worker)
                 self._selector.register(worker.answers_fd, selectors.EVENT_READ, worker)
             for worker in self._workers:
@@ -131,7 +143,7 @@ class ProcessPool:
             self._stop()
             raise
 
-    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[Receipt]:
+    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[R]:
         """Draws all jobs while the first of them run: then the total is known early, and of those
         that are left the largest comes next, so that no worker has one to itself at the end."""
         unlisted = iter(jobs)
@@ -154,7 +166,7 @@ class ProcessPool:
             is_held = any(worker.held for worker in self._workers)
             yield from self._collect(progress, wait=exhausted and not can_send and is_held)
 
-    def _collect(self, progress: Progress, wait: bool) -> Iterator[Receipt]:
+    def _collect(self, progress: Progress, wait: bool) -> Iterator[R]:
         for key, _ in self._selector.select(None if wait else 0):
             worker: _Worker = key.data
             for answer in worker.receive():
@@ -162,7 +174,7 @@ class ProcessPool:
                     progress.add(*answer["progress"])
                 elif "done" in answer:
                     worker.held.pop(0)
-                    yield Receipt(**answer["done"])
+                    yield self._result(answer["done"])
                 else:
                     raise _rebuild(*answer["error"])
 
@@ -171,11 +183,19 @@ class ProcessPool:
         for worker in self._workers:
             worker.stop()
 
-    def __enter__(self) -> ProcessPool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stop()
+
+
+class ProcessPool(WorkerPool[Receipt]):
+    """The workers that pack."""
+
+    def __init__(self, setup: Setup, num_workers: int, held_fd: int) -> None:
+        module = "shardkit.packing.worker"
+        super().__init__(module, lambda done: Receipt(**done), setup, num_workers, held_fd)
 
 
 def _environment() -> dict[str, str]:

@@ -11,10 +11,11 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from threading import Lock
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from shardkit.errors import ShardkitError
 from shardkit.packing.job import Job, Setup, Written, commit_job, write_job
@@ -24,7 +25,20 @@ REPORT_BYTES = 8_000_000
 """Progress is reported once that much input was read, or at the end of a shard."""
 
 
+class JobServer(Protocol):
+    """What does jobs, one line of JSON each."""
+
+    def do(self, line: str) -> None: ...
+
+    def finish(self) -> None:
+        """Wait for what is under way."""
+
+
 def main() -> None:
+    serve(_Packer)
+
+
+def serve(make: Callable[[Setup, TextIO], JobServer]) -> None:
     """Serve until stdin closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent(int(sys.argv[1]))
@@ -32,36 +46,60 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a library that prints must not break the protocol
     setup = Setup(**json.loads(sys.stdin.readline()))
-    server = _Server(setup, answers)
+    server = make(setup, answers)
     try:
-        server.send({"ready": True})
+        Answers(answers).send({"ready": True})
         for line in sys.stdin:
-            server.serve(Job(**json.loads(line)))
+            server.do(line)
         server.finish()
     except BrokenPipeError:  # the packer is gone; nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())
 
 
-class _Server:
+class Answers:
+    """Lines of JSON to the packer, from any thread; progress is held back for a while."""
+
+    def __init__(self, answers: TextIO) -> None:
+        self._answers = answers
+        self._lock = Lock()
+        self._unreported = [0, 0]
+
+    def send(self, message: dict[str, Any]) -> None:
+        with self._lock:
+            self._answers.write(json.dumps(message) + "\n")
+            self._answers.flush()
+
+    def report(self, num_entries: int, num_bytes: int) -> None:
+        held = self._unreported
+        held[0] += num_entries
+        held[1] += num_bytes
+        if held[1] >= REPORT_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        self.send({"progress": self._unreported})
+        self._unreported[:] = 0, 0
+
+
+class _Packer:
     """Does one job at a time, and commits one beside it; answers in the order of the jobs."""
 
     def __init__(self, setup: Setup, answers: TextIO) -> None:
         self._setup = setup
         self._corpus = setup.open_corpus()
-        self._answers = answers
-        self._lock = Lock()
-        self._unreported = [0, 0]
+        self._answers = Answers(answers)
         self._committer = ThreadPoolExecutor(1)
         self._committing: Future[None] | None = None
 
-    def serve(self, job: Job) -> None:
+    def do(self, line: str) -> None:
+        job = Job(**json.loads(line))
         try:
-            written = write_job(self._corpus, job, self._setup, self._report)
+            written = write_job(self._corpus, job, self._setup, self._answers.report)
         except ShardkitError as error:
             self.finish()
-            self.send({"error": [type(error).__name__, str(error)]})
+            self._answers.send({"error": [type(error).__name__, str(error)]})
             return
-        self._flush()
+        self._answers.flush()
         self.finish()
         self._committing = self._committer.submit(self._commit, written)
 
@@ -69,30 +107,14 @@ class _Server:
         try:
             receipt = commit_job(written, self._setup)
         except ShardkitError as error:
-            self.send({"error": [type(error).__name__, str(error)]})
+            self._answers.send({"error": [type(error).__name__, str(error)]})
             return
-        self.send({"done": asdict(receipt)})
+        self._answers.send({"done": asdict(receipt)})
 
     def finish(self) -> None:
         """Wait for the commit under way; raises any unforeseen error from it."""
         if self._committing is not None:
             self._committing.result()
-
-    def send(self, message: dict[str, Any]) -> None:
-        with self._lock:
-            self._answers.write(json.dumps(message) + "\n")
-            self._answers.flush()
-
-    def _report(self, num_entries: int, num_bytes: int) -> None:
-        held = self._unreported
-        held[0] += num_entries
-        held[1] += num_bytes
-        if held[1] >= REPORT_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        self.send({"progress": self._unreported})
-        self._unreported[:] = 0, 0
 
 
 def _open_stderr() -> None:
