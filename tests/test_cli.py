@@ -284,6 +284,7 @@ PACK_KEYS = [
     "notes",
     "was_complete",
     "part",
+    "num_duplicates",
 ]
 
 JSON = {

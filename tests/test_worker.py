@@ -59,7 +59,7 @@ def test_what_libraries_print_is_no_answer(redirect: str, tmp_path: Path) -> Non
     setup = Setup(str(tmp_path / "source"), str(tmp_path / "dest"), corpus.spec(), "npy")
     for folder in (setup.stage, setup.scratch):
         folder.mkdir(parents=True)
-    jobs = list_jobs(corpus, Listing(setup.work), PackOptions(to="npy"), setup.scratch)
+    jobs = list_jobs(corpus, Listing(setup.work), PackOptions(to="npy"), corpus.runs(setup.scratch))
     talk = "".join(json.dumps(asdict(message)) + "\n" for message in (setup, *jobs))
     run = f'exec "$0" -c "$1" {os.getpid()} {redirect}'
     command = ["sh", "-c", run, sys.executable, CHATTY]

@@ -116,7 +116,8 @@ class MadeUp(ImageCorpus):
 def listing_of_made_up(folder: Path, count: int) -> int:
     listing = Listing(folder)
     options = PackOptions(to="webdataset", shard_bytes=(4_000_000, 256_000_000))
-    for _ in list_jobs(MadeUp(count), listing, options, folder):
+    corpus = MadeUp(count)
+    for _ in list_jobs(corpus, listing, options, corpus.runs(folder)):
         pass
     return sum(path.stat().st_size for path in folder.iterdir())
 

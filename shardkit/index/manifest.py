@@ -50,6 +50,9 @@ INDEX_KINDS = ("rows", "names", "find", "sums")
 MAX_INDEX_BYTES = 256 << 20
 """A shardkit.json of 40,000 shards has about 4 MB; far more than that is an attack or a mistake."""
 
+MAX_REJECTED_BYTES = 4 << 30
+"""Some 30 million lines of rejected.jsonl: of all inputs left out as duplicates, too."""
+
 READ_TRIES = 5
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -485,7 +488,7 @@ def read_rejected(folder: Path) -> bytes:
         IndexFileError: it is no regular file, or too large to be one of ours.
     """
     path = folder / REJECTED_NAME
-    return read_file(path, MAX_INDEX_BYTES) if os.path.lexists(path) else b""
+    return read_file(path, MAX_REJECTED_BYTES) if os.path.lexists(path) else b""
 
 
 def _hint(folder: Path) -> str:

@@ -19,8 +19,10 @@ from shardkit.images.restarting import FIELD as JPEG
 from shardkit.images.restarting import without_restarts
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, read_rejected
+from shardkit.operations.copies import Copies
 from shardkit.operations.detokenize import TEXT, Texts
 from shardkit.operations.restored import has_restarts
+from shardkit.packing.left_out import told_copies
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import SampleBatch, Value, unpack_paths
 from shardkit.shards.locate import Located
@@ -49,7 +51,7 @@ class Originals:
         rewritten: how pictures were written anew, in words, if they were.
         has_own_labels: whether classes came from a file of labels, which is not compared.
         name: what the input is called, to be printed. num_originals, num_compared: samples of it
-            so far, and those of them that the dataset has.
+            so far, and those of them that the dataset has. copies: what was left out as duplicates.
     """
 
     def __init__(self, place: Located, corpus: Corpus, name: str) -> None:
@@ -65,6 +67,7 @@ class Originals:
         self._has_labels = self._corpus.classes == info.classes and not self.has_own_labels
         self._texts = Texts.of(folder, info)
         self._left_out = _rejected(folder)
+        self.copies = Copies(told_copies(read_rejected(folder)))
         self._place = place
         self._readers: dict[str, ShardReader] = {}
         self._seen: dict[str, Mask] = {}
@@ -87,8 +90,10 @@ class Originals:
                 for path, reason in batch.rejects:
                     if path not in self._left_out:
                         yield show_path(path), reason
+                left_out = self.copies.look(self._corpus, run, batch)
                 for i in range(len(batch)):
-                    yield from self._compare(run.split, batch, i)
+                    if i not in left_out:
+                        yield from self._compare(run.split, batch, i)
                 self.num_originals += len(batch)
                 bar.add(len(batch), sum(run.sizes))
         own = self.has_own_labels or self._corpus.classes == info.classes
@@ -96,6 +101,11 @@ class Originals:
             yield (
                 f"{self._place.shown}/{INDEX_NAME}",
                 "its names of classes are not the original's",
+            )
+        for path, other in self.copies.changed():
+            yield (
+                show_path(path),
+                f"was left out as {show_path(other)} was the same, and is not now",
             )
         missing = f"has no original in {self.name}"
         for name, seen in self._seen.items():

@@ -208,6 +208,12 @@ def _compare(originals: Originals, result: VerifyResult, progress: bool | None) 
         found.insert(0, Problem(originals.name, what))
     result.problems += found
     result.is_compared, result.num_compared = True, originals.num_compared
+    if number := originals.copies.num_found:
+        result.notes.append(
+            f"{number:,} inputs were left out as duplicates, see rejected.jsonl"
+            if number > 1
+            else "1 input was left out as a duplicate, see rejected.jsonl"
+        )
     if originals.has_own_labels:
         result.notes.append("classes are of a file given by --labels, which was not compared")
     if originals.rewritten:

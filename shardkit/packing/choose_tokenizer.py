@@ -7,7 +7,7 @@ of it into the work folder, so that a resumed pack has the same tokenizer, howev
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -81,9 +81,15 @@ def refuse_without_text(corpus: Input, source: Path) -> None:
 
 
 def prepare_tokenizer(
-    destination: Destination, corpus: Corpus, options: PackOptions, loaded: Tokenizer | None
+    destination: Destination,
+    corpus: Corpus,
+    all_runs: Callable[[], Iterator[Run]],
+    options: PackOptions,
+    loaded: Tokenizer | None,
 ) -> ChosenTokenizer | None:
     """Load or train it, choose its backend, and keep both; or what an earlier call has kept.
+
+    ``all_runs``: lists what is to be packed.
 
     Raises:
         UsageError: the tokenizer, or its end of text, is not there.
@@ -96,9 +102,9 @@ def prepare_tokenizer(
     destination.forget_shards()
     notes = []
     if loaded is None:
-        loaded, note = _train(destination, corpus, options)
+        loaded, note = _train(destination, corpus, all_runs, options)
         notes.append(note)
-    head = _head(corpus.runs(destination.scratch), PROOF_INPUT_BYTES)
+    head = _head(all_runs(), PROOF_INPUT_BYTES)
     sample = _texts(head, corpus, destination.scratch, PROOF_BYTES)
     tokenizer, note = choose_backend(loaded, sample)
     release_freed()  # the proof took 150 MB
@@ -141,15 +147,18 @@ def _reopen(stage: Path, chosen: str) -> Tokenizer:
 # --- training -----------------------------------------------------------------------------
 
 
-def _train(destination: Destination, corpus: Corpus, options: PackOptions) -> tuple[Tokenizer, str]:
+def _train(
+    destination: Destination,
+    corpus: Corpus,
+    all_runs: Callable[[], Iterator[Run]],
+    options: PackOptions,
+) -> tuple[Tokenizer, str]:
     """A tokenizer of the text of ``train``, or of the only split, and a line about it."""
     splits = corpus.splits()
     split = "train" if "train" in splits else splits[0]
 
     def runs() -> Iterator[Run]:
-        return take(
-            (run for run in corpus.runs(destination.scratch) if run.split == split), options.limit
-        )
+        return take((run for run in all_runs() if run.split == split), options.limit)
 
     # Beside pictures, sizes say nothing of text.
     sizes = (min(size, LARGE_BYTES) for run in runs() for size in run.sizes)
@@ -171,15 +180,7 @@ def _drawn(run: Run, share: float, seed: int) -> Run:
         return run
     digests = np.fromiter(map(xxhash.xxh3_64_intdigest, run.keys), np.uint64, len(run))
     chosen = np.flatnonzero(draw(digests, seed, "tokenizer") < np.uint64(share * 2.0**64)).tolist()
-    return Run(
-        run.split,
-        run.base,
-        run.label,
-        [run.locators[i] for i in chosen],
-        [run.keys[i] for i in chosen],
-        [run.sizes[i] for i in chosen],
-        [run.stamps[i] for i in chosen],
-    )
+    return run.take(chosen)
 
 
 def _head(runs: Iterable[Run], num_bytes: int) -> Iterator[Run]:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from shardkit.errors import DestinationError, ResumeError
+from shardkit.errors import DestinationError, ResumeError, SampleError, StorageError
 from shardkit.index.journal import Receipt, is_begun
 from shardkit.index.manifest import (
     CHANGE_NAME,
@@ -17,6 +17,8 @@ from shardkit.index.manifest import (
     dump_info,
 )
 from shardkit.packing.publish import (
+    CONTENTS_NAME,
+    HASHES_NAME,
     LOCK_NAME,
     SCRATCH_NAME,
     STAGE_NAME,
@@ -190,7 +192,7 @@ class Destination:
 
     def forget_shards(self) -> None:
         """Forget all that was done, but not of what and how."""
-        clear_work(self.dest, {LOCK_NAME, _OPTIONS})
+        clear_work(self.dest, {LOCK_NAME, _OPTIONS, CONTENTS_NAME})
         self.stage.mkdir()
         self.scratch.mkdir()
 
@@ -211,12 +213,18 @@ class Destination:
         kind = error[0]
         failed = isinstance(kind, type) and not issubclass(kind, ResumeError)
         is_stopped = kind is KeyboardInterrupt and (self.work / TOKENIZER_RECORD).exists()
+        # Hashes, which may have taken an hour: if that was interrupted, or a disk was full, or a
+        # worker died, or what is bad is to be skipped next time.
+        is_stopped |= kind in (KeyboardInterrupt, StorageError, SampleError) and self._has_hashes()
         if failed and self.work.is_dir() and not (is_stopped or self._is_worth_keeping()):
             try:
                 self._leave_nothing()
             except OSError:
                 pass  # the error under way says more than that its traces could not be removed
         self._lock.close()
+
+    def _has_hashes(self) -> bool:
+        return (self.work / CONTENTS_NAME / HASHES_NAME).exists()
 
     def _is_worth_keeping(self) -> bool:
         return is_marked(self.dest) or is_begun(self.work)

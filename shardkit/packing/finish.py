@@ -93,11 +93,11 @@ def assemble(
     return info
 
 
-def own_origin(spec: dict[str, Any], packed: str | None = None) -> Origin:
+def own_origin(spec: dict[str, Any], packed: str | None = None, rejected: bytes = b"") -> Origin:
     """Enough of the input for ``verify --against`` to list it again, and to know it again.
     ``spec``: as of :class:`shardkit.corpus.base.Corpus`."""
     kept = {name: value for name, value in spec.items() if name != "classes"}
-    return Origin(Provenance(kept, packed))
+    return Origin(Provenance(kept, packed), rejected)
 
 
 def _with_results(before: Origin, receipts: list[Receipt], options: PackOptions) -> Origin:

@@ -16,6 +16,7 @@ from shardkit.index.manifest import (
     WORK_NAME,
     is_field_name,
 )
+from shardkit.packing.left_out import LeftOut
 from shardkit.packing.listed_input import ListedInput
 from shardkit.packing.part import Part
 from shardkit.system.paths import show_path
@@ -74,13 +75,14 @@ class FinishedPart:
     def _refuse_other_types(self) -> None:
         """Raises TypeError for what no packer of this version has written."""
         listed, recipe = self.listed, self.recipe
+        left_out = {} if listed.left_out is None else asdict(LeftOut(**listed.left_out))
         numbers = [listed.num_entries, listed.num_bytes, *self.num_shards.values()]
         texts = [listed.kind, listed.contents, listed.state, listed.seen, *listed.notes]
         texts += [*self.num_shards, *listed.ignored, *(listed.classes or [])]
         groups = [recipe[name] for name in ("inputs", "corpus", "options")] + [listed.spec]
         is_known = (
             all(type(number) is int and 0 <= number < 2**48 for number in numbers)
-            and all(type(number) is int for number in listed.ignored.values())
+            and all(type(n) is int for n in (*listed.ignored.values(), *left_out.values()))
             and all(isinstance(text, str) for text in texts)
             and isinstance(listed.notes, list)
             and isinstance(listed.classes, list | None)

@@ -182,12 +182,7 @@ def read_job(corpus: Corpus, job: Job, setup: Setup, report: OnProgress) -> Samp
         if setup.tokens is not None:
             tokenizer = reopen(setup.stage, setup.tokens)
             batch = tokenize(batch, tokenizer, setup.scratch)
-        if batch.rejects and not setup.skip_bad:
-            path, reason = batch.rejects[0]
-            raise SampleError(
-                f"{path}: {reason}; pass --on-error skip to leave such inputs out, or mend or"
-                " remove it and pass --overwrite"
-            )
+        refuse_bad(batch, setup)
         samples.extend(batch)
         report(len(run), sum(run.sizes))
     if choice.is_raw:
@@ -200,6 +195,16 @@ def _renumber(batch: SampleBatch, numbers: list[int]) -> None:
         new = {b"%d" % old: b"%d" % number for old, number in enumerate(numbers)}
         values = batch.columns[CLS]
         batch.columns[CLS] = [None if v is None else new[bytes(v)] for v in values]
+
+
+def refuse_bad(batch: SampleBatch, setup: Setup) -> None:
+    """Raise SampleError if there is a bad input, unless the setup says to skip those."""
+    if batch.rejects and not setup.skip_bad:
+        path, reason = batch.rejects[0]
+        raise SampleError(
+            f"{path}: {reason}; pass --on-error skip to leave such inputs out, or mend or"
+            " remove it and pass --overwrite"
+        )
 
 
 def _reorder(samples: SampleBatch, runs: list[Run], order: Integers) -> SampleBatch:

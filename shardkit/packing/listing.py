@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -51,6 +51,12 @@ class Listing:
             self._kept.replace(self._old)
         self._path.write_bytes(b"")
 
+    def include(self, whole: Listing) -> None:
+        """Have all checksums be of what ``whole`` lists, too: of inputs that are left out."""
+        self._contents.update(whole.contents.encode())
+        self._seen.update(whole.seen.encode())
+        self._state.update(whole.state.encode())
+
     def add(self, split: str, shard: int, runs: list[Run], order: Integers | None) -> Job:
         """Append one shard's entries."""
         segment = encode_shard(runs, order)
@@ -93,7 +99,7 @@ class Listing:
             write_record(self._done, state)
             return
         if self._was != state:
-            raise self.changed("shards are cut otherwise")
+            raise self.changed("shards are cut otherwise, or one that was left out is another")
         # As good as equal, unless that one was damaged: files may have been moved or copied.
         self._path.replace(self._kept)
 
@@ -116,9 +122,10 @@ def _difference(before: Path, now: Path) -> str | None:
 
 
 def list_jobs(
-    corpus: Corpus, listing: Listing, options: PackOptions, scratch: Path
+    corpus: Corpus, listing: Listing, options: PackOptions, runs: Iterable[Run]
 ) -> Iterator[Job]:
-    """List the corpus and cut it into jobs; each is ready to run when it is yielded.
+    """Cut what the corpus lists, or what is left of it, into jobs; each is ready to run when it is
+    yielded.
 
     Raises:
         ResumeError: an earlier, complete listing was another.
@@ -126,8 +133,8 @@ def list_jobs(
     """
     if options.val_fraction:
         _check_val(corpus.splits())
-    for split, runs in groupby(corpus.runs(scratch), key=lambda run: run.split):
-        for name, shards in _divide(corpus, split, runs, options, listing.scatter_path):
+    for split, own in groupby(runs, key=lambda run: run.split):
+        for name, shards in _divide(corpus, split, own, options, listing.scatter_path):
             for number, (shard, order) in enumerate(shards):
                 yield listing.add(name, number, shard, order)
     listing.complete()

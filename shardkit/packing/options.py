@@ -17,6 +17,9 @@ from shardkit.system.resources import allowance
 _FREE = frozenset({"workers", "overwrite", "progress", "max_rejects", "on_error", "tokenizer"})
 _FREE |= {"staging", "staging_bytes"}
 
+_SAID_IF_GIVEN = frozenset({"part", "drop_duplicates"})
+"""Options that datasets were packed without before they were there: what those say stays."""
+
 MIN_VOCABULARY = 256
 """Entries a trained tokenizer has at least: one a byte."""
 
@@ -36,6 +39,8 @@ class PackOptions:
         on_error: ``fail`` at the first bad input, or ``skip`` it into ``rejected.jsonl``.
         max_rejects: share of rejects over which ``skip`` fails after all.
         check_images: decode each image before accepting it.
+        drop_duplicates: of inputs with the same contents, pack the first only, see
+            :mod:`shardkit.packing.distinct`; the others are listed in ``rejected.jsonl``.
         resize, max_side, crop, quality, image_format, restarts: what to make of pictures, see
             :class:`shardkit.images.choice.ImageChoice`; by default they stay as they are.
         tokenizer: store text as the ids of this tokenizer: the path of a tokenizer.json or of a
@@ -69,6 +74,7 @@ class PackOptions:
     on_error: Literal["fail", "skip"] = "fail"
     max_rejects: float = 0.01
     check_images: bool = False
+    drop_duplicates: bool = False
     resize: int | None = None
     max_side: int | None = None
     crop: int | None = None
@@ -165,4 +171,4 @@ class PackOptions:
     def lasting(self) -> dict[str, Any]:
         """The options that decide the result: a resumed pack must have the same."""
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _FREE}
-        return found if self.part else {name: v for name, v in found.items() if name != "part"}
+        return {name: v for name, v in found.items() if v or name not in _SAID_IF_GIVEN}

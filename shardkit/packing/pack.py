@@ -138,8 +138,8 @@ def _pack_spooled(
     from shardkit.packing.spool import Spool, notes_of, splits_of
 
     splits = splits_of(source)
-    # Of a part that is drawn from all rows, all are needed.
-    limit = None if made.shuffle or made.val_fraction else made.limit
+    # Of a part that is drawn from all rows, or of those that are distinct, all are needed.
+    limit = None if made.shuffle or made.val_fraction or made.drop_duplicates else made.limit
     with Spool(dest) as spool:
         num_rows = spool.fill(splits, limit, made.progress)
         opened = SpooledCorpus(spool.folder, [*splits], text_field, fields, made.makes_tokens)
