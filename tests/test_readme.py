@@ -135,7 +135,8 @@ RAN = {
     "docs/feeding.md": ["pack", *8 * ["python"]],
     "docs/measuring.md": ["pack", *5 * ["bench"], "python", "stage", "tune", "python"],
     "docs/packing.md": [
-        *("pack", "info", "info", "show", "verify", "convert", "diff", "info", "unpack")
+        *("pack", "info", "info", "show", "verify", "convert", "diff", "info", "unpack"),
+        *("pack", "info"),
     ],
     "docs/pictures.md": [
         *("pack", "python", "pack", "pack", "convert"),
