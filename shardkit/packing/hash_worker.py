@@ -6,6 +6,7 @@ import json
 from typing import TextIO
 
 from shardkit.errors import ShardkitError
+from shardkit.packing.answers import error_answer
 from shardkit.packing.hash_job import hash_piece
 from shardkit.packing.job import Setup
 from shardkit.packing.whole_listing import ListedPiece
@@ -25,7 +26,7 @@ class _Hasher:
         try:
             hash_piece(self._corpus, piece, self._setup, self._answers.report)
         except ShardkitError as error:
-            self._answers.send({"error": [type(error).__name__, str(error)]})
+            self._answers.send(error_answer(error))
             return
         self._answers.flush()
         self._answers.send({"done": {"number": piece.shard}})

@@ -120,38 +120,57 @@ class Setup:
 
 @dataclass(frozen=True)
 class Written:
-    """A shard whose files are written, in a folder of their own, but neither synced nor named."""
+    """A shard whose files are written, in a folder of their own, but neither synced nor where they
+    belong."""
 
     folder: Path
     finished: FinishedShard
 
 
-def write_job(corpus: Corpus, job: Job, setup: Setup, report: OnProgress) -> Written:
-    """Read one shard's entries and write its files.
+def write_job(
+    corpus: Corpus, job: Job, setup: Setup, report: OnProgress, folder: Path | None = None
+) -> Written:
+    """Read one shard's entries and write its files, into an empty folder; by default into one for
+    this job, of which no other process must do it meanwhile.
 
     Raises:
         SampleError: a bad input, unless the setup says to skip those.
         StorageError: the disk is full, or the system refused otherwise.
     """
     with os_errors(f"packing shard {job.stem}"):
-        return _write(read_job(corpus, job, setup, report), job, setup)
+        return _write(read_job(corpus, job, setup, report), job, setup, folder)
 
 
 def commit_job(written: Written, setup: Setup) -> Receipt:
-    """Sync the files, give them their final names, and record the shard as done.
+    """Sync the files, move them to the stage, and record the shard as done.
 
     Mostly waits for the disk, so it runs beside the next shard's :func:`write_job`.
     """
     finished, receipt = written.finished, written.finished.receipt
     with os_errors(f"committing shard {receipt.stem}"):
-        files = sorted(entry.name for entry in os.scandir(written.folder))
-        sums = [block_sums(written.folder / name) for name in files]
-        finished.sums = np.concatenate([np.zeros(0, np.uint64), *sums])
-        receipt.num_sums = len(finished.sums)
-        _name_files(written.folder, setup.stage, files)
+        sync_files(written)
+        stage_files(written.folder, receipt, setup)
         written.folder.rmdir()
         write_finished(journal_path(setup.work, receipt.split, receipt.shard), finished)
     return receipt
+
+
+def sync_files(written: Written) -> None:
+    """Have a shard's files on the disk, and take the checksums of their blocks. Raises OSError."""
+    finished = written.finished
+    files = [written.folder / name for name in sorted(finished.receipt.file_bytes)]
+    sums = [block_sums(path) for path in files]
+    finished.sums = np.concatenate([np.zeros(0, np.uint64), *sums])
+    finished.receipt.num_sums = len(finished.sums)
+    for path in files:
+        fsync_path(path)
+
+
+def stage_files(folder: Path, receipt: Receipt, setup: Setup) -> None:
+    """Move a shard's synced files to where finished ones lie. Raises OSError."""
+    for name in sorted(receipt.file_bytes):
+        (folder / name).replace(setup.stage / name)
+    fsync_path(setup.stage)
 
 
 def read_job(corpus: Corpus, job: Job, setup: Setup, report: OnProgress) -> SampleBatch:
@@ -214,14 +233,15 @@ def _reorder(samples: SampleBatch, runs: list[Run], order: Integers) -> SampleBa
     return samples.take([row[keys[i]] for i in order.tolist() if keys[i] in row])
 
 
-def _write(samples: SampleBatch, job: Job, setup: Setup) -> Written:
+def _write(samples: SampleBatch, job: Job, setup: Setup, folder: Path | None) -> Written:
     columns = {name: samples.columns[name] for name in sorted(samples.columns)}
     for name in columns:
         if not is_field_name(name):
             raise FormatError(f"{job.stem}: {name!r} cannot be a field name; rename those files")
-    folder = setup.work / f"tmp-{job.stem}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    if folder is None:
+        folder = setup.work / f"tmp-{job.stem}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
     container = get_format(setup.to)
     extents = container.write(folder, job.stem, samples.keys, columns, setup.compression)
     if setup.dali_index:
@@ -248,11 +268,3 @@ def _write(samples: SampleBatch, job: Job, setup: Setup) -> Written:
 
 def _name(entry: os.DirEntry[str]) -> str:
     return entry.name
-
-
-def _name_files(folder: Path, stage: Path, files: list[str]) -> None:
-    for name in files:
-        fsync_path(folder / name)
-    for name in files:
-        (folder / name).replace(stage / name)
-    fsync_path(stage)

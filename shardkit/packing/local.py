@@ -11,15 +11,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
-from heapq import heappop, heappush
-from itertools import count
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 import shardkit.errors
 from shardkit.corpus.base import Corpus
-from shardkit.errors import DataError, ShardkitError, StorageError
+from shardkit.errors import DataError, StorageError
 from shardkit.index.journal import Receipt
+from shardkit.packing.answers import rebuild
+from shardkit.packing.backlog import Backlog
 from shardkit.packing.job import Job, Setup, commit_job, write_job
 from shardkit.system.progress import Progress
 
@@ -144,27 +144,20 @@ class WorkerPool(Generic[R]):
             raise
 
     def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[R]:
-        """Draws all jobs while the first of them run: then the total is known early, and of those
-        that are left the largest comes next, so that no worker has one to itself at the end."""
-        unlisted = iter(jobs)
-        listed: list[tuple[int, int, Job]] = []  # a heap
-        numbers = count()
-        exhausted = False
-        while not exhausted or listed or any(worker.held for worker in self._workers):
+        """Draws all jobs while the first of them run."""
+        backlog = Backlog(jobs)
+        while backlog.can_draw or backlog or any(worker.held for worker in self._workers):
             worker = min(self._workers, key=lambda w: len(w.held))
-            can_send = bool(listed) and len(worker.held) < self.IN_HAND
+            can_send = bool(backlog) and len(worker.held) < self.IN_HAND
             if can_send:
-                _, _, job = heappop(listed)
+                job = backlog.pop()
                 worker.held.append(job)
                 worker.send(asdict(job))
-            elif not exhausted:
-                drawn = next(unlisted, None)
-                exhausted = drawn is None
-                if drawn is not None:
-                    heappush(listed, (-drawn.num_bytes, next(numbers), drawn))
+            elif backlog.can_draw:
+                backlog.draw()
             # With nothing held no answer would ever come: all jobs were done by an earlier run.
             is_held = any(worker.held for worker in self._workers)
-            yield from self._collect(progress, wait=exhausted and not can_send and is_held)
+            yield from self._collect(progress, wait=not (can_send or backlog.can_draw) and is_held)
 
     def _collect(self, progress: Progress, wait: bool) -> Iterator[R]:
         for key, _ in self._selector.select(None if wait else 0):
@@ -176,7 +169,7 @@ class WorkerPool(Generic[R]):
                     worker.held.pop(0)
                     yield self._result(answer["done"])
                 else:
-                    raise _rebuild(*answer["error"])
+                    raise rebuild(*answer["error"])
 
     def _stop(self) -> None:
         self._selector.close()
@@ -217,9 +210,3 @@ def _advice(code: int) -> str:
         return ""
     # How Linux ends a process when memory runs out; nothing else does it by itself.
     return "; if memory ran out, use fewer --workers or a smaller --shard-size"
-
-
-def _rebuild(name: str, message: str) -> ShardkitError:
-    kind = getattr(shardkit.errors, name, None)
-    known = isinstance(kind, type) and issubclass(kind, ShardkitError)
-    return kind(message) if known else DataError(message)  # type: ignore[misc]

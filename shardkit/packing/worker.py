@@ -18,6 +18,7 @@ from threading import Lock
 from typing import Any, Protocol, TextIO
 
 from shardkit.errors import ShardkitError
+from shardkit.packing.answers import error_answer
 from shardkit.packing.job import Job, Setup, Written, commit_job, write_job
 
 _PR_SET_PDEATHSIG = 1
@@ -97,7 +98,7 @@ class _Packer:
             written = write_job(self._corpus, job, self._setup, self._answers.report)
         except ShardkitError as error:
             self.finish()
-            self._answers.send({"error": [type(error).__name__, str(error)]})
+            self._answers.send(error_answer(error))
             return
         self._answers.flush()
         self.finish()
@@ -107,7 +108,7 @@ class _Packer:
         try:
             receipt = commit_job(written, self._setup)
         except ShardkitError as error:
-            self._answers.send({"error": [type(error).__name__, str(error)]})
+            self._answers.send(error_answer(error))
             return
         self._answers.send({"done": asdict(receipt)})
 
