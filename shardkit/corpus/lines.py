@@ -142,7 +142,7 @@ def map_range(fd: int, start: int, size: int) -> memoryview | None:
 
 def mapped_copy(pieces: Iterable[bytes], scratch: Path) -> Value:
     """Pieces joined in a file without a name, mapped: it is gone with its last user."""
-    scratch.mkdir(parents=True, exist_ok=True)
+    scratch.mkdir(exist_ok=True)
     with TemporaryFile(dir=scratch, buffering=0) as file:
         for piece in pieces:
             left = memoryview(piece)
@@ -175,7 +175,7 @@ def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
         name it. StorageError: the disk is full, or nearly.
         CorpusError: .zst needs a library that is not installed.
     """
-    scratch.mkdir(parents=True, exist_ok=True)
+    scratch.mkdir(exist_ok=True)
     done = scratch / f"{xxhash.xxh3_64_hexdigest(os.fsencode(name))}-{stamp}"
     if done.exists():
         return done

@@ -35,6 +35,7 @@ from shardkit.packing.publish import (
     tidy,
 )
 from shardkit.remote.urls import refuse_overlap
+from shardkit.system.leases import Lease, refuse_leased
 from shardkit.system.locks import Lock
 from shardkit.system.paths import file_size, show_path
 from shardkit.system.records import read_record, write_record
@@ -46,7 +47,8 @@ _OPTIONS = "options.json"
 
 
 class Destination:
-    """Holds the destination's lock. A context manager.
+    """Holds the destination's lock, and where jobs are done on several machines, its lease, too. A
+    context manager.
 
     States: nothing or an empty folder; a started pack (a work folder); a dataset
     (``shardkit.json``), perhaps with a started pack that is to replace it; something else, which
@@ -56,7 +58,7 @@ class Destination:
         DestinationError: it is taken, overlaps the source, or another packer holds it.
     """
 
-    def __init__(self, dest: Path, source: Path, overwrite: bool) -> None:
+    def __init__(self, dest: Path, source: Path, overwrite: bool, is_shared: bool = False) -> None:
         self.dest = dest.resolve()
         self.work = self.dest / WORK_NAME
         self.stage = self.work / STAGE_NAME
@@ -67,11 +69,17 @@ class Destination:
         refuse_overlap(self.dest, source.resolve())
         self._refuse_others()
         self._lock = Lock(self.work / LOCK_NAME)
+        self._lease: Lease | None = None
         try:
+            # A lock may hold on this machine alone, a lease does wherever the folder is seen.
+            if is_shared:
+                self._lease = Lease(self.work)
+            else:
+                refuse_leased(self.work)
             self._publish()
             self._refuse_taken()
         except BaseException:
-            self._lock.close()
+            self._let_go()
             raise
 
     note = ""
@@ -80,6 +88,11 @@ class Destination:
     @property
     def lock_fd(self) -> int:
         return self._lock.fd
+
+    def check_held(self) -> None:
+        """Raises StorageError if another machine has taken over, since this one did not answer."""
+        if self._lease is not None:
+            self._lease.check()
 
     @property
     def name(self) -> Path | str:
@@ -198,6 +211,7 @@ class Destination:
 
     def finish(self, info: DatasetInfo, packed: dict[str, Any], result: dict[str, Any]) -> None:
         """Everything new is in the stage: publish it, then remove the work folder."""
+        self.check_held()
         replaces = self._overwrite or (self.dest / INDEX_NAME).exists()
         old = files_to_replace(self.dest) if replaces else []
         new = [name for name in dataset_files(info) if (self.stage / name).exists()]
@@ -221,6 +235,11 @@ class Destination:
                 self._leave_nothing()
             except OSError:
                 pass  # the error under way says more than that its traces could not be removed
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._lease is not None:
+            self._lease.close()
         self._lock.close()
 
     def _has_hashes(self) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
+import uuid
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from filecmp import cmp
@@ -33,6 +35,7 @@ from shardkit.index.manifest import (
     split_of_index,
 )
 from shardkit.system.durable_files import atomic_write, fsync_path
+from shardkit.system.leases import is_lease
 from shardkit.system.paths import show_path
 from shardkit.system.records import read_record, write_record
 
@@ -48,6 +51,9 @@ HASHES_NAME = "hashes"
 _MARKER = "whole.json"
 _LAST_MARKER = ".packing.json"
 """What the marker is called, beside shardkit.json, while the work folder itself is removed."""
+
+_TRIES = 10
+"""A file that a machine has in hand may appear while its folder is emptied."""
 
 _SPLIT_OF_SHARD = re.compile(r"(.+)-[0-9]{5,}\..*")
 
@@ -196,10 +202,27 @@ def tidy(dest: Path) -> None:
 
 
 def clear_work(dest: Path, keep: Collection[str]) -> None:
-    """Empty the work folder, but for what is named."""
-    for path in (dest / WORK_NAME).iterdir():
-        if path.name not in keep:
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    """Empty the work folder, but for what is named, and the lease."""
+    for path in list((dest / WORK_NAME).iterdir()):
+        if path.name in keep or is_lease(path.name):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            discard(path)
+        else:
+            path.unlink()
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder that another machine may still write into: an attempt at a job which nobody
+    waits for any more. Renamed first, nothing new can be made there under the path it knows."""
+    gone = folder.with_name(f"gone-{uuid.uuid4().hex}")
+    folder.rename(gone)
+    for _ in range(_TRIES):
+        shutil.rmtree(gone, ignore_errors=True)
+        if not gone.exists():
+            return
+        time.sleep(0.2)
+    shutil.rmtree(gone)
 
 
 def forget_marker(dest: Path) -> None:
@@ -207,7 +230,9 @@ def forget_marker(dest: Path) -> None:
 
 
 def remove_work(dest: Path) -> None:
-    """Remove a work folder that holds a lock at most."""
+    """Remove a work folder that holds a lock and a lease at most."""
+    for path in (dest / WORK_NAME).glob("lease-*"):
+        path.unlink(missing_ok=True)
     (dest / WORK_NAME / LOCK_NAME).unlink(missing_ok=True)
     try:
         (dest / WORK_NAME).rmdir()

@@ -55,6 +55,7 @@ class RemoteDestination(Destination):
         overwrite: bool,
         staging: str | Path | None,
         most_bytes: int | None,
+        is_shared: bool = False,
     ) -> None:
         refuse_unwritable(url)
         refuse_overlap(url, source)
@@ -68,7 +69,7 @@ class RemoteDestination(Destination):
         self._sending = ThreadPoolExecutor(AT_ONCE, "shardkit-upload")
         self._is_whole = False
         self._has_begun = False
-        super().__init__(at, source, overwrite)
+        super().__init__(at, source, overwrite, is_shared)
         try:
             self._take()
         except BaseException:
@@ -174,6 +175,7 @@ class RemoteDestination(Destination):
 
     def finish(self, info: DatasetInfo, packed: dict[str, Any], result: dict[str, Any]) -> None:
         """Upload what is left, compare all with what is there, and put shardkit.json last."""
+        self.check_held()
         self._wait_for_all()
         new = [name for name in dataset_files(info) if self.size_of(name) >= 0]
         for name in new:
@@ -291,13 +293,14 @@ def open_destination(
     overwrite: bool,
     staging: str | Path | None = None,
     most_bytes: int | None = None,
+    is_shared: bool = False,
 ) -> Destination:
-    """On this machine or behind a URL; errors as of these classes. UsageError: staging is given for
-    what is not uploaded."""
+    """On this machine or behind a URL; errors as of these classes. ``is_shared``: other machines
+    write there, too. UsageError: staging is given for what is not uploaded."""
     if isinstance(dest, Url):
-        return RemoteDestination(dest, source, overwrite, staging, most_bytes)
+        return RemoteDestination(dest, source, overwrite, staging, most_bytes, is_shared)
     if staging is not None or most_bytes is not None:
         raise UsageError(
             f"staging and staging_bytes are for what is uploaded, and {show_path(dest)} is a folder"
         )
-    return Destination(dest, source, overwrite)
+    return Destination(dest, source, overwrite, is_shared)

@@ -139,7 +139,7 @@ class NpzFile(RowFile):
     def _copy(self, info: zipfile.ZipInfo) -> Path:
         """The member's decompressed copy, made if it is not there; it appears when it is whole."""
         folder = self._scratch or Path()
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         named = f"{os.path.abspath(self._path)}\0{info.filename}\0{self._stamp}"
         done = folder / f"{xxhash.xxh3_64_hexdigest(os.fsencode(named))}.npy"
         if done.exists():

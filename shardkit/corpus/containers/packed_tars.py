@@ -101,7 +101,8 @@ class PackedTarCorpus(Corpus):
     def _unpacked(self, scratch: Path) -> Located:
         """The tars in the scratch folder, decompressed there if they are not yet."""
         place = scratch / PLACE
-        place.mkdir(parents=True, exist_ok=True)
+        scratch.mkdir(exist_ok=True)
+        place.mkdir(exist_ok=True)
         for name in self._tars:
             link = place / plain_tar_name(name)
             if not link.exists():
