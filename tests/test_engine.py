@@ -16,8 +16,10 @@ import shardkit
 from shardkit.corpus.base import Corpus
 from shardkit.errors import SampleError
 from shardkit.index.journal import Receipt
+from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
 from shardkit.packing.job import Job, Setup
+from shardkit.packing.options import PackOptions
 from shardkit.system.progress import Progress
 
 ELSEWHERE = """
@@ -73,7 +75,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "here")
 
-    def choose(setup: Setup, corpus: Corpus, num_workers: int, lock_fd: int) -> Engine:
+    def choose(setup: Setup, corpus: Corpus, options: PackOptions, held: Destination) -> Engine:
         return Elsewhere(setup, tmp_path / "there")
 
     monkeypatch.setattr("shardkit.packing.run.choose_engine", choose)

@@ -45,7 +45,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 HEAVY = {
     *("torch", "webdataset", "h5py", "lmdb", "PIL", "tqdm", "zstandard", "pandas", "pyarrow"),
     *("torchvision", "simplejpeg", "cv2", "tokenizers", "tiktoken", "transformers"),
-    *("jinja2", "obstore", "boto3", "botocore"),
+    *("jinja2", "obstore", "boto3", "botocore", "ray"),
 }
 
 PUBLIC = [

@@ -10,7 +10,13 @@ import click
 from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import echo_json, echo_pack, interrupted
 from shardkit.cli.pack import CONTAINERS
-from shardkit.cli.pictures import image_options, reject_options, workers_option, writing_options
+from shardkit.cli.pictures import (
+    engine_options,
+    image_options,
+    reject_options,
+    workers_option,
+    writing_options,
+)
 
 EXPORTS = ["bin", "megatron", "parquet"]
 """Those of :data:`shardkit.operations.export.EXPORTS`, which is too much to import for a help
@@ -26,6 +32,7 @@ text."""
     help="Container format, or files of another tool.",
 )
 @workers_option
+@engine_options
 @image_options
 @reject_options
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")

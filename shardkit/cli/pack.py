@@ -11,6 +11,7 @@ from shardkit.cli.cloud import cloud_options
 from shardkit.cli.estimates import echo_estimates
 from shardkit.cli.output import echo_json, echo_pack, interrupted
 from shardkit.cli.pictures import (
+    engine_options,
     image_options,
     reject_options,
     together,
@@ -87,6 +88,7 @@ token_options = together(
     help="Columns of tables, or keys of .jsonl lines, to pack.  [default: all; whole lines]",
 )
 @workers_option
+@engine_options
 @click.option(
     "--shard-size",
     metavar="SIZE",

@@ -84,6 +84,23 @@ workers_option = click.option(
     "--workers", type=int, help="Processes that pack; 0 packs in this one.  [default: one a core]"
 )
 
+engine_options = together(
+    click.option(
+        "--engine",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="Where to work: this machine, or a Ray cluster, whose machines share all folders.",
+    ),
+    click.option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Of the Ray cluster; auto: the one this machine is part of.  [default: $RAY_ADDRESS,"
+        " or one of this machine alone]",
+    ),
+)
+"""Where jobs are done."""
+
 destination_options = together(
     click.option(
         "--overwrite",

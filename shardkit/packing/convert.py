@@ -42,6 +42,8 @@ from shardkit.tokens.spec import MAX_VOCABULARY, TokenizerSpec, smallest_dtype
 
 OPTIONS = (
     "workers",
+    "engine",
+    "address",
     "resize",
     "max_side",
     "crop",

@@ -10,12 +10,13 @@ from shardkit.errors import UsageError
 from shardkit.formats import Format, get_format, names_of
 from shardkit.images.choice import ImageChoice, ImageFormat
 from shardkit.packing.part import Part
+from shardkit.packing.ray_cluster import check_engine
 from shardkit.system.resources import allowance
 
 #: Options that change neither which bytes are written nor where: a resumed pack may change them.
 #: The tokenizer is compared by its contents, see :mod:`shardkit.packing.choose_tokenizer`.
 _FREE = frozenset({"workers", "overwrite", "progress", "max_rejects", "on_error", "tokenizer"})
-_FREE |= {"staging", "staging_bytes"}
+_FREE |= {"staging", "staging_bytes", "engine", "address"}
 
 _SAID_IF_GIVEN = frozenset({"part", "drop_duplicates"})
 """Options that datasets were packed without before they were there: what those say stays."""
@@ -31,7 +32,11 @@ class PackOptions:
     Attributes:
         to: container format.
         workers: processes that pack, beside this one, which lists; 0 does all in this one; None
-            means one a core.
+            means one a core. With engine ``ray``: tasks at once; None: one a CPU of the cluster.
+        engine: where jobs are done: ``local``, on this machine, or ``ray``, on a Ray cluster whose
+            machines all see source and destination under the same paths.
+        address: of the cluster: ``HOST:PORT``, or ``auto`` for one that this machine is part of;
+            default: what ``RAY_ADDRESS`` says, or a cluster of this machine alone, for this call.
         shard_bytes: input bytes a shard holds at most (one larger entry gets its own shard); or how
             many the first ones hold, and at most those that grow with what came before them, see
             :func:`shardkit.packing.plan.cut`.
@@ -68,6 +73,8 @@ class PackOptions:
 
     to: str
     workers: int | None = None
+    engine: Literal["local", "ray"] = "local"
+    address: str | None = None
     shard_bytes: int | tuple[int, int] = 256_000_000
     shuffle: bool = False
     seed: int = 0
@@ -112,6 +119,7 @@ class PackOptions:
             raise UsageError(f"compression is a zlib level from 1 to 9, got {self.compression}")
         if self.part is not None:
             object.__setattr__(self, "part", str(Part.parse(self.part)))
+        check_engine(self.engine, self.address, self.workers)
         self._check_format(get_format(self.to))
         self._check_tokens()
 

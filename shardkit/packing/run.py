@@ -41,6 +41,7 @@ from shardkit.packing.local import InProcess, ProcessPool
 from shardkit.packing.open_jobs import Jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.part import Part
+from shardkit.packing.ray_engine import RayTasks
 from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult, result_of, result_of_part
 from shardkit.packing.up_to_date import Asked, UpToDate, up_to_date
@@ -130,7 +131,8 @@ def _find_distinct(
 
 def _open(dest: Path | Url, source: Path, options: PackOptions) -> Destination:
     most = None if options.staging_bytes is None else parse_size(options.staging_bytes)
-    return open_destination(dest, source, options.overwrite, options.staging, most)
+    is_shared = options.engine == "ray"
+    return open_destination(dest, source, options.overwrite, options.staging, most, is_shared)
 
 
 def _asked(
@@ -209,7 +211,7 @@ class _Pack:
             tokens=None if self.chosen is None else asdict(self.chosen),
             numbers=self._numbers(),
         )
-        return choose_engine(setup, self.corpus, self.options.num_workers, self.destination.lock_fd)
+        return choose_engine(setup, self.corpus, self.options, self.destination)
 
     def _numbers(self) -> list[int] | None:
         """What each class number of the corpus becomes."""
@@ -244,11 +246,15 @@ class _Pack:
         )
 
 
-def choose_engine(setup: Setup, corpus: Corpus, num_workers: int, lock_fd: int) -> Engine:
+def choose_engine(
+    setup: Setup, corpus: Corpus, options: PackOptions, destination: Destination
+) -> Engine:
     """Where the jobs of a pack are done."""
-    if not num_workers:
+    if options.engine == "ray":
+        return RayTasks(setup, options, destination.check_held)
+    if not options.num_workers:
         return InProcess(setup, corpus)
-    return ProcessPool(setup, num_workers, lock_fd)
+    return ProcessPool(setup, options.num_workers, destination.lock_fd)
 
 
 def _found_up_to_date(dest: Path, corpus: Corpus, found: UpToDate, seconds: float) -> PackResult:

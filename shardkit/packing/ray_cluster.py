@@ -1,0 +1,279 @@
+"""A Ray cluster: connected to, or started for one call, and plain functions run there as tasks.
+
+Ray is imported by who connects, and by nobody else. https://docs.ray.io/en/latest/ray-core/tasks
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+import shardkit
+from shardkit.errors import ShardkitError, StorageError, UsageError
+from shardkit.packing.answers import Answer, error_answer
+from shardkit.remote.options import CACHE_BYTES, CACHE_DIR, settings_of
+from shardkit.system.resources import allowance
+
+MAX_RETRIES = 10
+"""How often a task is begun again whose worker or node died. Preempted nodes are many in a long
+pack; a job that kills whoever does it is told after so many."""
+
+TASKS_PER_CPU = 2
+"""What the cluster knows of at once: a task that waits hides the way to the driver and back."""
+
+_ROOM_S = 5.0
+"""How often a cluster, which may grow, is asked for its size."""
+
+_STORE_BYTES = 100_000_000
+"""For objects, in a cluster of our own: tasks take and return some hundred bytes."""
+
+_PASSING = {errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNRESET}
+_PASSING |= {errno.EREMOTEIO, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH}
+"""What a shared file system says when its server restarts, or a network fails: that passes. That
+the disk is full, or a file is bad, does not."""
+
+PASSING_S = 3.0
+"""Before such a job is begun again."""
+
+Told = dict[str, Any]
+"""Plain values: what all calls are told, or one."""
+
+
+class PassingError(Exception):
+    """A job failed in a way that may pass: Ray begins it again, on another node perhaps."""
+
+
+def check_engine(engine: str, address: str | None, workers: int | None) -> None:
+    """Raises UsageError for an engine that is none, or that is not there, or told nonsense."""
+    if engine not in ("local", "ray"):
+        raise UsageError(f"engine must be local or ray, got {engine!r}")
+    if engine == "local":
+        if address is not None:
+            raise UsageError("address is of a Ray cluster: pass engine ray, too")
+        return
+    if workers == 0:
+        raise UsageError("workers 0 packs in this process, and engine ray never does; leave it out")
+    if address is not None and address.startswith("ray://"):
+        raise UsageError(
+            f"address {address} is for Ray Client, which forgets its tasks with the connection; run"
+            " this on a machine of the cluster, with address auto, or give HOST:PORT of its head"
+        )
+    found = find_spec("ray")
+    if found is None or found.origin is None:  # a folder of this name is a package of nothing
+        raise UsageError("engine ray needs Ray: pip install 'shardkit[ray]', on all machines of it")
+
+
+def told_to_tasks(is_remote: bool) -> Told:
+    """What any task must know of this process: the release, and for what lies behind a URL, how it
+    is reached."""
+    names = (CACHE_DIR, CACHE_BYTES)
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    environment = settings_of(os.environ) | kept if is_remote else {}
+    return {"release": shardkit.__version__, "environment": environment}
+
+
+def answered(told: Told, do: Callable[[], Any]) -> Answer:
+    """In a task: what ``do`` comes to, as plain values.
+
+    Raises:
+        PassingError: it failed in a way that may pass.
+    """
+    os.environ.update(told["environment"])
+    try:
+        if told["release"] != shardkit.__version__:
+            raise UsageError(
+                f"{here()} has shardkit {shardkit.__version__}, and {told['release']} asks: install"
+                " the same release on all machines of the cluster"
+            )
+        return {"done": do(), "node": here()}
+    except ShardkitError as error:
+        if _is_passing(error):
+            time.sleep(PASSING_S)
+            raise PassingError(str(error)) from error
+        return {**error_answer(error), "node": here()}
+
+
+def here() -> str:
+    return f"node {os.uname().nodename}"
+
+
+def _is_passing(error: BaseException | None) -> bool:
+    while error is not None and not (isinstance(error, OSError) and error.errno):
+        error = error.__cause__
+    return error is not None and error.errno in _PASSING
+
+
+class RayCluster:
+    """A connection to a cluster, ended with the block; so is the cluster, if it was started here.
+
+    Where this process is connected already, that connection is used, and stays.
+    """
+
+    def __init__(self, address: str | None, workers: int | None) -> None:
+        """``workers``: tasks at once; None for as many as the cluster has CPUs.
+
+        Raises:
+            UsageError: this process is connected to a cluster, and another is given.
+            StorageError: no cluster answers there, or none can be started.
+        """
+        import ray
+
+        self._ray = ray
+        self._workers = workers
+        self._most = 0
+        self._asked = -_ROOM_S
+        self._is_own = not ray.is_initialized()
+        if self._is_own:
+            address = address or os.environ.get("RAY_ADDRESS") or "local"
+            try:
+                with _quiet():
+                    ray.init(**_connection(address, workers))
+            except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+                ray.shutdown()
+                first = str(error).strip().partition("\n")[0]
+                raise StorageError(_no_cluster(address, first)) from error
+        elif address is not None:
+            raise UsageError("address is given, and this process is connected to Ray: leave it out")
+
+    def tasks(self, function: Callable[[Told, Told], Answer], name: str) -> RayCalls:
+        """That function, of a module that nodes have, too, as tasks of one CPU each."""
+        options = {
+            "num_cpus": 1,
+            "max_retries": MAX_RETRIES,
+            "retry_exceptions": [PassingError],
+            "scheduling_strategy": "SPREAD",  # reading and writing are spread over nodes, too
+        }
+        return RayCalls(self._ray, self._ray.remote(**options)(function), name)
+
+    @property
+    def most_tasks(self) -> int:
+        """That the cluster should know of at once."""
+        if self._workers is not None:
+            return self._workers
+        if time.monotonic() - self._asked >= _ROOM_S:
+            self._asked = time.monotonic()
+            self._most = TASKS_PER_CPU * int(self._ray.cluster_resources().get("CPU", 0))
+        return max(self._most, TASKS_PER_CPU)  # one that grows on demand may have nothing yet
+
+    def close(self) -> None:
+        if self._is_own:
+            self._ray.shutdown()
+
+    def __enter__(self) -> RayCluster:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class RayCalls:
+    """Calls of one function that are under way."""
+
+    def __init__(self, ray: Any, remote: Any, name: str) -> None:
+        self._ray = ray
+        self._remote = remote
+        self._name = name
+        self._under_way: dict[Any, tuple[Told, str]] = {}
+
+    def begin(self, told: Told, item: Told, what: str) -> None:
+        """Have ``function(told, item)`` called somewhere; ``what`` it is, in errors."""
+        call = self._remote.options(name=f"{self._name} {what}")
+        self._under_way[call.remote(told, item)] = item, what
+
+    def ended(self, wait: bool) -> Iterator[tuple[Told, Answer]]:
+        """What calls that have ended came to; waits for one, if asked to and any is under way.
+
+        Raises:
+            StorageError: a call could not be brought to an end, however often it was begun.
+        """
+        if not self._under_way:
+            return
+        under_way = list(self._under_way)
+        if wait:
+            self._ray.wait(under_way, num_returns=1)
+        done, _ = self._ray.wait(under_way, num_returns=len(under_way), timeout=0)
+        for call in done:
+            item, what = self._under_way.pop(call)
+            yield item, self._answer(call, f"{self._name} {what}")
+
+    def _answer(self, call: Any, what: str) -> Answer:
+        errors = self._ray.exceptions
+        try:
+            answer: Answer = self._ray.get(call)
+        except errors.RayTaskError as error:
+            raise StorageError(_failure(what, error.cause)) from error
+        except errors.RayError as error:
+            why = str(error).strip().partition("\n")[0]
+            raise StorageError(
+                f"{what}: whoever did it was lost {MAX_RETRIES + 1} times ({why}); run the same"
+                " command again to go on"
+            ) from error
+        return answer
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def cancel(self) -> None:
+        """Have no call under way any more. What cannot be reached may still be running."""
+        for call in self._under_way:
+            self._ray.cancel(call, force=True)
+        self._under_way.clear()
+
+
+def _failure(what: str, cause: BaseException | None) -> str:
+    if isinstance(cause, PassingError):
+        return f"{cause}; tried {MAX_RETRIES + 1} times; run the same command again to go on"
+    if isinstance(cause, ModuleNotFoundError) and (cause.name or "").startswith("shardkit"):
+        return (
+            f"{what}: a node has no shardkit, or another release ({cause}); install the same on all"
+            " machines of the cluster, and run the same command again"
+        )
+    return f"{what}: {type(cause).__name__}: {cause}; run the same command again to go on"
+
+
+def _connection(address: str, workers: int | None) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "address": address,
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+        "configure_logging": True,
+    }
+    if address == "local":
+        given["num_cpus"] = allowance().cpus if workers is None else workers
+        given["include_dashboard"] = False
+        given["object_store_memory"] = _STORE_BYTES
+    return given
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Ray sends statistics of a cluster that is started to its makers, unless told not to, and
+    takes over SIGTERM."""
+    name = "RAY_USAGE_STATS_ENABLED"
+    was_set = name in os.environ
+    os.environ.setdefault(name, "0")
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if is_main and handler is not None:
+            signal.signal(signal.SIGTERM, handler)
+        if not was_set:
+            del os.environ[name]
+
+
+def _no_cluster(address: str, why: str) -> str:
+    if address == "local":
+        return f"no Ray cluster could be started on this machine: {why}"
+    return (
+        f"no Ray cluster answers at {address}: {why}; `ray status` on its head says whether it runs"
+    )
