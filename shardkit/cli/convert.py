@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from shardkit.cli.cloud import cloud_options
-from shardkit.cli.output import echo_json, echo_pack, interrupted
+from shardkit.cli.output import echo_json, echo_pack, interrupted, quiet
 from shardkit.cli.pack import CONTAINERS
 from shardkit.cli.pictures import (
     engine_options,
@@ -64,7 +64,8 @@ def convert(dataset: tuple[str, ...], as_json: bool, **options: Any) -> None:
 
     sources, dest = _words(dataset)
     kept = "what is done is kept, run the same command again to go on"
-    with interrupted("nothing was written" if options["to"] in EXPORTS else kept):
+    kept = "nothing was written" if options["to"] in EXPORTS else kept
+    with interrupted(kept), quiet(options["engine"]):
         result = run(sources, dest, progress=False if as_json else None, **options)
     if as_json:
         echo_json(result)

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,17 @@ class Interrupted(click.ClickException):
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
         vars(self)["exit_code"] = 128 + number  # as shells expect of what a signal ends
+
+
+@contextmanager
+def quiet(engine: str) -> Iterator[None]:
+    """Ray prints 20 lines on stdout, where the result belongs, for each node that is lost. What
+    comes of that in the end is in the result, or in the error."""
+    if engine != "ray":
+        yield
+        return
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        yield
 
 
 class _SignalReceived(KeyboardInterrupt):

@@ -9,7 +9,7 @@ import click
 
 from shardkit.cli.cloud import cloud_options
 from shardkit.cli.estimates import echo_estimates
-from shardkit.cli.output import echo_json, echo_pack, interrupted
+from shardkit.cli.output import echo_json, echo_pack, interrupted, quiet
 from shardkit.cli.pictures import (
     engine_options,
     image_options,
@@ -158,7 +158,8 @@ def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **op
     if only_estimate:
         _estimate(source, as_json, options)
         return
-    with interrupted("what is done is kept, run the same command again to go on"):
+    kept = "what is done is kept, run the same command again to go on"
+    with interrupted(kept), quiet(options["engine"]):
         result = run(source, dest, progress=False if as_json else None, **options)
     if as_json:
         echo_json(result)

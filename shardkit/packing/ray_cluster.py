@@ -32,6 +32,13 @@ TASKS_PER_CPU = 2
 _ROOM_S = 5.0
 """How often a cluster, which may grow, is asked for its size."""
 
+WITHOUT_CPU_S = 300.0
+"""How long to wait for a cluster without any CPU: one that grows on demand is starting some, or the
+nodes are gone and nobody starts others."""
+
+_LOOK_S = 20.0
+"""How often that is asked while nothing ends."""
+
 _STORE_BYTES = 100_000_000
 """For objects, in a cluster of our own: tasks take and return some hundred bytes."""
 
@@ -160,7 +167,7 @@ class RayCluster:
             return self._workers
         if time.monotonic() - self._asked >= _ROOM_S:
             self._asked = time.monotonic()
-            self._most = TASKS_PER_CPU * int(self._ray.cluster_resources().get("CPU", 0))
+            self._most = TASKS_PER_CPU * num_cpus(self._ray)
         return max(self._most, TASKS_PER_CPU)  # one that grows on demand may have nothing yet
 
     def close(self) -> None:
@@ -198,11 +205,23 @@ class RayCalls:
             return
         under_way = list(self._under_way)
         if wait:
-            self._ray.wait(under_way, num_returns=1)
+            self._wait(under_way)
         done, _ = self._ray.wait(under_way, num_returns=len(under_way), timeout=0)
         for call in done:
             item, what = self._under_way.pop(call)
             yield item, self._answer(call, f"{self._name} {what}")
+
+    def _wait(self, under_way: list[Any]) -> None:
+        """Until one has ended. Raises StorageError if there is no CPU that could do any."""
+        had_any = time.monotonic()
+        while not self._ray.wait(under_way, num_returns=1, timeout=_LOOK_S)[0]:
+            if num_cpus(self._ray):
+                had_any = time.monotonic()
+            elif time.monotonic() - had_any > WITHOUT_CPU_S:
+                raise StorageError(
+                    f"the Ray cluster has had no CPU for {WITHOUT_CPU_S:.0f} s, so nothing goes on;"
+                    " start nodes, and run the same command again"
+                )
 
     def _answer(self, call: Any, what: str) -> Answer:
         errors = self._ray.exceptions
@@ -226,6 +245,11 @@ class RayCalls:
         for call in self._under_way:
             self._ray.cancel(call, force=True)
         self._under_way.clear()
+
+
+def num_cpus(ray: Any) -> int:
+    """Of all living nodes, busy or not."""
+    return int(ray.cluster_resources().get("CPU", 0))
 
 
 def _failure(what: str, cause: BaseException | None) -> str:
