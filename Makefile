@@ -46,8 +46,8 @@ test-dali: $(DALI_VENV)/.ready ## run the tests that need NVIDIA DALI, on the CP
 	$(DALI_VENV)/bin/python -m pytest tests/test_with_dali.py
 
 test-open: $(OPEN_VENV)/.ready ## run the tests with Lightning, transformers, Ray, datasets, megatron-core and the like
-	$(OPEN_VENV)/bin/python -m pytest -n 2 tests/test_with_trainers.py tests/test_with_huggingface.py \
-	  tests/test_with_open.py
+	$(OPEN_VENV)/bin/python -m pytest -n 2 --dist loadfile tests/test_with_trainers.py \
+	  tests/test_with_huggingface.py tests/test_with_open.py tests/test_with_ray.py
 
 check: $(READY) ## lint, formatting, types
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ import errno
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +39,9 @@ nodes are gone and nobody starts others."""
 
 _LOOK_S = 20.0
 """How often that is asked while nothing ends."""
+
+KNOCK_S = 10.0
+"""For the head of a cluster to answer."""
 
 _STORE_BYTES = 100_000_000
 """For objects, in a cluster of our own: tasks take and return some hundred bytes."""
@@ -75,7 +79,9 @@ def check_engine(engine: str, address: str | None, workers: int | None) -> None:
         )
     found = find_spec("ray")
     if found is None or found.origin is None:  # a folder of this name is a package of nothing
-        raise UsageError("engine ray needs Ray: pip install 'shardkit[ray]', on all machines of it")
+        raise UsageError(
+            "engine ray needs Ray: pip install 'shardkit[ray]', on all machines of the cluster"
+        )
 
 
 def told_to_tasks(is_remote: bool) -> Told:
@@ -141,6 +147,7 @@ class RayCluster:
         if self._is_own:
             address = address or os.environ.get("RAY_ADDRESS") or "local"
             try:
+                _knock(address)
                 with _quiet():
                     ray.init(**_connection(address, workers))
             except (ConnectionError, OSError, RuntimeError, ValueError) as error:
@@ -261,6 +268,13 @@ def _failure(what: str, cause: BaseException | None) -> str:
             " machines of the cluster, and run the same command again"
         )
     return f"{what}: {type(cause).__name__}: {cause}; run the same command again to go on"
+
+
+def _knock(address: str) -> None:
+    """Raises OSError where nobody listens: Ray itself goes on asking for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), KNOCK_S).close()
 
 
 def _connection(address: str, workers: int | None) -> dict[str, Any]:

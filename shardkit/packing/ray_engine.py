@@ -83,8 +83,6 @@ class RayTasks:
             UsageError: this machine can read what the node could not.
             SampleError: an input is bad here, too, and none is to be skipped.
         """
-        if node == here():
-            return
         batch = read_job(self._setup.open_corpus(), job, self._setup, lambda *counts: None)
         if batch.rejects != rejects or not self._setup.skip_bad:
             raise UsageError(
