@@ -157,7 +157,7 @@ def test_several_at_once_are_all_named(dataset: Path) -> None:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks of 64 bytes, so that small files have many."""
-    for module in ("system.blocks", "operations.file_damage", "operations.verify"):
+    for module in ("system.blocks", "operations.file_damage", "operations.split_check"):
         monkeypatch.setattr(f"shardkit.{module}.BLOCK_BYTES", 64)
     return 64
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,18 @@ def started(args: list[str], until: Callable[[], bool]) -> subprocess.Popen[str]
     return process
 
 
+@contextmanager
+def descriptor(path: Path) -> Iterator[int]:
+    """A number under which this process has a file or folder, and no other has any."""
+    opened = os.open(path, os.O_RDONLY)
+    fd = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 500)
+    os.close(opened)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def num_done(dest: Path) -> int:
     return len(list((dest / ".packing").glob("*.part")))
 
@@ -86,6 +99,53 @@ def test_tokens_and_their_conversion(nodes: Nodes, tmp_path: Path) -> None:
     assert tree(tmp_path / "copy") == tree(tmp_path / "other")
 
 
+def test_verify(nodes: Nodes, pictures: Path, tmp_path: Path) -> None:
+    """The same report, in the same order, of a dataset that is whole and of one that is not."""
+    dest = tmp_path / "dest"
+    options = {"shard_size": "8kB", "val_fraction": 0.3, "progress": False}
+    shardkit.pack(pictures, dest, to="npy", **options)
+    for broken in (False, True):
+        if broken:
+            for number in (1, 4, 7):
+                shard = dest / f"train-{number:05d}.jpg.npy"
+                data = bytearray(shard.read_bytes())
+                data[200 * number] ^= 1
+                shard.write_bytes(data)
+            (dest / "val-00000.jpg.npy").unlink()
+        local = ran(command("verify", dest, "--json"), int(broken))
+        ours = ran(on_ray(nodes, "verify", dest, "--json"), int(broken))
+        assert ours.stdout == local.stdout and ours.stderr == ""
+    assert len(json.loads(ours.stdout)["problems"]) == 4
+    whole = ran(on_ray(nodes, "verify", dest, "--against", pictures), 1)
+    assert "not compared with" in whole.stdout
+
+
+def test_verify_of_what_a_node_does_not_see(nodes: Nodes, pictures: Path, tmp_path: Path) -> None:
+    shardkit.pack(pictures, tmp_path / "dest", to="npy", progress=False)
+    with descriptor(tmp_path / "dest") as fd:
+        args = on_ray(nodes, "verify", f"/proc/self/fd/{fd}")
+        done = subprocess.run(args, capture_output=True, text=True, pass_fds=[fd])
+    assert done.returncode == 2
+    assert "does not see the dataset" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_verify_of_a_file_that_a_node_does_not_see(
+    nodes: Nodes, pictures: Path, tmp_path: Path
+) -> None:
+    """It is whole here, so nothing of the dataset is broken; but something is."""
+    dest = tmp_path / "dest"
+    shardkit.pack(pictures, dest, to="npy", shard_size="8kB", progress=False)
+    hidden = (dest / "train-00003.jpg.npy").rename(tmp_path / "hidden")
+    with descriptor(hidden) as fd:
+        (dest / "train-00003.jpg.npy").symlink_to(f"/proc/self/fd/{fd}")
+        args = on_ray(nodes, "verify", dest)
+        done = subprocess.run(args, capture_output=True, text=True, pass_fds=[fd])
+    assert done.returncode == 1
+    first, second, *_ = done.stdout.splitlines()
+    assert first.startswith("BROKEN train-00003: node ") and "is missing" in first
+    assert "this machine does not" in first and ": 1 problem (300 samples" in second
+
+
 def test_bad_inputs(nodes: Nodes, tmp_path: Path) -> None:
     source = make_images(tmp_path / "source")
     write(source / "class1" / "bad.jpg", "no picture")
@@ -103,15 +163,10 @@ def test_bad_inputs(nodes: Nodes, tmp_path: Path) -> None:
 def test_a_folder_that_a_node_does_not_see(nodes: Nodes, tmp_path: Path) -> None:
     """What a process sees by its own descriptor, no other does."""
     source = make_images(tmp_path / "source")
-    opened = os.open(source, os.O_RDONLY)
-    fd = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 500)
-    os.close(opened)
-    try:
+    with descriptor(source) as fd:
         own = f"/proc/self/fd/{fd}"
         args = on_ray(nodes, "pack", own, tmp_path / "dest", "--to", "npy")
         done = subprocess.run(args, capture_output=True, text=True, pass_fds=[fd])
-    finally:
-        os.close(fd)
     assert done.returncode == 2
     assert "does not see the source" in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "dest").exists()
@@ -122,17 +177,14 @@ def test_a_mount_that_a_node_does_not_have(nodes: Nodes, tmp_path: Path) -> None
     where what is missing is skipped."""
     source = make_images(tmp_path / "source")
     hidden = make_images(tmp_path / "hidden", classes=1)
-    (source / "class9").symlink_to("/proc/self/fd/500")
-    opened = os.open(hidden / "class0", os.O_RDONLY)
-    fd = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 500)
-    os.close(opened)
-    assert fd == 500
-    for mode in (["skip", "--max-rejects", "0.9"], ["fail"]):
-        args = on_ray(nodes, "pack", source, tmp_path / "dest", "--to", "npy", "--on-error", *mode)
-        done = subprocess.run(args, capture_output=True, text=True, pass_fds=[fd])
-        assert done.returncode == 2
-        assert "could not read inputs of shard train-00000 that this machine can" in done.stderr
-    os.close(fd)
+    with descriptor(hidden / "class0") as fd:
+        (source / "class9").symlink_to(f"/proc/self/fd/{fd}")
+        for mode in (["skip", "--max-rejects", "0.9"], ["fail"]):
+            args = on_ray(nodes, "pack", source, tmp_path / "dest", "--to", "npy")
+            args += ["--on-error", *mode]
+            done = subprocess.run(args, capture_output=True, text=True, pass_fds=[fd])
+            assert done.returncode == 2
+            assert "could not read inputs of shard train-00000 that this machine" in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -174,7 +174,10 @@ class Fire:
     def _run(self) -> None:
         rng = random.Random(1)
         while not self._ended.wait(KILL_EVERY_S):
-            self.kills += self._nodes.kill_worker(rng)
+            # Between two jobs, and while Ray starts workers, none is busy.
+            while not (killed := self._nodes.kill_worker(rng)) and not self._ended.wait(0.01):
+                pass
+            self.kills += killed
 
     def __enter__(self) -> Fire:
         self._thread.start()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from shardkit.cli.cloud import cloud_options
-from shardkit.cli.output import count, echo_json, interrupted
+from shardkit.cli.output import count, echo_json, interrupted, quiet
+from shardkit.cli.pictures import engine_options
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.paths import show_path
 
@@ -16,17 +19,18 @@ SHOWN_PROBLEMS = 20
 @click.argument("dataset", type=click.Path())
 @click.option("--against", type=click.Path(), help="Also compare with the original input.")
 @click.option("--version", type=int, help="Check this version.  [default: the last]")
+@engine_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
 @cloud_options
-def verify(dataset: str, against: str | None, version: int | None, as_json: bool) -> None:
+def verify(dataset: str, against: str | None, as_json: bool, **options: Any) -> None:
     """Check every checksum of DATASET; name each broken shard and sample.
 
     Exit code 1 if anything is wrong.
     """
     from shardkit.operations.verify import verify as run
 
-    with interrupted("nothing was changed"):
-        result = run(dataset, against, version=version, progress=False if as_json else None)
+    with interrupted("nothing was changed"), quiet(options["engine"]):
+        result = run(dataset, against, progress=False if as_json else None, **options)
     if as_json:
         echo_json({"ok": result.ok, **vars(result)})
     else:
