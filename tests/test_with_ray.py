@@ -268,6 +268,33 @@ def test_a_cluster_of_its_own(pictures: Path, tmp_path: Path) -> None:
     assert tree(tmp_path / "ray") == tree(tmp_path / "local")
 
 
+CONNECTED = """
+import logging, sys
+import ray, shardkit
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)
+packed = shardkit.pack(*sys.argv[2:], to="npy", shard_size="8kB", engine="ray", workers=1)
+assert shardkit.verify(packed.dest, engine="ray").ok
+try:
+    shardkit.verify(packed.dest, engine="ray", address="auto")
+except shardkit.errors.UsageError as error:
+    print(error)
+print(ray.is_initialized())
+"""
+
+
+def test_a_connection_that_is_there_is_used_and_stays(
+    nodes: Nodes, pictures: Path, tmp_path: Path
+) -> None:
+    args = [sys.executable, "-W", "error", "-c", CONNECTED, nodes.address, str(pictures)]
+    done = ran([*args, str(tmp_path / "ray")])
+    assert done.stdout.splitlines() == [
+        "address is given, and this process is connected to Ray: leave it out",
+        "True",
+    ]
+    shardkit.pack(pictures, tmp_path / "local", to="npy", shard_size="8kB", progress=False)
+    assert tree(tmp_path / "ray") == tree(tmp_path / "local")
+
+
 @pytest.mark.parametrize(
     ("address", "said"),
     [

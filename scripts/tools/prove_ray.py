@@ -56,6 +56,8 @@ def main() -> None:
             "pictures": ["--to", "webdataset"],
             "text": ["--tokenizer", str(tokenizer), "--text-field", "text"],
         }
+        # By default Ray's workers give way to what else runs here, which a local pack's do not.
+        os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  Ray wants it so
         with Nodes(args.nodes) as nodes:
             proofs = [Proof(root, name, options, nodes, args) for name, options in corpora.items()]
             same = [proof.run() for proof in proofs]

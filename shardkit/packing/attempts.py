@@ -27,6 +27,7 @@ from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
 _PREFIX = "attempts-"
+_STAGED = "; for a destination behind a URL, pass staging, such a folder"
 
 
 class Attempts:
@@ -81,5 +82,5 @@ def attempt(corpus: Corpus, job: Job, setup: Setup, attempts: str, where: str) -
 def _unseen(what: str, path: str, where: str) -> UsageError:
     return UsageError(
         f"{where} does not see the {what} {show_path(path)}: it must be a folder that all machines"
-        " of the cluster share, under the same path"
+        f" of the cluster share, under the same path{_STAGED if what == 'destination' else ''}"
     )

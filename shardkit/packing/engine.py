@@ -23,16 +23,20 @@ class Engine(Protocol):
     - **Doing a job** is :func:`shardkit.packing.job.write_job`, then
       :func:`shardkit.packing.job.commit_job`. What it reads is ready when the job is drawn. It
       makes the same bytes wherever it is done; doing it once more does no harm, but not twice at
-      once. A job that was cut short leaves nothing that counts.
+      once. A job that was cut short leaves nothing that counts. Where a job may be done twice at
+      once, since nobody can tell whether whoever was lost is dead, each doer makes an
+      :func:`shardkit.packing.attempts.attempt`, and the caller takes one of them.
     - **The result** is a receipt of some hundred bytes. Shards and their rows stay where the job
       put them, at the destination.
     - **The caller is the only one** that draws jobs, gets receipts and has progress counted:
       ``run`` does all of that in the thread that iterates it.
     - **Errors**: what a job raises is raised by ``run``, as the same class with the same words, and
-      no further job is begun. If whoever did a job is gone, that is a StorageError.
-    - **The end**: when the context is left, for whatever reason, no job is running and none will
-      write any more. That holds where the caller is killed, too, before anybody else can have the
-      lock of the destination: local processes hold it open themselves, and die with the caller.
+      no further job is begun. If whoever did a job is gone, it is done by another, or that is a
+      StorageError.
+    - **The end**: when the context is left, for whatever reason, no job will change anything that
+      counts. That holds where the caller is killed, too, before anybody else can have the lock of
+      the destination: local processes hold it open themselves, and die with the caller; attempts
+      elsewhere find the folder gone that they write into.
     """
 
     def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[Receipt]:

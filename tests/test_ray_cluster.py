@@ -1,0 +1,67 @@
+"""What a task makes of errors, which needs no Ray: what goes back as it is, and what may pass."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shardkit.errors import SampleError, StorageError
+from shardkit.packing import ray_cluster
+from shardkit.packing.answers import rebuild
+from shardkit.packing.ray_cluster import PassingError, answered, told_to_tasks
+from shardkit.system.refusals import os_errors
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "PASSING_S", 0.0)
+
+
+def refusing(number: int) -> Callable[[], Any]:
+    def do() -> None:
+        with os_errors("packing shard train-00000"):
+            raise OSError(number, os.strerror(number), "/shared/x")
+
+    return do
+
+
+def test_what_is_done_comes_back_with_the_node() -> None:
+    assert answered(told_to_tasks(False), lambda: 3) == {"done": 3, "node": ray_cluster.here()}
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EHOSTDOWN])
+def test_a_server_that_restarts_passes(number: int) -> None:
+    with pytest.raises(PassingError, match=r"packing shard train-00000: .* \(/shared/x\)"):
+        answered(told_to_tasks(False), refusing(number))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS])
+def test_a_full_disk_does_not(number: int) -> None:
+    name, words = answered(told_to_tasks(False), refusing(number))["error"]
+    assert type(rebuild(name, words)) is StorageError and words.startswith("packing shard train")
+
+
+def test_a_bad_input_does_not_either() -> None:
+    def do() -> None:
+        raise SampleError("a.jpg: not an image")
+
+    error = rebuild(*answered(told_to_tasks(False), do)["error"])
+    assert type(error) is SampleError and str(error) == "a.jpg: not an image"
+
+
+def test_another_release_is_refused() -> None:
+    told = told_to_tasks(False) | {"release": "9.8.7"}
+    name, words = answered(told, lambda: 3)["error"]
+    assert name == "UsageError" and "and 9.8.7 asks: install the same release on all" in words
+
+
+def test_credentials_go_along_only_for_what_is_behind_a_url(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    assert "secret" not in str(told_to_tasks(False))
+    assert told_to_tasks(True)["environment"]["AWS_SECRET_ACCESS_KEY"] == "secret"
