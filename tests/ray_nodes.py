@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from shardkit.system.processes import usage_of
+
 
 class Nodes:
     """A head that does no tasks, and nodes of one CPU each. A context manager.
@@ -56,6 +58,14 @@ class Nodes:
         node = self._nodes.pop(0)
         os.kill(raylet_of(node), signal.SIGKILL)
         self._cluster.remove_node(node, allow_graceful=False)
+
+    def cpu_s(self) -> float:
+        """Seconds on a core of all processes of the cluster, since it was started."""
+        nodes = [self._cluster.head_node, *self._nodes]
+        led = [int(one[0].process.pid) for node in nodes for one in node.all_processes.values()]
+        pids = {pid for leader in led for pid in (leader, *_children(leader))}
+        usages = [usage for pid in pids if (usage := usage_of(pid))]
+        return sum(usage.cpu_s + usage.reaped_cpu_s for usage in usages)
 
     def close(self) -> None:
         self._cluster.shutdown()

@@ -319,6 +319,7 @@ def test_extras_exist() -> None:
     extras = {extra for group in named for extra in group.split(",")}
     assert extras == {
         *("simd", "pillow", "tokens", "parquet", "zstd", "yolo", "doctor", "cloud", "dev"),
+        "ray",
     }
     assert all(re.search(rf"^{extra} = \[", pyproject, re.MULTILINE) for extra in extras)
 

@@ -16,6 +16,7 @@ import filecmp
 import json
 import os
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -79,11 +80,16 @@ def parse_arguments() -> argparse.Namespace:
 
 @dataclass
 class Run:
-    """A command that packs. ``seconds``: what it says itself, without connecting to the cluster."""
+    """A command that packs.
+
+    ``seconds``: what it says itself, without connecting to the cluster. ``cpu_s``: on a core, of
+    all processes that had a part in it.
+    """
 
     dest: Path
     wall: float = 0.0
     seconds: float = 0.0
+    cpu_s: float = 0.0
     shards: int = 0
     resumed: int = 0
     what: list[str] = field(default_factory=list)
@@ -118,19 +124,18 @@ class Proof:
         return same
 
     def _tell(self, local: list[Run], by_ray: list[Run]) -> None:
-        ratios = [ours.seconds / theirs.seconds for ours, theirs in zip(by_ray, local, strict=True)]
-        ways = {"local": local, "Ray": by_ray}
-        figures = [
-            f"{way} {median(r.seconds for r in runs):.1f} s"
-            f" (the command {median(r.wall for r in runs):.1f} s)"
-            for way, runs in ways.items()
-        ]
-        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        print(
-            f"{self._name}: {', '.join(figures)};"
-            f" Ray takes {median(ratios):.2f} times as long ({spread}, {len(ratios)} rounds)",
-            flush=True,
-        )
+        print(f"{self._name}, {len(local)} rounds:")
+        for way, runs in {"local": local, "Ray": by_ray}.items():
+            packing, wall = median(r.seconds for r in runs), median(r.wall for r in runs)
+            used = median(r.cpu_s for r in runs)
+            print(
+                f"  {way}: packing {packing:.1f} s, the command {wall:.1f} s, on cores {used:.1f} s"
+            )
+        for what in ("seconds", "wall", "cpu_s"):
+            pairs = zip(by_ray, local, strict=True)
+            ratios = [getattr(ours, what) / getattr(theirs, what) for ours, theirs in pairs]
+            spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+            print(f"  Ray/local, {what}: {median(ratios):.2f} ({spread})", flush=True)
 
     def _command(self, dest: Path, *more: str) -> list[str]:
         source = str(self._root / self._name)
@@ -139,10 +144,17 @@ class Proof:
 
     def _pack(self, name: str, *more: str) -> Run:
         run = Run(self._root / f"{self._name}-{name}")
-        started = time.perf_counter()
+        started, used = time.perf_counter(), self._cpu_s()
         finish(run, start(self._command(run.dest, *more)))
         run.wall = time.perf_counter() - started
+        run.cpu_s = self._cpu_s() - used
         return run
+
+    def _cpu_s(self) -> float:
+        """Of the commands that have ended, with their workers, and of the cluster."""
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        own: float = ended.ru_utime + ended.ru_stime + self._nodes.cpu_s()
+        return own
 
     def _under_fire(self, num_shards: int) -> Run:
         """Everything dies once or more, and in the end the same command has been given twice."""
