@@ -49,8 +49,10 @@ class Lease:
 
     def __init__(self, folder: Path) -> None:
         """Raises DestinationError if another holds it; waits for one that may have died."""
-        refuse_leased(folder)
+        # The number of the one that is looked at: whoever takes over meanwhile has the next.
         before = _highest(folder)
+        if holder := _living_holder(folder, before):
+            raise _taken(folder, holder)
         self._path = folder / f"lease-{before + 1}"
         self._me = {"token": uuid.uuid4().hex, **_this_process()}
         self._beats = 0
@@ -113,13 +115,13 @@ class Lease:
 def refuse_leased(folder: Path) -> None:
     """Raises DestinationError if somebody holds the lease, maybe on another machine; waits for one
     that may have died."""
-    if holder := living_holder(folder):
+    if holder := _living_holder(folder, _highest(folder)):
         raise _taken(folder, holder)
 
 
-def living_holder(folder: Path) -> dict[str, Any] | None:
-    """What the holder says of itself; None if there is none, or if it has died."""
-    number = _highest(folder)
+def _living_holder(folder: Path, number: int) -> dict[str, Any] | None:
+    """What the holder of the lease of this number says of itself; None if there is none, or if it
+    has died."""
     if not number:
         return None
     path = folder / f"lease-{number}"
