@@ -30,7 +30,7 @@ from shardkit.errors import (
     IndexFileError,
     ResumeError,
 )
-from shardkit.index.manifest import INDEX_NAME, VERSION
+from shardkit.index.manifest import CHANGED_VERSION, INDEX_NAME, VERSION
 
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "one": ("one", {"to": "npy", "shard_size": "600B"}),
@@ -169,7 +169,7 @@ class Destination(RuleBasedStateMachine):
         self.files = tree(self.dest)
 
     @precondition(lambda self: INDEX_NAME in self.files and not self.is_under_way)
-    @rule(version=st.sampled_from([VERSION - 1, VERSION + 1]))
+    @rule(version=st.sampled_from([VERSION - 1, CHANGED_VERSION + 1]))
     def change_the_version(self, version: int) -> None:
         index = json.loads(self.files[INDEX_NAME]) | {"version": version}
         write(self.dest / INDEX_NAME, json.dumps(index, indent=1))
@@ -204,3 +204,21 @@ def test_any_order(calls: dict[str, Call], tmp_path: Path) -> None:
         machine(calls, tmp_path / "dest"),
         settings=settings(max_examples=30, stateful_step_count=12, deadline=None, phases=PHASES),
     )
+
+
+def test_what_was_started_with_overwrite_is_no_leave_for_another_source(
+    calls: dict[str, Call], tmp_path: Path
+) -> None:
+    """Also before anything of it was listed."""
+    dest, number = tmp_path / "dest", 0
+    before, after = calls["its tars"].makes[INDEX_NAME], calls["one"].makes[INDEX_NAME]
+    calls["its tars"](dest)
+    while dies_before_change(number, lambda: calls["one"](dest, overwrite=True)):
+        if (dest / INDEX_NAME).exists():
+            with pytest.raises((DestinationError, ResumeError), match="pass --overwrite"):
+                calls["other input"](dest)
+            assert (dest / INDEX_NAME).read_bytes() in (before, after)  # what was ready is ended
+        shutil.rmtree(dest)
+        calls["its tars"](dest)
+        number += 1
+    assert tree(dest) == calls["one"].makes

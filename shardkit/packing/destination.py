@@ -44,6 +44,8 @@ TOKENIZER_RECORD = "tokenizer.record"
 """In the work folder once a tokenizer is trained and proved: worth going on from after Ctrl-C."""
 
 _OPTIONS = "options.json"
+_SOURCE = "source.json"
+"""In the work folder of a pack that is to replace a dataset."""
 
 
 class Destination:
@@ -63,6 +65,7 @@ class Destination:
         self.work = self.dest / WORK_NAME
         self.stage = self.work / STAGE_NAME
         self.scratch = self.work / SCRATCH_NAME
+        self._source = {"path": str(source.absolute())}
         self._made = not self.dest.exists()
         self._overwrite = overwrite
         self._publication: Publication | None = None
@@ -145,13 +148,21 @@ class Destination:
                 raise
 
     def _refuse_taken(self) -> None:
-        allowed = self._overwrite or self._publication or (self.work / _OPTIONS).exists()
+        is_started = (self.work / _OPTIONS).exists()
+        allowed = self._overwrite or self._publication or (is_started and not self._is_of_other())
         if (self.dest / INDEX_NAME).exists() and not allowed:
-            if (self.work / CHANGE_NAME).exists():  # the command that was killed there ends it
+            # The command that was killed there may still be asked to go on.
+            if is_started or (self.work / CHANGE_NAME).exists():
                 raise self.taken()
             clear_work(self.dest, {LOCK_NAME})  # an --overwrite that came to nothing
             remove_work(self.dest)
             raise self.taken()
+
+    def _is_of_other(self) -> bool:
+        """Whether what was started is to replace this dataset by another source's: who did not say
+        ``overwrite`` does not mean that, and before all is listed nothing else would tell."""
+        path = self.work / _SOURCE
+        return path.exists() and read_record(path) not in (None, self._source)
 
     def finished(self, recipe: dict[str, Any]) -> dict[str, Any] | None:
         """The result of a call that was killed when only tidying up was left, if it was this one.
@@ -184,6 +195,8 @@ class Destination:
         path = self.work / _OPTIONS
         if not path.exists():
             self.clear()  # what was done with unknown options is worth nothing
+            if (self.dest / INDEX_NAME).exists():
+                write_record(self.work / _SOURCE, self._source)
             write_record(path, recipe)
         started = read_record(path)
         if started is None:
@@ -205,7 +218,7 @@ class Destination:
 
     def forget_shards(self) -> None:
         """Forget all that was done, but not of what and how."""
-        clear_work(self.dest, {LOCK_NAME, _OPTIONS, CONTENTS_NAME})
+        clear_work(self.dest, {LOCK_NAME, _OPTIONS, _SOURCE, CONTENTS_NAME})
         self.stage.mkdir()
         self.scratch.mkdir()
 
