@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import random
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -609,3 +611,54 @@ def test_any_sequence_of_changes_is_what_a_list_says(
         assert opened.keys() == [key for key, _ in expected]
         assert shardkit.verify(dataset, version=version, progress=False).ok
     shutil.rmtree(root)
+
+
+# --- what an edit is given ----------------------------------------------------------------
+
+
+def test_keys_and_labels_that_can_be_read_once_only(plain: Path, tmp_path: Path) -> None:
+    """As of a generator, or of ``<(grep ...)`` in a shell."""
+    keys = shardkit.open(plain).keys()
+    made = shardkit.edit(plain, drop_keys=(key for key in keys[:2]), progress=False)
+    assert (made.num_removed, made.what) == (2, "edit: drop 2 keys")
+    assert shardkit.edit(plain, drop_keys=np.array(keys[2:4]), progress=False).num_removed == 2
+    for option, text in {"drop_keys": keys[4], "labels": f"{keys[5]},class2"}.items():
+        pipe = tmp_path / option
+        os.mkfifo(pipe)
+        writer = threading.Thread(target=pipe.write_text, args=(text,), daemon=True)
+        writer.start()
+        shardkit.edit(plain, **{option: pipe}, progress=False)
+        writer.join()
+    assert shardkit.open(plain).keys() == keys[5:]
+    assert named(plain)[keys[5]] == "class2"
+
+
+def test_tables_that_were_made_on_windows(plain: Path, tmp_path: Path) -> None:
+    keys = shardkit.open(plain).keys()
+    (tmp_path / "keys.txt").write_bytes(f"\ufeff{keys[0]}\r\n{keys[1]}\r\n".encode())
+    (tmp_path / "labels.csv").write_bytes(f"\ufeffkey,class\r\n{keys[2]},class2\r\n".encode())
+    shardkit.edit(plain, drop_keys=tmp_path / "keys.txt", progress=False)
+    shardkit.edit(plain, labels=tmp_path / "labels.csv", progress=False)
+    assert shardkit.open(plain).keys() == keys[2:]
+    assert named(plain)[keys[2]] == "class2"
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"drop_keys": 5}, "keys are str"),
+        ({"keep_classes": 5}, "keep_classes must be a list"),
+        ({"val_fraction": "0.1"}, "between 0 and 1, got '0.1'"),
+        ({"val_fraction": 0.1, "seed": "a"}, "seed must be a whole number"),
+        ({"restore": True}, "restore must be a whole number"),
+        ({"filter": 5}, "filter is a function"),
+        ({"labels": {"a": None}}, "labels map keys to classes, got 'a': None"),
+        ({"labels": {"a": 1.0}}, "labels map keys to classes"),
+        ({"labels": {"a": " "}}, "gives 'a' a class without a name"),
+        ({"labels": {}}, "holds no labels"),
+    ],
+)
+def test_values_of_other_types_are_refused(plain: Path, how: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        shardkit.edit(plain, **how, progress=False)
+    assert shardkit.open(plain).version == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +29,31 @@ Masks = dict[str, Mask]
 """Split -> (num_rows,) bool."""
 
 
-def read_keys(given: Keys) -> list[str]:
-    """Each once. Raises UsageError for what is neither keys nor a file of them."""
+@dataclass(frozen=True)
+class ListedKeys:
+    """Keys, each once, and what to call them. A pipe or a generator gives its keys once only, so
+    whoever needs them takes them from here."""
+
+    keys: list[str]
+    words: str
+
+
+def read_keys(given: Keys) -> ListedKeys:
+    """Raises UsageError for what is neither keys nor a file of them."""
     if isinstance(given, str | os.PathLike):
         path = as_path(given, "the file of keys")
         try:
-            text = path.read_bytes().decode(errors="surrogateescape")
+            # Files made on Windows may begin with a mark, and end lines with two characters.
+            text = path.read_bytes().decode("utf-8-sig", errors="surrogateescape")
         except OSError as error:
             raise UsageError(f"{show_path(path)} cannot be read: {error.strerror}") from error
-        return list(dict.fromkeys(filter(None, text.split("\n"))))
-    keys = list(given)
+        lines = (line.removesuffix("\r") for line in text.split("\n"))
+        return ListedKeys(list(dict.fromkeys(filter(None, lines))), f"keys of {path.name}")
+    keys = list(given) if isinstance(given, Iterable) else [given]
     if not all(isinstance(key, str) for key in keys):
         raise UsageError("keys are str, as Dataset.keys() gives them")
-    return list(dict.fromkeys(keys))
+    listed = list(dict.fromkeys(map(str, keys)))
+    return ListedKeys(listed, f"{len(listed):,} key{'s' * (len(listed) != 1)}")
 
 
 def having_keys(indexes: dict[str, RowIndex], keys: Sequence[str]) -> Masks:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from shardkit.arguments import integer
 from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo, read_info
@@ -24,6 +25,7 @@ from shardkit.system.refusals import os_errors
 from shardkit.versions.adopt import with_signposts
 from shardkit.versions.choose import (
     Keys,
+    ListedKeys,
     Masks,
     having_classes,
     having_keys,
@@ -32,7 +34,7 @@ from shardkit.versions.choose import (
     read_keys,
 )
 from shardkit.versions.copies import first_of_copies
-from shardkit.versions.labels import Table, class_names, read_table, relabelled
+from shardkit.versions.labels import LabelTable, Table, class_names, read_table, relabelled
 from shardkit.versions.own_rows import OwnRows
 from shardkit.versions.reconcile import CLS
 from shardkit.versions.result import VersionResult
@@ -48,13 +50,13 @@ Filter = str | Callable[[dict[str, Any]], Any]
 class Edit:
     """What is to change; see :func:`edit`."""
 
-    keep_keys: Keys | None
-    drop_keys: Keys | None
-    keep_classes: Sequence[str]
-    drop_classes: Sequence[str]
+    keep_keys: ListedKeys | None
+    drop_keys: ListedKeys | None
+    keep_classes: tuple[str, ...]
+    drop_classes: tuple[str, ...]
     filter: Filter | None
     drop_duplicates: bool
-    labels: Table | None
+    labels: LabelTable | None
     val_fraction: float | None
     seed: int
     restore: int | None
@@ -65,19 +67,22 @@ class Edit:
             raise UsageError("edit: say what is to change; `shardkit edit --help` lists it")
         if self.restore is not None and len(asked) > 1:
             raise UsageError("edit: restore goes with nothing else; edit the version it makes")
-        if self.val_fraction is not None and not 0 < self.val_fraction < 1:
-            raise UsageError(f"val_fraction is a share between 0 and 1, got {self.val_fraction}")
+        share = self.val_fraction
+        if share is not None and not (isinstance(share, int | float) and 0 < share < 1):
+            raise UsageError(f"val_fraction is a share between 0 and 1, got {share!r}")
+        if self.filter is not None and not (isinstance(self.filter, str) or callable(self.filter)):
+            raise UsageError(f"filter is a function, or names one, got {self.filter!r}")
 
     def words(self) -> str:
         """What is to change, as the history has it."""
         said = [
-            *([f"keep {_keys_in_words(self.keep_keys)}"] if self.keep_keys is not None else []),
-            *([f"drop {_keys_in_words(self.drop_keys)}"] if self.drop_keys is not None else []),
+            *([f"keep {self.keep_keys.words}"] if self.keep_keys is not None else []),
+            *([f"drop {self.drop_keys.words}"] if self.drop_keys is not None else []),
             *([f"keep class {first_few(self.keep_classes)}"] if self.keep_classes else []),
             *([f"drop class {first_few(self.drop_classes)}"] if self.drop_classes else []),
             *([f"keep what {_name_of(self.filter)} takes"] if self.filter is not None else []),
             *(["drop duplicates"] if self.drop_duplicates else []),
-            *([f"labels of {_table_in_words(self.labels)}"] if self.labels is not None else []),
+            *([f"labels of {self.labels.words}"] if self.labels is not None else []),
         ]
         if self.val_fraction is not None:
             said.append(f"split anew, {self.val_fraction:g} to {VAL}, seed {self.seed}")
@@ -129,16 +134,16 @@ def edit(
     started = time.perf_counter()
     folder = as_path(dataset, "the dataset")
     asked = Edit(
-        keep_keys=keep_keys,
-        drop_keys=drop_keys,
-        keep_classes=tuple([keep_classes] if isinstance(keep_classes, str) else keep_classes),
-        drop_classes=tuple([drop_classes] if isinstance(drop_classes, str) else drop_classes),
+        keep_keys=None if keep_keys is None else read_keys(keep_keys),
+        drop_keys=None if drop_keys is None else read_keys(drop_keys),
+        keep_classes=_names("keep_classes", keep_classes),
+        drop_classes=_names("drop_classes", drop_classes),
         filter=filter,
         drop_duplicates=drop_duplicates,
-        labels=labels,
+        labels=None if labels is None else read_table(labels),
         val_fraction=val_fraction,
-        seed=seed,
-        restore=restore,
+        seed=integer("seed", seed, None),
+        restore=None if restore is None else integer("restore", restore, 1),
     )
     recipe = {"do": "edit", "what": asked.words(), "digest": _digest(asked)}
     with os_errors(f"editing {show_path(folder)}"), Revision(folder, recipe) as revision:
@@ -195,9 +200,9 @@ def _chosen(
             found[name] &= ~mask if drops else mask
 
     if asked.keep_keys is not None:
-        narrow(having_keys(indexes, read_keys(asked.keep_keys)))
+        narrow(having_keys(indexes, asked.keep_keys.keys))
     if asked.drop_keys is not None:
-        narrow(having_keys(indexes, read_keys(asked.drop_keys)), drops=True)
+        narrow(having_keys(indexes, asked.drop_keys.keys), drops=True)
     if asked.keep_classes:
         narrow(having_classes(indexes, place.info, asked.keep_classes))
     if asked.drop_classes:
@@ -217,7 +222,7 @@ def _labels(
     """The dataset's fields and classes, and what its samples have for labels, if those change."""
     if asked.labels is None:
         return info, {}
-    table = read_table(asked.labels)
+    table = asked.labels.labels
     classes = class_names(info, [*table.values()])
     fields = sorted({*info.fields, CLS})
     labels = relabelled(indexes, table, classes)
@@ -328,21 +333,17 @@ def _result(
 
 def _digest(asked: Edit) -> str:
     """Of what the words do not say in full: keys and labels."""
-    keys = [None if k is None else read_keys(k) for k in (asked.keep_keys, asked.drop_keys)]
-    table = None if asked.labels is None else sorted(read_table(asked.labels).items())
+    keys = [None if k is None else sorted(k.keys) for k in (asked.keep_keys, asked.drop_keys)]
+    table = None if asked.labels is None else sorted(asked.labels.labels.items())
     classes = [asked.keep_classes, asked.drop_classes]
     return xxhash.xxh3_128_hexdigest(repr((keys, table, classes)).encode(errors="surrogateescape"))
 
 
-def _keys_in_words(keys: Keys) -> str:
-    if isinstance(keys, str | Path):
-        return f"keys of {Path(keys).name}"
-    listed = read_keys(keys)
-    return f"{len(listed):,} key{'s' * (len(listed) != 1)}"
-
-
-def _table_in_words(table: Table) -> str:
-    return Path(table).name if isinstance(table, str | Path) else f"{len(table):,} keys"
+def _names(name: str, given: object) -> tuple[str, ...]:
+    listed = [given] if isinstance(given, str) else given
+    if not isinstance(listed, list | tuple | set | frozenset):
+        raise UsageError(f"{name} must be a list of names of classes, got {given!r}")
+    return tuple(map(str, listed))
 
 
 def _name_of(function: Filter) -> str:

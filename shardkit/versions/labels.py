@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,17 +24,45 @@ Table = str | Path | Mapping[str, str | int]
 """Key -> class, or a .csv file of both."""
 
 
-def read_table(given: Table) -> dict[str, str]:
-    """Key -> class, of a file without its head, if it has one that says ``key``.
+@dataclass(frozen=True)
+class LabelTable:
+    """Key -> class, and what to call the table, which a pipe gives once only."""
+
+    labels: dict[str, str]
+    words: str
+
+
+def read_table(given: Table) -> LabelTable:
+    """A mapping, or a file without its head, if it has one that says ``key``.
 
     Raises:
-        UsageError: it cannot be read, is no such file, or gives a key two classes.
+        UsageError: it cannot be read, is neither, holds nothing, or gives a key two classes.
     """
     if isinstance(given, Mapping):
-        return {str(key): str(label) for key, label in given.items()}
+        for key, label in given.items():
+            is_label = isinstance(label, str | int | np.integer) and not isinstance(label, bool)
+            if not (isinstance(key, str) and is_label):
+                raise UsageError(f"labels map keys to classes, got {key!r}: {label!r}")
+        found = {str(key): str(label) for key, label in given.items()}
+        return LabelTable(_told(found, "the mapping"), f"{len(found):,} keys")
     path = as_path(given, "the file of labels")
+    return LabelTable(_told(_rows_of(path), show_path(path)), path.name)
+
+
+def _told(labels: dict[str, str], shown: str) -> dict[str, str]:
+    """The same. Raises UsageError where there is none, or a class without a name."""
+    if not labels:
+        raise UsageError(f"{shown} holds no labels")
+    for key, label in labels.items():
+        if not label.strip():
+            raise UsageError(f"{shown} gives {key!r} a class without a name")
+    return labels
+
+
+def _rows_of(path: Path) -> dict[str, str]:
     try:
-        with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
+        # A spreadsheet may have put a mark before the first column's name.
+        with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, csv.Error) as error:
         raise UsageError(f"{show_path(path)} cannot be read: {error}") from error
@@ -47,8 +76,6 @@ def read_table(given: Table) -> dict[str, str]:
             )
         if found.setdefault(row[0], row[1]) != row[1]:
             raise UsageError(f"{show_path(path)} gives {row[0]!r} two classes; keep one")
-    if not found:
-        raise UsageError(f"{show_path(path)} holds no labels")
     return found
 
 
