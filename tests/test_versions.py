@@ -662,3 +662,12 @@ def test_values_of_other_types_are_refused(plain: Path, how: dict[str, Any], mes
     with pytest.raises(UsageError, match=message):
         shardkit.edit(plain, **how, progress=False)
     assert shardkit.open(plain).version == 1
+
+
+def test_a_name_of_any_length_leaves_the_dataset_readable(plain: Path) -> None:
+    """The history has it, and refuses what is too long when it is read."""
+    key = shardkit.open(plain).keys()[0]
+    shardkit.edit(plain, labels={key: "x" * 20_000}, progress=False)
+    shardkit.edit(plain, drop_classes=["x" * 20_000], progress=False)
+    assert is_whole(plain)
+    assert len(shardkit.info(plain).history[-1].what) == 1000

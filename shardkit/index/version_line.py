@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 _MAX_WHAT = 10_000
+"""Characters; what is written is cut to fewer, so that it can be read again."""
+
+_CUT_AT = 1000
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,8 @@ class VersionLine:
     asked: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        what = self.what if len(self.what) <= _CUT_AT else f"{self.what[: _CUT_AT - 3]}..."
+        return asdict(self) | {"what": what}
 
     @classmethod
     def from_json(cls, raw: Any) -> VersionLine:
