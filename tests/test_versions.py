@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
 import os
 import random
 import shutil
+import tarfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -671,3 +673,20 @@ def test_a_name_of_any_length_leaves_the_dataset_readable(plain: Path) -> None:
     shardkit.edit(plain, drop_classes=["x" * 20_000], progress=False)
     assert is_whole(plain)
     assert len(shardkit.info(plain).history[-1].what) == 1000
+
+
+def test_labels_that_are_no_numbers_are_not_lost(tmp_path: Path) -> None:
+    """Tars of others may have any bytes there; the row index has a number, or none."""
+    (tmp_path / "tars").mkdir()
+    with tarfile.open(tmp_path / "tars" / "train-00000.tar", "w") as tar:
+        for name, data in {"a.cls": b"1", "b.cls": b"007", "c.cls": b"cat"}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    shardkit.convert(tmp_path / "tars", tmp_path / "dataset", to="webdataset", progress=False)
+    before = samples(tmp_path / "dataset", decode=False)
+    with pytest.raises(UsageError, match="2 samples of train have labels that are no plain"):
+        shardkit.edit(tmp_path / "dataset", labels={"a": 2}, progress=False)
+    assert samples(tmp_path / "dataset", decode=False) == before
+    shardkit.edit(tmp_path / "dataset", labels={"b": 2, "c": 3}, progress=False)
+    assert [sample["cls"] for sample in samples(tmp_path / "dataset")] == [1, 2, 3]

@@ -60,7 +60,7 @@ def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
         UsageError: it is tars of others, which have no checksums. IndexFileError: it is damaged.
     """
     indexes = [summed_index(place, name) for name in place.info.splits]
-    plain = [_are_plain(index) for index in indexes]
+    plain = [plain_labels(index) for index in indexes]
     starts = np.cumsum([0, *(index.split.num_rows for index in indexes)])
     contents = np.concatenate([np.zeros(0, np.uint64), *map(_contents, indexes, plain)])
     order = np.argsort(contents, kind="stable")
@@ -98,7 +98,7 @@ def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
 
 def contents_of(index: RowIndex) -> Hashes:
     """(num_rows,) uint64: of samples that are equal but for keys and class numbers, the same."""
-    return _contents(index, _are_plain(index))
+    return _contents(index, plain_labels(index))
 
 
 def _contents(index: RowIndex, are_plain: Mask) -> Hashes:
@@ -126,7 +126,7 @@ def _labels(index: RowIndex) -> Integers:
     return labels
 
 
-def _are_plain(index: RowIndex) -> Mask:
+def plain_labels(index: RowIndex) -> Mask:
     """(num_rows,) bool: whether a class is absent, or its value is its number in decimal digits, as
     ``pack`` writes it."""
     found = np.ones(index.split.num_rows, bool)

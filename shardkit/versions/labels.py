@@ -14,6 +14,7 @@ from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.index.rows import NO_INT, RowIndex
+from shardkit.operations.duplicates import plain_labels
 from shardkit.system.paths import as_path, first_few, show_path
 from shardkit.versions.choose import find
 from shardkit.versions.reconcile import CLS
@@ -103,9 +104,11 @@ def relabelled(
     """The labels of all samples, split by split: new ones, and of the others the old.
 
     Raises:
-        UsageError: a key is of no sample.
+        UsageError: a key is of no sample; or an old label is no plain number, so that it cannot
+            stand in the row index alone.
     """
     found = {name: _labels(index) for name, index in indexes.items()}
+    odd = {name: ~plain_labels(index) for name, index in indexes.items()}
     numbers = None if classes is None else {name: at for at, name in enumerate(classes)}
     unknown = []
     for key, label in table.items():
@@ -113,13 +116,21 @@ def relabelled(
         rows = {name: find(index, key) for name, index in indexes.items()}
         for name, row in rows.items():
             if row is not None:
-                found[name][row] = number
+                found[name][row], odd[name][row] = number, False
         if all(row is None for row in rows.values()):
             unknown.append(key)
     if unknown:
         raise UsageError(
             f"{len(unknown):,} of {len(table):,} keys are of no sample here: {first_few(unknown)}"
         )
+    for name, rows_left in odd.items():
+        if rows_left.any():
+            first, _ = indexes[name].name(int(np.argmax(rows_left)))
+            raise UsageError(
+                f"{int(rows_left.sum()):,} samples of {name} have labels that are no plain numbers,"
+                f" the first {first.decode(errors='backslashreplace')!r}: these would be lost; give"
+                " labels for all of them, or drop them before"
+            )
     return found
 
 
