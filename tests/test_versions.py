@@ -690,3 +690,14 @@ def test_labels_that_are_no_numbers_are_not_lost(tmp_path: Path) -> None:
     assert samples(tmp_path / "dataset", decode=False) == before
     shardkit.edit(tmp_path / "dataset", labels={"b": 2, "c": 3}, progress=False)
     assert [sample["cls"] for sample in samples(tmp_path / "dataset")] == [1, 2, 3]
+
+
+def test_info_sends_nobody_to_the_shards_of_an_edited_split(plain: Path) -> None:
+    """They hold what is in ``val`` now, too."""
+    shardkit.edit(plain, val_fraction=0.3, progress=False)
+    own, other = shardkit.info(plain, version=1).open_with
+    assert own == f"shardkit.open({str(plain)!r}, split='train', version=1)"
+    assert other.startswith("webdataset.WebDataset(")
+    own, other = shardkit.info(plain).open_with
+    assert own == f"shardkit.open({str(plain)!r}, split='train')"
+    assert other.startswith(f"shardkit.convert({str(plain)!r}, to='webdataset')  # ")

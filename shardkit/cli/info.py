@@ -118,8 +118,7 @@ def _echo_split(name: str, split: SplitSummary, classes: list[str] | None) -> No
         f" {format_bytes(split.shard_bytes)} + {format_bytes(split.index_bytes)} index"
     )
     if split.num_left_out:
-        left_out = count(split.num_left_out, "more sample")
-        click.echo(f"    its shards hold {left_out}, which this version leaves out")
+        click.echo("    its shards hold samples that are not of this split, too")
     for field, encoding in split.encodings.items():
         click.echo(f"    {field}: {_value(field, encoding, classes)}")
     if split.num_tokens is not None:

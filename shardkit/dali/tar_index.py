@@ -13,7 +13,7 @@ from shardkit.formats.dali_index import VERSION, dali_index, dali_index_name
 from shardkit.formats.member_names import member_keys
 from shardkit.index.manifest import SplitInfo
 from shardkit.index.rows import RowIndex
-from shardkit.samples.encoding import BYTES, LABEL
+from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate
 from shardkit.shards.stored import container_of
@@ -59,10 +59,7 @@ def write_index(dataset: str | Path, folder: str | Path | None = None) -> list[P
 def _refuse_views(located: Located) -> None:
     """Raise UsageError where tars hold other samples, or labels, than the dataset has."""
     for split in located.info.splits.values():
-        is_changed = split.num_left_out or any(
-            encoding.kind == LABEL for layout in split.layouts for encoding in layout.values()
-        )
-        if is_changed:
+        if split.is_view:
             raise UsageError(
                 f"{located.shown}: tars of {split.name} hold samples or labels that this version"
                 f" has not: use shardkit.dali.source, or `shardkit convert --to {TARS}"

@@ -132,6 +132,12 @@ class SplitInfo:
         return sum(shard.num_left_out for shard in self.shards)
 
     @property
+    def is_view(self) -> bool:
+        """Whether who reads its shards by themselves sees other samples, or labels, than it has."""
+        encodings = (encoding for layout in self.layouts for encoding in layout.values())
+        return self.num_left_out > 0 or any(encoding.kind == LABEL for encoding in encodings)
+
+    @property
     def has_checksums(self) -> bool:
         """False for tars made by others: a scan does not read their values."""
         return self.files[self.index_file("sums")][0] > 0

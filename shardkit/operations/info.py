@@ -12,7 +12,7 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.formats.dali_index import open_with_dali
 from shardkit.index.count_tokens import num_tokens
-from shardkit.index.manifest import DatasetInfo, SplitInfo, read_info, versions_at
+from shardkit.index.manifest import INDEX_NAME, DatasetInfo, SplitInfo, read_info, versions_at
 from shardkit.index.rows import NO_INT, RowIndex
 from shardkit.index.version_line import VersionLine
 from shardkit.operations.detokenize import spec_of
@@ -179,11 +179,16 @@ def _how_to_open(path: Path | Url, place: Located) -> list[str]:
     opener = f"open({str(path)!r}, split={name!r})"
     if place.info.provenance.tokens is not None:
         opener = f"TokenDataset({str(path)!r}, {name!r}, seq_len=2048)"
+    if place.index != INDEX_NAME:
+        opener = f"{opener.removesuffix(')')}, version={place.info.version})"
     lines = [f"shardkit.{opener}"]
     if isinstance(path, Url):
         return lines
     first = next(iter(place.info.fields), KEY)
     container = container_of(place.info)
+    if split.is_view:
+        why = f"shards hold samples or labels of other splits or versions; {container.library} too"
+        return [*lines, f"shardkit.convert({str(path)!r}, to={container.name!r})  # {why}"]
     shard = path / container.file_of(split.stem(0), first)
     if place.folder != path.absolute():  # others' tars: what we call a shard is a link
         shard = Path(os.path.realpath(place.folder / shard.name))

@@ -17,7 +17,7 @@ from shardkit.formats.huggingface_card import CARD
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.manifest import INDEX_NAME, SHARD_FILE
 from shardkit.remote.urls import Url
-from shardkit.samples.encoding import LABEL, TOKENS
+from shardkit.samples.encoding import TOKENS
 from shardkit.shards.locate import Located
 from shardkit.shards.stored import ShardReader, container_of
 from shardkit.system.paths import show_path
@@ -61,24 +61,21 @@ def recipes(path: Path | Url, place: Located) -> dict[str, str]:
 
 def _holds_more(path: Path, place: Located) -> bool:
     """Whether shards in the folder have samples, or labels, that this version has not."""
-    splits = place.info.splits.values()
-    encodings = (e for split in splits for lay in split.layouts for e in lay.values())
     listed = place.info.file_bytes.keys()
-    return (
-        any(split.num_left_out for split in splits)
-        or any(encoding.kind == LABEL for encoding in encodings)
-        or any(SHARD_FILE.fullmatch(name) and name not in listed for name in os.listdir(path))
+    return any(split.is_view for split in place.info.splits.values()) or any(
+        SHARD_FILE.fullmatch(name) and name not in listed for name in os.listdir(path)
     )
 
 
 def _with_shardkit(path: Path | Url, place: Located, split: str) -> str:
+    which = "" if place.index == INDEX_NAME else f", version={place.info.version}"
     lines = [
         "import shardkit",
-        f"dataset = shardkit.open({str(path)!r}, split={split!r})",
+        f"dataset = shardkit.open({str(path)!r}, split={split!r}{which})",
         f"sample = dataset[0]  # {', '.join(place.info.fields)}",
     ]
     if TOKENS in place.info.fields:
-        sequences = f"shardkit.TokenDataset({str(path)!r}, {split!r}, seq_len=1024)"
+        sequences = f"shardkit.TokenDataset({str(path)!r}, {split!r}, seq_len=1024{which})"
         lines.append(f"# {sequences} makes sequences of them")
     return "\n".join(lines)
 
