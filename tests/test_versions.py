@@ -701,3 +701,21 @@ def test_info_sends_nobody_to_the_shards_of_an_edited_split(plain: Path) -> None
     own, other = shardkit.info(plain).open_with
     assert own == f"shardkit.open({str(plain)!r}, split='train')"
     assert other.startswith(f"shardkit.convert({str(plain)!r}, to='webdataset')  # ")
+
+
+def test_unpack_knows_of_restart_markers_that_only_some_have(tmp_path: Path) -> None:
+    first = make_images(tmp_path / "in" / "first", 2, 1)
+    second = make_more(tmp_path / "in" / "second")
+    shardkit.pack(first, tmp_path / "plain", to="webdataset", **QUIET)
+    shardkit.pack(second, tmp_path / "marked", to="webdataset", restarts=True, **QUIET)
+    made = shardkit.merge(
+        [tmp_path / "plain", tmp_path / "marked"], tmp_path / "merged", progress=False
+    )
+    appended = shardkit.append(tmp_path / "plain", tmp_path / "marked", progress=False)
+    for notes, dataset in ((made.notes, "merged"), (appended.notes, "plain")):
+        assert any("were packed with --restarts, others: keep" in note for note in notes)
+        shardkit.unpack(tmp_path / dataset, tmp_path / f"un{dataset}", progress=False)
+        for folder in (first, second):
+            for file in folder.rglob("*.jpg"):
+                unpacked = tmp_path / f"un{dataset}" / file.relative_to(folder)
+                assert unpacked.read_bytes() == file.read_bytes()

@@ -24,7 +24,13 @@ from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.versions.own_rows import OwnRows
-from shardkit.versions.reconcile import CLS, joined_classes, refuse_unlike, renumbered
+from shardkit.versions.reconcile import (
+    CLS,
+    joined_classes,
+    joined_origin,
+    refuse_unlike,
+    renumbered,
+)
 from shardkit.versions.result import VersionResult
 from shardkit.versions.revision import Revision
 
@@ -70,11 +76,18 @@ def adopt_into(
     place, shown = revision.place, there.shown
     if _has_all(place, there):
         return _complete(revision, what, started)
-    notes = [*notes, *refuse_unlike(place.info, there.info, shown)]
+    origin, told = joined_origin(place.info, there.info, shown)
+    notes = [*notes, *refuse_unlike(place.info, there.info, shown), *told]
     classes = joined_classes(place.info, there.info.classes, shown)
     stems = new_stems(there.info, [path.name for path in revision.dest.iterdir()])
     fields = sorted({*place.info.fields, *there.info.fields})
-    info = replace(place.info, fields=fields, classes=classes, splits=dict(place.info.splits))
+    info = replace(
+        place.info,
+        fields=fields,
+        classes=classes,
+        provenance=origin,
+        splits=dict(place.info.splits),
+    )
     for name in there.info.splits:
         added = OwnRows(there, name, stems=stems, labels=labels_among(there, name, classes))
         if added.labels is not None:

@@ -26,7 +26,7 @@ from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
 from shardkit.versions.adopt import labels_among, new_stems
 from shardkit.versions.own_rows import OwnRows, write_rows
-from shardkit.versions.reconcile import joined_classes, refuse_unlike
+from shardkit.versions.reconcile import joined_classes, joined_origin, refuse_unlike
 from shardkit.versions.revision import own_dataset
 
 __all__ = ["merge"]
@@ -100,9 +100,11 @@ def _merge_datasets(places: list[Located], dest: Path, overwrite: bool) -> PackR
     started = time.perf_counter()
     first = places[0].info
     notes: list[str] = []
-    classes = first.classes
+    classes, origin = first.classes, replace(first.provenance, packed=None)
     for place in places[1:]:
         notes += refuse_unlike(first, place.info, place.shown)
+        origin, told = joined_origin(replace(first, provenance=origin), place.info, place.shown)
+        notes += told
         classes = joined_classes(replace(first, classes=classes), place.info.classes, place.shown)
     recipe = _recipe(places)
     with open_destination(dest, places[0].folder, overwrite) as destination:
@@ -112,7 +114,7 @@ def _merge_datasets(places: list[Located], dest: Path, overwrite: bool) -> PackR
             destination.clear()
         destination.prepare(recipe)
         fields = sorted({name for place in places for name in place.info.fields})
-        info = DatasetInfo(first.container, fields, classes, replace(first.provenance, packed=None))
+        info = DatasetInfo(first.container, fields, classes, origin)
         info, told = _assemble(places, info, destination)
         result = _result(places, info, destination, [*notes, *told], started)
         destination.finish(info, recipe, {**vars(result), "dest": ""})

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.errors import UsageError
+from shardkit.images.choice import describe
+from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.manifest import DatasetInfo
+from shardkit.index.provenance import Provenance
 from shardkit.index.rows import NO_INT
 from shardkit.system.paths import first_few
 
@@ -39,6 +43,21 @@ def joined_classes(ours: DatasetInfo, theirs: Sequence[str] | None, what: str) -
             " files into folders of classes, or name a table of them with --labels"
         )
     return list(dict.fromkeys([*ours.classes, *theirs]))
+
+
+def joined_origin(
+    ours: DatasetInfo, theirs: DatasetInfo, what: str
+) -> tuple[Provenance, list[str]]:
+    """Where the samples of both come from, and what there is to say of pictures that were not made
+    alike. What one had done to them is done to some: ``unpack`` must know of restart markers."""
+    own, other = ours.provenance, theirs.provenance
+    if own.images == other.images or IMAGE_FIELDS.isdisjoint(theirs.fields):
+        return own, []
+    images = (*own.images, *(choice for choice in other.images if choice not in own.images))
+    had, has = (" then ".join(map(describe, each)) or "keep" for each in (own.images, other.images))
+    return replace(own, images=images), [
+        f"pictures of {what} were packed with {has}, others: {had}"
+    ]
 
 
 def refuse_unlike(ours: DatasetInfo, theirs: DatasetInfo, what: str) -> list[str]:
