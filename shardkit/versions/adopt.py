@@ -50,6 +50,8 @@ def adopt(folder: Path, source: Path, started: float) -> VersionResult:
         with Revision(folder, recipe) as revision:
             if revision.finished is not None:
                 return revision.finished
+            if revision.was_last(recipe):  # its class numbers may be others here
+                return _complete(revision, f"append {source.resolve().name}", started)
             what = f"append {source.resolve().name}"
             return adopt_into(revision, recipe, there, what, started)
 
