@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from shardkit.corpus.base import Input
 from shardkit.corpus.open import open_corpus
-from shardkit.errors import UsageError
+from shardkit.errors import DestinationError, ResumeError, UsageError
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, read_info
 from shardkit.operations.detokenize import spec_of
 from shardkit.packing.choose_tokenizer import refuse_without_text
@@ -156,13 +156,22 @@ def _append(
     info = revision.place.info
     classes = joined_classes(info, opened.classes, show_path(source))
     added, spec = revision.work / ADDED_NAME, spec_of(info)
-    notes = []
-    if not (added / INDEX_NAME).is_file():  # else an earlier call packed it to its end
-        tokenizer = None if spec is None else open_tokenizer(revision.dest, spec)
+    tokenizer = None if spec is None else open_tokenizer(revision.dest, spec)
+
+    def pack_it() -> list[str]:
         packed = run_pack(
             source, opened, added, options, started, classes=classes, tokenizer=tokenizer
         )
-        notes = packed.notes
+        return [] if packed.was_complete else packed.notes
+
+    try:
+        notes = pack_it()  # and go on, if an earlier call was interrupted
+    except (DestinationError, ResumeError):
+        if not added.exists():
+            raise
+        shutil.rmtree(added)
+        revision.notes.append("the source changed since an interrupted call: it is packed anew")
+        notes = pack_it()
     what = f"append {source.resolve().name}"
     made = adopt_into(
         revision, recipe, locate(added), what, started, moved_from=ADDED_NAME, notes=notes

@@ -72,6 +72,7 @@ class Revision:
         self.finished: VersionResult | None = None
         self.notes: list[str] = []
         self._lock = Lock(self.work / LOCK_NAME)
+        recipe = json.loads(json.dumps(recipe))  # as it is read again, where no tuple is left
         try:
             self._refuse_pack()
             self._end_other(recipe)
