@@ -719,3 +719,21 @@ def test_unpack_knows_of_restart_markers_that_only_some_have(tmp_path: Path) -> 
             for file in folder.rglob("*.jpg"):
                 unpacked = tmp_path / f"un{dataset}" / file.relative_to(folder)
                 assert unpacked.read_bytes() == file.read_bytes()
+
+
+def test_a_dataset_of_other_class_numbers_is_appended_once(plain: Path, tmp_path: Path) -> None:
+    """Its checksums are others here, with its labels."""
+    write(tmp_path / "more" / "another" / "a.jpg", picture(1))
+    write(tmp_path / "more" / "class2" / "b.jpg", picture(2))
+    shardkit.pack(tmp_path / "more", tmp_path / "source", to="webdataset", **QUIET)
+    assert shardkit.append(plain, tmp_path / "source", progress=False).version == 2
+    again = shardkit.append(plain, tmp_path / "source", progress=False)
+    assert (again.version, again.was_complete) == (2, True)
+
+
+def test_split_anew_as_it_is_makes_no_version(plain: Path) -> None:
+    shardkit.edit(plain, val_fraction=0.3, progress=False)
+    key = shardkit.open(plain).keys()[0]
+    shardkit.edit(plain, labels={key: "class2"}, progress=False)
+    again = shardkit.edit(plain, labels={key: "class2"}, val_fraction=0.3, progress=False)
+    assert (again.version, again.was_complete) == (3, True)

@@ -18,6 +18,7 @@ from dying import dies_before_change, end_of, forked
 
 import shardkit
 from shardkit.index.manifest import DatasetInfo, read_info
+from shardkit.versions.revision import Revision
 
 QUIET: dict[str, Any] = {"workers": 0, "shard_size": 4000, "progress": False}
 
@@ -173,3 +174,72 @@ def test_a_full_disk_leaves_the_old_version(
                 call()
             assert tree(path) == before and is_whole(path)
     assert shardkit.append(path, inputs / "second").version == 4
+
+
+def killed_when_ready(change: Callable[[], object]) -> None:
+    """A process of its own dies where only the marker is still to be written."""
+
+    def dies() -> None:
+        Revision._end = lambda *_, **__: os._exit(9)  # type: ignore[method-assign]
+        change()
+
+    assert end_of(forked(dies)) == 9
+
+
+def test_an_append_goes_on_where_it_was(inputs: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(inputs / "dataset", tmp_path / "dataset")
+    killed_when_ready(lambda: shardkit.append(path, inputs / "more", **QUIET))
+    packed = {p: p.stat().st_mtime_ns for p in (path / ".packing" / "added").glob("*.tar")}
+    assert packed
+    made = shardkit.append(path, inputs / "more", **QUIET)
+    assert made.num_added == 8
+    assert not any("given up" in note or "anew" in note for note in made.notes)
+    kept = {p.stat().st_mtime_ns for p in path.glob("*.tar")}
+    assert set(packed.values()) <= kept
+
+
+def test_an_append_whose_source_changed_meanwhile_is_of_what_is_there(
+    inputs: Path, tmp_path: Path
+) -> None:
+    path = shutil.copytree(inputs / "dataset", tmp_path / "dataset")
+    more = shutil.copytree(inputs / "more", tmp_path / "more")
+    killed_when_ready(lambda: shardkit.append(path, more, **QUIET))
+    write(more / "class0" / "late.jpg", picture(3000))
+    (more / "class1" / "new1.jpg").write_bytes(picture(3001))
+    made = shardkit.append(path, more, **QUIET)
+    assert any("it is packed anew" in note for note in made.notes)
+    assert made.num_added == 9
+    found = {sample["__key__"]: sample["jpg"] for sample in shardkit.open(path, decode=False)}
+    assert found["class1/new1"] == picture(3001)
+    assert is_whole(path)
+
+
+def test_another_function_is_not_taken_for_that_of_a_killed_edit(
+    inputs: Path, tmp_path: Path
+) -> None:
+    """Both are called <lambda>. What was ready is ended, and then this is done."""
+    path = shutil.copytree(inputs / "dataset", tmp_path / "dataset")
+
+    def dies_while_it_is_put() -> None:
+        Revision._put = lambda *_: os._exit(9)  # type: ignore[method-assign]
+        shardkit.edit(path, filter=lambda sample: sample["cls"] < 2, progress=False)
+
+    assert end_of(forked(dies_while_it_is_put)) == 9
+    made = shardkit.edit(path, filter=lambda sample: sample["cls"] > 0, progress=False)
+    assert any("ended first" in note for note in made.notes)
+    assert {sample["cls"] for sample in shardkit.open(path)} == {1}
+    assert is_whole(path)
+
+
+def test_a_killed_edit_leaves_no_split_to_another(inputs: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(inputs / "dataset", tmp_path / "dataset")
+    shardkit.edit(path, val_fraction=0.3, progress=False)
+    val = {*shardkit.open(path, "val").keys()}
+    first = next(iter(val))
+
+    def keep(left_out: set[str]) -> object:
+        return shardkit.edit(path, filter=lambda s: s["__key__"] not in left_out, progress=False)
+
+    killed_when_ready(lambda: keep({first}))
+    keep(val)
+    assert is_whole(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -147,8 +148,11 @@ def edit(
     )
     recipe = {"do": "edit", "what": asked.words(), "digest": _digest(asked)}
     with os_errors(f"editing {show_path(folder)}"), Revision(folder, recipe) as revision:
-        if revision.finished is not None:
+        if revision.finished is not None and asked.filter is None:
             return revision.finished
+        if revision.finished is not None:  # by a function that may have been another
+            revision.notes.append(f"an interrupted change was ended first: {asked.words()}")
+        shutil.rmtree(revision.stage, ignore_errors=True)  # which may hold splits of that one
         if asked.filter is None and revision.was_last(recipe):  # a function may be another now
             return _result(revision, asked, revision.place.info, started, notes=[COMPLETE])
         if asked.restore is not None:
@@ -181,6 +185,8 @@ def _edit(
             info.splits[name] = revision.write(name, own, info)
     if not info.splits:
         raise UsageError("edit: no sample would be left")
+    if _fingerprints(info) == _fingerprints(place.info) and info.classes == place.info.classes:
+        return _result(revision, asked, place.info, started, notes=[NOTHING])
     notes = _notes(place.info, info, labels, masks, indexes)
     result = _result(revision, asked, info, started, notes=notes)
     num_removed = sum(int((~mask).sum()) for mask in masks.values())
@@ -326,9 +332,13 @@ def _result(
         splits={name: split.num_rows for name, split in info.splits.items()},
         num_samples=sum(split.num_rows for split in info.splits.values()),
         seconds=time.perf_counter() - started,
-        notes=[*notes],
+        notes=[*(revision.notes if was_complete else ()), *notes],
         was_complete=was_complete,
     )
+
+
+def _fingerprints(info: DatasetInfo) -> dict[str, str]:
+    return {name: split.fingerprint for name, split in info.splits.items()}
 
 
 def _digest(asked: Edit) -> str:
