@@ -737,3 +737,19 @@ def test_split_anew_as_it_is_makes_no_version(plain: Path) -> None:
     shardkit.edit(plain, labels={key: "class2"}, progress=False)
     again = shardkit.edit(plain, labels={key: "class2"}, val_fraction=0.3, progress=False)
     assert (again.version, again.was_complete) == (3, True)
+
+
+def test_a_damaged_old_version_can_be_pruned(plain: Path) -> None:
+    shardkit.edit(plain, drop_classes=["class1"], progress=False)
+    shardkit.edit(plain, val_fraction=0.3, progress=False)
+    old = plain / "shardkit~1.json"
+    old.write_bytes(old.read_bytes()[:-40])
+    found = shardkit.verify(plain, progress=False)
+    assert [problem.where for problem in found.problems] == ["shardkit~1.json"]
+    made = shardkit.prune(plain)
+    assert any("version 1 had cannot be read" in note for note in made.notes)
+    stray = {problem.where for problem in shardkit.verify(plain, progress=False).problems}
+    assert {f"train.{kind}" for kind in ("rows", "names", "find", "sums")} <= stray
+    for name in stray:
+        (plain / name).unlink()
+    assert is_whole(plain)

@@ -8,15 +8,17 @@ from typing import Any, Literal
 
 import xxhash
 
+from shardkit.errors import IndexFileError
 from shardkit.index.manifest import (
     CHANGE_NAME,
     INDEX_NAME,
     WORK_NAME,
-    all_files,
+    index_name,
     is_sealed,
     read_index,
     read_info,
     strays,
+    versions_at,
 )
 from shardkit.operations.compare import Originals
 from shardkit.operations.detokenize import spec_of
@@ -120,7 +122,16 @@ def _look_beside(place: Located, names: list[str], result: VerifyResult) -> list
     last = read_info(place.folder)  # a version may have come meanwhile
     if last.version == place.info.version:
         _check_signposts(place, result)
-    return strays(all_files(place.folder, last), names)
+    listed, is_known = {*last.file_bytes}, True
+    for version in versions_at(place.folder, last)[:-1]:
+        name = index_name(version)
+        try:
+            listed |= {name, *read_info(place.folder, version=version).file_bytes}
+        except IndexFileError:
+            what = "what this older version has cannot be read; restore it, or `shardkit prune`"
+            result.problems.append(Problem(name, what))
+            is_known = False
+    return strays(listed, names) if is_known else []
 
 
 def _check_signposts(place: Located, result: VerifyResult) -> None:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from shardkit.arguments import integer
+from shardkit.errors import IndexFileError
 from shardkit.index.manifest import index_name, read_info, versions_at
 from shardkit.system.paths import as_path, file_size, show_path
 from shardkit.system.refusals import os_errors
@@ -36,7 +37,7 @@ def prune(dataset: str | Path, *, keep: int = 1) -> VersionResult:
         info = revision.place.info
         there = versions_at(revision.dest, info)
         old, kept = there[:-keep], there[-keep:]
-        names = _files_only_of(revision.dest, old, kept)
+        names, told = _files_only_of(revision.dest, old, kept)
         said = f"versions {', '.join(map(str, old))}" if old else "nothing"
         result = VersionResult(
             dest=revision.dest,
@@ -46,7 +47,7 @@ def prune(dataset: str | Path, *, keep: int = 1) -> VersionResult:
             num_samples=sum(split.num_rows for split in info.splits.values()),
             num_bytes=sum(max(file_size(revision.dest / name), 0) for name in names),
             seconds=time.perf_counter() - started,
-            notes=revision.notes,
+            notes=[*revision.notes, *told],
             was_complete=not old,
         )
         if old:
@@ -54,9 +55,21 @@ def prune(dataset: str | Path, *, keep: int = 1) -> VersionResult:
         return result
 
 
-def _files_only_of(folder: Path, old: list[int], kept: list[int]) -> list[str]:
-    """Names of the files of old versions that none of those kept has, their indexes first."""
-    infos = {version: read_info(folder, version=version) for version in [*old, *kept]}
-    needed = {name for version in kept for name in infos[version].file_bytes}
-    gone = {name for version in old for name in infos[version].file_bytes} - needed
-    return [*map(index_name, old), *sorted(gone)]
+def _files_only_of(folder: Path, old: list[int], kept: list[int]) -> tuple[list[str], list[str]]:
+    """Names of the files of old versions that none of those kept has, their indexes first; and what
+    there is to say of them.
+
+    Raises:
+        IndexFileError: what a version that is kept says is damaged.
+    """
+    needed = {name for version in kept for name in read_info(folder, version=version).file_bytes}
+    gone, told = set[str](), list[str]()
+    for version in old:
+        try:
+            gone |= read_info(folder, version=version).file_bytes.keys()
+        except IndexFileError:
+            told.append(
+                f"what version {version} had cannot be read any more: files that only it had stay,"
+                " and `shardkit verify` names them"
+            )
+    return [*map(index_name, old), *sorted(gone - needed)], told
