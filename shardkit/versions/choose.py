@@ -162,9 +162,11 @@ def load_function(given: str) -> Callable[[dict[str, Any]], Any]:
         else:
             module = importlib.import_module(where)
         found = getattr(module, name)
-    except (ImportError, AttributeError, ValueError, OSError, SyntaxError) as error:
+    # Whatever a user's file raises while it is read, this is what they need to know.
+    except Exception as error:
         raise UsageError(
-            f"filter {given!r}: expected file.py:function or module:function: {error}"
+            f"filter {given!r}: expected file.py:function or module:function:"
+            f" {type(error).__name__}: {error}"
         ) from error
     if not callable(found):
         raise UsageError(f"filter {given!r} is no function")
