@@ -753,3 +753,21 @@ def test_a_damaged_old_version_can_be_pruned(plain: Path) -> None:
     for name in stray:
         (plain / name).unlink()
     assert is_whole(plain)
+
+
+def test_merged_again_nothing_is_done(plain: Path, tmp_path: Path) -> None:
+    write(tmp_path / "more" / "another" / "a.jpg", picture(1))
+    shardkit.pack(tmp_path / "more", tmp_path / "second", to="webdataset", **QUIET)
+    both = [plain, tmp_path / "second"]
+    first = shardkit.merge(both, tmp_path / "merged", progress=False)
+    again = shardkit.merge(both, tmp_path / "merged", progress=False)
+    assert (again.was_complete, again.splits) == (True, first.splits)
+    shardkit.edit(plain, drop_classes=["class1"], progress=False)
+    with pytest.raises(DestinationError, match="already holds a dataset"):
+        shardkit.merge(both, tmp_path / "merged", progress=False)
+
+
+def test_a_file_that_raises_gives_no_filter(plain: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    with pytest.raises(UsageError, match=r"broken\.py.*ZeroDivisionError"):
+        shardkit.edit(plain, filter=f"{tmp_path}/broken.py:keep", progress=False)

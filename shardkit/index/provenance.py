@@ -19,7 +19,7 @@ class Provenance:
         spec: what the corpus says of itself, see :meth:`shardkit.corpus.base.Corpus.spec`; without
             names of classes, which the manifest has elsewhere.
         packed: 16 hexadecimal digits, a checksum of the options and of names and sizes of all
-            inputs; None where it was not packed from files.
+            inputs, or of a merge of datasets; None where it was made of neither.
         limit: so many entries of each split were packed at most.
         tokens: the tokenizer, as :class:`shardkit.tokens.spec.TokenizerSpec` has it in JSON. Only
             the name of its file is checked.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Sequence
@@ -11,14 +12,15 @@ from typing import Any
 
 import xxhash
 
-from shardkit.errors import PartError, UsageError
+from shardkit.errors import PartError, ShardkitError, UsageError
 from shardkit.formats import get_format
-from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_rejected
+from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
 from shardkit.packing.destination import Destination
 from shardkit.packing.links import link_or_copy
 from shardkit.packing.merge import merge_parts
+from shardkit.packing.publish import is_marked
 from shardkit.packing.remote_destination import open_destination
-from shardkit.packing.result import PackResult
+from shardkit.packing.result import COMPLETE, PackResult
 from shardkit.remote.urls import Url, as_place, refuse_overlap
 from shardkit.shards.locate import Located
 from shardkit.system.durable_files import atomic_write, fsync_path
@@ -100,13 +102,19 @@ def _merge_datasets(places: list[Located], dest: Path, overwrite: bool) -> PackR
     started = time.perf_counter()
     first = places[0].info
     notes: list[str] = []
-    classes, origin = first.classes, replace(first.provenance, packed=None)
+    classes, origin = first.classes, first.provenance
     for place in places[1:]:
         notes += refuse_unlike(first, place.info, place.shown)
         origin, told = joined_origin(replace(first, provenance=origin), place.info, place.shown)
         notes += told
         classes = joined_classes(replace(first, classes=classes), place.info.classes, place.shown)
     recipe = _recipe(places)
+    digest = xxhash.xxh3_64_hexdigest(json.dumps(recipe, sort_keys=True).encode())
+    if not overwrite and (made := _merged_before(dest, digest)) is not None:
+        return replace(
+            _result(places, made, dest.resolve(), [COMPLETE], started), was_complete=True
+        )
+    origin = replace(origin, packed=digest)
     with open_destination(dest, places[0].folder, overwrite) as destination:
         if before := destination.finished(recipe):
             return PackResult(**{**before, "dest": destination.name, "was_complete": True})
@@ -116,9 +124,20 @@ def _merge_datasets(places: list[Located], dest: Path, overwrite: bool) -> PackR
         fields = sorted({name for place in places for name in place.info.fields})
         info = DatasetInfo(first.container, fields, classes, origin)
         info, told = _assemble(places, info, destination)
-        result = _result(places, info, destination, [*notes, *told], started)
+        result = _result(places, info, destination.dest, [*notes, *told], started)
         destination.finish(info, recipe, {**vars(result), "dest": ""})
         return result
+
+
+def _merged_before(dest: Path, digest: str) -> DatasetInfo | None:
+    """What the same call has made there, as it made it."""
+    if is_marked(dest) or not (dest / INDEX_NAME).is_file():
+        return None
+    try:
+        info = read_info(dest)
+    except ShardkitError:
+        return None
+    return info if info.provenance.packed == digest and not info.history else None
 
 
 def _recipe(places: list[Located]) -> dict[str, Any]:
@@ -178,13 +197,13 @@ def _link_shards(place: Located, stems: dict[str, str], stage: Path) -> None:
 def _result(
     places: list[Located],
     info: DatasetInfo,
-    destination: Destination,
+    dest: Path,
     notes: list[str],
     started: float,
 ) -> PackResult:
     splits = info.splits.values()
     return PackResult(
-        dest=destination.dest,
+        dest=dest,
         container=info.container,
         kind="datasets",
         splits={split.name: split.num_rows for split in splits},
