@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import shardkit
 from shardkit import Loader
 from shardkit.errors import DataError, DestinationError, PartError, UsageError
+from shardkit.index.manifest import versions_at
 
 QUIET: dict[str, Any] = {"workers": 0, "shard_size": 2000, "progress": False}
 
@@ -771,3 +772,15 @@ def test_a_file_that_raises_gives_no_filter(plain: Path, tmp_path: Path) -> None
     (tmp_path / "broken.py").write_text("1 / 0\n")
     with pytest.raises(UsageError, match=r"broken\.py.*ZeroDivisionError"):
         shardkit.edit(plain, filter=f"{tmp_path}/broken.py:keep", progress=False)
+
+
+def test_verified_while_old_versions_are_pruned(
+    plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has seen that they are there, and then they are not."""
+    shardkit.edit(plain, drop_classes=["class1"], progress=False)
+    shardkit.edit(plain, drop_classes=["class2"], progress=False)
+    there = versions_at(plain, shardkit.open(plain).info)
+    shardkit.prune(plain)
+    monkeypatch.setattr("shardkit.operations.verify.versions_at", lambda *_: there)
+    assert is_whole(plain)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import xxhash
 
-from shardkit.errors import IndexFileError
+from shardkit.errors import IndexFileError, UsageError
 from shardkit.index.manifest import (
     CHANGE_NAME,
     INDEX_NAME,
@@ -130,6 +130,8 @@ def _look_beside(place: Located, names: list[str], result: VerifyResult) -> list
         except IndexFileError:
             what = "what this older version has cannot be read; restore it, or `shardkit prune`"
             result.problems.append(Problem(name, what))
+            is_known = False
+        except UsageError:  # it was pruned meanwhile
             is_known = False
     return strays(listed, names) if is_known else []
 
