@@ -784,3 +784,14 @@ def test_verified_while_old_versions_are_pruned(
     shardkit.prune(plain)
     monkeypatch.setattr("shardkit.operations.verify.versions_at", lambda *_: there)
     assert is_whole(plain)
+
+
+def test_what_an_append_skips_is_told(plain: Path, tmp_path: Path) -> None:
+    write(tmp_path / "more" / "class1" / "good.jpg", picture(1))
+    write(tmp_path / "more" / "class1" / "bad.jpg", b"no picture")
+    write(tmp_path / "more" / "class1" / "notes.xyz", b"no sample")
+    skipping: dict[str, Any] = {"check_images": True, "on_error": "skip", "max_rejects": 1}
+    made = shardkit.append(plain, tmp_path / "more", **skipping, **QUIET)
+    assert made.num_added == 1
+    assert "files passed over: 1 .xyz" in made.notes
+    assert "inputs rejected, see rejected.jsonl: 1" in made.notes

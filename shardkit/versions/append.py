@@ -11,7 +11,7 @@ from typing import Any, Literal
 from shardkit.corpus.base import Input
 from shardkit.corpus.open import open_corpus
 from shardkit.errors import DestinationError, ResumeError, UsageError
-from shardkit.index.manifest import INDEX_NAME, DatasetInfo, read_info
+from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info
 from shardkit.operations.detokenize import spec_of
 from shardkit.packing.choose_tokenizer import refuse_without_text
 from shardkit.packing.options import PackOptions
@@ -162,7 +162,14 @@ def _append(
         packed = run_pack(
             source, opened, added, options, started, classes=classes, tokenizer=tokenizer
         )
-        return [] if packed.was_complete else packed.notes
+        notes = [] if packed.was_complete else packed.notes
+        if packed.num_rejects:
+            notes = [*notes, f"inputs rejected, see {REJECTED_NAME}: {packed.num_rejects:,}"]
+        if packed.ignored:
+            endings = sorted(packed.ignored.items())
+            listed = ", ".join(f"{n:,} {show_path(e) or 'without extension'}" for e, n in endings)
+            notes = [*notes, f"files passed over: {listed}"]
+        return notes
 
     try:
         notes = pack_it()  # and go on, if an earlier call was interrupted
