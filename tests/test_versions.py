@@ -795,3 +795,12 @@ def test_what_an_append_skips_is_told(plain: Path, tmp_path: Path) -> None:
     assert made.num_added == 1
     assert "files passed over: 1 .xyz" in made.notes
     assert "inputs rejected, see rejected.jsonl: 1" in made.notes
+
+
+def test_a_class_that_was_not_there_is_told(plain: Path) -> None:
+    """It may be a slip of the pen."""
+    keys = shardkit.open(plain).keys()
+    known = shardkit.edit(plain, labels={keys[0]: "class1"}, progress=False)
+    assert not any("new classes" in note for note in known.notes)
+    made = shardkit.edit(plain, labels={keys[0]: "clas2"}, progress=False)
+    assert "new classes: clas2" in made.notes

@@ -293,11 +293,15 @@ def _notes(
             "labels are in the row index alone: tools that read shards by themselves see those of"
             " before; `shardkit convert` writes them anew"
         )
+        notes.append("`shardkit unpack` makes the folders that were packed, whatever labels say")
     if not all(mask.all() for mask in masks.values()):
         notes.append(
             "shards still hold what was left out: tools that read them by themselves see it;"
             " `shardkit convert` makes a dataset without it"
         )
+    new = [name for name in info.classes or () if name not in (before.classes or ())]
+    if labels and new:
+        notes.append(f"new classes: {first_few(new)}")
     gone = [name for name in before.splits if name not in info.splits]
     if gone:
         notes.append(f"no sample is left in {', '.join(gone)}")
