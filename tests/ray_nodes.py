@@ -27,6 +27,7 @@ class Nodes:
         head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 80_000_000}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self._nodes: list[Any] = []
+        self._used: dict[tuple[int, int], float] = {}
         for _ in range(count):
             self.add()
 
@@ -60,12 +61,14 @@ class Nodes:
         self._cluster.remove_node(node, allow_graceful=False)
 
     def cpu_s(self) -> float:
-        """Seconds on a core of all processes of the cluster, since it was started."""
+        """Seconds on a core of all processes of the cluster that lived at any call of this: raylets
+        do not count their children that have ended."""
         nodes = [self._cluster.head_node, *self._nodes]
         led = [int(one[0].process.pid) for node in nodes for one in node.all_processes.values()]
-        pids = {pid for leader in led for pid in (leader, *_children(leader))}
-        usages = [usage for pid in pids if (usage := usage_of(pid))]
-        return sum(usage.cpu_s + usage.reaped_cpu_s for usage in usages)
+        for pid in {pid for leader in led for pid in (leader, *_children(leader))}:
+            if usage := usage_of(pid):
+                self._used[pid, usage.started] = usage.cpu_s
+        return sum(self._used.values())
 
     def close(self) -> None:
         self._cluster.shutdown()

@@ -145,8 +145,12 @@ class Proof:
     def _pack(self, name: str, *more: str) -> Run:
         run = Run(self._root / f"{self._name}-{name}")
         started, used = time.perf_counter(), self._cpu_s()
-        finish(run, start(self._command(run.dest, *more)))
+        process = start(self._command(run.dest, *more))
+        while process.poll() is None:  # what it prints fits into a pipe
+            self._cpu_s()
+            time.sleep(0.05)
         run.wall = time.perf_counter() - started
+        finish(run, process)
         run.cpu_s = self._cpu_s() - used
         return run
 
