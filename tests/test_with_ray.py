@@ -99,6 +99,15 @@ def test_tokens_and_their_conversion(nodes: Nodes, tmp_path: Path) -> None:
     assert tree(tmp_path / "copy") == tree(tmp_path / "other")
 
 
+def test_tars_of_others_by_a_pattern(nodes: Nodes, pictures: Path, tmp_path: Path) -> None:
+    shardkit.pack(pictures, tmp_path / "made", to="webdataset", shard_size="30kB", progress=False)
+    (tmp_path / "made" / "shardkit.json").unlink()
+    tars = tmp_path / "made" / "train-{00000..00002}.tar"
+    ran(on_ray(nodes, "convert", tars, tmp_path / "ray", "--to", "npy"))
+    ran(command("convert", tars, tmp_path / "local", "--to", "npy"))
+    assert tree(tmp_path / "ray") == tree(tmp_path / "local")
+
+
 def test_verify(nodes: Nodes, pictures: Path, tmp_path: Path) -> None:
     """The same report, in the same order, of a dataset that is whole and of one that is not."""
     dest = tmp_path / "dest"

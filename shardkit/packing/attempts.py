@@ -25,6 +25,7 @@ from shardkit.packing.publish import discard
 from shardkit.system.durable_files import fsync_path
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
+from shardkit.tars.patterns import is_pattern
 
 _PREFIX = "attempts-"
 _STAGED = "; for a destination behind a URL, pass staging, such a folder"
@@ -69,7 +70,7 @@ def attempt(corpus: Corpus, job: Job, setup: Setup, attempts: str, where: str) -
             folder.mkdir()
         except FileNotFoundError:
             raise _unseen("destination", setup.dest, where) from None
-        if not Path(setup.source).exists() and "url" not in setup.corpus:
+        if "url" not in setup.corpus and not _folder_of(setup.source).exists():
             raise _unseen("source", setup.source, where)
         written = write_job(corpus, job, setup, lambda *counts: None, folder)
         sync_files(written)
@@ -77,6 +78,12 @@ def attempt(corpus: Corpus, job: Job, setup: Setup, attempts: str, where: str) -
         name = journal_path(folder, receipt.split, receipt.shard)
         write_finished(name, written.finished)
         return {"receipt": asdict(receipt), "folder": folder.name}
+
+
+def _folder_of(source: str) -> Path:
+    """What must be there of a source, which may be a pattern of tars."""
+    path = Path(source)
+    return path.parent if is_pattern(path) else path
 
 
 def _unseen(what: str, path: str, where: str) -> UsageError:

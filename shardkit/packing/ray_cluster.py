@@ -239,8 +239,8 @@ class RayCalls:
         except errors.RayError as error:
             why = str(error).strip().partition("\n")[0]
             raise StorageError(
-                f"{what}: whoever did it was lost {MAX_RETRIES + 1} times ({why}); run the same"
-                " command again to go on"
+                f"{what}: given up by Ray, which begins a task {MAX_RETRIES} times more: {why};"
+                " run the same command again to go on"
             ) from error
         return answer
 
