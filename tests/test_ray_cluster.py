@@ -12,7 +12,7 @@ import pytest
 from shardkit.errors import SampleError, StorageError
 from shardkit.packing import ray_cluster
 from shardkit.packing.answers import rebuild
-from shardkit.packing.ray_cluster import PassingError, answered, told_to_tasks
+from shardkit.packing.ray_cluster import PassingError, RayCalls, answered, told_to_tasks
 from shardkit.system.refusals import os_errors
 
 
@@ -57,6 +57,24 @@ def test_another_release_is_refused() -> None:
     told = told_to_tasks(False) | {"release": "9.8.7"}
     name, words = answered(told, lambda: 3)["error"]
     assert name == "UsageError" and "and 9.8.7 asks: install the same release on all" in words
+
+
+class Deserted:
+    """Ray, on a cluster that has lost all nodes."""
+
+    def wait(self, calls: list[object], **_: object) -> tuple[list[object], list[object]]:
+        return [], calls
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"memory": 1e9}
+
+
+def test_a_cluster_without_any_cpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "WITHOUT_CPU_S", 0.0)
+    calls = RayCalls(Deserted(), None, "packing")
+    calls._under_way["call"] = ({}, "train-00000")
+    with pytest.raises(StorageError, match="has had no CPU for 0 s, so nothing goes on; start"):
+        list(calls.ended(wait=True))
 
 
 def test_credentials_go_along_only_for_what_is_behind_a_url(

@@ -256,6 +256,20 @@ def test_ctrl_c(nodes: Nodes, pictures: Path, tmp_path: Path) -> None:
     assert not list((dest / ".packing").glob("lease-*"))
 
 
+def test_a_driver_that_was_thought_dead(
+    nodes: Nodes, pictures: Path, undisturbed: dict[str, bytes], tmp_path: Path
+) -> None:
+    """Another machine took its lease over, and the folder of its tasks away."""
+    dest = tmp_path / "dest"
+    process = started(on_ray(nodes, "pack", pictures, dest, *MANY), lambda: num_done(dest) > 3)
+    (dest / ".packing" / "lease-1").unlink()
+    _, err = process.communicate()
+    assert process.returncode == 1 and "was taken over by another process" in err
+    assert 3 < num_done(dest) < 300
+    ran(on_ray(nodes, "pack", pictures, dest, *MANY))
+    assert tree(dest) == undisturbed
+
+
 def test_two_drivers(nodes: Nodes, pictures: Path, tmp_path: Path) -> None:
     dest = tmp_path / "dest"
     args = on_ray(nodes, "pack", pictures, dest, *MANY)
