@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from shardkit.arguments import integer
 from shardkit.arrays import Integers
@@ -26,7 +25,6 @@ from shardkit.system.refusals import os_errors
 from shardkit.versions.adopt import with_signposts
 from shardkit.versions.choose import (
     Keys,
-    ListedKeys,
     Masks,
     having_classes,
     having_keys,
@@ -35,61 +33,14 @@ from shardkit.versions.choose import (
     read_keys,
 )
 from shardkit.versions.copies import first_of_copies
-from shardkit.versions.labels import LabelTable, Table, class_names, read_table, relabelled
+from shardkit.versions.edit_options import TRAIN, VAL, EditOptions, Filter, class_list
+from shardkit.versions.labels import Table, class_names, read_table, relabelled
 from shardkit.versions.own_rows import OwnRows
 from shardkit.versions.reconcile import CLS
 from shardkit.versions.result import VersionResult
 from shardkit.versions.revision import Revision
 
-TRAIN, VAL = "train", "val"
 NOTHING = "nothing to change: all samples stay, and so do their labels and splits"
-
-Filter = str | Callable[[dict[str, Any]], Any]
-
-
-@dataclass(frozen=True)
-class Edit:
-    """What is to change; see :func:`edit`."""
-
-    keep_keys: ListedKeys | None
-    drop_keys: ListedKeys | None
-    keep_classes: tuple[str, ...]
-    drop_classes: tuple[str, ...]
-    filter: Filter | None
-    drop_duplicates: bool
-    labels: LabelTable | None
-    val_fraction: float | None
-    seed: int
-    restore: int | None
-
-    def __post_init__(self) -> None:
-        asked = [name for name, value in vars(self).items() if value not in (None, False, 0, ())]
-        if not asked or asked == ["seed"]:
-            raise UsageError("edit: say what is to change; `shardkit edit --help` lists it")
-        if self.restore is not None and len(asked) > 1:
-            raise UsageError("edit: restore goes with nothing else; edit the version it makes")
-        share = self.val_fraction
-        if share is not None and not (isinstance(share, int | float) and 0 < share < 1):
-            raise UsageError(f"val_fraction is a share between 0 and 1, got {share!r}")
-        if self.filter is not None and not (isinstance(self.filter, str) or callable(self.filter)):
-            raise UsageError(f"filter is a function, or names one, got {self.filter!r}")
-
-    def words(self) -> str:
-        """What is to change, as the history has it."""
-        said = [
-            *([f"keep {self.keep_keys.words}"] if self.keep_keys is not None else []),
-            *([f"drop {self.drop_keys.words}"] if self.drop_keys is not None else []),
-            *([f"keep class {first_few(self.keep_classes)}"] if self.keep_classes else []),
-            *([f"drop class {first_few(self.drop_classes)}"] if self.drop_classes else []),
-            *([f"keep what {_name_of(self.filter)} takes"] if self.filter is not None else []),
-            *(["drop duplicates"] if self.drop_duplicates else []),
-            *([f"labels of {self.labels.words}"] if self.labels is not None else []),
-        ]
-        if self.val_fraction is not None:
-            said.append(f"split anew, {self.val_fraction:g} to {VAL}, seed {self.seed}")
-        if self.restore is not None:
-            said.append(f"restore version {self.restore}")
-        return f"edit: {'; '.join(said)}"
 
 
 def edit(
@@ -134,11 +85,11 @@ def edit(
     """
     started = time.perf_counter()
     folder = as_path(dataset, "the dataset")
-    asked = Edit(
+    asked = EditOptions(
         keep_keys=None if keep_keys is None else read_keys(keep_keys),
         drop_keys=None if drop_keys is None else read_keys(drop_keys),
-        keep_classes=_names("keep_classes", keep_classes),
-        drop_classes=_names("drop_classes", drop_classes),
+        keep_classes=class_list("keep_classes", keep_classes),
+        drop_classes=class_list("drop_classes", drop_classes),
         filter=filter,
         drop_duplicates=drop_duplicates,
         labels=None if labels is None else read_table(labels),
@@ -146,7 +97,7 @@ def edit(
         seed=integer("seed", seed, None),
         restore=None if restore is None else integer("restore", restore, 1),
     )
-    recipe = {"do": "edit", "what": asked.words(), "digest": _digest(asked)}
+    recipe = {"do": "edit", "what": asked.words(), "digest": asked.digest()}
     with os_errors(f"editing {show_path(folder)}"), Revision(folder, recipe) as revision:
         if revision.finished is not None and asked.filter is None:
             return revision.finished
@@ -162,7 +113,7 @@ def edit(
 
 def _edit(
     revision: Revision,
-    asked: Edit,
+    asked: EditOptions,
     recipe: dict[str, Any],
     started: float,
     progress: bool | None,
@@ -196,7 +147,7 @@ def _edit(
 
 
 def _chosen(
-    asked: Edit, place: Located, indexes: dict[str, RowIndex], progress: bool | None
+    asked: EditOptions, place: Located, indexes: dict[str, RowIndex], progress: bool | None
 ) -> Masks:
     """What stays."""
     found = {name: np.ones(index.split.num_rows, bool) for name, index in indexes.items()}
@@ -223,7 +174,7 @@ def _chosen(
 
 
 def _labels(
-    asked: Edit, info: DatasetInfo, indexes: dict[str, RowIndex]
+    asked: EditOptions, info: DatasetInfo, indexes: dict[str, RowIndex]
 ) -> tuple[DatasetInfo, dict[str, Integers]]:
     """The dataset's fields and classes, and what its samples have for labels, if those change."""
     if asked.labels is None:
@@ -269,7 +220,7 @@ def _split_anew(
 
 
 def _restore(
-    revision: Revision, asked: Edit, recipe: dict[str, Any], started: float
+    revision: Revision, asked: EditOptions, recipe: dict[str, Any], started: float
 ) -> VersionResult:
     before = revision.place.info
     info = read_info(revision.dest, version=asked.restore)
@@ -321,7 +272,7 @@ def _notes(
 
 def _result(
     revision: Revision,
-    asked: Edit,
+    asked: EditOptions,
     info: DatasetInfo,
     started: float,
     *,
@@ -343,24 +294,3 @@ def _result(
 
 def _fingerprints(info: DatasetInfo) -> dict[str, str]:
     return {name: split.fingerprint for name, split in info.splits.items()}
-
-
-def _digest(asked: Edit) -> str:
-    """Of what the words do not say in full: keys and labels."""
-    keys = [None if k is None else sorted(k.keys) for k in (asked.keep_keys, asked.drop_keys)]
-    table = None if asked.labels is None else sorted(asked.labels.labels.items())
-    classes = [asked.keep_classes, asked.drop_classes]
-    return xxhash.xxh3_128_hexdigest(repr((keys, table, classes)).encode(errors="surrogateescape"))
-
-
-def _names(name: str, given: object) -> tuple[str, ...]:
-    listed = [given] if isinstance(given, str) else given
-    if not isinstance(listed, list | tuple | set | frozenset):
-        raise UsageError(f"{name} must be a list of names of classes, got {given!r}")
-    return tuple(map(str, listed))
-
-
-def _name_of(function: Filter) -> str:
-    return (
-        function if isinstance(function, str) else getattr(function, "__qualname__", "a function")
-    )
