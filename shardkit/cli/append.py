@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from shardkit.cli.output import echo_json, echo_version, interrupted
+from shardkit.cli.output import echo_json, echo_version, interrupted, quiet
 from shardkit.cli.pack import KINDS
-from shardkit.cli.pictures import reject_options, workers_option
+from shardkit.cli.pictures import engine_options, reject_options, workers_option
 
 
 @click.command()
@@ -23,6 +23,7 @@ from shardkit.cli.pictures import reject_options, workers_option
 )
 @click.option("--fields", metavar="A,B", help="Columns of tables, or keys of .jsonl lines.")
 @workers_option
+@engine_options
 @click.option("--shard-size", metavar="SIZE", help="Input bytes a shard, as of pack.")
 @click.option("--shuffle", is_flag=True, help="Pack what is new in an order drawn from --seed.")
 @click.option(
@@ -49,6 +50,7 @@ def append(dataset: str, source: str, as_json: bool, **options: Any) -> None:
     """
     from shardkit.versions.append import append as run
 
-    with interrupted("what is done is kept, run the same command again to go on"):
+    kept = "what is done is kept, run the same command again to go on"
+    with interrupted(kept), quiet(options["engine"]):
         result = run(dataset, source, progress=False if as_json else None, **options)
     echo_json(result) if as_json else echo_version(result)

@@ -40,6 +40,8 @@ def append(
     text_field: str | None = None,
     fields: str | Sequence[str] | None = None,
     workers: int | None = None,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
     shard_size: str | int | None = None,
     shuffle: bool = False,
     seed: int = 0,
@@ -60,8 +62,9 @@ def append(
     Args:
         dataset: its folder. source: as of :func:`shardkit.pack`, on this machine; or another
             dataset, whose shards are linked, or else copied.
-        corpus, labels, text_field, fields, shard_size: as of :func:`shardkit.pack`; the others as
-            of :class:`shardkit.packing.options.PackOptions`.
+        corpus, labels, text_field, fields, shard_size: as of :func:`shardkit.pack`; default of the
+            fields: what the dataset was packed with. The others as of
+            :class:`shardkit.packing.options.PackOptions`.
 
     Raises:
         UsageError: the call is wrong, the source has other fields or no classes, or was appended
@@ -78,6 +81,8 @@ def append(
         return adopt(folder, place, started)
     given = {
         "workers": workers,
+        "engine": engine,
+        "address": address,
         "shuffle": shuffle,
         "seed": seed,
         "val_fraction": val_fraction,
@@ -92,9 +97,13 @@ def append(
         refuse_overlap(folder.resolve(), place.resolve())
         info = read_info(folder)
         made = _options(info, folder, shard_size, given)
-        opened = open_corpus(
-            place, corpus, labels, text_field, parse_fields(fields), made.makes_tokens
-        )
+        chosen = parse_fields(fields)
+        opened = open_corpus(place, corpus, labels, text_field, chosen, made.makes_tokens)
+        own = info.provenance
+        if own.kind == opened.kind and text_field is None and chosen is None:  # as it was packed
+            found = own.text_field, own.fields
+            if any(found):
+                opened = open_corpus(place, corpus, labels, *found, made.makes_tokens)
         _refuse_unfit(opened, place, made)
         recipe = {
             "do": "append",
