@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import shardkit
 from shardkit import Loader
-from shardkit.errors import DataError, DestinationError, PartError, UsageError
+from shardkit.errors import CorpusError, DataError, DestinationError, PartError, UsageError
 from shardkit.index.manifest import versions_at
 
 QUIET: dict[str, Any] = {"workers": 0, "shard_size": 2000, "progress": False}
@@ -553,6 +553,28 @@ def test_datasets_become_one(to: str, inputs: tuple[Path, Path], tmp_path: Path)
     for part in parts:
         shutil.rmtree(part)
     assert is_whole(tmp_path / "all")
+
+
+def test_what_was_merged_is_compared_part_by_part(
+    packed: dict[str, Path], inputs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    shardkit.pack(inputs[1], tmp_path / "more", to="npy", **QUIET)
+    shardkit.merge([packed["npy"], tmp_path / "more"], tmp_path / "all")
+    with pytest.raises(CorpusError, match="was merged of datasets that were packed by themselves"):
+        shardkit.verify(tmp_path / "all", against=inputs[0], progress=False)
+
+
+def test_lines_are_appended_as_they_were_packed(tmp_path: Path) -> None:
+    for name, first in (("first", 0), ("more", 5)):
+        lines = (json.dumps({"id": i, "text": f"text {i}"}) for i in range(first, first + 5))
+        write(tmp_path / f"{name}.jsonl", "".join(f"{line}\n" for line in lines))
+    options: dict[str, Any] = {"to": "npy", "text_field": "text", **QUIET}
+    shardkit.pack(tmp_path / "first.jsonl", tmp_path / "ds", **options)
+    made = shardkit.append(tmp_path / "ds", tmp_path / "more.jsonl", **QUIET)
+    assert not any("only what is new" in note for note in made.notes)
+    assert [sample["txt"] for sample in samples(tmp_path / "ds")] == [
+        f"text {i}" for i in range(10)
+    ]
 
 
 def test_what_cannot_be_merged(packed: dict[str, Path], tmp_path: Path) -> None:

@@ -48,6 +48,11 @@ def originals_of(place: Located, against: Any) -> Opener:
             " is not what any one input was: compare version 1, or pack anew and use `shardkit"
             " diff`"
         )
+    if "datasets" in place.info.provenance.spec:
+        raise CorpusError(
+            f"{place.shown} was merged of datasets that were packed by themselves: compare each of"
+            " those with its input"
+        )
     if is_hugging_face(against):
         if place.info.provenance.kind != ParquetCorpus.kind:
             raise CorpusError(

@@ -114,7 +114,8 @@ def _merge_datasets(places: list[Located], dest: Path, overwrite: bool) -> PackR
         return replace(
             _result(places, made, dest.resolve(), [COMPLETE], started), was_complete=True
         )
-    origin = replace(origin, packed=digest)
+    spec = {**origin.spec, "datasets": len(places)}
+    origin = replace(origin, spec=spec, packed=digest)
     with open_destination(dest, places[0].folder, overwrite) as destination:
         if before := destination.finished(recipe):
             return PackResult(**{**before, "dest": destination.name, "was_complete": True})
