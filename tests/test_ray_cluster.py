@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from shardkit.errors import SampleError, StorageError
-from shardkit.packing import ray_cluster
+from shardkit.packing import ray_answers, ray_cluster
 from shardkit.packing.answers import rebuild
-from shardkit.packing.ray_cluster import PassingError, RayCalls, answered, told_to_tasks
+from shardkit.packing.ray_answers import PassingError, answered, here, told_to_tasks
+from shardkit.packing.ray_cluster import RayCalls
 from shardkit.system.refusals import os_errors
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "PASSING_S", 0.0)
+    monkeypatch.setattr(ray_answers, "PASSING_S", 0.0)
 
 
 def refusing(number: int) -> Callable[[], Any]:
@@ -30,7 +31,7 @@ def refusing(number: int) -> Callable[[], Any]:
 
 
 def test_what_is_done_comes_back_with_the_node() -> None:
-    assert answered(told_to_tasks(False), lambda: 3) == {"done": 3, "node": ray_cluster.here()}
+    assert answered(told_to_tasks(False), lambda: 3) == {"done": 3, "node": here()}
 
 
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EHOSTDOWN])

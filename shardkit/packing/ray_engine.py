@@ -15,7 +15,8 @@ from shardkit.packing.attempts import Attempts, attempt
 from shardkit.packing.backlog import Backlog
 from shardkit.packing.job import Job, Setup, read_job
 from shardkit.packing.options import PackOptions
-from shardkit.packing.ray_cluster import RayCluster, Told, answered, here, told_to_tasks
+from shardkit.packing.ray_answers import Told, answered, here, told_to_tasks
+from shardkit.packing.ray_cluster import RayCluster
 from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
 
