@@ -101,7 +101,7 @@ def taken_away(folder: Path, monkeypatch: pytest.MonkeyPatch) -> InDict:
         path.unlink()
     storage: Storage = (made := InDict(kept))
 
-    def located(path: Path, *, sealed: bool = False) -> Located:
+    def located(path: Path, *, sealed: bool = False, version: int | None = None) -> Located:
         return Located(storage, NOWHERE, stored_info(storage, sealed=sealed))
 
     monkeypatch.setattr("shardkit.reading.dataset.locate", located)
