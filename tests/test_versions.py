@@ -279,7 +279,8 @@ def test_new_labels(dataset: Path, tmp_path: Path) -> None:
     assert [bytes(sample["cls"]) for sample in raw] == [b"%d" % s["cls"] for s in expected]
     assert is_whole(dataset)
     to = raw.info.container
-    shardkit.convert(dataset, tmp_path / "compact", to=to, progress=False)
+    made = shardkit.convert(dataset, tmp_path / "compact", to=to, progress=False)
+    assert not any("shardkit stage" in note for note in made.notes)  # that would copy old labels
     assert samples(tmp_path / "compact") == expected
     assert shardkit.diff(dataset, tmp_path / "compact").is_same
     assert shardkit.open(tmp_path / "compact").fingerprint == shardkit.open(dataset).fingerprint
@@ -324,6 +325,7 @@ def test_split_anew_as_pack_would_have(
         ({"drop_classes": ["zebra"]}, "there is no class 'zebra'"),
         ({"keep_keys": []}, "no sample would be left"),
         ({"val_fraction": 1.5}, "val_fraction is a share"),
+        ({"val_fraction": 0}, "val_fraction is a share"),
         ({"restore": 7}, "has no version 7, only 1"),
         ({"restore": 1, "drop_duplicates": True}, "restore goes with nothing else"),
         ({"labels": {"none": "cat"}}, "1 of 1 keys are of no sample here"),

@@ -153,7 +153,8 @@ def _convert_located(
         result.notes.append(
             "pictures that were written anew have no restart markers any more: pass --restarts, too"
         )
-    if not result.was_complete and is_a_copy(located, options):
+    is_compacted = any(split.is_view for split in located.info.splits.values())
+    if not result.was_complete and not is_compacted and is_a_copy(located, options):
         others = names_of(lambda other: other.name != options.to)
         result.notes.append(
             f"{show_place(source)} was {options.to} already, so this is a copy of it: `shardkit"

@@ -34,7 +34,8 @@ class EditOptions:
     restore: int | None
 
     def __post_init__(self) -> None:
-        asked = [name for name, value in vars(self).items() if value not in (None, False, 0, ())]
+        nothing = {"seed": 0, "drop_duplicates": False, "keep_classes": (), "drop_classes": ()}
+        asked = [name for name, value in vars(self).items() if value != nothing.get(name)]
         if not asked or asked == ["seed"]:
             raise UsageError("edit: say what is to change; `shardkit edit --help` lists it")
         if self.restore is not None and len(asked) > 1:
