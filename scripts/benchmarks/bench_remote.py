@@ -85,7 +85,8 @@ def nginx(root: Path, delay: float) -> Iterator[str]:
 def remove(cache: Path) -> None:
     """And what of it is still mapped, which takes room until then."""
     gc.collect()
-    shutil.rmtree(cache)
+    while cache.exists():  # what fetches ahead may still write a file there
+        shutil.rmtree(cache, ignore_errors=True)
 
 
 def make(root: Path, num_samples: int, peers: str | None) -> None:
