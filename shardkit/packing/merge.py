@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shardkit.errors import CorpusError, DataError, PartError, UsageError
+from shardkit.errors import CorpusError, DataError, PartError
 from shardkit.index.journal import Receipt, journal_path, read_finished
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, read_info
 from shardkit.packing.choose_tokenizer import ChosenTokenizer
@@ -28,14 +27,14 @@ from shardkit.packing.up_to_date import made_of
 from shardkit.remote.urls import as_place, refuse_overlap, show_place
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.durable_files import atomic_write, fsync_path
-from shardkit.system.paths import as_path, file_size, show_path, size_fault
+from shardkit.system.paths import file_size, show_path, size_fault
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
 from shardkit.tokens.spec import TokenizerSpec
 
 
 def merge_parts(
-    parts: Sequence[str | Path],
+    folders: Sequence[Path],
     dest: str | Path,
     *,
     overwrite: bool = False,
@@ -43,31 +42,9 @@ def merge_parts(
     staging: str | Path | None = None,
     staging_bytes: str | int | None = None,
 ) -> PackResult:
-    """Make the dataset of all parts that ``pack`` made with ``part=``: byte for byte what one pack
-    makes.
-
-    The input is not needed. Shards are hard links to those of the parts, where both lie on one file
-    system, else copies; the parts stay, and may be deleted. Call it again after an interruption,
-    even a kill -9, and it goes on.
-
-    Args:
-        parts: their folders, in any order.
-        dest: folder to make, or the URL of one in a bucket.
-        overwrite, progress, staging, staging_bytes: as of
-            :class:`shardkit.packing.options.PackOptions`.
-
-    Raises:
-        PartError: a part is missing, given twice, not finished, or of another pack.
-        UsageError: the destination is wrong; nothing was written.
-        DataError: a part is damaged, too many inputs were rejected, or the disk refused.
-    """
+    """What :func:`shardkit.merge` does with the folders of parts."""
     started = time.perf_counter()
     place = as_place(dest, "the destination")
-    if isinstance(parts, str | os.PathLike):
-        parts = [parts]
-    if not isinstance(parts, Sequence):
-        raise UsageError(f"parts must be a list of folders, got {parts!r}")
-    folders = [as_path(part, "a part") for part in parts]
     with os_errors(f"merging into {show_place(place)}"):
         all_parts = [_Taken.of(folder) for folder in folders]
         _refuse_unlike(all_parts)
