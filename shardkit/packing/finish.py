@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import xxhash
@@ -65,15 +66,8 @@ def assemble(
         if TOKENS not in fields:
             raise CorpusError(f"nothing was tokenized: no sample has a text (a field {TEXT})")
         origin = replace(origin, provenance=replace(origin.provenance, tokens=chosen.spec))
-    container = get_format(options.to)
-    signposts = container.signposts(fields, classes)
-    info = DatasetInfo(
-        container=container.name,
-        fields=fields,
-        classes=classes,
-        provenance=origin.provenance,
-        signposts={n: (len(d), xxhash.xxh3_64_intdigest(d)) for n, d in signposts.items()},
-    )
+    info = DatasetInfo(get_format(options.to).name, fields, classes, origin.provenance)
+    info = with_signposts(destination.stage, info)
     for name in dict.fromkeys(receipt.split for receipt in receipts):
         own = [receipt for receipt in receipts if receipt.split == name]
         split = assemble_split(
@@ -88,9 +82,18 @@ def assemble(
         info.splits[name] = split
     if origin.rejected:
         atomic_write(destination.stage / REJECTED_NAME, [origin.rejected])
-    for name, data in (origin.files | signposts).items():
+    for name, data in origin.files.items():
         atomic_write(destination.stage / name, [data])
     return info
+
+
+def with_signposts(folder: Path, info: DatasetInfo) -> DatasetInfo:
+    """The same, with its files for other tools, which are written into the folder."""
+    signposts = get_format(info.container).signposts(info.fields, info.classes)
+    for name, data in signposts.items():
+        atomic_write(folder / name, [data])
+    sizes = {n: (len(data), xxhash.xxh3_64_intdigest(data)) for n, data in signposts.items()}
+    return replace(info, signposts=sizes)
 
 
 def own_origin(spec: dict[str, Any], packed: str | None = None, rejected: bytes = b"") -> Origin:

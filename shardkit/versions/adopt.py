@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from shardkit.arrays import Integers
-from shardkit.formats import get_format
 from shardkit.index.manifest import REJECTED_NAME, DatasetInfo, read_rejected
 from shardkit.index.rows import RowIndex
+from shardkit.packing.finish import with_signposts
 from shardkit.packing.links import link_or_copy
 from shardkit.packing.result import COMPLETE
 from shardkit.remote.urls import refuse_overlap
@@ -30,6 +29,7 @@ from shardkit.versions.reconcile import (
     joined_origin,
     refuse_unlike,
     renumbered,
+    told_renumbered,
 )
 from shardkit.versions.result import VersionResult
 from shardkit.versions.revision import Revision
@@ -93,10 +93,7 @@ def adopt_into(
     for name in there.info.splits:
         added = OwnRows(there, name, stems=stems, labels=labels_among(there, name, classes))
         if added.labels is not None:
-            notes.append(
-                f"labels of {name} are other numbers now, in the row index alone: tools that read"
-                " shards by themselves see those of before; `shardkit convert` writes them anew"
-            )
+            notes.append(told_renumbered(name))
         parts = [OwnRows(place, name)] if name in place.info.splits else []
         info.splits[name] = revision.write(name, [*parts, added], info)
     moves = _files(revision, there, stems, moved_from)
@@ -110,18 +107,9 @@ def adopt_into(
         num_added=num_added,
         notes=notes,
     )
-    info = with_signposts(revision, info)
+    info = with_signposts(revision.stage, info)
     result = replace(result, seconds=time.perf_counter() - started)
     return revision.publish(info, recipe, result, moves)
-
-
-def with_signposts(revision: Revision, info: DatasetInfo) -> DatasetInfo:
-    """The same, with its files for other tools, which are written into the stage."""
-    signposts = get_format(info.container).signposts(info.fields, info.classes)
-    for name, data in signposts.items():
-        atomic_write(revision.stage / name, [data])
-    sizes = {n: (len(data), xxhash.xxh3_64_intdigest(data)) for n, data in signposts.items()}
-    return replace(info, signposts=sizes)
 
 
 def new_stems(theirs: DatasetInfo, names: Sequence[str]) -> dict[str, str]:
@@ -151,18 +139,23 @@ def _files(
 ) -> list[tuple[str, str]]:
     """Have the shards ready; (path in the work folder, name) of those to be moved from there."""
     moves = []
-    for split in there.info.splits.values():
-        for number, shard in enumerate(split.shards):
-            old = split.stem(number)
-            for name in shard.file_bytes:
-                new = stems[old] + name.removeprefix(old)
-                if moved_from is not None:
-                    moves.append((f"{moved_from}/{name}", new))
-                elif not (revision.stage / new).exists():
-                    link_or_copy(there.folder / name, revision.stage / new)
+    for name, new in renamed_files(there.info, stems):
+        if moved_from is not None:
+            moves.append((f"{moved_from}/{name}", new))
+        elif not (revision.stage / new).exists():
+            link_or_copy(there.folder / name, revision.stage / new)
     if rejected := read_rejected(there.folder):
         atomic_write(revision.stage / REJECTED_NAME, [read_rejected(revision.dest), rejected])
     return sorted(set(moves))
+
+
+def renamed_files(theirs: DatasetInfo, stems: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Name of each file of their shards, and what it is called here."""
+    for split in theirs.splits.values():
+        for number, shard in enumerate(split.shards):
+            old = split.stem(number)
+            for name in shard.file_bytes:
+                yield name, stems[old] + name.removeprefix(old)
 
 
 def labels_among(there: Located, name: str, classes: Sequence[str] | None) -> Integers | None:

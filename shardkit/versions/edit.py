@@ -16,13 +16,14 @@ from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo, read_info
 from shardkit.index.rows import RowIndex
+from shardkit.packing.finish import with_signposts
+from shardkit.packing.listing import TRAIN, VAL
 from shardkit.packing.plan import draw, num_val
 from shardkit.packing.result import COMPLETE
 from shardkit.reading.dataset import Dataset
 from shardkit.shards.locate import Located
 from shardkit.system.paths import as_path, first_few, show_path
 from shardkit.system.refusals import os_errors
-from shardkit.versions.adopt import with_signposts
 from shardkit.versions.choose import (
     Keys,
     Masks,
@@ -33,7 +34,7 @@ from shardkit.versions.choose import (
     read_keys,
 )
 from shardkit.versions.copies import first_of_copies
-from shardkit.versions.edit_options import TRAIN, VAL, EditOptions, Filter, class_list
+from shardkit.versions.edit_options import EditOptions, Filter, class_list
 from shardkit.versions.labels import Table, class_names, read_table, relabelled
 from shardkit.versions.own_rows import OwnRows
 from shardkit.versions.reconcile import CLS
@@ -142,7 +143,7 @@ def _edit(
     result = _result(revision, asked, info, started, notes=notes)
     num_removed = sum(int((~mask).sum()) for mask in masks.values())
     return revision.publish(
-        with_signposts(revision, info), recipe, replace(result, num_removed=num_removed)
+        with_signposts(revision.stage, info), recipe, replace(result, num_removed=num_removed)
     )
 
 
@@ -227,7 +228,7 @@ def _restore(
     if info.version == before.version:
         return _result(revision, asked, before, started, notes=[NOTHING])
     revision.stage.mkdir(exist_ok=True)
-    info = replace(with_signposts(revision, info), history=[])
+    info = replace(with_signposts(revision.stage, info), history=[])
     return revision.publish(info, recipe, _result(revision, asked, info, started))
 
 

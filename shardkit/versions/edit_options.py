@@ -9,11 +9,10 @@ from typing import Any
 import xxhash
 
 from shardkit.errors import UsageError
+from shardkit.packing.listing import VAL
 from shardkit.system.paths import first_few
 from shardkit.versions.choose import ListedKeys
 from shardkit.versions.labels import LabelTable
-
-TRAIN, VAL = "train", "val"
 
 Filter = str | Callable[[dict[str, Any]], Any]
 

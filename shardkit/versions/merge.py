@@ -13,9 +13,9 @@ from typing import Any
 import xxhash
 
 from shardkit.errors import PartError, ShardkitError, UsageError
-from shardkit.formats import get_format
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
 from shardkit.packing.destination import Destination
+from shardkit.packing.finish import with_signposts
 from shardkit.packing.links import link_or_copy
 from shardkit.packing.merge import merge_parts
 from shardkit.packing.publish import is_marked
@@ -26,9 +26,14 @@ from shardkit.shards.locate import Located
 from shardkit.system.durable_files import atomic_write, fsync_path
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
-from shardkit.versions.adopt import labels_among, new_stems
+from shardkit.versions.adopt import labels_among, new_stems, renamed_files
 from shardkit.versions.own_rows import OwnRows, write_rows
-from shardkit.versions.reconcile import joined_classes, joined_origin, refuse_unlike
+from shardkit.versions.reconcile import (
+    joined_classes,
+    joined_origin,
+    refuse_unlike,
+    told_renumbered,
+)
 from shardkit.versions.revision import own_dataset
 
 __all__ = ["merge"]
@@ -160,7 +165,8 @@ def _assemble(
     for place in places:
         stems = new_stems(place.info, names)
         names += [f"{stem}." for stem in stems.values()]
-        _link_shards(place, stems, stage)
+        for name, new in renamed_files(place.info, stems):
+            link_or_copy(place.folder / name, stage / new)
         for name in place.info.splits:
             labels = labels_among(place, name, info.classes)
             if labels is not None:
@@ -174,25 +180,9 @@ def _assemble(
         atomic_write(stage / REJECTED_NAME, rejected)
     if (tokenizer := info.provenance.tokenizer_file) is not None:
         atomic_write(stage / tokenizer, [(places[0].folder / tokenizer).read_bytes()])
-    signposts = get_format(info.container).signposts(info.fields, info.classes)
-    for name, data in signposts.items():
-        atomic_write(stage / name, [data])
+    info = with_signposts(stage, info)
     fsync_path(stage)
-    sizes = {n: (len(data), xxhash.xxh3_64_intdigest(data)) for n, data in signposts.items()}
-    told = [
-        f"labels of {name} are other numbers now, in the row index alone: tools that read shards by"
-        " themselves see those of before; `shardkit convert` writes them anew"
-        for name in sorted(renumbered)
-    ]
-    return replace(info, signposts=sizes), told
-
-
-def _link_shards(place: Located, stems: dict[str, str], stage: Path) -> None:
-    for split in place.info.splits.values():
-        for number, shard in enumerate(split.shards):
-            old = split.stem(number)
-            for name in shard.file_bytes:
-                link_or_copy(place.folder / name, stage / (stems[old] + name.removeprefix(old)))
+    return info, [told_renumbered(name) for name in sorted(renumbered)]
 
 
 def _result(

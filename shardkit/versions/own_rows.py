@@ -22,8 +22,7 @@ from shardkit.samples.encoding import LABEL, Encoding
 from shardkit.samples.sample import Value, sample_checksums
 from shardkit.shards.locate import Located
 from shardkit.shards.stored import ShardReader
-
-CLS = "cls"
+from shardkit.versions.reconcile import CLS
 
 
 @dataclass(frozen=True)

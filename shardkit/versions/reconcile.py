@@ -81,6 +81,14 @@ def refuse_unlike(ours: DatasetInfo, theirs: DatasetInfo, what: str) -> list[str
     return notes
 
 
+def told_renumbered(what: str) -> str:
+    """What there is to say where labels became others."""
+    return (
+        f"labels of {what} are other numbers now, in the row index alone: tools that read shards by"
+        " themselves see those of before; `shardkit convert` writes them anew"
+    )
+
+
 def renumbered(
     labels: Integers, theirs: Sequence[str] | None, classes: Sequence[str] | None
 ) -> Integers | None:
