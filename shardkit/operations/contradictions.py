@@ -14,6 +14,7 @@ import xxhash
 from shardkit.arrays import Integers, Mask
 from shardkit.errors import FormatError, IndexFileError
 from shardkit.formats import Format
+from shardkit.formats.base import Listed
 from shardkit.index.assembling import find_chunks, repeats
 from shardkit.index.making import integers
 from shardkit.index.rows import NO_INT, RowIndex, row_sums
@@ -155,8 +156,14 @@ def misplaced(reader: ShardReader, container: Format, rows: range) -> Found:
         files.setdefault(reader.file_of(shard, name), []).append(name)
     for file, fields in files.items():
         yield from _overlaps(reader, batch, fields)
-        check = _unlike_list if is_whole else _not_in_list
-        yield from check(reader, batch, fields, container, file)
+        try:
+            listed = container.listed(reader.storage, file)
+        except FormatError as error:
+            yield int(batch.rows[0]), str(error)
+        else:
+            if listed is not None:
+                check = _unlike_list if is_whole else _not_in_list
+                yield from check(reader, batch, fields, listed)
         if container.layout == "by sample":
             yield from _out_of_order(reader, batch, fields)
     if container.layout == "by field" and not info.num_left_out:
@@ -205,18 +212,9 @@ def _apart(reader: ShardReader, batch: Gather, name: str, shard: int) -> Found:
         yield int(batch.rows[at]), f"its {name} does not follow that of the row before"
 
 
-def _not_in_list(
-    reader: ShardReader, batch: Gather, fields: list[str], container: Format, file: str
-) -> Found:
+def _not_in_list(reader: ShardReader, batch: Gather, fields: list[str], listed: Listed) -> Found:
     """Where the file itself lists its values, also those that the split leaves out, all that the
     row index has are among them."""
-    try:
-        listed = container.listed(reader.storage, file)
-    except FormatError as error:
-        yield int(batch.rows[0]), str(error)
-        return
-    if listed is None:
-        return
     order = np.argsort(listed.start, kind="stable")
     begin, size = listed.start[order], listed.size[order]
     starts, sizes, which = _ranges(reader, batch, fields)
@@ -228,17 +226,8 @@ def _not_in_list(
         yield int(batch.rows[row]), f"its {fields[field]} is no entry of the shard"
 
 
-def _unlike_list(
-    reader: ShardReader, batch: Gather, fields: list[str], container: Format, file: str
-) -> Found:
+def _unlike_list(reader: ShardReader, batch: Gather, fields: list[str], listed: Listed) -> Found:
     """Where the file itself lists its values, the row index says the same."""
-    try:
-        listed = container.listed(reader.storage, file)
-    except FormatError as error:
-        yield int(batch.rows[0]), str(error)
-        return
-    if listed is None:
-        return
     order = sorted([*fields, KEY])
     starts, sizes, _ = _ranges(reader, batch, fields)
     present = np.stack([reader.places(batch, name)[1] >= 0 for name in fields], 1)
