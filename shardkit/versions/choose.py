@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,13 +63,19 @@ def having_keys(indexes: dict[str, RowIndex], keys: Sequence[str]) -> Masks:
         UsageError: no split has one of them.
     """
     found = {name: np.zeros(index.split.num_rows, bool) for name, index in indexes.items()}
-    unknown = []
+    for _, name, row in find_all(indexes, keys):
+        found[name][row] = True
+    return found
+
+
+def find_all(indexes: Mapping[str, RowIndex], keys: Collection[str]) -> list[tuple[str, str, int]]:
+    """(key, split, row) of the samples of these keys. Raises UsageError as :func:`having_keys`."""
+    found, unknown = [], []
     for key in keys:
-        rows = {name: find(index, key) for name, index in indexes.items()}
-        for name, row in rows.items():
-            if row is not None:
-                found[name][row] = True
-        if all(row is None for row in rows.values()):
+        rows = {name: _find(index, key) for name, index in indexes.items()}
+        there = [(key, name, row) for name, row in rows.items() if row is not None]
+        found += there
+        if not there:
             unknown.append(key)
     if unknown:
         raise UsageError(
@@ -79,7 +85,7 @@ def having_keys(indexes: dict[str, RowIndex], keys: Sequence[str]) -> Masks:
     return found
 
 
-def find(index: RowIndex, key: str) -> int | None:
+def _find(index: RowIndex, key: str) -> int | None:
     """The row of a key, if it is there."""
     try:
         return index.find(key.encode(errors="surrogateescape"))

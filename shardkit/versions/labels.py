@@ -16,7 +16,7 @@ from shardkit.index.manifest import DatasetInfo
 from shardkit.index.rows import NO_INT, RowIndex
 from shardkit.operations.duplicates import plain_labels
 from shardkit.system.paths import as_path, first_few, show_path
-from shardkit.versions.choose import find
+from shardkit.versions.choose import find_all
 from shardkit.versions.reconcile import CLS
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
@@ -110,19 +110,10 @@ def relabelled(
     found = {name: _labels(index) for name, index in indexes.items()}
     odd = {name: ~plain_labels(index) for name, index in indexes.items()}
     numbers = None if classes is None else {name: at for at, name in enumerate(classes)}
-    unknown = []
-    for key, label in table.items():
-        number = int(label) if numbers is None else numbers[label]
-        rows = {name: find(index, key) for name, index in indexes.items()}
-        for name, row in rows.items():
-            if row is not None:
-                found[name][row], odd[name][row] = number, False
-        if all(row is None for row in rows.values()):
-            unknown.append(key)
-    if unknown:
-        raise UsageError(
-            f"{len(unknown):,} of {len(table):,} keys are of no sample here: {first_few(unknown)}"
-        )
+    for key, name, row in find_all(indexes, table):
+        label = table[key]
+        found[name][row] = int(label) if numbers is None else numbers[label]
+        odd[name][row] = False
     for name, rows_left in odd.items():
         if rows_left.any():
             first, _ = indexes[name].name(int(np.argmax(rows_left)))
