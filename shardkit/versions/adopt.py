@@ -98,14 +98,8 @@ def adopt_into(
         info.splits[name] = revision.write(name, [*parts, added], info)
     moves = _files(revision, there, stems, moved_from)
     num_added = sum(split.num_rows for split in there.info.splits.values())
-    result = VersionResult(
-        dest=revision.dest,
-        version=revision.number,
-        what=what,
-        splits={name: split.num_rows for name, split in info.splits.items()},
-        num_samples=sum(split.num_rows for split in info.splits.values()),
-        num_added=num_added,
-        notes=notes,
+    result = VersionResult.of(
+        revision.dest, revision.number, what, info, num_added=num_added, notes=notes
     )
     info = with_signposts(revision.stage, info)
     result = replace(result, seconds=time.perf_counter() - started)
@@ -192,12 +186,11 @@ def _pairs(table: Integers) -> np.ndarray[Any, Any]:
 
 def _complete(revision: Revision, what: str, started: float) -> VersionResult:
     info = revision.place.info
-    return VersionResult(
-        dest=revision.dest,
-        version=info.version,
-        what=what,
-        splits={name: split.num_rows for name, split in info.splits.items()},
-        num_samples=sum(split.num_rows for split in info.splits.values()),
+    return VersionResult.of(
+        revision.dest,
+        info.version,
+        what,
+        info,
         seconds=time.perf_counter() - started,
         notes=[*revision.notes, COMPLETE],
         was_complete=True,

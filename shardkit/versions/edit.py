@@ -281,12 +281,11 @@ def _result(
 ) -> VersionResult:
     """Of the version that is there, if it is that, or of the next."""
     was_complete = info is revision.place.info
-    return VersionResult(
-        dest=revision.dest,
-        version=info.version if was_complete else revision.number,
-        what=asked.words(),
-        splits={name: split.num_rows for name, split in info.splits.items()},
-        num_samples=sum(split.num_rows for split in info.splits.values()),
+    return VersionResult.of(
+        revision.dest,
+        info.version if was_complete else revision.number,
+        asked.words(),
+        info,
         seconds=time.perf_counter() - started,
         notes=[*(revision.notes if was_complete else ()), *notes],
         was_complete=was_complete,

@@ -39,12 +39,11 @@ def prune(dataset: str | Path, *, keep: int = 1) -> VersionResult:
         old, kept = there[:-keep], there[-keep:]
         names, told = _files_only_of(revision.dest, old, kept)
         said = f"versions {', '.join(map(str, old))}" if old else "nothing"
-        result = VersionResult(
-            dest=revision.dest,
-            version=info.version,
-            what=f"prune: {said}",
-            splits={name: split.num_rows for name, split in info.splits.items()},
-            num_samples=sum(split.num_rows for split in info.splits.values()),
+        result = VersionResult.of(
+            revision.dest,
+            info.version,
+            f"prune: {said}",
+            info,
             num_bytes=sum(max(file_size(revision.dest / name), 0) for name in names),
             seconds=time.perf_counter() - started,
             notes=[*revision.notes, *told],

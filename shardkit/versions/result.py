@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from shardkit.index.manifest import DatasetInfo
 
 
 @dataclass(frozen=True)
@@ -31,3 +34,11 @@ class VersionResult:
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
     was_complete: bool = False
+
+    @classmethod
+    def of(
+        cls, dest: Path, version: int, what: str, info: DatasetInfo, **others: Any
+    ) -> VersionResult:
+        """Of what a version has, and the other attributes."""
+        splits = {name: split.num_rows for name, split in info.splits.items()}
+        return cls(dest, version, what, splits, sum(splits.values()), **others)
