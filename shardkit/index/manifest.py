@@ -209,12 +209,8 @@ def dump_info(info: DatasetInfo) -> bytes:
 def _is_changed(info: DatasetInfo) -> bool:
     """Whether a reader of version 2 would return something wrong, or call it damaged."""
     splits = info.splits.values()
-    layouts = (layout for split in splits for layout in split.layouts)
-    return (
-        bool(info.history)
-        or any(shard.stem or shard.num_left_out for split in splits for shard in split.shards)
-        or any(encoding.kind == LABEL for layout in layouts for encoding in layout.values())
-    )
+    has_stems = any(shard.stem for split in splits for shard in split.shards)
+    return bool(info.history) or has_stems or any(split.is_view for split in splits)
 
 
 def _shard_to_json(shard: ShardInfo) -> list[Any]:
@@ -412,6 +408,8 @@ def read_version(
 
 def shared_file(info: DatasetInfo) -> str | None:
     """A file of which several splits have samples, if there is any."""
+    if len(info.splits) == 1:  # whoever opens one by URL asks, and it may have 10^5 shards
+        return None
     seen: set[str] = set()
     for split in info.splits.values():
         own = {name for shard in split.shards for name in shard.file_bytes}
