@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Run
-from keepers import cache, kill_keepers  # noqa: F401
+from keepers import cache, keepers, kill_keepers  # noqa: F401
 from range_server import RangeServer, serving
 from remote_sets import make_set, open_set, plain
 
@@ -102,6 +102,20 @@ def test_what_an_earlier_keeper_left_goes_file_by_file(
     open_set(second, "arrays", cache_dir=cache, cache_bytes=before).read([0])
     there = {shown.url: shown.kept_bytes for shown in contents(cache).datasets}
     assert before / 3 < there[first] < before
+
+
+def test_a_keeper_uses_memory_again(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Unless whoever starts it says how."""
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "3")
+    dataset = open_set(f"{server.url}/arrays-npy", "arrays", cache_dir=cache)
+    (keeper,) = keepers(cache)
+    environment = Path("/proc", str(keeper), "environ").read_bytes().split(b"\0")
+    assert {b"MALLOC_ARENA_MAX=3", b"MALLOC_TRIM_THRESHOLD_=134217728"} <= set(environment)
+    assert len(dataset)
 
 
 def test_who_opens_with_less_has_less(server: RangeServer, cache: Path) -> None:  # noqa: F811

@@ -34,6 +34,15 @@ LINGER_S = 10.0
 SILENT_S = 60.0
 """A keeper that says nothing for so long is stopped, or its disk is stuck."""
 
+HEAP = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
+}
+"""For the C library, glibc, of a keeper: to use what bodies had for the next ones. It would give
+each of some MB back to the kernel, which clears all pages of the next: a sixth of all that a keeper
+does."""
+
 _CREDENTIALS = struct.Struct("3i")
 """``struct ucred``: process, user, group."""
 
@@ -203,7 +212,11 @@ def _start(folder: str) -> None:
             capture_output=True,
             text=True,
             cwd="/",
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+            env={
+                **HEAP,
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+            },
             check=False,
         )
     except OSError as error:
