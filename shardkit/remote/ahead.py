@@ -52,11 +52,11 @@ class Follower:
         self.asked = begin + len(blocks)
         if len(steps):
             self.distance = int(steps[-1]) - self.plan.step
-        return np.unique(blocks)
+        return _each_once(np.sort(blocks))
 
     def with_neighbours(self, numbers: Integers) -> Integers:
         """And those beside them that will be needed, too: fewer and larger requests."""
-        groups = np.unique(numbers // GROUP_BLOCKS)
+        groups = _each_once(numbers // GROUP_BLOCKS)
         found: Integers = (groups[:, None] * GROUP_BLOCKS + np.arange(GROUP_BLOCKS)).ravel()
         found = found[found < len(self.split.blocks)]
         wanted: Integers = found[self.plan.distances(found) != NEVER]
@@ -133,3 +133,9 @@ class Ahead:
         """A connection has ended."""
         for name in [name for name, loop in self.loops.items() if loop.owner == owner]:
             del self.loops[name]
+
+
+def _each_once(ascending: Integers) -> Integers:
+    """As :func:`numpy.unique`, which first imports what takes longer than all blocks of a batch."""
+    found: Integers = ascending[np.diff(ascending, prepend=-1) > 0]
+    return found
