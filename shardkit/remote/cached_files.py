@@ -29,7 +29,7 @@ TRIES = 100
 """How often blocks may go between being asked for and being copied: each time another reader, or
 many, needed the room."""
 
-ALL: Integers = np.array([-1])
+ALL = -1
 """Of the stamps, the one that is not 0 while all blocks are there."""
 
 
@@ -103,14 +103,14 @@ class CachedFiles:
 
     def is_cold(self) -> bool:
         """While something is missing."""
-        return self._stamps is None or not self._stamps[-1]
+        return self._stamps is None or not self._stamps[ALL]
 
     def wait_for(
         self, numbers: Integers, starts: Integers, sizes: Integers
-    ) -> tuple[Integers, Stamps] | None:
+    ) -> tuple[Integers | int, Stamps | np.uint32] | None:
         """Numbers of stamps that are not 0, once all blocks of these ranges are there; None where
         some are missing, and they are too many to be needed at once."""
-        if self._stamps is not None and (all_there := self._stamps[ALL]).all():
+        if self._stamps is not None and (all_there := self._stamps[ALL]):
             return ALL, all_there
         blocks = blocks_of(self._firsts[numbers], starts, sizes)
         if self._stamps is not None and (found := self._stamps[blocks]).all():
@@ -136,9 +136,12 @@ class CachedFiles:
             " larger, or let fewer jobs share it"
         )
 
-    def are_still(self, blocks: Integers, stamps: Stamps) -> bool:
+    def are_still(self, blocks: Integers | int, stamps: Stamps | np.uint32) -> bool:
         """Whether they were there all the time since."""
-        return self._stamps is None or bool((self._stamps[blocks] == stamps).all())
+        if self._stamps is None:
+            return True
+        now = self._stamps[blocks] == stamps
+        return bool(now if isinstance(blocks, int) else now.all())
 
     def _map_stamps(self) -> Stamps:
         path = self._remote.folder / f"{self._split}.{STAMPS}"
