@@ -118,6 +118,29 @@ def test_a_keeper_uses_memory_again(
     assert len(dataset)
 
 
+@pytest.mark.parametrize("what", ["shardkit.json", "*"])
+def test_a_dataset_that_somebody_deleted_in_the_cache(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+    made: Path,
+    what: str,
+) -> None:
+    """Its keeper would tell of new files what was true of those; so another begins anew."""
+    url = f"{server.url}/arrays-npy"
+    rows = range(20)
+    first = open_set(url, "arrays", cache_dir=cache)
+    expected = plain([first.read(rows)])
+    before = keepers(cache)
+    for path in cache.glob(f"*/{what}"):
+        path.unlink()
+    second = open_set(url, "arrays", cache_dir=cache)
+    assert keepers(cache) != before
+    assert plain([second.read(rows)]) == expected
+    everything = range(len(second))
+    local = open_set(str(made / "arrays-npy"), "arrays")
+    assert plain([second.read(everything)]) == plain([local.read(everything)])
+
+
 def test_who_opens_with_less_has_less(server: RangeServer, cache: Path) -> None:  # noqa: F811
     """Without a request that would need room."""
     url = f"{server.url}/arrays-npy"

@@ -75,6 +75,11 @@ class Keeper:
         remote = self._reach(place, anew=True)
         return self._kept(await read_index(remote, remote.patience()), remote)
 
+    def is_whole(self) -> bool:
+        """Whether nobody has deleted what lies of a dataset here. What is put in its place are
+        other files, of which nothing that this keeper knows is true."""
+        return all((kept.folder / INDEX_NAME).exists() for kept in self._datasets.values())
+
     def _reach(self, place: Place, *, anew: bool) -> RemoteFolder:
         """What lies there, with the credentials that the reader has now: they may have been renewed
         since it was opened. ``anew``: and those of a profile, too."""
@@ -91,7 +96,7 @@ class Keeper:
     def _kept(self, data: bytes, remote: RemoteFolder) -> Kept:
         name = name_of(data, remote.url)
         found = self._datasets.get(name)
-        if found is None or not (found.folder / INDEX_NAME).exists():  # someone deleted it
+        if found is None:
             info = parse_info(data, str(remote.url / INDEX_NAME))
             folder = self.folder / name
             folder.mkdir(mode=0o700, exist_ok=True)

@@ -73,7 +73,8 @@ class Server:
                 if sum(sizes) > wire.MOST_BYTES:
                     return
                 asked, numbers = wire.unpack(*[await reader.readexactly(size) for size in sizes])
-                if asked["do"] == "open" and not self.is_still_here():
+                is_open = asked["do"] == "open"
+                if is_open and not (self.is_still_here() and self._keeper.is_whole()):
                     self.ended.set()  # the reader asks again, of a keeper of what is there now
                     return
                 answering = self._answered(number, asked, numbers)
