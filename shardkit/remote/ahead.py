@@ -137,5 +137,7 @@ class Ahead:
 
 def _each_once(ascending: Integers) -> Integers:
     """As :func:`numpy.unique`, which first imports what takes longer than all blocks of a batch."""
-    found: Integers = ascending[np.diff(ascending, prepend=-1) > 0]
+    is_other = np.ones(len(ascending), bool)
+    np.not_equal(ascending[1:], ascending[:-1], out=is_other[1:])
+    found: Integers = ascending[is_other]
     return found
