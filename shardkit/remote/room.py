@@ -19,6 +19,10 @@ from shardkit.system.blocks import BLOCK_BYTES
 RESERVE_BYTES = 1 << 30
 """Room that a cache without a stated size leaves to others."""
 
+LOOK_S = 0.1
+"""The disk is asked so often for what is free. What comes meanwhile changes nothing: it takes what
+was free."""
+
 AT_ONCE = 64
 """Blocks go in lots of this part of the cache: finding those that are needed last takes 10 ms for
 each million of blocks."""
@@ -61,6 +65,7 @@ class Room:
         self._needed = needed
         self._splits: dict[CachedSplit, _Blocks] = {}
         self._used = 0
+        self._looked, self._all = -LOOK_S, 0
         self._clock = 0
         self._held: dict[int, tuple[CachedSplit, Integers]] = {}
         self._copying: dict[int, float] = {}  # since when those who hold have what they asked for
@@ -70,8 +75,11 @@ class Room:
         """That blocks may take together."""
         if self.most_bytes is not None:
             return self.most_bytes
-        taken = self._used + self.left.num_bytes
-        return taken + max(shutil.disk_usage(self._folder).free - RESERVE_BYTES, 0)
+        now = time.monotonic()
+        if now - self._looked > LOOK_S:
+            taken, free = self._used + self.left.num_bytes, shutil.disk_usage(self._folder).free
+            self._looked, self._all = now, taken + max(free - RESERVE_BYTES, 0)
+        return self._all
 
     def free(self) -> int:
         """Bytes that can come while none goes."""
