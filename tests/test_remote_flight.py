@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -14,12 +15,12 @@ from shardkit.remote import flight, gate
 from shardkit.remote.flight import FEWEST, FIRST, MOST, MOST_BYTES, Flight
 from shardkit.remote.gate import Gate, Patience, next_pause
 
-EVENTS = st.sampled_from(["begin", "end", "answer", "refuse"])
+EVENTS = st.sampled_from(["begin", "end", "answer", "refuse", "let go"])
 
 
 @given(st.lists(st.tuples(EVENTS, st.integers(1, 1 << 27))))
 def test_bounds_hold_whatever_happens(events: list[tuple[str, int]]) -> None:
-    place, running, now = Flight(), [], 0.0
+    place, running, held, now = Flight(), [], [], 0.0
     for event, number in events:
         now += 0.01
         if event == "begin" and place.has_room(number):
@@ -27,14 +28,19 @@ def test_bounds_hold_whatever_happens(events: list[tuple[str, int]]) -> None:
             running.append(number)
         elif event == "refuse":
             place.refused(now)
+        elif event == "let go" and held:
+            place.let_go(held.pop())
         elif running and event in ("end", "answer"):
             num_bytes = running.pop()
             place.end(num_bytes)
             if event == "answer":
                 place.answered(num_bytes, 0.1, now)
+                place.hold(num_bytes)
+                held.append(num_bytes)
         assert FEWEST <= place.most <= MOST
         assert len(running) == place.running and sum(running) == place.num_bytes
-        assert place.num_bytes <= MOST_BYTES or place.running == 1
+        assert sum(held) == place.held
+        assert place.num_bytes + place.held <= MOST_BYTES or len(running + held) == 1
         assert flight.TIMEOUT_S[0] <= place.timeout() <= flight.TIMEOUT_S[1]
 
 
@@ -119,6 +125,50 @@ def test_who_waits_behind_a_silent_place_is_told_in_time() -> None:
 
     got = _asked([silent] * 100, 0.3)
     assert all(isinstance(one, TimeoutError) for one in got)
+
+
+def test_what_is_in_memory_counts_and_is_not_the_silence_of_the_place() -> None:
+    """It waits for the disk, for longer than the place may be silent; and goes on to wait for its
+    turn, once others have gone before it."""
+    made: list[float] = []
+
+    async def request() -> int:
+        made.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.14)
+        return 5
+
+    async def test() -> None:
+        place, now = Gate(), asyncio.get_running_loop().time
+        with place.holding(MOST_BYTES):
+            place.flight.most = 2
+            asking = [
+                asyncio.ensure_future(place.answer(request, 1 << 20, Patience(0.3)))
+                for _ in range(4)
+            ]
+            await asyncio.sleep(0.5)
+            assert not made and not any(one.done() for one in asking)
+            freed = now()
+        assert await asyncio.gather(*asking) == [5] * 4
+        assert made[1] - freed < 0.1
+        assert place.flight.held == place.flight.num_bytes == 0
+
+    asyncio.run(test())
+
+
+def test_who_waits_behind_a_silent_place_is_told_though_something_is_in_memory() -> None:
+    async def silent() -> int:
+        await asyncio.sleep(60)
+        return 0
+
+    async def test() -> None:
+        place, began = Gate(), time.monotonic()
+        with place.holding(1 << 20):
+            asking = [place.answer(silent, 1 << 20, Patience(0.3)) for _ in range(100)]
+            got = await asyncio.gather(*asking, return_exceptions=True)
+        assert all(isinstance(one, TimeoutError) for one in got)
+        assert time.monotonic() - began < 0.9
+
+    asyncio.run(test())
 
 
 def test_a_slow_answer_is_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,20 +96,13 @@ class CachedSplit:
         finally:
             os.close(fd)
         if is_right:
-            self._stamp(block, 1)
+            self.stamp(block, 1)
         return is_right
 
-    def put(self, first: int, count: int, data: memoryview) -> None:
-        """Write blocks that lie beside each other in one file; they are right."""
-        number, start, _ = self.blocks.place(first)
-        fd = self._open(number)
-        try:
-            while data:
-                written = os.pwrite(fd, data, start)
-                start, data = start + written, data[written:]
-        finally:
-            os.close(fd)
-        self._stamp(first, count)
+    def open(self, block: int) -> tuple[int, int]:
+        """(file to write to, where in it the block begins). Who asks closes it."""
+        number, start, _ = self.blocks.place(block)
+        return self._open(number), start
 
     def _open(self, number: int) -> int:
         """Made once. One that has vanished must not come again, empty: there are stamps for it.
@@ -125,7 +118,8 @@ class CachedSplit:
         self._made.add(number)
         return fd
 
-    def _stamp(self, first: int, count: int) -> None:
+    def stamp(self, first: int, count: int) -> None:
+        """They are there."""
         self._next = self._next % 0xFFFFFFFF + 1
         self.num_there += count - int(np.count_nonzero(self.stamps[first : first + count]))
         self.stamps[first : first + count] = self._next
@@ -139,6 +133,8 @@ class CachedSplit:
         self.seems_there.difference_update(blocks.tolist())
         for block in blocks.tolist():
             number, start, size = self.blocks.place(block)
+            if number not in self._made:
+                continue
             try:
                 fd = self._open(number)
             except FileNotFoundError:  # someone deleted it: its room came back with it

@@ -11,7 +11,7 @@ FEWEST, FIRST, MOST = 8, 32, 384
 """Requests at once: at least, at first, and at most."""
 
 MOST_BYTES = 256 << 20
-"""Asked for at once: what bodies may take of the keeper's memory."""
+"""Asked for at once, or not yet written: what bodies may take of the keeper's memory."""
 
 FASTER = 1.1
 """A rate that grew by less, for half as many requests more, is none that these brought."""
@@ -38,12 +38,14 @@ class Flight:
 
     Attributes:
         most: requests at once, now. running: requests. num_bytes: asked for by these.
+        held: bytes of answers that are in memory still.
     """
 
     def __init__(self) -> None:
         self.most = FIRST
         self.running = 0
         self.num_bytes = 0
+        self.held = 0
         self._tried_from: tuple[int, float] | None = None  # as many at once, at this rate
         self._pause = 0
         self._times: deque[float] = deque(maxlen=RECENT)
@@ -52,9 +54,14 @@ class Flight:
         self._start_round(0.0)
 
     def has_room(self, num_bytes: int) -> bool:
-        """For one more; a single one always has."""
+        """For one more; one that is alone always has."""
+        fits = self.running < self.most and self.num_bytes + self.held + num_bytes <= MOST_BYTES
+        return fits or not (self.running or self.held)
+
+    def waits_for_held(self, num_bytes: int) -> bool:
+        """Whether there would be room for one more, if no answer were in memory still."""
         fits = self.running < self.most and self.num_bytes + num_bytes <= MOST_BYTES
-        return fits or not self.running
+        return bool(self.held) and (fits or not self.running)
 
     def begin(self, num_bytes: int) -> None:
         self.running += 1
@@ -65,6 +72,14 @@ class Flight:
         """However it ended."""
         self.running -= 1
         self.num_bytes -= num_bytes
+
+    def hold(self, num_bytes: int) -> None:
+        """An answer stays in memory for a while."""
+        self.held += num_bytes
+
+    def let_go(self, num_bytes: int) -> None:
+        """It is in memory no more."""
+        self.held -= num_bytes
 
     def answered(self, num_bytes: int, seconds: float, now: float) -> None:
         """A whole answer came, so many seconds after it was asked for."""

@@ -8,8 +8,8 @@ import random
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from shardkit.remote.flight import Flight
@@ -60,6 +60,9 @@ class Gate:
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
         self._answered = 0.0
         self._given_up = 0.0
+        self._heard = 0.0  # when the last answer came, by this clock:
+        self._watched = self._blocked_s = 0.0
+        self._is_blocked = False
 
     def give_up(self) -> None:
         """One who asked has lost patience."""
@@ -89,7 +92,7 @@ class Gate:
             patience.begin()
             if is_alone:
                 answer = await self._told_if_busy(request())
-                self._answered = time.monotonic()
+                self._note_answer()
                 return answer
             began = time.monotonic()
             try:
@@ -99,9 +102,12 @@ class Gate:
             except TimeoutError:
                 self.flight.refused(time.monotonic())
                 raise TimeoutError(f"no answer within {within:.1f} s") from None
-            self._answered = time.monotonic()
+            self._note_answer()
             self.flight.answered(num_bytes, self._answered - began, self._answered)
             return answer
+
+    def _note_answer(self) -> None:
+        self._answered, self._heard = time.monotonic(), self._seconds()
 
     async def _told_if_busy(self, answering: Awaitable[T]) -> T:
         try:
@@ -135,6 +141,7 @@ class Gate:
         if self._waiting or not self.flight.has_room(num_bytes):
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append((turn, num_bytes))
+            self._watch()
             await self._turn(turn, num_bytes, patience)
         else:
             self.flight.begin(num_bytes)
@@ -149,10 +156,10 @@ class Gate:
         Raises:
             TimeoutError: it has answered nobody for as long as this may fail.
         """
-        since = time.monotonic()
+        since = self._seconds()
         try:
             while not turn.done():
-                silent = time.monotonic() - max(since, self._answered)
+                silent = self._seconds() - max(since, self._heard)
                 left = patience.left() - silent
                 if left <= 0:
                     patience.begin()
@@ -164,8 +171,38 @@ class Gate:
             turn.cancel()
             raise
 
+    @contextmanager
+    def holding(self, num_bytes: int) -> Iterator[None]:
+        """An answer stays in memory: nobody asks for what has no room beside it."""
+        self.flight.hold(num_bytes)
+        self._watch()
+        try:
+            yield
+        finally:
+            self.flight.let_go(num_bytes)
+            self._let_in()
+
     def _leave(self, num_bytes: int) -> None:
         self.flight.end(num_bytes)
+        self._let_in()
+
+    def _watch(self) -> None:
+        """Whether it is answers in memory that others wait for, from now on."""
+        now = time.monotonic()
+        self._blocked_s += now - self._watched if self._is_blocked else 0.0
+        self._watched = now
+        self._is_blocked = bool(self._waiting) and self.flight.waits_for_held(self._waiting[0][1])
+
+    def _seconds(self) -> float:
+        """A clock that stands still while it is not the place that others wait for."""
+        self._watch()
+        return self._watched - self._blocked_s
+
+    def _let_in(self) -> None:
+        self._pass_on()
+        self._watch()
+
+    def _pass_on(self) -> None:
         while self._waiting:
             turn, next_bytes = self._waiting[0]
             if turn.done():  # gave up

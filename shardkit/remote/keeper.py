@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,10 +17,11 @@ from shardkit.index.manifest import INDEX_NAME, parse_info
 from shardkit.remote.ahead import Ahead, Follower
 from shardkit.remote.blocks import runs
 from shardkit.remote.cached import CachedSplit
+from shardkit.remote.disk_writes import DiskWrites
 from shardkit.remote.keeper_files import ORIGIN
 from shardkit.remote.kept import REQUEST_BLOCKS, Kept, write_whole
 from shardkit.remote.left import datasets_in
-from shardkit.remote.room import COPY_S, Room
+from shardkit.remote.room import Room
 from shardkit.remote.same import TRIES, check_same, name_of, read_index, replaced
 from shardkit.remote.store import RemoteFolder
 from shardkit.remote.urls import Url
@@ -56,6 +56,7 @@ class Keeper:
         self.folder = folder
         self.ahead = Ahead()
         self.room = Room(folder, self.ahead.needed)
+        self.writes = DiskWrites(self.room)
         self.num_requests = 0
         self.num_bytes = 0
         self._datasets: dict[str, Kept] = {}
@@ -234,17 +235,15 @@ class Keeper:
     ) -> None:
         """Neighbours, by one request; whoever waits for one of them is told how it ended."""
         failed: Exception | None = None
-        numbers = np.arange(first, first + count)
         try:
             data = await _right(kept, split, first, count)
             self.num_requests += 1
             self.num_bytes += len(data)
-            await self._make_room(len(data))
-            split.put(first, count, data)
-            self.room.add(split, numbers)
-            self.room.touch(split, numbers)
+            with kept.remote.holding(len(data)):
+                await self.writes.put(split, first, count, data)
+            self.room.touch(split, np.arange(first, first + count))
         except Exception as error:  # noqa: BLE001  it is raised where it is waited for
-            failed = error
+            failed = error.with_traceback(None)  # its frames have the bytes
         for number in range(first, first + count):
             future = self._coming.pop((split, number))
             if failed is None:
@@ -255,17 +254,6 @@ class Keeper:
         if is_ahead:
             self._ahead_blocks -= count
         self._fetch_ahead()
-
-    async def _make_room(self, num_bytes: int) -> None:
-        """Raises StorageError if readers hold too much, for longer than they copy it."""
-        end = time.monotonic() + 2 * COPY_S
-        while True:
-            try:
-                return self.room.make(num_bytes)
-            except StorageError:
-                if time.monotonic() > end:
-                    raise
-            await asyncio.sleep(COPY_S / 20)
 
 
 def _refuse_others(split: CachedSplit, numbers: Integers) -> None:

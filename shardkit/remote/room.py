@@ -165,6 +165,28 @@ class Room:
         blocks.num_there += len(new)
         self._used += int(split.blocks.bytes_of(new).sum())
 
+    def reserve(self, split: CachedSplit, numbers: Integers) -> None:
+        """They take room, and stay, while they are written. Raises as :meth:`make`."""
+        blocks = self._of(split)
+        new = numbers[~blocks.is_there[numbers]]
+        blocks.held[numbers] += 1
+        try:
+            self.make(int(split.blocks.bytes_of(new).sum()))
+        except BaseException:
+            blocks.held[numbers] -= 1
+            raise
+        self.add(split, numbers)
+
+    def written(self, split: CachedSplit, numbers: Integers, *, is_there: bool) -> None:
+        """They may go from now on; those that are not there after all have gone."""
+        self._of(split).held[numbers] -= 1
+        if not is_there:
+            self._drop(split, numbers)
+
+    def has_all(self, split: CachedSplit, numbers: Integers) -> bool:
+        """Whether all of these take room."""
+        return bool(self._of(split).is_there[numbers].all())
+
     def make(self, num_bytes: int) -> None:
         """Drop what is needed last, until there is room.
 
@@ -194,6 +216,7 @@ class Room:
 
     def _drop(self, split: CachedSplit, numbers: Integers) -> None:
         split.drop(numbers)
+        numbers = numbers[self._of(split).is_there[numbers]]
         self._of(split).is_there[numbers] = False
         self._of(split).num_there -= len(numbers)
         self._used -= int(split.blocks.bytes_of(numbers).sum())

@@ -52,7 +52,15 @@ class Server:
             self._end.cancel()
             self._end = None
         if not self._readers:
-            self._end = asyncio.get_running_loop().call_later(self._linger_s, self.ended.set)
+            self._end = asyncio.get_running_loop().call_later(self._linger_s, self._end_if_idle)
+
+    def _end_if_idle(self) -> None:
+        """A thread that writes would keep the process, without its socket, as long as a disk is
+        stuck; and nobody could say so."""
+        if self._keeper.writes.are_idle():
+            self.ended.set()
+        else:
+            self.count(0)
 
     def is_still_here(self) -> bool:
         """Whether nobody has deleted the cache."""
@@ -78,7 +86,7 @@ class Server:
                     self.ended.set()  # the reader asks again, of a keeper of what is there now
                     return
                 answering = self._answered(number, asked, numbers)
-                answer = await _with_beats(answering, writer)
+                answer = await self._with_beats(answering, writer)
                 if asked["do"] not in wire.UNANSWERED:
                     writer.write(wire.pack(answer, answer.pop("numbers", wire.NO_NUMBERS)))
                     await writer.drain()
@@ -151,23 +159,23 @@ class Server:
             raise DataError(f"no such request: {what!r}; two versions of shardkit share a cache")
         return {}
 
+    async def _with_beats(
+        self, answering: Coroutine[Any, Any, dict[str, Any]], writer: asyncio.StreamWriter
+    ) -> dict[str, Any]:
+        """The answer. Until then the reader hears that it comes; and one that has gone is noticed.
 
-async def _with_beats(
-    answering: Coroutine[Any, Any, dict[str, Any]], writer: asyncio.StreamWriter
-) -> dict[str, Any]:
-    """The answer. Until then the reader hears that it comes; and one that has gone is noticed.
-
-    Raises:
-        ConnectionError: it has gone.
-    """
-    task = asyncio.ensure_future(answering)
-    try:
-        while not (await asyncio.wait([task], timeout=wire.BEAT_S))[0]:
-            writer.write(wire.pack(wire.BEAT))
-            await writer.drain()
-        return task.result()
-    finally:
-        task.cancel()
+        Raises:
+            ConnectionError: it has gone.
+        """
+        task = asyncio.ensure_future(answering)
+        try:
+            while not (await asyncio.wait([task], timeout=wire.BEAT_S))[0]:
+                if not self._keeper.writes.are_stuck():
+                    writer.write(wire.pack(wire.BEAT))
+                await writer.drain()
+            return task.result()
+        finally:
+            task.cancel()
 
 
 def main(arguments: Iterable[str]) -> int:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -128,6 +128,10 @@ class RemoteFolder:
     def patience(self) -> Patience:
         """For what takes several requests, and should fail no later than one."""
         return Patience(self.retry_s)
+
+    def holding(self, num_bytes: int) -> AbstractContextManager[None]:
+        """What was read stays in memory: see :meth:`shardkit.remote.gate.Gate.holding`."""
+        return self._gate.holding(num_bytes)
 
     async def size(self, name: str, patience: Patience | None = None) -> int:
         """Bytes of an object. Errors as of :meth:`read`."""

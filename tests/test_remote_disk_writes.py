@@ -1,0 +1,629 @@
+"""Blocks are written in threads: what a slow, a full, or a stuck disk does to the cache, and who
+drops blocks while they are written."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardkit.errors import StorageError
+from shardkit.remote import cached, disk_writes, room, server
+from shardkit.remote.blocks import BlockMap
+from shardkit.remote.cached import CachedSplit
+from shardkit.remote.disk_writes import WRITES, DiskWrites
+from shardkit.remote.keeper import Keeper
+from shardkit.remote.next_uses import NEVER
+from shardkit.remote.room import Room
+from shardkit.remote.wire import BEAT, pack
+from shardkit.system.blocks import BLOCK_BYTES
+
+NUM_BLOCKS = 12
+
+write = disk_writes._write
+
+
+class Disk:
+    """A cache of one split: two files, of twelve blocks together."""
+
+    def __init__(self, folder: Path, most_blocks: int = NUM_BLOCKS) -> None:
+        sizes = [7 * BLOCK_BYTES - 1000, 5 * BLOCK_BYTES]
+        self.folder = folder
+        self.blocks = BlockMap(["a", "b"], sizes)
+        draws = np.random.default_rng(5)
+        self.bytes = [draws.bytes(self.blocks.place(n)[2]) for n in range(NUM_BLOCKS)]
+        sums = np.array([xxhash.xxh3_64_intdigest(one) for one in self.bytes], np.uint64)
+        self.split = CachedSplit(folder, "train", self.blocks, sums)
+        self.room = Room(folder, lambda split, numbers: np.full(len(numbers), NEVER))
+        self.room.most_bytes = most_blocks * BLOCK_BYTES
+        self.writes = DiskWrites(self.room)
+
+    def put(self, first: int, count: int = 1) -> Coroutine[Any, Any, None]:
+        data = b"".join(self.bytes[first : first + count])
+        return self.writes.put(self.split, first, count, memoryview(data))
+
+    def there(self) -> list[int]:
+        """The blocks that readers may copy, all of which are what they should be."""
+        numbers = np.flatnonzero(self.split.stamps[:-1]).tolist()
+        for number in numbers:
+            file, start, size = self.blocks.place(number)
+            with (self.folder / self.blocks.names[file]).open("rb") as opened:
+                assert os.pread(opened.fileno(), size, start) == self.bytes[number]
+        return numbers
+
+    def on_disk(self) -> int:
+        """Bytes, as the disk counts them."""
+        files = [self.folder / name for name in self.blocks.names]
+        return sum(path.stat().st_blocks * 512 for path in files if path.exists())
+
+    def used(self) -> int:
+        """Bytes, as the room counts them."""
+        return self.room.bytes() - self.room.free()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path)
+
+
+class Held:
+    """Writes wait until they may end. ``begun``: how many have. ``fails``: they do, in the end."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.fails = False
+        self.may_end = threading.Event()
+
+    def __call__(self, fd: int, start: int, data: memoryview) -> None:
+        self.begun += 1
+        assert self.may_end.wait(20)
+        write(fd, start, data)
+        if self.fails:
+            raise BrokenPipeError
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    held = Held()
+    monkeypatch.setattr(disk_writes, "_write", held)
+    yield held
+    held.may_end.set()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():
+            await asyncio.sleep(0.005)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def all_of_it() -> None:
+        async with asyncio.timeout(20):
+            await test()
+
+    asyncio.run(all_of_it())
+
+
+def test_others_go_on_while_the_disk_works(disk: Disk, held: Held) -> None:
+    """Nobody may read a block before all of it is written."""
+
+    async def test() -> None:
+        putting = asyncio.ensure_future(disk.put(1, 3))
+        await until(lambda: held.begun == 1)
+        assert disk.there() == [] and disk.used() == 3 * BLOCK_BYTES
+        held.may_end.set()
+        await putting
+        assert disk.there() == [1, 2, 3] and disk.used() == 3 * BLOCK_BYTES
+
+    run(test)
+
+
+def test_few_files_are_open(disk: Disk, held: Held) -> None:
+    async def test() -> None:
+        gc.collect()  # files of earlier tests
+        before = len(os.listdir("/proc/self/fd"))
+        putting = [asyncio.ensure_future(disk.put(number)) for number in range(NUM_BLOCKS)]
+        await until(lambda: held.begun == WRITES)
+        await asyncio.sleep(0.05)
+        assert held.begun == WRITES and len(os.listdir("/proc/self/fd")) == before + WRITES
+        held.may_end.set()
+        await asyncio.gather(*putting)
+        assert disk.there() == [*range(NUM_BLOCKS)]
+        assert disk.split.stamps[-1]
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    run(test)
+
+
+def test_what_is_being_written_does_not_go(tmp_path: Path, held: Held) -> None:
+    disk = Disk(tmp_path, 4)
+
+    async def test() -> None:
+        putting = asyncio.ensure_future(disk.put(0, 3))
+        await until(lambda: held.begun == 1)
+        with pytest.raises(StorageError, match="holds"):
+            disk.room.make(2 * BLOCK_BYTES)
+        held.may_end.set()
+        await putting
+        assert disk.there() == [0, 1, 2]
+        disk.room.make(2 * BLOCK_BYTES)
+        assert len(disk.there()) < 3
+
+    run(test)
+
+
+def test_what_an_earlier_keeper_left_wrong_is_written_whole(tmp_path: Path, held: Held) -> None:
+    """It takes room already; while it is written anew it must not be dropped, as that would make a
+    hole into it."""
+    (tmp_path / "a").write_bytes(bytes([1]) * (7 * BLOCK_BYTES - 1000))
+    disk = Disk(tmp_path, 7)
+    disk.room.add(disk.split, np.array(sorted(disk.split.seems_there), np.int64))
+    assert not disk.split.take_left(2) and disk.there() == []
+
+    async def test() -> None:
+        putting = asyncio.ensure_future(disk.put(2))
+        await until(lambda: held.begun == 1)
+        disk.room.make(6 * BLOCK_BYTES)
+        held.may_end.set()
+        await putting
+        assert disk.there() == [2] and held.begun == 1
+
+    run(test)
+
+
+def test_all_is_forgotten_while_it_is_written(disk: Disk, held: Held) -> None:
+    """What was forgotten has lost bytes: it is written again."""
+
+    async def test() -> None:
+        putting = asyncio.ensure_future(disk.put(8, 3))
+        await until(lambda: held.begun == 1)
+        disk.room.drop(disk.split)
+        assert disk.used() == 0
+        held.may_end.set()
+        await putting
+        assert held.begun == 2
+        assert disk.there() == [8, 9, 10] and disk.used() == 3 * BLOCK_BYTES
+
+    run(test)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_is_forgotten_while_it_is_written_takes_no_room(
+    tmp_path: Path, held: Held, fails: bool
+) -> None:
+    """Whether the write fails, or there is no room for it when it has to be done again."""
+    disk = Disk(tmp_path, 3)
+    held.fails = fails
+
+    async def test() -> None:
+        putting = asyncio.ensure_future(disk.put(8, 2))
+        await until(lambda: held.begun == 1)
+        disk.room.drop(disk.split)
+        if not fails:
+            disk.room.hold(1, disk.split, np.arange(3))
+            disk.room.add(disk.split, np.arange(3))
+        held.may_end.set()
+        await asyncio.wait([putting], timeout=0.3)
+        assert disk.on_disk() == 0 and disk.there() == []
+        assert disk.used() == (0 if fails else 3 * BLOCK_BYTES)
+        putting.cancel()
+        await asyncio.wait([putting])
+
+    run(test)
+
+
+def test_blocks_that_take_room_already_need_no_more(tmp_path: Path) -> None:
+    """A reader waits for what an earlier keeper left wrong, in a cache that just holds it."""
+    (tmp_path / "a").write_bytes(bytes([1]) * (7 * BLOCK_BYTES - 1000))
+    disk = Disk(tmp_path, 7)
+    disk.room.add(disk.split, np.array(sorted(disk.split.seems_there), np.int64))
+    disk.room.hold(1, disk.split, np.arange(7))
+
+    async def test() -> None:
+        assert not any(disk.split.take_left(number) for number in range(7))
+        await disk.put(0, 7)
+        assert disk.there() == [*range(7)]
+
+    run(test)
+
+
+def test_a_write_that_fails_leaves_nothing(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, start: int, data: memoryview) -> None:
+        write(fd, start, data[: len(data) // 2])
+        raise OSError(28, "No space left on device")
+
+    async def test() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(disk_writes, "_write", full)
+            with pytest.raises(OSError, match="No space"):
+                await disk.put(7, 4)
+        assert disk.there() == [] and disk.used() == 0
+        assert (disk.folder / "b").stat().st_blocks == 0
+        await disk.put(7, 4)
+        assert disk.there() == [7, 8, 9, 10]
+
+    run(test)
+
+
+def test_what_is_free_is_asked_of_the_disk_now_and_then(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes takes what was free: the size of a cache stays the same meanwhile."""
+    asked: list[int] = []
+
+    def disk_usage(folder: Path) -> SimpleNamespace:
+        asked.append(0)
+        return SimpleNamespace(free=room.RESERVE_BYTES + 5000)
+
+    monkeypatch.setattr(room.shutil, "disk_usage", disk_usage)
+    monkeypatch.setattr(room, "LOOK_S", 0.05)
+    disk.room.most_bytes = None
+    assert disk.room.bytes() == 5000
+    disk.room.add(disk.split, np.arange(1))
+    assert disk.room.bytes() == 5000 and len(asked) == 1
+    time.sleep(0.06)
+    assert disk.room.bytes() == 5000 + BLOCK_BYTES and len(asked) == 2
+
+
+def test_readers_that_hold_all_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the disk has nothing more to do, and they should have copied it."""
+    monkeypatch.setattr(disk_writes, "COPY_S", 0.2)
+    disk = Disk(tmp_path, 3)
+
+    async def test() -> None:
+        disk.room.hold(1, disk.split, np.arange(3))
+        await disk.put(0, 3)
+        began = time.monotonic()
+        with pytest.raises(StorageError, match="1 readers are making need"):
+            await disk.put(5)
+        assert 0.4 < time.monotonic() - began < 2
+        assert disk.there() == [0, 1, 2]
+
+    run(test)
+
+
+def test_a_cache_is_not_too_small_because_the_disk_is_slow(
+    tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_writes, "COPY_S", 0.1)
+    disk = Disk(tmp_path, 3)
+
+    async def test() -> None:
+        slow = asyncio.ensure_future(disk.put(0, 3))
+        await until(lambda: held.begun == 1)
+        other = asyncio.ensure_future(disk.put(5))
+        await asyncio.sleep(1)
+        assert not other.done()
+        held.may_end.set()
+        await asyncio.gather(slow, other)
+        assert 5 in disk.there() and disk.used() <= 3 * BLOCK_BYTES
+
+    run(test)
+
+
+def test_nobody_waits_for_ever_for_room(
+    tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the disk always has something to do."""
+    monkeypatch.setattr(disk_writes, "COPY_S", 0.1)
+    monkeypatch.setattr(disk_writes, "SLOW_S", 0.5)
+    disk = Disk(tmp_path, 3)
+
+    async def test() -> None:
+        slow = asyncio.ensure_future(disk.put(0, 3))
+        await until(lambda: held.begun == 1)
+        with pytest.raises(StorageError, match="make cache_bytes larger"):
+            await disk.put(5)
+        held.may_end.set()
+        await slow
+
+    run(test)
+
+
+def test_who_waits_for_room_is_first_and_keeps_nobody_waiting(tmp_path: Path, held: Held) -> None:
+    """A reader holds 2 of 4 blocks: those of 3 wait, and those of 1 are written."""
+    disk = Disk(tmp_path, 4)
+    disk.room.hold(1, disk.split, np.arange(2))
+    disk.room.add(disk.split, np.arange(2))
+
+    async def test() -> None:
+        large, other, *small = (
+            asyncio.ensure_future(disk.put(at, n)) for at, n in ((8, 3), (4, 3), (2, 1), (3, 1))
+        )
+        held.may_end.set()
+        await asyncio.gather(*small)
+        assert not large.done() and not other.done()
+        disk.room.forget(1)
+        await asyncio.wait([large, other], return_when=asyncio.FIRST_COMPLETED)
+        assert large.done() and not other.done()
+        await other
+
+    run(test)
+
+
+def test_a_disk_that_gives_nothing_back(
+    tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the error of who needs the room, and of nobody else."""
+    disk = Disk(tmp_path, 5)
+    held.may_end.set()
+
+    def broken(fd: int, start: int, size: int) -> None:
+        raise BrokenPipeError
+
+    async def test() -> None:
+        await asyncio.gather(*(disk.put(number) for number in range(4)))
+        with monkeypatch.context() as patched:
+            patched.setattr(cached, "punch", broken)
+            held.may_end.clear()
+            small = asyncio.ensure_future(disk.put(4))
+            await until(lambda: held.begun == 5)
+            large = asyncio.ensure_future(disk.put(8, 3))
+            held.may_end.set()
+            await small
+            with pytest.raises(BrokenPipeError):
+                await large
+        await disk.put(8, 3)
+        assert {8, 9, 10} <= set(disk.there())
+
+    run(test)
+
+
+def test_many_that_are_refused_cost_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may go is looked for once, and not once for each."""
+    disk = Disk(tmp_path, 2)
+    disk.room.hold(1, disk.split, np.arange(2))
+    disk.room.add(disk.split, np.arange(2))
+    make, tried = disk.room.make, []
+    monkeypatch.setattr(disk.room, "make", lambda size: (tried.append(size), make(size)))
+
+    async def test() -> None:
+        putting = [asyncio.ensure_future(disk.put(2 + number % 10)) for number in range(200)]
+        await asyncio.sleep(0.25)
+        assert 1 <= len(tried) <= 4
+        disk.room.forget(1)
+        await asyncio.gather(*putting)
+
+    run(test)
+
+
+def test_blocks_that_are_there_are_not_dropped_for_each_other(tmp_path: Path) -> None:
+    """Some of those that an earlier keeper left wrong, in a cache that cannot hold more."""
+    (tmp_path / "a").write_bytes(bytes([1]) * (4 * BLOCK_BYTES) + bytes(3 * BLOCK_BYTES - 1000))
+    os.truncate(tmp_path / "a", 4 * BLOCK_BYTES)
+    disk = Disk(tmp_path, 4)
+    disk.room.add(disk.split, np.array(sorted(disk.split.seems_there), np.int64))
+    assert disk.used() == 4 * BLOCK_BYTES
+
+    async def test() -> None:
+        await disk.put(2, 4)
+        assert disk.used() <= 4 * BLOCK_BYTES and disk.there() == [2, 3, 4, 5]
+
+    run(test)
+
+
+def test_many_find_room_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow disk, in a cache of which a reader holds the half: nobody is overtaken by all."""
+    monkeypatch.setattr(disk_writes, "COPY_S", 0.1)
+    monkeypatch.setattr(disk_writes, "SLOW_S", 0.5)
+    monkeypatch.setattr(disk_writes, "_write", lambda *which: (time.sleep(0.1), write(*which)))
+    disk = Disk(tmp_path, 2)
+    disk.room.hold(1, disk.split, np.arange(1))
+    disk.room.add(disk.split, np.arange(1))
+
+    async def test() -> None:
+        await asyncio.gather(*(disk.put(number) for number in range(1, 5)))
+
+    run(test)
+
+
+def test_a_slow_disk_is_not_stuck(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_writes, "STUCK_S", 0.2)
+    monkeypatch.setattr(disk_writes, "_write", lambda *which: (time.sleep(0.1), write(*which)))
+
+    async def test() -> None:
+        putting = asyncio.gather(*(disk.put(number) for number in range(NUM_BLOCKS)))
+        while not putting.done():
+            assert not disk.writes.are_stuck()
+            await asyncio.sleep(0.01)
+
+    run(test)
+
+
+def test_one_write_that_never_ends_is_a_stuck_disk(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though others do."""
+    monkeypatch.setattr(disk_writes, "SLOW_S", 0.3)
+    may_end = threading.Event()
+
+    def unless_first(fd: int, start: int, data: memoryview) -> None:
+        if not start:
+            may_end.wait(20)
+        write(fd, start, data)
+
+    monkeypatch.setattr(disk_writes, "_write", unless_first)
+
+    async def test() -> None:
+        stuck = asyncio.ensure_future(disk.put(0))
+        began = time.monotonic()
+        while not disk.writes.are_stuck():
+            await disk.put(1)
+            await asyncio.sleep(0.01)
+        assert 0.3 < time.monotonic() - began < 1
+        may_end.set()
+        await stuck
+        assert not disk.writes.are_stuck() and disk.writes.are_idle()
+
+    run(test)
+
+
+def test_a_write_goes_on_after_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel may take less than it is given; and the file is closed, whatever happens."""
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:3], at))
+    fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    write(fd, 2, memoryview(b"12345678"))
+    assert (tmp_path / "file").read_bytes() == b"\0\x0012345678"
+    fd = os.open(tmp_path / "file", os.O_RDONLY)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        write(fd, 2, memoryview(b"12345678"))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def test_a_keeper_does_not_end_while_it_writes(tmp_path: Path) -> None:
+    """Else a stuck disk would have a keeper that nobody can ask, and no other can begin."""
+
+    async def test() -> None:
+        keeper = Keeper(tmp_path)
+        with (tmp_path / "lock").open("w") as lock:
+            one = server.Server(keeper, 0.02, lock.fileno())
+        keeper.writes.are_idle = lambda: False  # type: ignore[method-assign]
+        one.count(0)
+        await asyncio.sleep(0.1)
+        assert not one.ended.is_set()
+        del keeper.writes.are_idle
+        await until(one.ended.is_set)
+
+    run(test)
+
+
+def test_what_is_being_written_counts_as_asked_for(disk: Disk, held: Held) -> None:
+    """Else a fast network would fill the memory that a slow disk does not empty."""
+    counted: list[int] = []
+
+    class Remote:
+        patience = staticmethod(lambda: None)
+
+        async def read(self, name: str, start: int, count: int, patience: None) -> memoryview:
+            return memoryview(b"".join(disk.bytes[8:10]))
+
+        @contextmanager
+        def holding(self, num_bytes: int) -> Iterator[None]:
+            counted.append(num_bytes)
+            yield
+            counted.pop()
+
+    async def test() -> None:
+        keeper, kept = Keeper(disk.folder), SimpleNamespace(remote=Remote())
+        keeper.room, keeper.writes = disk.room, disk.writes
+        needing = asyncio.ensure_future(
+            keeper.need(1, disk.split, kept, np.array([8, 9]))  # type: ignore[arg-type]
+        )
+        await until(lambda: held.begun == 1)
+        assert counted == [2 * BLOCK_BYTES] and not needing.done()
+        held.may_end.set()
+        await needing
+        assert counted == [] and disk.there() == [8, 9]
+
+    run(test)
+
+
+def test_a_stuck_disk_is_known(disk: Disk, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_writes, "STUCK_S", 0.1)
+
+    async def test() -> None:
+        assert not disk.writes.are_stuck()
+        putting = asyncio.ensure_future(disk.put(0))
+        await until(lambda: held.begun == 1)
+        assert not disk.writes.are_stuck()
+        await until(disk.writes.are_stuck)
+        held.may_end.set()
+        await putting
+        assert not disk.writes.are_stuck()
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_stuck", [True, False])
+def test_readers_hear_nothing_of_a_stuck_disk(
+    tmp_path: Path, is_stuck: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would wait for ever; so they say after a while that the disk is stuck."""
+    monkeypatch.setattr(server.wire, "BEAT_S", 0.05)
+    monkeypatch.setattr(DiskWrites, "are_stuck", lambda self: is_stuck)
+    said: list[bytes] = []
+
+    class Reader:
+        write = staticmethod(said.append)
+
+        async def drain(self) -> None:
+            pass
+
+    async def answering() -> dict[str, Any]:
+        await asyncio.sleep(0.3)
+        return {"is": "answered"}
+
+    async def test() -> None:
+        with (tmp_path / "lock").open("w") as lock:
+            one: Any = server.Server(Keeper(tmp_path), 1, lock.fileno())
+        assert await one._with_beats(answering(), Reader()) == {"is": "answered"}
+
+    run(test)
+    assert (pack(BEAT) in said) is not is_stuck
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1 << 30), st.integers(3, NUM_BLOCKS))
+def test_whatever_happens_what_is_there_is_right(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, most_blocks: int
+) -> None:
+    """Writes that fail, blocks that go, and all that is forgotten at any time."""
+    draws, disk = random.Random(seed), Disk(tmp_path_factory.mktemp("disk"), most_blocks)
+
+    def unsteady(fd: int, start: int, data: memoryview) -> None:
+        time.sleep(draws.choice([0, 0, 0.001, 0.003]))
+        if draws.random() < 0.1:
+            write(fd, start, data[: draws.randrange(len(data))])
+            raise BrokenPipeError
+        write(fd, start, data)
+
+    async def one() -> None:
+        count = draws.randint(1, 3)
+        first = draws.choice([draws.randrange(0, 7 - count + 1), draws.randrange(7, 13 - count)])
+        numbers = set(range(first, first + count))
+        if numbers & coming or numbers & set(disk.there()):
+            return
+        coming.update(numbers)
+        with suppress(BrokenPipeError):
+            await disk.put(first, count)
+        coming.difference_update(numbers)
+
+    coming: set[int] = set()
+
+    async def test() -> None:
+        tasks = []
+        for _ in range(40):
+            tasks.append(asyncio.ensure_future(one()))
+            await asyncio.sleep(draws.choice([0, 0, 0.001]))
+            if draws.random() < 0.1:
+                disk.room.drop(disk.split)
+            assert disk.used() <= disk.room.bytes()
+            disk.there()
+        await asyncio.gather(*tasks)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(disk_writes, "_write", unsteady)
+        run(test)
+    there = np.array(disk.there(), np.int64)
+    assert disk.used() == int(disk.blocks.bytes_of(there).sum())
+    assert disk.on_disk() <= disk.used() + 4096  # of a last page
+    assert disk.split.num_there == len(there)
+    assert bool(disk.split.stamps[-1]) is (len(there) == NUM_BLOCKS)
