@@ -7,6 +7,7 @@ import asyncio
 import gc
 import os
 import random
+import resource
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -255,6 +256,24 @@ def test_a_write_that_fails_leaves_nothing(disk: Disk, monkeypatch: pytest.Monke
         assert (disk.folder / "b").stat().st_blocks == 0
         await disk.put(7, 4)
         assert disk.there() == [7, 8, 9, 10]
+
+    run(test)
+
+
+def test_a_file_that_cannot_be_made(disk: Disk) -> None:
+    """It is made when there is room; what cannot be as long as it should is not there."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    async def test() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (BLOCK_BYTES, hard))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                await disk.put(0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert disk.used() == 0
+        await disk.put(0)
+        assert disk.there() == [0]
 
     run(test)
 

@@ -114,7 +114,12 @@ class CachedSplit:
         if number in self._made:
             return os.open(name, flags, dir_fd=self._at)
         fd = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._at)
-        os.ftruncate(fd, int(self.blocks.sizes[number]))
+        try:
+            os.ftruncate(fd, int(self.blocks.sizes[number]))
+        except OSError:
+            os.close(fd)
+            os.unlink(name, dir_fd=self._at)
+            raise
         self._made.add(number)
         return fd
 
