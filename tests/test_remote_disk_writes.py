@@ -495,8 +495,8 @@ def test_one_write_that_never_ends_is_a_stuck_disk(
 
 def test_a_write_goes_on_after_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel may take less than it is given; and the file is closed, whatever happens."""
-    pwrite = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:3], at))
+    pwritev = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, data, at: pwritev(fd, [data[0][:3]], at))
     fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     write(fd, 2, memoryview(b"12345678"))
     assert (tmp_path / "file").read_bytes() == b"\0\x0012345678"

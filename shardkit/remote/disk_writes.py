@@ -13,6 +13,7 @@ import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.errors import StorageError
+from shardkit.formats.writev import write_all
 from shardkit.remote.cached import CachedSplit
 from shardkit.remote.room import COPY_S, Room
 
@@ -49,7 +50,7 @@ class DiskWrites:
         self._threads = ThreadPoolExecutor(WRITES, "shardkit-write")
         self._waiting: list[_Waiting] = []  # who came first is the first
         self._running: dict[_Waiting, float] = {}  # since when
-        self._moved = 0.0  # when one ended, or began while there was no other
+        self._ended = 0.0  # when the last did
         self._full: StorageError | None = None  # by whom one was refused since anything changed
         self._timer: asyncio.TimerHandle | None = None
 
@@ -60,7 +61,7 @@ class DiskWrites:
     def are_stuck(self) -> bool:
         """Whether there are some, and they do not end."""
         now, oldest = time.monotonic(), min(self._running.values(), default=inf)
-        return now - oldest > SLOW_S or (oldest < inf and now - self._moved > STUCK_S)
+        return now - oldest > SLOW_S or now - max(oldest, self._ended) > STUCK_S
 
     async def put(self, split: CachedSplit, first: int, count: int, data: memoryview) -> None:
         """Have blocks that lie beside each other in one file; they are right.
@@ -88,7 +89,7 @@ class DiskWrites:
 
     def _end(self, one: _Waiting, *, is_there: bool) -> None:
         del self._running[one]
-        self._moved = time.monotonic()
+        self._ended = time.monotonic()
         try:
             self._room.written(one.split, one.numbers, is_there=is_there)
         finally:
@@ -125,41 +126,42 @@ class DiskWrites:
         self._let_in()
 
     def _try(self, one: _Waiting) -> None:
-        """Give it room, and a thread. Once one was refused, all that may go has gone, and others
-        find what is free, or nothing."""
+        """Give it room, and a thread, or tell it that it waits in vain."""
         now = time.monotonic()
-        failed = self._full
-        if failed is None or one.num_bytes <= self._room.free():
-            try:
-                self._room.reserve(one.split, one.numbers)
-            except StorageError as error:
-                failed = self._full = error
-            except Exception as error:  # noqa: BLE001  who waits for this room raises it
-                self._waiting.remove(one)
-                one.turn.set_exception(error)
+        failed: Exception | None = None
+        try:
+            self._reserve(one)
+        except StorageError as error:
+            self._full = error
+            one.refused = min(one.refused, now)
+            if not self._is_too_long(one.refused, now):
                 return
-            else:
-                self._waiting.remove(one)
-                self._moved = self._moved if self._running else now
-                self._running[one] = now
-                one.turn.set_result(None)
-                return
-        one.refused = min(one.refused, now)
-        if self._is_too_long(one.refused, now):
-            self._waiting.remove(one)
+            failed = error
+        except Exception as error:  # noqa: BLE001  who waits for this room raises it
+            failed = error
+        self._waiting.remove(one)
+        if failed is not None:
             one.turn.set_exception(failed)
+        else:
+            self._running[one] = now
+            one.turn.set_result(None)
+
+    def _reserve(self, one: _Waiting) -> None:
+        """Raises StorageError where there is no room. Once one was refused, all that may go has
+        gone, and others find what is free, or nothing."""
+        if self._full is not None and one.num_bytes > self._room.free():
+            raise self._full.with_traceback(None)
+        self._room.reserve(one.split, one.numbers)
 
     def _is_too_long(self, refused: float, now: float) -> bool:
         """Where the disk has nothing to do, readers hold all, and have had the time to copy it."""
-        is_idle = not self._running and now - max(refused, self._moved) > 2 * COPY_S
+        is_idle = not self._running and now - max(refused, self._ended) > 2 * COPY_S
         return is_idle or now - refused > SLOW_S
 
 
 def _write(fd: int, start: int, data: memoryview) -> None:
     """All of it, from there on; and close the file."""
     try:
-        while data:
-            written = os.pwrite(fd, data, start)
-            start, data = start + written, data[written:]
+        write_all(fd, [data], start)
     finally:
         os.close(fd)

@@ -55,13 +55,14 @@ class Flight:
 
     def has_room(self, num_bytes: int) -> bool:
         """For one more; one that is alone always has."""
-        fits = self.running < self.most and self.num_bytes + self.held + num_bytes <= MOST_BYTES
-        return fits or not (self.running or self.held)
+        return self._fits(self.held + num_bytes) or not (self.running or self.held)
 
     def waits_for_held(self, num_bytes: int) -> bool:
         """Whether there would be room for one more, if no answer were in memory still."""
-        fits = self.running < self.most and self.num_bytes + num_bytes <= MOST_BYTES
-        return bool(self.held) and (fits or not self.running)
+        return bool(self.held) and (self._fits(num_bytes) or not self.running)
+
+    def _fits(self, num_bytes: int) -> bool:
+        return self.running < self.most and self.num_bytes + num_bytes <= MOST_BYTES
 
     def begin(self, num_bytes: int) -> None:
         self.running += 1

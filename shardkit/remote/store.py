@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
 from shardkit.errors import ShardMissingError, StorageError, UsageError
+from shardkit.formats.writev import write_all
 from shardkit.remote.gate import BUSY, Gate, Patience, next_pause
 from shardkit.remote.hugging_face import address_of, token_of
 from shardkit.remote.options import ENDPOINTS, check_endpoint, check_keys, settings_of
@@ -236,9 +237,7 @@ class RemoteFolder:
         got = await self._tried(what, piece, stop - start)
         if isinstance(got, str):
             raise StorageError(f"{what}: {got} since it was listed; run the same command again")
-        while got:
-            written = os.pwrite(fd, got, start)
-            start, got = start + written, got[written:]
+        write_all(fd, [got], start)
 
     async def _tried(
         self,
