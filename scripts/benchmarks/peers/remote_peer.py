@@ -91,6 +91,10 @@ def mosaicml(endpoint: str, cache: str) -> Iterable[Any]:
     dataset = StreamingDataset(
         remote="s3://bucket/mosaicml", local=cache, shuffle=True, batch_size=BATCH
     )
+    # It keeps the connection over which the index came, and forked workers would share it: each got
+    # bytes of the other's shard then, or waited for a minute for an answer that the other had got.
+    for stream in dataset.streams:
+        stream._downloader.clean_up()
     return DataLoader(dataset, BATCH, num_workers=WORKERS, persistent_workers=True, collate_fn=list)
 
 
