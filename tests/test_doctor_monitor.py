@@ -378,15 +378,15 @@ def least_seconds(work: Callable[[], object]) -> float:
 
 @linux
 def test_looking_costs_little() -> None:
-    """As much as to read eight small files of each process: about 2.5 ms for 20 of them, which is
-    half a percent of a core at two looks a second. Two to four were measured."""
+    """Less than to read five small files of each process. 2.3 to 3.6 were measured: 1.5 to 2.3 ms
+    for 20 of them, which is less than half a percent of a core at two looks a second."""
     with ExitStack() as stack:
         pids = {stack.enter_context(running("input()")).pid for _ in range(20)}
         monitor = stack.enter_context(Monitor(lambda: pids, every_s=30))
         one_file_each = least_seconds(
             lambda: [Path(f"/proc/{pid}/stat").read_bytes() for pid in pids]
         )
-        assert least_seconds(monitor._look) < 8 * one_file_each
+        assert least_seconds(monitor._look) < 5 * one_file_each
 
 
 def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
