@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from hypothesis import settings
+from keeper_forks import Forks
 from PIL import Image
 
 import shardkit
@@ -249,6 +250,19 @@ def _taking_turns(
             yield
         finally:
             fcntl.flock(turns, fcntl.LOCK_UN)
+
+
+@pytest.fixture(scope="session")
+def _keeper_forks() -> Iterator[Forks]:
+    forks = Forks()
+    yield forks
+    forks.end()
+
+
+@pytest.fixture
+def forked_keepers(_keeper_forks: Forks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keepers that this process starts import nothing anew; those that commands start do."""
+    monkeypatch.setattr(connection, "_start", _keeper_forks.start)
 
 
 @pytest.fixture(autouse=True)

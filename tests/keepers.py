@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,17 +14,20 @@ from conftest import settle
 from shardkit.remote import connection, storage
 
 LINGER_S = 0.1
+KEEPER = re.compile(rb"shardkit\.remote\.server|keeper_forks\.py")
+"""Of its command line."""
 
 
 def keepers(within: Path) -> list[int]:
-    """Processes that keep a cache in a folder."""
+    """Processes that keep a cache in a folder, which they work in."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            words = Path("/proc", name, "cmdline").read_bytes().split(b"\0")
+            words = Path("/proc", name, "cmdline").read_bytes()
+            folder = os.readlink(f"/proc/{name}/cwd") if KEEPER.search(words) else ""
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if b"shardkit.remote.server" in words and os.fsencode(within) in b" ".join(words):
+        if Path(folder.removesuffix(" (deleted)")).is_relative_to(within):
             found.append(int(name))
     return found
 
@@ -38,7 +42,7 @@ def kill_keepers(within: Path) -> int:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_keepers: None) -> Iterator[Path]:
     """A folder for a cache, whose keeper ends soon after the test's last reader, or it fails."""
     monkeypatch.setattr(connection, "LINGER_S", LINGER_S)
     monkeypatch.setattr(storage, "RETRY_S", 10.0)

@@ -104,6 +104,7 @@ def test_what_an_earlier_keeper_left_goes_file_by_file(
     assert before / 3 < there[first] < before
 
 
+@pytest.mark.parametrize("forked_keepers", [None])  # this one is started as a user's is
 def test_a_keeper_uses_memory_again(
     server: RangeServer,
     cache: Path,  # noqa: F811

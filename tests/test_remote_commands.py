@@ -27,7 +27,10 @@ from shardkit.shards.locate import locate_place
 
 @pytest.fixture(params=["webdataset", "npy"])
 def server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    forked_keepers: None,
 ) -> Iterator[RangeServer]:
     """Of a dataset of pictures, ``ds``, made from ``source``."""
     monkeypatch.setattr(connection, "LINGER_S", 0.2)

@@ -22,7 +22,9 @@ BATCH = 4
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
+def server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_keepers: None
+) -> Iterator[RangeServer]:
     """Of a dataset of 64 blocks, in which a sample lies in one or two."""
     monkeypatch.setattr(connection, "LINGER_S", 0.2)
     source = tmp_path / "source"

@@ -28,6 +28,11 @@ from shardkit.errors import StorageError
 from shardkit.remote import connection
 
 
+@pytest.fixture
+def forked_keepers() -> None:
+    """Here keepers are started as users' are, not forked."""
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_set(tmp_path_factory.mktemp("made"), "arrays", "npy", 60, 100_000)

@@ -24,7 +24,7 @@ from shardkit.remote.urls import Url
 
 
 @pytest.fixture(autouse=True)
-def _quickly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _quickly(forked_keepers: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(connection, "LINGER_S", 0.2)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from conftest import Run, make_images, settle, tree, write
 from dying import end_of, forked
+from keepers import keepers
 from s3_server import S3, kill, s3, s3_endpoint  # noqa: F401
 
 import shardkit
@@ -25,7 +26,7 @@ from shardkit.system.paths import file_size
 
 
 @pytest.fixture(autouse=True)
-def _quickly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _quickly(forked_keepers: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keepers end soon, and all that is kept lies below this test's folder."""
     monkeypatch.setattr(connection, "LINGER_S", 0.2)
     monkeypatch.setattr(target, "RETRY_S", 20.0)
@@ -124,15 +125,8 @@ def test_large_files_go_in_parts_which_may_fail(s3: S3, tmp_path: Path) -> None:
 
 def keeper_of(tmp_path: Path) -> int:
     """The keeper of the staging folder. It works there; who took its lock has ended long since."""
-    folder = tmp_path / "cache" / "shardkit" / "staging"
-    for process in Path("/proc").iterdir():
-        try:
-            is_keeper = b"shardkit.remote.server" in (process / "cmdline").read_bytes()
-            if is_keeper and (process / "cwd").samefile(folder):
-                return int(process.name)
-        except OSError:
-            continue
-    raise AssertionError("no keeper")
+    (keeper,) = keepers(tmp_path / "cache" / "shardkit" / "staging")
+    return keeper
 
 
 @pytest.mark.parametrize("who", ["packer", "keeper", "both"])
