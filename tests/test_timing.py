@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from shardkit.errors import UsageError
 from shardkit.measure.machine import describe, machine, memory_copy
 from shardkit.measure.timing import Measurement, Result, Work, interleave
+from shardkit.system import page_cache
 from shardkit.system.page_cache import cache_state, evict, resident_fraction
 
 PAGE = mmap.PAGESIZE
@@ -201,6 +202,17 @@ def test_a_file_is_evicted_and_comes_back_when_read(file_of_ten_pages: Path) -> 
     assert 0 < there < 1
     path.read_bytes()
     assert resident_fraction(path) == 1
+
+
+def test_ctrl_c_while_pages_are_counted_is_ctrl_c(
+    file_of_ten_pages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: int) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(page_cache, "_mincore", lambda: interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        resident_fraction(file_of_ten_pages)
 
 
 def test_a_file_is_synced_before_it_is_dropped(

@@ -85,8 +85,10 @@ def _resident_pages(mincore: ctypes._NamedFuncPointer, path: StrPath) -> Bytes:
             return pages
         with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as mapped:
             view = np.frombuffer(mapped, np.uint8)
-            failed = mincore(view.ctypes.data, size, pages.ctypes.data)
-            del view  # a mapping with a view on it cannot be closed
+            try:
+                failed = mincore(view.ctypes.data, size, pages.ctypes.data)
+            finally:
+                del view  # a mapping with a view on it cannot be closed, by Ctrl-C neither
     if failed:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error), os.fspath(path))
