@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -10,10 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import make_images, picture, settle, tree, write
+from conftest import Run, make_images, picture, settle, tree, write
+from dying import end_of, forked
 
 import shardkit
 from shardkit.errors import DestinationError, ResumeError, StorageError
@@ -47,14 +48,19 @@ def start(args: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
-def kill_at(process: subprocess.Popen[bytes], work: Path, num_parts: int, delay: float) -> bool:
-    """Kill ``delay`` seconds after so many shards are done; whether the pack was still running."""
-    while process.poll() is None and (
+def runs_at(is_running: Callable[[], bool], work: Path, num_parts: int, delay: float) -> bool:
+    """Whether a pack is still running ``delay`` seconds after so many shards are done."""
+    while is_running() and (
         not (work / "options.json").exists() or len(list(work.glob("*.part"))) < num_parts
     ):
         time.sleep(0.0005)
     time.sleep(delay)
-    running = process.poll() is None
+    return is_running()
+
+
+def kill_at(process: subprocess.Popen[bytes], work: Path, num_parts: int, delay: float) -> bool:
+    """Kill ``delay`` seconds after so many shards are done; whether the pack was still running."""
+    running = runs_at(lambda: process.poll() is None, work, num_parts, delay)
     process.kill()
     process.wait()
     if process.stderr:
@@ -62,33 +68,43 @@ def kill_at(process: subprocess.Popen[bytes], work: Path, num_parts: int, delay:
     return running
 
 
+def pack_killed_at(
+    num_parts: int, delay: float, source: Path, dest: Path, **options: object
+) -> bool:
+    """The same of a pack in a fork of this process, which costs a tenth of a command."""
+    process = forked(lambda: shardkit.pack(source, dest, progress=False, **options))
+    running = runs_at(process.is_alive, dest / ".packing", num_parts, delay)
+    process.kill()
+    end_of(process)
+    return running
+
+
 def test_kill_at_random_moments(container: str, tmp_path: Path) -> None:
-    source = make_images(tmp_path / "source", per_class=100)
-    flags = ["--to", container, "--shard-size", "5kB", "--on-error", "skip", "--max-rejects", "0.1"]
-    flags += ["--dali-index"] * (container == "webdataset")
+    source = make_images(tmp_path / "source", per_class=40)
+    options = {"to": container, "shard_size": "5kB", "on_error": "skip", "max_rejects": 0.1}
+    options["dali_index"] = container == "webdataset"
     write(source / "class1" / "broken.jpg", "this is no picture")
     undisturbed = tmp_path / "undisturbed"
-    run = [*command(source, undisturbed, *flags), "--workers", "1", "--json"]
-    result = json.loads(subprocess.run(run, check=True, capture_output=True).stdout)
-    shards, shard_s = result["num_shards"], result["seconds"] / result["num_shards"]
+    result = shardkit.pack(source, undisturbed, workers=1, **options)
+    shards, shard_s = result.num_shards, result.seconds / result.num_shards
+    assert shards > 10
     expected = tree(undisturbed)
     assert "rejected.jsonl" in expected
     rng = random.Random(container)
     interrupted = 0
     for number in range(KILLS):
         dest = tmp_path / f"killed{number}"
-        run = command(source, dest, *flags, "--workers", str(1 + number % 2))
+        options["workers"] = 1 + number % 2
         for _ in range(2 if number % 5 == 4 else 1):
             moment = rng.randrange(shards + 1), rng.uniform(0, 2 * shard_s)
-            interrupted += kill_at(start(run), dest / ".packing", *moment)
-        done = subprocess.run(run, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+            interrupted += pack_killed_at(*moment, source, dest, **options)
+        shardkit.pack(source, dest, **options)
         assert tree(dest) == expected and not (dest / ".packing").exists()
     assert interrupted >= KILLS // 2, "most kills must hit a running pack"
 
 
 def test_workers_die_with_the_packer(tmp_path: Path) -> None:
-    source = make_images(tmp_path / "source", per_class=1000)  # so that one is not done at once
+    source = make_images(tmp_path / "source", per_class=200)  # so that one is not done at once
     dest = tmp_path / "dest"
     process = start(command(source, dest, "--to", "npy", "--shard-size", "3kB", "--workers", "2"))
     own = f"shardkit.packing.worker {process.pid} "  # other packs may run beside this one
@@ -97,11 +113,11 @@ def test_workers_die_with_the_packer(tmp_path: Path) -> None:
     assert settle(lambda: not rows_of_processes(own), 5), rows_of_processes(own)
 
 
-def test_ctrl_c_keeps_a_state_to_go_on_from(tmp_path: Path) -> None:
-    source = make_images(tmp_path / "source", per_class=400)
+def test_ctrl_c_keeps_a_state_to_go_on_from(run: Run, tmp_path: Path) -> None:
+    source = make_images(tmp_path / "source", per_class=150)
     dest = tmp_path / "dest"
-    run = command(source, dest, "--to", "npy", "--shard-size", "3kB", "--workers", "2")
-    process = start(run)
+    args = ["--to", "npy", "--shard-size", "3kB", "--workers"]
+    process = start(command(source, dest, *args, "2"))
     while not list((dest / ".packing").glob("*.part")):
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)
@@ -111,8 +127,7 @@ def test_ctrl_c_keeps_a_state_to_go_on_from(tmp_path: Path) -> None:
         "shardkit: error: interrupted; what is done is kept, run the same command again to go on"
     ]
     assert not (dest / "shardkit.json").exists()
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
-    assert "found done from an earlier run" in done.stdout
+    assert "found done from an earlier run" in run("pack", source, dest, *args, "0").out
     assert shardkit.verify(dest, against=source).ok
 
 
@@ -221,7 +236,7 @@ def test_changed_options_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_second_packer_is_refused_while_the_first_lives(tmp_path: Path) -> None:
-    source = make_images(tmp_path / "source", per_class=300)
+    source = make_images(tmp_path / "source", per_class=100)
     dest = tmp_path / "dest"
     first = start(command(source, dest, "--to", "npy", "--shard-size", "2kB", "--workers", "2"))
     while not (dest / ".packing" / "options.json").exists():
@@ -241,7 +256,7 @@ def test_a_second_packer_is_refused_while_the_first_lives(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_dead_worker_is_said(how: signal.Signals, tmp_path: Path) -> None:
-    source = make_images(tmp_path / "source", per_class=300)
+    source = make_images(tmp_path / "source", per_class=100)
     dest = tmp_path / "dest"
     run = command(source, dest, "--to", "npy", "--shard-size", "1kB", "--workers", "2")
     process = start(run)
@@ -281,7 +296,7 @@ def test_full_disk(container: str, workers: int, tmp_path: Path) -> None:
         subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
         shardkit.pack(source, small / "dest", **options)
         assert shardkit.verify(small / "dest", against=source).ok
-        shardkit.pack(source, tmp_path / "dest", **options)
+        shardkit.pack(source, tmp_path / "dest", **{**options, "workers": 0})
         assert tree(small / "dest") == tree(tmp_path / "dest")
     finally:
         subprocess.run(["umount", str(small)], check=True)
@@ -290,10 +305,9 @@ def test_full_disk(container: str, workers: int, tmp_path: Path) -> None:
 def test_overwriting_a_started_pack_leaves_nothing_of_it(tmp_path: Path) -> None:
     source = make_images(tmp_path / "source", per_class=100)
     dest = tmp_path / "dest"
-    flags = ["--to", "npy", "--shard-size", "2kB", "--val-fraction", "0.5"]
+    options = {"to": "npy", "shard_size": "2kB", "val_fraction": 0.5, "overwrite": True}
     for number_of_parts in (1, 20, 60):
-        process = start(command(source, dest, *flags, "--overwrite"))
-        assert kill_at(process, dest / ".packing", number_of_parts, 0.001)
+        assert pack_killed_at(number_of_parts, 0.001, source, dest, **options)
     shardkit.pack(source, dest, to="lmdb", workers=0, overwrite=True)
     assert sorted(tree(dest)) == [
         "data.mdb",
@@ -328,14 +342,12 @@ def test_a_pack_that_lacks_only_its_index_ends(tmp_path: Path, workers: int) -> 
     """No job is left for the workers: they must not be waited for."""
     source = make_images(tmp_path / "source")
     undisturbed, dest = tmp_path / "undisturbed", tmp_path / "dest"
-    flags = ["--to", "npy", "--shard-size", "3kB", "--workers", str(workers)]
-    subprocess.run(command(source, undisturbed, *flags), check=True, capture_output=True)
-    num_parts = len(list(undisturbed.glob("train-*.jpg.npy")))
+    options = {"to": "npy", "shard_size": "3kB", "workers": workers}
+    num_parts = shardkit.pack(source, undisturbed, **options).num_shards
     for _ in range(50):
-        kill_at(start(command(source, dest, *flags)), dest / ".packing", num_parts, 0)
+        pack_killed_at(num_parts, 0, source, dest, **options)
         if not (dest / "shardkit.json").exists():
             break
         shutil.rmtree(dest)
-    run = command(source, dest, *flags)
-    subprocess.run(run, check=True, capture_output=True, timeout=60)
+    shardkit.pack(source, dest, **options)
     assert tree(dest) == tree(undisturbed)
