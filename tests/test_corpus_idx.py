@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from array_files import LABELS, idx
 from conftest import CONTAINERS, Run, nothing_left_open, tree, write
+from forked_workers import workers_for
 from test_corpus_files import read_all
 from test_corpus_rows import rows_of, same
 
@@ -60,7 +61,8 @@ def test_mnist_as_it_is(name: str, to: str, tmp_path: Path) -> None:
         assert batch["cls"].tolist() == LABELS[:number].tolist()
     checked = shardkit.verify(tmp_path / "out", against=source)
     assert checked.ok and checked.num_compared == 25, checked.problems
-    shardkit.pack(source, tmp_path / "two", workers=2, **options)
+    with workers_for(to):
+        shardkit.pack(source, tmp_path / "two", workers=2, **options)
     assert tree(tmp_path / "two") == tree(tmp_path / "out")
     assert shardkit.pack(source, tmp_path / "out", **options, **OPTIONS).was_complete
 

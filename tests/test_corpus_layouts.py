@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import picture, tree, write
 from dying import dies_before_change
+from forked_workers import forked_workers
 from layouts import (
     FLAT,
     MAKERS,
@@ -84,7 +85,9 @@ def test_detected_packed_verified_and_unpacked(layout: tuple[str, Path], tmp_pat
 
 def test_any_number_of_workers(layout: tuple[str, Path], tmp_path: Path) -> None:
     _, source = layout
-    one, two = pack(source, "one"), pack(source, "two", workers=2)
+    one = pack(source, "one")
+    with forked_workers():
+        two = pack(source, "two", workers=2)
     assert tree(one.dest) == tree(two.dest)
     assert (one.notes, one.ignored) == (two.notes, two.ignored)
     again = pack(source, "one")

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from conftest import CONTAINERS, Run, nothing_left_open, tree, write
+from forked_workers import workers_for
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
@@ -236,7 +237,8 @@ def test_packs_into_every_container(tmp_path: Path, to: str) -> None:
     trees = []
     for workers in (0, 2):
         dest = tmp_path / f"out{workers}"
-        shardkit.pack(source, dest, to=to, shard_size="300B", workers=workers, progress=False)
+        with workers_for(to):
+            shardkit.pack(source, dest, to=to, shard_size="300B", workers=workers, progress=False)
         trees.append(tree(dest))
         checked = shardkit.verify(dest, against=source)
         assert checked.ok and checked.num_compared == 120
@@ -346,7 +348,7 @@ def test_the_command_line_says_what_was_packed(tmp_path: Path, run: Run) -> None
         "shardkit: error: in/a.parquet has several columns of strings: 'title', 'body'; pass"
         " --text-field\n",
     )
-    code, out, _ = run("pack", "in", "out", "--to", "npy", "--text-field", "body")
+    code, out, _ = run("pack", "in", "out", "--to", "npy", "--text-field", "body", "--workers", 0)
     assert code == 0
     assert out.startswith("packed 2 samples (parquet) into 1 shard of npy: ")
     assert "\n  columns: 'body' is field txt; each other column is a field of its own name\n" in out

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from array_files import IMAGES, LABELS, folder, hdf5, npy, npz, safetensors
 from conftest import CONTAINERS, Run, nothing_left_open, picture, tree, write
+from forked_workers import workers_for
 from test_corpus_files import read_all
 
 import shardkit
@@ -85,7 +86,8 @@ def test_packed_verified_and_read_back(how: str, to: str, tmp_path: Path) -> Non
     assert np.array_equal(batch["images.npy"], IMAGES) and batch["cls"].tolist() == LABELS.tolist()
     checked = shardkit.verify(tmp_path / "out", against=source)
     assert checked.ok and checked.num_compared == 20, checked.problems
-    shardkit.pack(source, tmp_path / "two", to=to, shard_size="90B", workers=2)
+    with workers_for(to):
+        shardkit.pack(source, tmp_path / "two", to=to, shard_size="90B", workers=2)
     assert tree(tmp_path / "two") == tree(tmp_path / "out")
     again = shardkit.pack(source, tmp_path / "out", to=to, shard_size="90B", **OPTIONS)
     assert again.was_complete

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import CONTAINERS, Run, make_images, nothing_left_open, picture, tree, write
+from forked_workers import workers_for
 from pyarrow import parquet as pq
 from tables import arrow_stream, state
 from test_corpus_files import read_all
@@ -25,6 +26,7 @@ from shardkit.index.manifest import read_info
 from shardkit.samples.sample import SampleBatch, unpack_paths
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
+TO_NPY = ("--to", "npy", "--workers", 0)
 FILE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 WAV = b"RIFF\x24\0\0\0WAVEfmt " + bytes(30)
 FLAC = b"fLaC\0\0\0\x22" + bytes(40)
@@ -624,16 +626,16 @@ def test_a_damaged_entry_of_datasets_is_named(tmp_path: Path) -> None:
 def test_fields_are_chosen_and_the_others_named(tmp_path: Path, run: Run) -> None:
     table = pa.table({"id": ["x", "y"], "n": [1, 2], "text": ["a", "b"], "e": pa.nulls(2)})
     save_parquet(tmp_path / "in", table)
-    code, out, _ = run("pack", "in", "out", "--to", "npy", "--fields", "n, text")
+    code, out, _ = run("pack", "in", "out", *TO_NPY, "--fields", "n, text")
     assert code == 0
     assert "\n  left out: 'id', 'e' (not among --fields)\n" in out
     assert shardkit.open(tmp_path / "out").fields == ["n.npy", "txt"]
     spec = read_info(tmp_path / "out").provenance.spec
     assert spec["fields"] == ["n", "text"] and [*spec["left_out"]] == ["id", "e"]
     assert shardkit.verify(tmp_path / "out", against=tmp_path / "in").ok
-    code, out, _ = run("pack", "in", "all", "--to", "npy")
+    code, out, _ = run("pack", "in", "all", *TO_NPY)
     assert "left out: 'e' (all its values are null)" in out
-    code, _, err = run("pack", "in", "other", "--to", "npy", "--fields", "n,nope")
+    code, _, err = run("pack", "in", "other", *TO_NPY, "--fields", "n,nope")
     assert code == 2 and "there is no column 'nope'" in err
 
 
@@ -786,7 +788,8 @@ def test_packed_verified_unpacked_and_converted(tmp_path: Path, save: Any, to: s
     trees = []
     for workers in (0, 2):
         dest = tmp_path / f"out{workers}"
-        shardkit.pack(source, dest, to=to, shard_size="8kB", workers=workers, progress=False)
+        with workers_for(to):
+            shardkit.pack(source, dest, to=to, shard_size="8kB", workers=workers, progress=False)
         trees.append(tree(dest))
         checked = shardkit.verify(dest, against=source)
         assert checked.ok, checked.problems

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Run, make_texts, picture, tree, write
+from dying import end_of, forked
+from forked_workers import forked_workers, workers_for
 from jpegs import jpeg, photo
 from PIL import Image
 
@@ -128,7 +130,8 @@ def test_any_number_of_workers_makes_and_counts_the_same(
     for workers in (0, 1, 2):
         dest = tmp_path / str(workers)
         options = {**OPTIONS, "to": container, "workers": workers, "shuffle": True}
-        result = shardkit.pack(source, dest, restarts=True, **options)
+        with workers_for(container):
+            result = shardkit.pack(source, dest, restarts=True, **options)
         made.append((tree(dest), result.notes))
     assert made[0] == made[1] == made[2]
     (note,) = (note for note in made[0][1] if "restart" in note)
@@ -164,13 +167,12 @@ def test_kill_and_go_on(container: str, source: Path, tmp_path: Path) -> None:
     goes_on = {**OPTIONS, "to": container, "restarts": True}
     whole = shardkit.pack(own, tmp_path / "whole", **goes_on)
     dest = tmp_path / "killed"
-    options = ["--to", container, "--restarts", "--shard-size", "30kB", "--workers", "2"]
-    command = [sys.executable, "-m", "shardkit", "pack", str(own), str(dest), *options]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and len([*(dest / ".packing").glob("*.part")]) < 3:
+    with forked_workers():
+        process = forked(lambda: shardkit.pack(own, dest, **{**goes_on, "workers": 2}))
+    while process.is_alive() and len([*(dest / ".packing").glob("*.part")]) < 3:
         time.sleep(0.001)
     process.kill()
-    assert process.wait() == -signal.SIGKILL
+    assert end_of(process) == -signal.SIGKILL
     result = shardkit.pack(own, dest, **goes_on)
     assert 0 < result.resumed_shards < result.num_shards
     assert result.notes == whole.notes and "96 JPEGs rewritten" in str(result.notes)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import zstandard
 from conftest import CONTAINERS, Run, make_images, picture, tree, write
+from forked_workers import forked_workers
 from hypothesis import given
 from hypothesis import strategies as st
 from webdataset.tariterators import base_plus_ext
@@ -71,7 +72,8 @@ def test_patterns(tars: Path, pattern: str, numbers: list[int], tmp_path: Path) 
     assert (folder, names) == (tars, [f"a-{number:06d}.tar" for number in numbers])
     keys = [f"{number}{i}" for number in numbers for i in range(3)]
     assert shardkit.open(tars / pattern).keys() == keys
-    shardkit.convert(str(tars / pattern), tmp_path / "out", to="npy", workers=1)
+    with forked_workers():
+        shardkit.convert(str(tars / pattern), tmp_path / "out", to="npy", workers=1)
     assert shardkit.open(tmp_path / "out").keys() == keys
     assert shardkit.verify(tmp_path / "out").ok
 
@@ -88,11 +90,12 @@ def test_a_list_is_as_good_as_a_pattern(tars: Path, tmp_path: Path) -> None:
 
 def test_the_shell_writes_patterns_out(tars: Path, run: Run) -> None:
     words = [f"tars/a-{number:06d}.tar" for number in range(3)]
-    got = run("convert", *words, "out", "--to", "npy", "--workers", 0)
+    to_npy = ("--to", "npy", "--workers", 0)
+    got = run("convert", *words, "out", *to_npy)
     assert got.code == 0 and "converted 9 samples" in got.out and "/out\n" in got.out
-    got = run("convert", *words, "--to", "npy", "--workers", 0)
+    got = run("convert", *words, *to_npy)
     assert got.code == 0 and got.out.splitlines()[0].endswith("/a-npy")
-    got = run("convert", "tars/a-{000000..000001}.tar", "--to", "npy", "--overwrite")
+    got = run("convert", "tars/a-{000000..000001}.tar", *to_npy, "--overwrite")
     assert got.code == 0 and got.out.splitlines()[0].endswith("/a-npy")
     code, _, err = run("convert", "pictures", "out", "more", "--to", "npy")
     assert code == 2 and "Got unexpected extra argument" in err
@@ -157,7 +160,8 @@ def test_compressed_tars(ending: str, to: str, tars: Path, tmp_path: Path) -> No
         name = f"a-{number:06d}.{ending}" if number else "a-000000.tar"
         data = (tars / f"a-{number:06d}.tar").read_bytes()
         write(packed / name, compress(name, data) if number else data)
-    shardkit.convert(packed, tmp_path / "one", to=to, workers=NUM_WORKERS[to])
+    with forked_workers():
+        shardkit.convert(packed, tmp_path / "one", to=to, workers=NUM_WORKERS[to])
     shardkit.convert(tars, tmp_path / "two", to=to, **OPTIONS)
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
     assert sorted(path.name for path in packed.iterdir()) == sorted(tree(packed))
@@ -229,8 +233,9 @@ def test_class_folders_in_tars(top: str, to: str, tmp_path: Path) -> None:
     for number, part in enumerate(parts):
         members = {f"{top}{name.replace('.jpg', '.JPEG')}": data for name, data in part.items()}
         write(tmp_path / "tars" / f"{number}.tar", tar_of(members))
-    workers = NUM_WORKERS[to]
-    result = shardkit.convert(tmp_path / "tars", tmp_path / "out", to=to, workers=workers)
+    options = {"to": to, "workers": NUM_WORKERS[to]}
+    with forked_workers():
+        result = shardkit.convert(tmp_path / "tars", tmp_path / "out", **options)
     assert result.notes == ["cls is of 3 classes, the folders in the tars: class0, class1, class2"]
     ds = shardkit.open(tmp_path / "out")
     assert ds.fields == ["cls", "jpg"] and ds.info.classes == ["class0", "class1", "class2"]
@@ -242,7 +247,8 @@ def test_class_folders_in_tars(top: str, to: str, tmp_path: Path) -> None:
     shardkit.unpack(tmp_path / "out", tmp_path / "back")
     assert len(tree(tmp_path / "back")) == 12
     write(tmp_path / "gz" / "x.tar.gz", gzip.compress((tmp_path / "tars/0.tar").read_bytes()))
-    packed = shardkit.convert(tmp_path / "gz", tmp_path / "again", to=to, workers=workers)
+    with forked_workers():
+        packed = shardkit.convert(tmp_path / "gz", tmp_path / "again", **options)
     assert shardkit.open(tmp_path / "again").info.classes == ds.info.classes
     assert packed.notes == result.notes
 
@@ -329,7 +335,8 @@ def test_a_readme_among_class_folders(tmp_path: Path) -> None:
     others = {"top/README.md": b"r", "top/LICENSE": b"l", "top/a/._0.png": b"m", "top/b/0": b"x"}
     for name, data in (("x.tar", tar_of(members | others)), ("y.tar", tar_of(members))):
         write(tmp_path / name, data)
-    result = shardkit.convert(tmp_path / "x.tar", tmp_path / "out", to="npy", workers=2)
+    with forked_workers():
+        result = shardkit.convert(tmp_path / "x.tar", tmp_path / "out", to="npy", workers=2)
     assert (result.num_samples, result.ignored) == (6, {".md": 1, "": 2, "hidden": 1})
     shardkit.convert(tmp_path / "y.tar", tmp_path / "same", to="npy", **OPTIONS)
     ds, same = shardkit.open(tmp_path / "out"), shardkit.open(tmp_path / "same")
