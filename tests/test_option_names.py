@@ -86,7 +86,7 @@ def test_of_no_options_nothing_is_named() -> None:
     ],
 )
 def test_on_the_command_line(words: str, said: str, run: Run) -> None:
-    assert run("pack", "pictures", "d", "--to", "npy").code == 0
+    assert run("pack", "pictures", "d", "--to", "npy", "--workers", 0).code == 0
     got = run(*words.split())
     assert got.code == 2 and got.out == "" and got.err.count("\n") == 1
     assert got.err.startswith(f"shardkit: error: {said}"), got.err

@@ -34,7 +34,7 @@ def pack(source: Path, dest: Path, to: str = "npy") -> Path:
 @pytest.fixture
 def pictures(run: Run) -> Run:
     """Runs commands where ``pictures-npy`` is."""
-    assert run("pack", "pictures", "--to", "npy").code == 0
+    assert run("pack", "pictures", "--to", "npy", "--workers", 0).code == 0
     return run
 
 
@@ -235,7 +235,7 @@ def test_a_split(run: Run, tmp_path: Path) -> None:
 
 
 def test_tars_made_by_others(pictures: Run, tmp_path: Path) -> None:
-    pictures("convert", "pictures-npy", "wds", "--to", "wds")
+    pictures("convert", "pictures-npy", "wds", "--to", "wds", "--workers", 0)
     (tmp_path / "wds" / "train-00000.tar").rename(tmp_path / "others.tar")
     lines = pictures("show", "others.tar", "--rows", 0).out.splitlines()
     assert lines[1:] == [
@@ -338,7 +338,7 @@ def test_a_broken_field_hides_no_other(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_missing_shard_breaks_its_samples_alone(run: Run, tmp_path: Path) -> None:
-    run("pack", "pictures", "--to", "npy", "--shard-size", "3kB")
+    run("pack", "pictures", "--to", "npy", "--shard-size", "3kB", "--workers", 0)
     (tmp_path / "pictures-npy" / "train-00001.jpg.npy").unlink()
     got = run("show", "pictures-npy", "--rows", "0,4")
     assert got.code == 1
@@ -380,7 +380,7 @@ def test_large_and_raw_pictures(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "mixed" / "a" / "small.jpg", picture(2, size=90))
     pack(tmp_path / "mixed", tmp_path / "packed")
     shardkit.show("packed", out=tmp_path / "sheet.png")
-    run("pack", "pictures", "raw", "--to", "npy", "--image-format", "raw")
+    run("pack", "pictures", "raw", "--to", "npy", "--image-format", "raw", "--workers", 0)
     assert run("show", "raw", "--rows", 1, "--out", "raw.png") == Ran(
         0,
         "raw, train: 1 of 36 samples\n"
