@@ -25,6 +25,7 @@ from shardkit.errors import CorpusError, DataError, DestinationError, PartError,
 from shardkit.index.manifest import versions_at
 
 QUIET: dict[str, Any] = {"workers": 0, "shard_size": 2000, "progress": False}
+LARGER = {**QUIET, "shard_size": 6000}
 
 
 def make_more(root: Path, prefix: str = "new_") -> Path:
@@ -46,7 +47,9 @@ def packed(inputs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) 
     root = tmp_path_factory.mktemp("packed")
     for to in CONTAINERS:
         shardkit.pack(inputs[0], root / to, to=to, **QUIET)
-    return {to: root / to for to in CONTAINERS}
+    made = shardkit.pack(inputs[0], root / "npy, larger shards", to="npy", **LARGER)
+    assert made.num_shards > 1
+    return {path.name: path for path in root.iterdir()}
 
 
 @pytest.fixture(params=CONTAINERS)
@@ -190,7 +193,7 @@ def test_text_is_tokenized_by_the_datasets_own_tokenizer(to: str, tmp_path: Path
     drop = [f"{i:03d}" for i in range(0, 60, 7)]
     shardkit.edit(dataset, drop_keys=drop, progress=False)
     assert is_whole(dataset)
-    shardkit.convert(dataset, tmp_path / "compact", to=to, progress=False)
+    shardkit.convert(dataset, tmp_path / "compact", to=to, progress=False, workers=0)
     for boundaries in ("ignore", "mask", "fit"):
         options: dict[str, Any] = {"seq_len": 32, "boundaries": boundaries}
         view = shardkit.TokenDataset(dataset, **options)
@@ -279,7 +282,7 @@ def test_new_labels(dataset: Path, tmp_path: Path) -> None:
     assert [bytes(sample["cls"]) for sample in raw] == [b"%d" % s["cls"] for s in expected]
     assert is_whole(dataset)
     to = raw.info.container
-    made = shardkit.convert(dataset, tmp_path / "compact", to=to, progress=False)
+    made = shardkit.convert(dataset, tmp_path / "compact", to=to, progress=False, workers=0)
     assert not any("shardkit stage" in note for note in made.notes)  # that would copy old labels
     assert samples(tmp_path / "compact") == expected
     assert shardkit.diff(dataset, tmp_path / "compact").is_same
@@ -602,7 +605,7 @@ def test_any_sequence_of_changes_is_what_a_list_says(
 ) -> None:
     """A model: a list of (key, class) for each version."""
     root = tmp_path_factory.mktemp("any")
-    dataset = shutil.copytree(packed["npy"], root / "dataset")
+    dataset = shutil.copytree(packed["npy, larger shards"], root / "dataset")
     model = [(sample["__key__"], f"class{sample['cls']}") for sample in samples(dataset)]
     versions = {1: list(model)}
     for number, step in enumerate(steps):
@@ -619,7 +622,7 @@ def test_any_sequence_of_changes_is_what_a_list_says(
             model = [(key, f"new{number}" if key in chosen else name) for key, name in model]
         elif step == 3:
             make_more(root / f"more{number}", f"{number}_")
-            made = shardkit.append(dataset, root / f"more{number}", **QUIET)
+            made = shardkit.append(dataset, root / f"more{number}", **LARGER)
             model += [
                 (f"class{c}/{number}_{i}", f"class{c}") for c in range(1, 4) for i in range(4)
             ]
@@ -708,7 +711,7 @@ def test_labels_that_are_no_numbers_are_not_lost(tmp_path: Path) -> None:
             member = tarfile.TarInfo(name)
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
-    shardkit.convert(tmp_path / "tars", tmp_path / "dataset", to="webdataset", progress=False)
+    shardkit.convert(tmp_path / "tars", tmp_path / "dataset", to="webdataset", workers=0)
     before = samples(tmp_path / "dataset", decode=False)
     with pytest.raises(UsageError, match="2 samples of train have labels that are no plain"):
         shardkit.edit(tmp_path / "dataset", labels={"a": 2}, progress=False)
