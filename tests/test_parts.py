@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_images, picture, settle, tree, write
-from dying import dies_before_change
+from conftest import Run, make_images, picture, settle, tree, write
+from dying import dies_before_change, end_of, forked
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -431,27 +430,25 @@ def test_stale_shards_of_a_killed_merge(parts: list[Path], tmp_path: Path) -> No
     assert tree(dest) == tree(tmp_path / "whole")
 
 
-def test_killed_parts_by_command(tmp_path: Path) -> None:
+def test_killed_parts_by_command(run: Run, tmp_path: Path) -> None:
     """Each part at once, in processes that are killed, and started again."""
     source = make_images(tmp_path / "source", 60)
-    options = ["--to", "npy", "--shard-size", "4kB", "--workers", "1"]
-    run = [sys.executable, "-m", "shardkit"]
-    subprocess.run([*run, "pack", str(source), str(tmp_path / "whole"), *options], check=True)
+    options = ["--to", "npy", "--shard-size", "4kB", "--workers"]
+    assert run("pack", source, tmp_path / "whole", *options, 1).code == 0
     names = [str(tmp_path / f"part{number}") for number in range(1, PARTS + 1)]
     commands = [
-        [*run, "pack", str(source), name, *options, "--part", f"{number}/{PARTS}"]
+        ["pack", source, name, "--part", f"{number}/{PARTS}", *options]
         for number, name in enumerate(names, 1)
     ]
-    killed = [subprocess.Popen(each, stderr=subprocess.DEVNULL) for each in commands]
+    killed = [forked(lambda each=each: run(*each, 1)) for each in commands]  # type: ignore[misc]
     for process, name in zip(killed, names, strict=True):
         settle(lambda name=name: any(Path(name, ".packing").glob("*.part")), 20)  # type: ignore[misc]
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        end_of(process)
     for each in commands:
-        subprocess.run(each, check=True, stdout=subprocess.DEVNULL)
+        assert run(*each, 1).code == 0
     merged = tmp_path / "merged"
-    done = subprocess.run([*run, "merge", *names, str(merged)], check=True, stdout=subprocess.PIPE)
-    assert b"merged 180 samples (images)" in done.stdout
+    assert "merged 180 samples (images)" in run("merge", *names, merged).out
     assert tree(merged) == tree(tmp_path / "whole")
 
 
