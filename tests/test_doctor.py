@@ -23,8 +23,22 @@ from shardkit.measure.doctor.run.examine import Examined, RunLimits, examine
 from shardkit.measure.doctor.verdict.diagnose import diagnose
 from shardkit.watching.schedule import Plan
 
+LEAN = """
+import sys
+from types import SimpleNamespace
+as_it_is = lambda function, *how, **more: function
+sys.modules["torch._dynamo"] = SimpleNamespace(disable=as_it_is, graph_break=lambda: None)
+config = SimpleNamespace(triton=SimpleNamespace(cudagraphs=False))
+sys.modules["torch._inductor"] = SimpleNamespace(config=config)
+sys.modules["torch._inductor.config"] = config
+"""
+"""The compiler is left out, of which our scripts use nothing: an optimizer imports it only to be
+left alone by it, and a profiler to ask one setting. It takes as long as the rest of torch, 3 s of
+CPU. ``lean=""`` is a script that has it."""
+
 TRAIN = """
 import os, sys, time
+{lean}
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -71,7 +85,7 @@ def train(tmp_path: Path) -> Callable[..., Path]:
     def make(name: str = "train.py", **changes: Any) -> Path:
         chosen = {"batches": 40, "epochs": 1, "workers": 0, "more": "", "hook": "", "after": ""}
         chosen |= {"load": f"time.sleep({changes.get('load_s', 0.001)})"}
-        chosen |= {"load_s": 0.001, "step_s": 0.004, "folder": str(data), **changes}
+        chosen |= {"lean": LEAN, "load_s": 0.001, "step_s": 0.004, "folder": str(data), **changes}
         folder = tmp_path / "scripts"
         folder.mkdir(exist_ok=True)
         return write(folder / name, TRAIN.format(**chosen))
@@ -94,7 +108,7 @@ def watch(command: list[Any], tmp_path: Path, plan: Plan = QUICK, to_end: bool =
 def test_however_it_is_started(
     train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    script = train()
+    script = train(**{"lean": ""} if how == "file" else {})
     monkeypatch.chdir(script.parent)
     python = sys.executable
     if how == "console script":
@@ -273,7 +287,7 @@ def shardkit_doctor(*words: Any, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_report_of_all_kinds(train: Callable[..., Path], tmp_path: Path) -> None:
-    script = train(load_s=0.005, step_s=0.002, batches=400)
+    script = train(load_s=0.005, step_s=0.002, batches=400, lean="")
     files = [tmp_path / name for name in ("report.json", "page.html", "trace.json.gz")]
     done = shardkit_doctor(
         *("--steps", 12, "--json", files[0], "--html", files[1], "--trace", files[2]),
