@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import write
+from conftest import Run, write
 from jobs import torchrun
 
 from shardkit.measure.doctor.diagnosis import Applicable, Diagnosis, Gain
@@ -345,10 +345,10 @@ def test_a_change_is_made_and_measured(train: Callable[..., Path], tmp_path: Pat
         (["--trace", "steps.json", "--", "true"], "a name that ends in .json.gz"),
     ],
 )
-def test_a_call_that_makes_no_sense(tmp_path: Path, words: list[str], message: str) -> None:
-    done = shardkit_doctor(*words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr and done.stderr.count("\n") == 1
+def test_a_call_that_makes_no_sense(run: Run, words: list[str], message: str) -> None:
+    done = run("doctor", *words)
+    assert done.code == 2
+    assert message in done.err and done.err.count("\n") == 1
 
 
 def test_files_are_written_though_nobody_reads_the_report(
@@ -385,12 +385,11 @@ def test_a_script_without_a_loader(tmp_path: Path) -> None:
     assert "No process was seen" in done.stderr
 
 
-def test_before_a_training(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
+def test_before_a_training(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "data" / "a.txt", "some words")
     report = tmp_path / "checks.json"
-    done = shardkit_doctor("data", "--ranks", 2, "--json", report, cwd=tmp_path)
-    assert done.returncode in (0, 1), done.stderr
+    done = run("doctor", "data", "--ranks", 2, "--json", report)
+    assert done.code in (0, 1), done.err
     names = {one["name"] for one in json.loads(report.read_text())}
     assert len(names) >= 8
-    assert all(name in done.stdout for name in names)
+    assert all(name in done.out for name in names)
