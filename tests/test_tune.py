@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -106,6 +107,12 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
         monkeypatch.setattr(workload.Workload, "timed", timed)
 
     return simulate
+
+
+@pytest.fixture
+def loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial drops files if it is to, and then says at once that it loaded so much."""
+    monkeypatch.setattr(workload, "loads_per_s", lambda *given, **more: 100.0)
 
 
 def side_by_side(one: Candidate) -> float:
@@ -285,21 +292,24 @@ def test_a_decoder_that_won_is_not_what_auto_takes(
         assert loader.settings == found.for_auto
 
 
-def test_a_decoder_that_was_chosen_is_kept(folder: Path) -> None:
+def test_a_decoder_that_was_chosen_is_kept(simulate: Simulate, folder: Path) -> None:
+    simulate(side_by_side)
     found = tuned(folder, transform=images.eval(16, backend="pillow", resize=20))
     assert not any("decoded by" in text for text in tried(found))
     assert 'shardkit.images.eval(16, backend="pillow", resize=20)' in found.line
 
 
-def test_windows_of_block_order(folder: Path) -> None:
+def test_windows_of_block_order(simulate: Simulate, folder: Path) -> None:
     found = tuned(folder, shuffle="block", block_rows=2)
     assert found.window_blocks in (4, 16, 64, 256)
     assert f"window_blocks={found.window_blocks}" in found.line
+    simulate(side_by_side)
     given = tuned(folder, shuffle="block", window_blocks=7)
     assert given.window_blocks is None and "window_blocks=7" in given.line
 
 
-def test_the_result_is_for_auto(folder: Path, tmp_path: Path) -> None:
+def test_the_result_is_for_auto(simulate: Simulate, folder: Path, tmp_path: Path) -> None:
+    simulate(side_by_side)
     found = tuned(folder, batch_size=5, shuffle="full")
     assert found.saved == str(tmp_path / "cache" / "shardkit" / "tune.json")
     loader = Loader(shardkit.open(folder), 5, workers="auto", shuffle="full")
@@ -307,7 +317,8 @@ def test_the_result_is_for_auto(folder: Path, tmp_path: Path) -> None:
     assert loader.settings.why == found.settings.why == "tuned on this machine"
 
 
-def test_nothing_is_kept_if_not_wished(folder: Path, tmp_path: Path) -> None:
+def test_nothing_is_kept_if_not_wished(simulate: Simulate, folder: Path, tmp_path: Path) -> None:
+    simulate(side_by_side)
     assert tuned(folder, save=False).saved is None
     assert not (tmp_path / "cache").exists()
 
@@ -345,7 +356,8 @@ def test_what_is_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert unsure([1.0, 4.0] * 5, is_short=False) == "its rounds spread from 1 to 4 samples/s"
 
 
-def test_a_cache_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written(simulate: Simulate, folder: Path, tmp_path: Path) -> None:
+    simulate(side_by_side)
     write(tmp_path / "cache", "a file")
     found = tuned(folder)
     assert found.saved is None
@@ -483,21 +495,22 @@ def test_no_source() -> None:
 # --- cold ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cold", [None, True])
-def test_files_are_dropped_before_each_trial(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, cold: bool | None
-) -> None:
+@pytest.fixture
+def dropped(monkeypatch: pytest.MonkeyPatch) -> list[list[Path]]:
+    """Files that were dropped from memory, each time."""
     dropped: list[list[Path]] = []
     monkeypatch.setattr(workload, "evict", lambda paths: dropped.append(paths) or 0.0)
-    found = tuned(folder, cold=cold)
-    if cold is None:
-        assert found.cache == "warm" and not dropped
-        return
+    return dropped
+
+
+def test_files_are_dropped_before_each_trial(folder: Path, dropped: list[list[Path]]) -> None:
+    found = tuned(folder, cold=True)
     assert found.cache == "cold"
     assert len(dropped) > sum(trial.rounds for trial in found.trials)
     assert {path.name for path in dropped[0]} >= {"shardkit.json", "train-00000.jpg.npy"}
 
 
+@pytest.mark.usefixtures("loads_nothing")
 def test_files_that_cannot_be_dropped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workload, "evict", lambda paths: 0.5)
     found = tuned(folder, cold=True)
@@ -505,13 +518,15 @@ def test_files_that_cannot_be_dropped(folder: Path, monkeypatch: pytest.MonkeyPa
     assert any(note.startswith("not all files could be dropped") for note in found.notes)
 
 
-def test_what_does_not_fit_in_memory_is_cold(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workload, "evict", lambda paths: 0.0)
+@pytest.mark.usefixtures("loads_nothing")
+def test_what_does_not_fit_in_memory_is_cold(
+    folder: Path, dropped: list[list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     size = sum(path.stat().st_size for path in folder.iterdir())
-    set_machine(monkeypatch, replace(FOUND, memory_bytes=size - 1))
-    assert tuned(folder).cache == "cold"
     set_machine(monkeypatch, replace(FOUND, memory_bytes=size))
-    assert tuned(folder).cache == "warm"
+    assert tuned(folder).cache == "warm" and not dropped
+    set_machine(monkeypatch, replace(FOUND, memory_bytes=size - 1))
+    assert tuned(folder).cache == "cold" and dropped
 
 
 # --- trials -------------------------------------------------------------------------------
@@ -630,7 +645,8 @@ def test_the_help_says_what_cannot_be_guessed(run: Run) -> None:
     assert "LOCAL_WORLD_SIZE" in text and "comes on top" in text and "shardkit.Loader?" in text
 
 
-def test_the_command_in_json(run: Run, folder: Path) -> None:
+def test_the_command_in_json(run: Run, simulate: Simulate, folder: Path) -> None:
+    simulate(side_by_side)
     got = run("tune", folder, "--read", "raw", "--seconds", 1, "--batch-size", 4, "--json",
               "--no-save", "--shuffle", "none")  # fmt: skip
     found = json.loads(got.out)
@@ -656,9 +672,10 @@ while True:
 """
 
 
-def test_the_command_for_a_script(run: Run, folder: Path, tmp_path: Path) -> None:
-    import sys
-
+def test_the_command_for_a_script(
+    run: Run, simulate: Simulate, folder: Path, tmp_path: Path
+) -> None:
+    simulate(side_by_side)
     script = write(tmp_path / "train.py", SCRIPT.format(path=sys.path, folder=str(folder)))
     got = run("tune", folder, "--read", "raw", "--seconds", 1.5, "--headroom", script)
     assert got.code == 0, got.err
@@ -700,17 +717,20 @@ def test_errors_are_one_line(run: Run, folder: Path, options: list[Any], message
     assert message in got.err
 
 
-def test_no_pictures_to_crop(run: Run, tmp_path: Path) -> None:
+def test_no_pictures_to_crop(run: Run, simulate: Simulate, tmp_path: Path) -> None:
+    simulate(side_by_side)
     for i in range(9):
         write(tmp_path / "texts" / f"{i}.txt", f"text {i}")
-    run("pack", "texts", "--to", "npy")
+    run("pack", "texts", "--to", "npy", "--workers", 0)
     got = run("tune", "texts-npy", "--read", "train")
     assert got.code == 2 and "no pictures to train; use --read raw" in got.err
     got = run("tune", "texts-npy", "--seconds", 1, "--batch-size", 3)
     assert got.code == 0 and "shuffle=" in got.out and "transform" not in got.out
 
 
-def test_a_transform_without_a_name(folder: Path) -> None:
+def test_a_transform_without_a_name(simulate: Simulate, folder: Path) -> None:
+    simulate(side_by_side)
+
     class Plain:
         def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
             return sample
