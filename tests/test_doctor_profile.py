@@ -258,6 +258,17 @@ def train():
 train()
 """
 
+PLAIN = """
+import multiprocessing, os
+
+def work(parent):
+    while os.getppid() == parent: sum(range(100_000))
+
+multiprocessing.get_context("fork").Process(target=work, args=[os.getpid()]).start()
+while print("step", flush=True) is None: sum(range(1_000_000))
+"""
+"""A loop with a worker, too, that need not wait for torch."""
+
 
 @pytest.fixture
 def py_spy() -> str:
@@ -268,10 +279,15 @@ def py_spy() -> str:
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Any:
+def text() -> str:
+    return SCRIPT
+
+
+@pytest.fixture
+def script(tmp_path: Path, text: str) -> Any:
     """A loop with a worker, which runs already."""
     path = tmp_path / "train.py"
-    path.write_text(SCRIPT)
+    path.write_text(text)
     command = [sys.executable, path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
         try:
@@ -303,6 +319,7 @@ def test_a_running_script_is_profiled(
     assert len(flames(read_speedscope(file))) == 2
 
 
+@pytest.mark.parametrize("text", [PLAIN], ids=["plain"])
 def test_it_ends_by_itself(py_spy: str, script: subprocess.Popen[bytes], tmp_path: Path) -> None:
     profiler = Profiler(script.pid, tmp_path / "profile.json", seconds=1)
     assert profiler._process is None or settle(lambda: profiler._process.poll() is not None)
@@ -311,6 +328,7 @@ def test_it_ends_by_itself(py_spy: str, script: subprocess.Popen[bytes], tmp_pat
     assert script.poll() is None
 
 
+@pytest.mark.parametrize("text", [PLAIN], ids=["plain"])
 def test_py_spy_ends_with_the_script(
     py_spy: str, script: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:

@@ -86,7 +86,7 @@ def test_a_job_can_be_done_elsewhere(
     elsewhere: Path, container: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_images(elsewhere / "source")
-    options = {"to": container, "shard_size": "6kB", "shuffle": True, "max_side": 8}
+    options = {"to": container, "shard_size": "10kB", "shuffle": True, "max_side": 8}
     result = shardkit.pack("source", "dest", **options)
     assert result.num_shards > 2
     monkeypatch.undo()
