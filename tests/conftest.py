@@ -209,6 +209,13 @@ def without_gather(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gather, "compiled", lambda: None)
 
 
+@pytest.fixture
+def lean_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that a test starts import torch without what none of them uses."""
+    lean = Path(__file__).parent / "lean"
+    monkeypatch.setenv("PYTHONPATH", str(lean), prepend=os.pathsep)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Modules and tests are a million objects that stay until the end. To look for garbage among

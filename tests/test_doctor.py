@@ -24,22 +24,10 @@ from shardkit.measure.doctor.run.examine import Examined, RunLimits, examine
 from shardkit.measure.doctor.verdict.diagnose import diagnose
 from shardkit.watching.schedule import Plan
 
-LEAN = """
-import sys
-from types import SimpleNamespace
-as_it_is = lambda function, *how, **more: function
-sys.modules["torch._dynamo"] = SimpleNamespace(disable=as_it_is, graph_break=lambda: None)
-config = SimpleNamespace(triton=SimpleNamespace(cudagraphs=False))
-sys.modules["torch._inductor"] = SimpleNamespace(config=config)
-sys.modules["torch._inductor.config"] = config
-"""
-"""The compiler is left out, of which our scripts use nothing: an optimizer imports it only to be
-left alone by it, and a profiler to ask one setting. It takes as long as the rest of torch, 3 s of
-CPU. ``lean=""`` is a script that has it."""
+pytestmark = pytest.mark.usefixtures("lean_torch")
 
 TRAIN = """
 import os, sys, time
-{lean}
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -86,7 +74,7 @@ def train(tmp_path: Path) -> Callable[..., Path]:
     def make(name: str = "train.py", **changes: Any) -> Path:
         chosen = {"batches": 40, "epochs": 1, "workers": 0, "more": "", "hook": "", "after": ""}
         chosen |= {"load": f"time.sleep({changes.get('load_s', 0.001)})"}
-        chosen |= {"lean": LEAN, "load_s": 0.001, "step_s": 0.004, "folder": str(data), **changes}
+        chosen |= {"load_s": 0.001, "step_s": 0.004, "folder": str(data), **changes}
         folder = tmp_path / "scripts"
         folder.mkdir(exist_ok=True)
         return write(folder / name, TRAIN.format(**chosen))
@@ -109,7 +97,9 @@ def watch(command: list[Any], tmp_path: Path, plan: Plan = QUICK, to_end: bool =
 def test_however_it_is_started(
     train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    script = train(**{"lean": ""} if how == "file" else {})
+    script = train()
+    if how == "file":  # with all of torch
+        monkeypatch.delenv("PYTHONPATH")
     monkeypatch.chdir(script.parent)
     python = sys.executable
     if how == "console script":
@@ -165,7 +155,8 @@ def test_it_runs_as_ever(
 ) -> None:
     """Replayed batches count as the epoch's own, so that schedulers and progress bars agree; a
     sitecustomize of the user's own is imported; and the exit code is the script's."""
-    write(tmp_path / "own" / "sitecustomize.py", "import builtins\nbuiltins.here = 'own'\n")
+    lean = (Path(__file__).parent / "lean" / "sitecustomize.py").read_text()
+    write(tmp_path / "own" / "sitecustomize.py", lean + "import builtins\nbuiltins.here = 'own'\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "own"))
     script = train(
         batches=20,
@@ -183,8 +174,9 @@ def test_it_runs_as_ever(
     assert rank.epochs.num == 3
 
 
-def test_a_python_that_reads_no_environment(train: Callable[..., Path], tmp_path: Path) -> None:
-    found = watch([sys.executable, "-I", train(batches=12)], tmp_path)
+def test_a_python_that_reads_no_environment(tmp_path: Path) -> None:
+    loop = "from torch.utils.data import DataLoader\nfor batch in DataLoader(range(100)): pass"
+    found = watch([sys.executable, "-I", "-c", loop], tmp_path)
     assert found.exit_code == 0 and found.evidence.ranks == ()
 
 
@@ -280,8 +272,11 @@ def shardkit_doctor(*words: Any, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
 
 
-def test_a_report_of_all_kinds(train: Callable[..., Path], tmp_path: Path) -> None:
-    script = train(load_s=0.005, step_s=0.002, batches=400, lean="")
+def test_a_report_of_all_kinds(
+    train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = train(load_s=0.005, step_s=0.002, batches=400)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # with all of torch
     files = [tmp_path / name for name in ("report.json", "page.html", "trace.json.gz")]
     done = shardkit_doctor(
         *("--steps", 12, "--json", files[0], "--html", files[1], "--trace", files[2]),

@@ -32,6 +32,7 @@ MORE = {"straggler": ["--ranks", "4"]}
 
 
 @pytest.mark.alone
+@pytest.mark.usefixtures("lean_torch")
 @pytest.mark.parametrize("name", EXPECTED)
 def test_each_is_diagnosed(name: str, data: Path) -> None:
     causes = []

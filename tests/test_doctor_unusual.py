@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from conftest import write
-from test_doctor import LEAN, QUICK, watch
+from test_doctor import QUICK, watch
 
 from shardkit.measure.doctor.verdict.diagnose import diagnose
+
+pytestmark = pytest.mark.usefixtures("lean_torch")
 
 HEAD = """
 import time, torch
@@ -187,7 +189,7 @@ WITHOUT_REPLAYS = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_does_what_it_does_without(name: str, tmp_path: Path) -> None:
-    script = write(tmp_path / "train.py", LEAN + HEAD + SCRIPTS[name])
+    script = write(tmp_path / "train.py", HEAD + SCRIPTS[name])
     found = watch([sys.executable, script], tmp_path, replace(QUICK, traces="yes"))
     assert (tmp_path / "out").read_text() == USUAL[name]
     assert found.exit_code == 0
@@ -200,7 +202,7 @@ def test_a_script_does_what_it_does_without(name: str, tmp_path: Path) -> None:
 
 
 def test_waiting_for_a_loader_beside_the_own_is_waiting(tmp_path: Path) -> None:
-    script = write(tmp_path / "train.py", LEAN + HEAD + SCRIPTS["two loaders at once"])
+    script = write(tmp_path / "train.py", HEAD + SCRIPTS["two loaders at once"])
     (rank,) = watch([sys.executable, script], tmp_path, QUICK).evidence.ranks
     assert rank.step.wait > 0.012 and rank.rates.replay is not None
     assert 1 / rank.rates.own.steps_per_s - 1 / rank.rates.replay.steps_per_s > 0.008
@@ -223,7 +225,7 @@ class Waiting(IterableDataset):
 def batches(): yield from DataLoader(Waiting(), 4)
 
 """
-    script = write(tmp_path / "train.py", LEAN + HEAD + made + loop)
+    script = write(tmp_path / "train.py", HEAD + made + loop)
     evidence = watch([sys.executable, script], tmp_path, QUICK).evidence
     (rank,) = evidence.ranks
     assert rank.rates.replay is None
