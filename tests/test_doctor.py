@@ -183,12 +183,26 @@ def test_a_python_that_reads_no_environment(tmp_path: Path) -> None:
 # --- how it ends --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batches", [1, 3, 4, 5])
-def test_a_script_of_few_steps(train: Callable[..., Path], tmp_path: Path, batches: int) -> None:
-    """The first three do not count, and the operations of the fourth are counted."""
-    found = watch([sys.executable, train(batches=batches)], tmp_path)
-    assert found.exit_code == 0 and len(found.evidence.ranks) == (batches > 4)
+IN_TURN = """
+    global num
+    for num in (1, 3, 4, 5):
+        pid = os.fork()
+        if not pid: break
+        assert os.waitpid(pid, 0)[1] == 0
+    else:
+        sys.exit()
+"""
+
+
+def test_scripts_of_few_steps(train: Callable[..., Path], tmp_path: Path) -> None:
+    """The first three do not count, and the operations of the fourth are counted: of processes that
+    make 1, 3, 4 and 5, the last is seen."""
+    found = watch([sys.executable, train(batches="num", hook=IN_TURN)], tmp_path)
+    assert found.exit_code == 0 and (tmp_path / "out").read_text().count("trained") == 4
+    (rank,) = found.evidence.ranks
+    assert rank.loader.num_batches == 5
     assert diagnose(found.evidence).cause == "not enough evidence"
+    assert diagnose(replace(found.evidence, ranks=())).cause == "not enough evidence"
 
 
 def test_its_error_is_told(train: Callable[..., Path], tmp_path: Path) -> None:
