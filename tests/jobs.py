@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import signal
+import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
+from multiprocessing import forkserver, get_context, set_start_method
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from types import ModuleType
+from unittest import mock
 
 import numpy as np
 import torch
@@ -66,6 +72,72 @@ def finished(command: Sequence[str]) -> str:
         out, _ = process.communicate(timeout=120)
     assert process.returncode == 0, out
     return out
+
+
+# --- ranks without torchrun, which import nothing anew ------------------------------------
+
+
+def on_ranks(count: int, work: Callable[..., None], *args: object) -> str:
+    """What so many ranks print that do this and end well. They are told who they are as by
+    torchrun, but are forked from a process that has imported torch, which takes 6 s of CPU, and has
+    no threads."""
+    have_torch_imported()
+    start = get_context("forkserver").Process
+    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    env |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    with NamedTemporaryFile() as out:
+        ranks = []
+        try:
+            for rank in map(str, range(count)):
+                of_rank = {**env, "RANK": rank, "LOCAL_RANK": rank}
+                ranks.append(start(target=run_rank, args=(of_rank, out.name, work, *args)))
+                ranks[-1].start()
+            for process in ranks:
+                process.join(120)
+            said = Path(out.name).read_text()
+            assert [process.exitcode for process in ranks] == [0] * count, said
+        finally:
+            for process in ranks:
+                process.kill()
+                process.join()
+                process.close()
+    return said
+
+
+@cache
+def have_torch_imported() -> None:
+    """By multiprocessing's forkserver, until the tests end."""
+    forkserver._forkserver._stop()  # another test's may have nothing imported
+    forkserver.set_forkserver_preload(["torch.distributed", "torch._dynamo", "shardkit", "jobs"])
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    with mock.patch.dict(os.environ, {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}):
+        forkserver.ensure_running()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run_rank(env: dict[str, str], out: str, work: Callable[..., None], *args: object) -> None:
+    """In the rank itself."""
+    file = os.open(out, os.O_WRONLY | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.environ.update(env)
+    set_start_method(None, force=True)  # as in a process started anew
+    work(*args)
+
+
+def run_script(script: Path, *args: object) -> None:
+    """As ``python SCRIPT ARGS`` does."""
+    sys.path.insert(0, str(script.parent))
+    sys.argv = [str(script), *map(str, args)]
+    runpy.run_path(str(script), run_name="__main__")
+
+
+# --- what a job says, and which processes it has ------------------------------------------
 
 
 def members(mark: str) -> dict[int, int]:

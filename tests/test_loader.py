@@ -9,18 +9,20 @@ import json
 import os
 import pickle
 import random
+import resource
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from conftest import (
     CONTAINERS,
     children,
@@ -33,6 +35,7 @@ from conftest import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jobs import on_ranks
 from PIL import Image
 
 import shardkit
@@ -561,46 +564,27 @@ def test_a_failure_by_chance_does_not_follow_the_position(transform: Any) -> Non
         assert made(2, workers=2) == expected
 
 
-RANKS = """
-import sys, warnings
-import torch.distributed as dist
-sys.path.insert(0, sys.argv[1])
-import test_loader, shardkit
-warnings.simplefilter("ignore")
-dist.init_process_group("gloo")
-loader = shardkit.Loader(test_loader.HalfBad(), 2, on_error="skip", max_skips=20)
-num = 0
-try:
-    for batch in loader:
-        num += 1
-        dist.barrier()
-except shardkit.errors.TooManyRejectsError as error:
-    print(num, error, sep="|")
-dist.destroy_process_group()
-"""
+def fail_together() -> None:
+    """One rank of a job."""
+    warnings.simplefilter("ignore")
+    dist.init_process_group("gloo")
+    num = 0
+    try:
+        for _ in Loader(HalfBad(), 2, on_error="skip", max_skips=20):
+            num += 1
+            dist.barrier()
+    except TooManyRejectsError as error:
+        print(num, error, sep="|")
+    dist.destroy_process_group()
 
 
 def test_all_ranks_fail_together() -> None:
     """One rank meets too many bad rows: all raise, at the same batch, and none waits for ever."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "WORLD_SIZE": "2"}
-    env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    command = [sys.executable, "-c", RANKS, str(Path(__file__).parent)]
-    ranks = [
-        subprocess.Popen(command, env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    outs = [rank.communicate(timeout=60)[0].strip() for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0]
+    outs = on_ranks(2, fail_together).splitlines()
     # 21 bad rows after 21 batches, published with the 24th, looked at with the 32nd, which is not
     # handed over.
     assert outs == [outs[0]] * 2
     assert outs[0].startswith("31|24 samples of this epoch could not be used, max_skips=20;")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_damage_is_found_and_replaced(tmp_path: Path) -> None:
@@ -773,37 +757,41 @@ def test_an_early_break_leaves_nothing(
 
 CTRL_C = """
 import sys, time, shardkit
-loader = shardkit.Loader(shardkit.open(sys.argv[1]), 4, worker_type=sys.argv[2], workers=2,
-                         device=sys.argv[3] or None)
-try:
-    while True:
-        for batch in loader:
-            print("batch", flush=True)
-            time.sleep(0.02)
-except KeyboardInterrupt:
-    del batch
-    print("stopped", flush=True)
+for kind in sys.argv[2:]:
+    worker_type, _, device = kind.partition(" ")
+    loader = shardkit.Loader(shardkit.open(sys.argv[1]), 4, worker_type=worker_type, workers=2,
+                             device=device or None)
+    try:
+        while True:
+            for batch in loader:
+                print("batch", flush=True)
+                time.sleep(0.02)
+    except KeyboardInterrupt:
+        del batch
+        print("stopped", flush=True)
+        sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("device", ["", "cpu"])
-@pytest.mark.parametrize("worker_type", ["thread", "process"])
-def test_ctrl_c_leaves_nothing(folders: dict[str, Path], worker_type: str, device: str) -> None:
+def test_ctrl_c_leaves_nothing(folders: dict[str, Path]) -> None:
+    """Neither while the process goes on, nor at its end."""
+    kinds = ["thread", "thread cpu", "process", "process cpu"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SHARDKIT_TEST": str(time.time())}
-    command = [sys.executable, "-c", CTRL_C, str(folders["npy"]), worker_type, device]
-    process = subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    for _ in range(20):
-        assert process.stdout.readline() == "batch\n"
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert out.endswith("stopped\n")
-    assert err == ""
-    assert process.returncode == 0
     mark = f"SHARDKIT_TEST={env['SHARDKIT_TEST']}".encode()
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = [sys.executable, "-c", CTRL_C, str(folders["npy"]), *kinds]
+    process = subprocess.Popen(command, env=env, text=True, start_new_session=True, **pipes)
+    assert process.stdin is not None and process.stdout is not None
+    for _ in kinds:
+        for _ in range(20):
+            assert process.stdout.readline() == "batch\n"
+        os.killpg(process.pid, signal.SIGINT)
+        assert "stopped\n" in iter(process.stdout.readline, "")
+        assert settle(lambda: processes_with(mark) == [str(process.pid)])
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 0
     assert settle(lambda: not processes_with(mark))
 
 
@@ -879,24 +867,18 @@ def test_a_billion_samples() -> None:
     assert batch["row"].tolist() == expected.tolist()
 
 
-BILLION = """
-import resource, sys, time
-sys.path.insert(0, sys.argv[1])
-import test_loader, shardkit
-loader = shardkit.Loader(test_loader.Billion(), 256, shuffle="full")
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-started = time.perf_counter()
-loader.load_state_dict({**loader.state_dict(), "position": 712_345_678})
-next(iter(loader))
-print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
+def begin_in_the_middle() -> None:
+    loader = Loader(Billion(), 256, shuffle="full")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.perf_counter()
+    loader.load_state_dict({**loader.state_dict(), "position": 712_345_678})
+    next(iter(loader))
+    seconds = time.perf_counter() - started
+    print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def test_its_first_batch_comes_at_once() -> None:
     """Under a second, and 100 MB."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", BILLION, str(Path(__file__).parent)]
-    out = subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
-    seconds, kilobytes = map(float, out.split())
+    seconds, kilobytes = map(float, on_ranks(1, begin_in_the_middle).split())
     assert seconds < 1
     assert kilobytes < 100_000

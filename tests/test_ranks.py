@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import socket
 import time
 import warnings
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from jobs import free_port, have_torch_imported
 from torch.utils.data import DataLoader
 
 import shardkit
@@ -157,10 +157,9 @@ def wait_for(path: Path) -> None:
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What each of three ranks saw, all in one run of them."""
     folder = tmp_path_factory.mktemp("ranks")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torch.multiprocessing.spawn(run_rank, (port, str(folder)), nprocs=WORLD)  # type: ignore[no-untyped-call]
+    have_torch_imported()
+    args = (free_port(), str(folder))
+    torch.multiprocessing.start_processes(run_rank, args, WORLD, start_method="forkserver")
     return folder
 
 

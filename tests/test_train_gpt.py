@@ -16,7 +16,18 @@ import torch
 from conftest import make_texts, write
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs import EXAMPLES, ROOT, assert_close, finished, imported, launched, losses, torchrun
+from jobs import (
+    EXAMPLES,
+    ROOT,
+    assert_close,
+    finished,
+    imported,
+    launched,
+    losses,
+    on_ranks,
+    run_script,
+    torchrun,
+)
 from token_data import npy
 
 import shardkit
@@ -84,11 +95,16 @@ def train(
     return capsys.readouterr().out
 
 
-# --- with torchrun ------------------------------------------------------------------------
+# --- several ranks ------------------------------------------------------------------------
+
+
+def run(ranks: int, *args: object) -> str:
+    return on_ranks(ranks, run_script, SCRIPT, *args)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(dataset: Path) -> str:
+    """With torchrun, as a person starts it."""
     return finished(torchrun(2, SCRIPT, dataset, *TINY))
 
 
@@ -96,7 +112,7 @@ def undisturbed(dataset: Path) -> str:
 def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes]:
     """Output and checkpoint of two ranks that stopped in the middle of the first epoch."""
     path = tmp_path_factory.mktemp("run") / "run.pt"
-    out = finished(torchrun(2, SCRIPT, dataset, *TINY, "--steps", 3, "--checkpoint", path))
+    out = run(2, dataset, *TINY, "--steps", 3, "--checkpoint", path)
     return out, path.read_bytes()
 
 
@@ -117,7 +133,7 @@ def test_a_stopped_run_goes_on_with_the_same_batches(
     if ranks == 1:  # other workers, too
         rest = train(script, capsys, dataset, *options, "--worker-type", "process")
     else:
-        rest = finished(torchrun(2, SCRIPT, dataset, *TINY, *options))
+        rest = run(2, dataset, *TINY, *options)
     assert "going on after step 3" in rest
     assert list(losses(rest)) == [*range(4, STEPS + 1)]
     joined = losses(first) | losses(rest)
@@ -133,7 +149,7 @@ def test_ranks_with_unequal_numbers_of_labels_are_as_one(
 ) -> None:
     """One sequence each, of as much padding and as many ends of documents as it happens to have."""
     options = ["--boundaries", "fit", "--global-batch-size", 2, "--steps", 6]
-    apart = finished(torchrun(2, SCRIPT, dataset, *TINY, *options))
+    apart = run(2, dataset, *TINY, *options)
     assert_close(losses(apart), losses(train(script, capsys, dataset, *options)))
 
 

@@ -15,7 +15,18 @@ from types import ModuleType
 import pytest
 import torch
 from conftest import make_images, write
-from jobs import EXAMPLES, assert_close, finished, imported, launched, losses, members, torchrun
+from jobs import (
+    EXAMPLES,
+    assert_close,
+    finished,
+    imported,
+    launched,
+    losses,
+    members,
+    on_ranks,
+    run_script,
+    torchrun,
+)
 
 import shardkit
 
@@ -43,12 +54,8 @@ def script() -> Iterator[ModuleType]:
         yield module
 
 
-def on_ranks(ranks: int, *args: object) -> list[str]:
-    return torchrun(ranks, SCRIPT, *TINY, *args)
-
-
 def run(ranks: int, *args: object) -> str:
-    return finished(on_ranks(ranks, *args))
+    return on_ranks(ranks, run_script, SCRIPT, *TINY, *args)
 
 
 def ranks_and_workers(parent: int, mark: str) -> tuple[list[int], list[int]]:
@@ -68,12 +75,13 @@ def accuracies(out: str) -> dict[str, str]:
     return dict(re.findall(r"epoch (\d+): (\S+%) of val", out))
 
 
-# --- with torchrun ------------------------------------------------------------------------
+# --- several ranks ------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def undisturbed(dataset: Path) -> str:
-    return run(2, dataset)
+    """With torchrun, as a person starts it."""
+    return finished(torchrun(2, SCRIPT, *TINY, dataset))
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +120,7 @@ def test_a_stopped_run_goes_on_with_the_same_batches(
 @pytest.mark.parametrize("end", ["rank killed", "torchrun terminated", "torchrun killed"])
 def test_nothing_outlives_a_job(end: str, dataset: Path) -> None:
     options = ["--epochs", 10_000, "--global-batch-size", 2, "--worker-type", "process"]
-    with launched(on_ranks(2, dataset, *options)) as (process, mark):
+    with launched(torchrun(2, SCRIPT, *TINY, dataset, *options)) as (process, mark):
         assert process.stdout
         for line in process.stdout:
             if "step 3:" in line:
