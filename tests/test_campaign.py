@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from conftest import Ran
 
 import shardkit
 
@@ -180,41 +182,49 @@ def test_an_error_that_is_not_ours(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 # --- the command --------------------------------------------------------------------------
 
-BROKEN = """
-import runpy, sys
-from unittest import mock
-import shardkit
-shardkit.verify = lambda *args, **options: mock.Mock(ok=True)
-sys.argv[0] = "campaign"
-runpy.run_path(sys.argv.pop(1), run_name="__main__")
-"""
+Command = Callable[..., Ran]
 
 
+@pytest.fixture
 def command(
-    tmp_path: Path, *args: object, broken: bool = False
-) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, *(["-c", BROKEN] if broken else []), str(FOLDER), *map(str, args)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True)
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Command:
+    """Runs a campaign as a person does, but in this process, which has imported torch already."""
+
+    def run(*args: object) -> Ran:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["campaign", *map(str, args)])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(FOLDER), run_name="__main__")
+        return Ran(int(ended.value.code or 0), *capfd.readouterr())
+
+    return run
 
 
-def test_a_finding_can_be_made_again(tmp_path: Path) -> None:
-    done = command(tmp_path, "--only", "flips", "--seed", 5, "--flips", 1, broken=True)
-    assert done.returncode == 1, done.stderr
-    assert "seed 5\n" in done.stdout
-    assert "FINDING flips:5:0: verify does not find" in done.stdout
-    assert "python scripts/campaign --reproduce flips:5:0" in done.stdout
+def test_a_finding_can_be_made_again(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(shardkit, "verify", lambda *args, **options: mock.Mock(ok=True))
+        done = command("--only", "flips", "--seed", 5, "--flips", 1)
+        again = command("--reproduce", "flips:5:0")
+    mended = command("--reproduce", "flips:5:0")
+    assert done.code == 1, done.err
+    assert "seed 5\n" in done.out
+    assert "FINDING flips:5:0: verify does not find" in done.out
+    assert "python scripts/campaign --reproduce flips:5:0" in done.out
     kept = tmp_path / "campaign-findings" / "flips-5-0"
     assert "verify does not find" in (kept / "findings.txt").read_text()
     assert list(kept.glob("*/shardkit.json"))
-    again = command(tmp_path, "--reproduce", "flips:5:0", broken=True)
-    assert again.returncode == 1 and "the finding is there again" in again.stdout
-    mended = command(tmp_path, "--reproduce", "flips:5:0")
-    assert mended.returncode == 0 and "nothing was found: flips:5:0" in mended.stdout
-    table = done.stdout.splitlines()
+    assert again.code == 1 and "the finding is there again" in again.out
+    assert mended.code == 0 and "nothing was found: flips:5:0" in mended.out
+    table = done.out.splitlines()
     assert any(re.match(r"flips +1 +1 +\d+", line) for line in table)
 
 
-def test_a_case_that_is_none(tmp_path: Path) -> None:
-    done = command(tmp_path, "--reproduce", "flops:1:2")
+def test_a_case_that_is_none() -> None:
+    """As a person starts it."""
+    line = [sys.executable, str(FOLDER), "--reproduce", "flops:1:2"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, env=env, capture_output=True, text=True)
     assert done.returncode == 2 and "'flops:1:2' is no case" in done.stderr
