@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import make_images, write
+from jobs import on_ranks, run_script
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "scripts" / "benchmarks"
@@ -145,32 +147,57 @@ def test_what_cannot_be_installed_says_why_and_is_tried_again(
 # --- the whole program --------------------------------------------------------------------
 
 
-def command(folder: Path, *options: object) -> list[str]:
-    words = [
-        SCRIPTS / "compare_peers.py",
-        "--here",
-        "--count",
-        20,
-        "--small",
-        1024,
-        "--workdir",
-        folder,
-        *options,
-    ]
-    return [sys.executable, *map(str, words)]
+PROGRAM = SCRIPTS / "compare_peers.py"
 
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+def words(folder: Path, *options: object) -> list[object]:
+    return ["--here", "--count", 20, "--small", 1024, "--workdir", folder, *options]
+
+
+class Forked:
+    """A peer, as Popen has it, but forked from the driver: it imports nothing anew."""
+
+    def __init__(self, peer: Any) -> None:
+        asked, stdin = os.pipe()
+        stdout, answered = os.pipe()
+        self.stdin, self.stdout = os.fdopen(stdin, "w"), os.fdopen(stdout)
+        self.process = get_context("fork").Process(
+            target=self._run, args=(asked, answered, peer.log, peer.command)
+        )
+        self.process.start()
+        self.pid = self.process.pid
+        os.close(asked)
+        os.close(answered)
+
+    def _run(self, asked: int, answered: int, log: Path, command: list[str]) -> None:
+        os.setsid()
+        self.stdin.close()
+        self.stdout.close()
+        said = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        for number, file in enumerate((asked, answered, said)):
+            os.dup2(file, number)
+            os.close(file)
+        sys.stdin = os.fdopen(0)
+        run_script(Path(command[1]), *command[2:])
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def wait(self) -> None:
+        self.process.join()
+
+
+def compare(*options: object) -> None:
+    sys.path.insert(0, str(SCRIPTS))
+    import_module("peer_process").PeerProcess._start = lambda peer: Forked(peer)
+    run_script(PROGRAM, *options)
 
 
 def test_compares_shardkit_and_a_dataloader(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     options = ["--jpegs", make_images(tmp_path / "pictures"), "--rounds", 1, "--json", report]
     options += ["--only", "shardkit", RESTARTS, "dataloader", "ffcv"]
-    done = subprocess.run(
-        command(tmp_path / "work", *options), env=ENVIRONMENT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    said = on_ranks(1, compare, *words(tmp_path / "work", *options))
     works = json.loads(report.read_text())["works"]
     assert [*works] == ["crop", "raw", "tiny", "small", "small-threads"]
     for work, rows in works.items():
@@ -181,9 +208,9 @@ def test_compares_shardkit_and_a_dataloader(tmp_path: Path) -> None:
         for row in rows[:-1]:
             assert row["ratio"] > 0 and row["samples_per_s"]["median"] > 0
         assert rows[-1]["why_not"].endswith("No module named 'ffcv'")
-    lines = done.stdout.splitlines()
+    lines = said.splitlines()
     assert sum(line.startswith("| ffcv ") and line.endswith("'ffcv' |") for line in lines) == 5
-    assert "- dataloader: plain folder, Pillow" in done.stdout
+    assert "- dataloader: plain folder, Pillow" in said
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -191,9 +218,10 @@ def test_compares_shardkit_and_a_dataloader(tmp_path: Path) -> None:
 def test_ctrl_c_ends_all_children(tmp_path: Path, number: signal.Signals, code: int) -> None:
     work = tmp_path / "work"
     options = ["--jpegs", make_images(tmp_path / "pictures"), "--only", "dataloader"]
+    command = [sys.executable, PROGRAM, *words(work, *options, "--rounds", 1000)]
     with subprocess.Popen(
-        command(work, *options, "--rounds", 1000),
-        env=ENVIRONMENT,
+        [str(word) for word in command],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
