@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import CONTAINERS, tree
+from dying import end_of, forked
 from PIL import Image
 
 Bench = Callable[..., Any]
@@ -92,10 +93,34 @@ def test_more_classes_than_pictures_are_refused(tmp_path: Path) -> None:
 # --- demo ---------------------------------------------------------------------------------
 
 
+def demonstrate(*options: object) -> None:
+    """The demo, whose commands are forked from it: they import nothing anew."""
+    sys.path.insert(0, str(SCRIPTS))
+    sys.argv = ["demo.py", *map(str, options)]
+    demo = import_module("demo")
+    demo.run_indented = run_forked
+    demo.main()
+
+
+def run_forked(command: list[str], **env: str) -> None:
+    python, *words = command
+    assert python == sys.executable
+
+    def work() -> None:
+        os.environ.update(env)
+        if words[0] == "-m":
+            sys.argv = words[1:]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            jobs.run_script(Path(words[0]), *words[1:])
+
+    sys.stdout.flush()  # which it would print, too
+    assert end_of(forked(work)) == 0
+
+
 def test_demo_packs_verifies_and_compares(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    options = ["--folder", folder, "--count", 100, "--text", 100_000]
-    out = run_script("demo.py", *options).stdout
+    out = jobs.on_ranks(1, demonstrate, "--folder", folder, "--count", 100, "--text", 100_000)
     for to in CONTAINERS:
         assert f"$ shardkit pack {folder}/pictures {folder}/pictures-{to} --to {to}" in out
         assert f"{folder}/pictures-{to}: whole" in out
@@ -108,6 +133,17 @@ def test_demo_packs_verifies_and_compares(tmp_path: Path) -> None:
     assert f"$ shardkit show {folder}/text-npy --num 1" in out
     assert " windows of 128 tokens each" in out and "inputs: (64, 128) torch.int64" in out
     assert "Done." in out
+
+
+def test_demo_shows_what_a_command_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    demo = import_module("demo")
+    demo.run_indented(["sh", "-c", "echo $one; echo 2 >&2"], one="1")
+    assert capsys.readouterr().out == "     1\n     2\n\n"
+    with pytest.raises(SystemExit, match="failed with exit code 3"):
+        demo.run_indented(["sh", "-c", "exit 3"])
 
 
 def test_demo_starts_afresh_in_its_own_folder(
