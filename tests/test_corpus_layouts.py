@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +33,11 @@ from layouts import (
 )
 
 import shardkit
+from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, DestinationError, ResumeError, SampleError
+from shardkit.packing.job import Setup
+from shardkit.packing.listing import Listing, list_jobs
+from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
 
 OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False, "shard_size": "3kB"}
@@ -92,6 +100,38 @@ def test_any_number_of_workers(layout: tuple[str, Path], tmp_path: Path) -> None
     assert (one.notes, one.ignored) == (two.notes, two.ignored)
     again = pack(source, "one")
     assert again.notes == ["complete already, from an earlier run"]
+
+
+FRESH = """
+import json, os, sys
+from shardkit.packing.job import Job, Setup, write_job
+for name, setup, jobs in json.load(sys.stdin):
+    pid = os.fork()
+    if pid == 0:
+        setup = Setup(**setup)
+        corpus = setup.open_corpus()
+        for job in jobs:
+            write_job(corpus, Job(**job), setup, lambda *read: None)
+        sys.exit()
+    assert os.waitpid(pid, 0)[1] == 0, name
+"""
+
+
+def test_workers_need_nothing_that_their_parent_imported(tmp_path: Path) -> None:
+    """Those of the test above are forks of it."""
+    given = []
+    for name, (_, make) in MAKERS.items():
+        corpus = open_corpus(make(tmp_path / name))
+        setup = Setup(str(tmp_path / name), str(tmp_path / f"{name}-out"), corpus.spec(), "npy")
+        setup.stage.mkdir(parents=True)
+        setup.scratch.mkdir(parents=True)
+        runs = corpus.runs(setup.scratch)
+        jobs = list_jobs(corpus, Listing(setup.work), PackOptions(to="npy"), runs)
+        given.append((name, asdict(setup), [asdict(job) for job in jobs]))
+    assert all(jobs for _, _, jobs in given)
+    command = [sys.executable, "-c", FRESH]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(command, input=json.dumps(given), text=True, env=env, check=True)
 
 
 def test_killed_and_gone_on_with(layout: tuple[str, Path], tmp_path: Path) -> None:
