@@ -159,7 +159,15 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
     have_torch_imported()
     args = (free_port(), str(folder))
-    torch.multiprocessing.start_processes(run_rank, args, WORLD, start_method="forkserver")
+    options = {"join": False, "start_method": "forkserver"}
+    started = torch.multiprocessing.start_processes(run_rank, args, WORLD, **options)
+    deadline = time.monotonic() + 120
+    try:
+        while not started.join(1):
+            assert time.monotonic() < deadline, "ranks wait for ever"
+    finally:
+        for process in started.processes:
+            process.kill()
     return folder
 
 
