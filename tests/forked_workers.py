@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,7 @@ from shardkit.packing import local, worker
 class _Fork:
     """What the pool of workers uses of ``Popen([..., "-m", module, parent])``."""
 
-    def __init__(self, args: Sequence[str], **options: object) -> None:
-        assert args[-2] == worker.__name__
+    def __init__(self, args: Sequence[str]) -> None:
         tasks_fd, stdin_fd = os.pipe()
         stdout_fd, answers_fd = os.pipe()
         self._pid = os.fork()
@@ -54,6 +54,11 @@ class _Fork:
         return self._code
 
 
+def _start(args: Sequence[str], **options: Any) -> _Fork | subprocess.Popen[bytes]:
+    """Those that look for duplicates are programs, as ever."""
+    return _Fork(args) if args[-2] == worker.__name__ else subprocess.Popen(args, **options)
+
+
 @contextmanager
 def forked_workers() -> Iterator[None]:
     """Packs in here fork their workers, which costs a fifth of starting Python for each.
@@ -61,7 +66,7 @@ def forked_workers() -> Iterator[None]:
     It is for tests of what workers make of the jobs that they are sent, in many kinds and formats.
     """
     with pytest.MonkeyPatch.context() as patch:
-        with_forks = SimpleNamespace(Popen=_Fork, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
+        with_forks = SimpleNamespace(Popen=_start, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
         patch.setattr(local, "subprocess", with_forks)
         yield
 
