@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import pytest
 from doctor_evidence import PICTURES, evidence, rank, rate
@@ -242,6 +242,27 @@ def test_enough_workers_are_nearly_as_good_as_many(loop: Loop) -> None:
     assert 1 <= workers <= most
     best = predict.step_after(loop, loop.work, most)
     assert predict.step_after(loop, loop.work, workers) <= best * predict.NEARLY * (1 + 1e-9)
+    of_each = range(1, most + 1)
+    limit, in_time = best * predict.NEARLY, loop.free * predict.WORKER_SPARE
+    good = [w for w in of_each if predict.step_after(loop, loop.work, w) <= limit]
+    spare = [w for w in good if predict.load_after(loop, loop.work, w) <= in_time]
+    assert workers == min(spare or good)
+
+
+def test_enough_of_a_million_workers_are_found_at_once() -> None:
+    """Counting up to them took a minute."""
+    calls = 0
+
+    class Counted(Loop):
+        def cores_for(self, workers: int) -> float:
+            nonlocal calls
+            calls += 1
+            return super().cores_for(workers)
+
+    loop = loop_of(0.1, 0.05, wait=0.05, transform=0.2, num_workers=10**6)
+    values = {one.name: getattr(loop, one.name) for one in fields(loop)}
+    assert 1 <= predict.enough_workers(Counted(**values)) <= 10**6
+    assert 0 < calls < 1000
 
 
 @given(works, st.sampled_from(predict.PARTS), st.floats(0, 1))

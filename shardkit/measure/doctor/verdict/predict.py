@@ -20,7 +20,8 @@ the same after a change, and widens the interval the farther it lies from 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from shardkit.measure.doctor.diagnosis import Gain
@@ -419,10 +420,17 @@ def enough_workers(loop: Loop) -> int:
     """The fewest that make batches with time to spare, or else that are nearly as good as the most
     that make sense: two for each core, as some of their time is waiting."""
     most = max(loop.workers, math.ceil(2 * loop.cores), 1)
-    best = step_after(loop, loop.work, most)
-    good = [w for w in range(1, most + 1) if step_after(loop, loop.work, w) <= best * NEARLY]
-    spare = [w for w in good if load_after(loop, loop.work, w) <= loop.free * WORKER_SPARE]
-    return min(spare or good)
+    best = step_after(loop, loop.work, most) * NEARLY
+    in_time = loop.free * WORKER_SPARE
+    # One more makes neither of them longer.
+    good = _first(most, lambda workers: step_after(loop, loop.work, workers) <= best)
+    spare = _first(most, lambda workers: load_after(loop, loop.work, workers) <= in_time)
+    return max(good, spare) if spare <= most else good
+
+
+def _first(most: int, is_so: Callable[[int], bool]) -> int:
+    """The least of 1 to ``most`` of which it is so, as it is of all above; else ``most + 1``."""
+    return 1 + bisect_left(range(1, most + 1), True, key=is_so)
 
 
 def with_cores(loop: Loop, cores: float) -> Gain:
