@@ -1,4 +1,4 @@
-"""The training scripts as processes of their own: started, marked, and none left behind."""
+"""Jobs as processes of their own: training scripts and others, of which none is left behind."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
-from multiprocessing import forkserver, get_context, set_start_method
+from multiprocessing import forkserver, get_context, parent_process, set_start_method
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from threading import Thread
 from types import ModuleType
 from unittest import mock
 
@@ -26,6 +30,8 @@ import torch
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "scripts" / "examples"
 MARK = "SHARDKIT_TEST_JOB"
+JOB_S = 120
+"""Seconds that a job has at most."""
 
 
 @contextmanager
@@ -69,7 +75,7 @@ def torchrun(ranks: int, script: Path, *args: object) -> list[str]:
 def finished(command: Sequence[str]) -> str:
     """What a command that goes well prints."""
     with launched([*command]) as (process, _):
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=JOB_S)
     assert process.returncode == 0, out
     return out
 
@@ -78,22 +84,27 @@ def finished(command: Sequence[str]) -> str:
 
 
 def on_ranks(count: int, work: Callable[..., None], *args: object) -> str:
-    """What so many ranks print that do this and end well. They are told who they are as by
-    torchrun, but are forked from a process that has imported torch, which takes 6 s of CPU, and has
-    no threads."""
+    """What so many ranks print that do this and end well. If they are several, they are told who
+    they are as by torchrun. They are forked from a process that has imported torch, which takes 6 s
+    of CPU, and has no threads."""
     have_torch_imported()
     start = get_context("forkserver").Process
-    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    env |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if count > 1:
+        env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        env |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
     with NamedTemporaryFile() as out:
         ranks = []
         try:
             for rank in map(str, range(count)):
-                of_rank = {**env, "RANK": rank, "LOCAL_RANK": rank}
+                of_rank = env | ({"RANK": rank, "LOCAL_RANK": rank} if count > 1 else {})
                 ranks.append(start(target=run_rank, args=(of_rank, out.name, work, *args)))
                 ranks[-1].start()
-            for process in ranks:
-                process.join(120)
+            end = time.monotonic() + JOB_S
+            while any(process.exitcode is None for process in ranks) and time.monotonic() < end:
+                if any(process.exitcode for process in ranks):
+                    break  # the others may wait for it
+                wait([process.sentinel for process in ranks if process.exitcode is None], 1)
             said = Path(out.name).read_text()
             assert [process.exitcode for process in ranks] == [0] * count, said
         finally:
@@ -121,13 +132,20 @@ def free_port() -> int:
 
 
 def run_rank(env: dict[str, str], out: str, work: Callable[..., None], *args: object) -> None:
-    """In the rank itself."""
+    """In the rank itself, which ends with the test process, though that is not its parent."""
+    Thread(target=_end_with, args=[parent_process()], daemon=True).start()
     file = os.open(out, os.O_WRONLY | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
+    os.environ.clear()  # the server's are those of the first test that had it started
     os.environ.update(env)
     set_start_method(None, force=True)  # as in a process started anew
     work(*args)
+
+
+def _end_with(process: BaseProcess) -> None:
+    process.join()
+    os._exit(1)
 
 
 def run_script(script: Path, *args: object) -> None:

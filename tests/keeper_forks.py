@@ -37,7 +37,8 @@ class Forks:
         assert self._process.stdout is not None and self._process.stdout.readline()
 
     def start(self, folder: str) -> None:
-        """In place of ``connection._start``, whose keeper differs in nothing else."""
+        """In place of ``connection._start``. What the keeper has from the start of the tests is its
+        path of modules, its settings of memory and what /proc shows of its environment."""
         said = {"folder": folder, "linger_s": connection.LINGER_S, "env": dict(os.environ)}
         with socket.socket(socket.AF_UNIX) as asking:
             asking.connect(f"\0{self._address}")
@@ -76,8 +77,9 @@ def main(name: str, parent: str) -> None:
 
 
 def _answer(asked: socket.socket) -> None:
-    with asked, asked.makefile() as lines, tempfile.TemporaryFile() as stderr:
+    with asked.makefile() as lines:
         said = json.loads(lines.readline())
+    with asked, tempfile.TemporaryFile() as stderr:
         pid = os.fork()
         if pid == 0:
             os._exit(_become_keeper(said, asked, stderr.fileno()))
@@ -90,6 +92,7 @@ def _become_keeper(said: dict[str, Any], asked: socket.socket, stderr: int) -> i
     asked.close()
     for fd, stream in ((os.open(os.devnull, os.O_RDWR), 0), (stderr, 1), (stderr, 2)):
         os.dup2(fd, stream)
+    os.close(stderr)
     os.environ.clear()
     os.environ.update(said["env"])
     return server.main([said["folder"], str(said["linger_s"])])

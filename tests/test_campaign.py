@@ -222,9 +222,9 @@ def test_a_finding_can_be_made_again(
     assert any(re.match(r"flips +1 +1 +\d+", line) for line in table)
 
 
-def test_a_case_that_is_none() -> None:
+def test_a_case_that_is_none(tmp_path: Path) -> None:
     """As a person starts it."""
     line = [sys.executable, str(FOLDER), "--reproduce", "flops:1:2"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(line, env=env, capture_output=True, text=True)
+    done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 2 and "'flops:1:2' is no case" in done.stderr

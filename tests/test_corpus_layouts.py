@@ -35,7 +35,7 @@ from layouts import (
 import shardkit
 from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, DestinationError, ResumeError, SampleError
-from shardkit.packing.job import Setup
+from shardkit.packing.job import Setup, write_job
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
@@ -117,21 +117,30 @@ for name, setup, jobs in json.load(sys.stdin):
 """
 
 
-def test_workers_need_nothing_that_their_parent_imported(tmp_path: Path) -> None:
-    """Those of the test above are forks of it."""
+def test_a_fresh_python_writes_what_this_one_does(tmp_path: Path) -> None:
+    """With nothing imported before and another seed of hashes, as a worker has that is no fork."""
     given = []
     for name, (_, make) in MAKERS.items():
         corpus = open_corpus(make(tmp_path / name))
-        setup = Setup(str(tmp_path / name), str(tmp_path / f"{name}-out"), corpus.spec(), "npy")
-        setup.stage.mkdir(parents=True)
-        setup.scratch.mkdir(parents=True)
-        runs = corpus.runs(setup.scratch)
-        jobs = list_jobs(corpus, Listing(setup.work), PackOptions(to="npy"), runs)
-        given.append((name, asdict(setup), [asdict(job) for job in jobs]))
-    assert all(jobs for _, _, jobs in given)
+        here, there = (
+            Setup(str(tmp_path / name), str(tmp_path / f"{name}-{where}"), corpus.spec(), "npy")
+            for where in ("here", "there")
+        )
+        for setup in (here, there):
+            setup.stage.mkdir(parents=True)
+            setup.scratch.mkdir(parents=True)
+            runs = corpus.runs(setup.scratch)
+            jobs = list(list_jobs(corpus, Listing(setup.work), PackOptions(to="npy"), runs))
+        for job in jobs:
+            write_job(corpus, job, here, lambda *read: None)
+        given.append((name, asdict(there), [asdict(job) for job in jobs]))
     command = [sys.executable, "-c", FRESH]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run(command, input=json.dumps(given), text=True, env=env, check=True)
+    for name in MAKERS:
+        written = tree(tmp_path / f"{name}-here")
+        assert any(file.endswith(".npy") for file in written)
+        assert written == tree(tmp_path / f"{name}-there"), name
 
 
 def test_killed_and_gone_on_with(layout: tuple[str, Path], tmp_path: Path) -> None:

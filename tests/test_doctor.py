@@ -176,8 +176,9 @@ def test_it_runs_as_ever(
 
 def test_a_python_that_reads_no_environment(tmp_path: Path) -> None:
     loop = "from torch.utils.data import DataLoader\nfor batch in DataLoader(range(100)): pass"
-    found = watch([sys.executable, "-I", "-c", loop], tmp_path)
-    assert found.exit_code == 0 and found.evidence.ranks == ()
+    for options, num_ranks in (["-I"], 0), ([], 1):
+        found = watch([sys.executable, *options, "-c", loop], tmp_path)
+        assert found.exit_code == 0 and len(found.evidence.ranks) == num_ranks
 
 
 # --- how it ends --------------------------------------------------------------------------
@@ -239,8 +240,11 @@ def test_it_is_ended_once_enough_was_seen(train: Callable[..., Path], tmp_path: 
     assert said[-1] == ""
 
 
-def test_torchrun_says_nothing_of_its_end(train: Callable[..., Path], tmp_path: Path) -> None:
-    """It would call it an error, in thirty lines."""
+def test_torchrun_says_nothing_of_its_end(
+    train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would call it an error, in thirty lines. This one has all of torch."""
+    monkeypatch.delenv("PYTHONPATH")
     command = torchrun(1, train(batches=99999))
     found = watch(command, tmp_path, to_end=False)
     assert found.evidence.ended.startswith("stopped by the doctor") and found.evidence.ranks

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import zstandard
 from conftest import CONTAINERS, Run, make_images, picture, tree, write
-from forked_workers import forked_workers
+from forked_workers import forked_workers, workers_for
 from hypothesis import given
 from hypothesis import strategies as st
 from webdataset.tariterators import base_plus_ext
@@ -160,7 +160,7 @@ def test_compressed_tars(ending: str, to: str, tars: Path, tmp_path: Path) -> No
         name = f"a-{number:06d}.{ending}" if number else "a-000000.tar"
         data = (tars / f"a-{number:06d}.tar").read_bytes()
         write(packed / name, compress(name, data) if number else data)
-    with forked_workers():
+    with workers_for(to):
         shardkit.convert(packed, tmp_path / "one", to=to, workers=NUM_WORKERS[to])
     shardkit.convert(tars, tmp_path / "two", to=to, **OPTIONS)
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
@@ -234,7 +234,7 @@ def test_class_folders_in_tars(top: str, to: str, tmp_path: Path) -> None:
         members = {f"{top}{name.replace('.jpg', '.JPEG')}": data for name, data in part.items()}
         write(tmp_path / "tars" / f"{number}.tar", tar_of(members))
     options = {"to": to, "workers": NUM_WORKERS[to]}
-    with forked_workers():
+    with workers_for(to):
         result = shardkit.convert(tmp_path / "tars", tmp_path / "out", **options)
     assert result.notes == ["cls is of 3 classes, the folders in the tars: class0, class1, class2"]
     ds = shardkit.open(tmp_path / "out")

@@ -88,7 +88,7 @@ def _resident_pages(mincore: ctypes._NamedFuncPointer, path: StrPath) -> Bytes:
             try:
                 failed = mincore(view.ctypes.data, size, pages.ctypes.data)
             finally:
-                del view  # a mapping with a view on it cannot be closed, by Ctrl-C neither
+                del view  # a mapping with a view on it cannot be closed, not even on Ctrl-C
     if failed:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error), os.fspath(path))

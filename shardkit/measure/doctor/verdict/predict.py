@@ -420,10 +420,10 @@ def enough_workers(loop: Loop) -> int:
     """The fewest that make batches with time to spare, or else that are nearly as good as the most
     that make sense: two for each core, as some of their time is waiting."""
     most = max(loop.workers, math.ceil(2 * loop.cores), 1)
-    best = step_after(loop, loop.work, most) * NEARLY
+    nearly = step_after(loop, loop.work, most) * NEARLY
     in_time = loop.free * WORKER_SPARE
-    # One more makes neither of them longer.
-    good = _first(most, lambda workers: step_after(loop, loop.work, workers) <= best)
+    # With one worker more, neither of the two takes longer.
+    good = _first(most, lambda workers: step_after(loop, loop.work, workers) <= nearly)
     spare = _first(most, lambda workers: load_after(loop, loop.work, workers) <= in_time)
     return max(good, spare) if spare <= most else good
 
