@@ -57,6 +57,7 @@ need_for_build() {
 need_for_test() {
     has mdb_stat || need lmdb-utils "mdb_stat, which the tests open our LMDB files with"
     has h5dump || need hdf5-tools "h5dump, which the tests open our HDF5 files with"
+    has chromium || need chromium "chromium, which the tests look at our pages with"
 }
 
 for group in "$@"; do

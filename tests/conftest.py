@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -230,6 +231,15 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(trylast=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose program is missing; where CI is set, which installs them all, fail it."""
+    for mark in item.iter_markers("needs_program"):
+        name, package = mark.args
+        if shutil.which(name) is None:
+            reason = f"needs {name}: apt-get install {package}"
+            pytest.fail(reason, pytrace=False) if os.environ.get("CI") else pytest.skip(reason)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that are ``alone`` come last, so that not each of them waits for one of the others."""
     items.sort(key=lambda item: item.get_closest_marker("alone") is not None)

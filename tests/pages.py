@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-
-CHROMIUM = next((p for n in ("chromium", "google-chrome") if (p := shutil.which(n))), None)
 
 
 class Page(HTMLParser):
@@ -100,7 +97,7 @@ def look(path: Path, width: int, folder: Path) -> tuple[dict[str, Any], list[str
     flags += ["--allow-file-access-from-files", "--proxy-server=127.0.0.1:9", "--dump-dom"]
     flags += ["--enable-logging=stderr", f"--user-data-dir={folder / 'profile'}"]
     done = subprocess.run(
-        [CHROMIUM or "", *flags, outer.as_uri()], capture_output=True, text=True, timeout=120
+        ["chromium", *flags, outer.as_uri()], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     found = re.search(r'<pre id="out">(.*?)</pre>', done.stdout, re.DOTALL)

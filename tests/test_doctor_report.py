@@ -28,7 +28,7 @@ from doctor_samples import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import CHROMIUM, Page, assert_nothing_is_loaded, look
+from pages import Page, assert_nothing_is_loaded, look
 
 from shardkit.errors import StorageError
 from shardkit.measure.doctor.diagnosis import Diagnosis, Gain
@@ -588,11 +588,10 @@ def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
         html.write(tmp_path / "no" / "report.html", sample_evidence(), sample_diagnosis())
 
 
+@pytest.mark.needs_program("chromium", "chromium")
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("evil", ["", EVIL * 20, "x" * 500])
 def test_in_chromium(tmp_path: Path, width: int, evil: str) -> None:
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium on the path")
     path = tmp_path / "report.html"
     evidence = hostile(evil) if evil else sample_evidence_of_ranks(8)
     diagnosis = hostile_diagnosis(evil) if evil else sample_straggler()
@@ -607,10 +606,9 @@ def test_in_chromium(tmp_path: Path, width: int, evil: str) -> None:
     assert seen["cut"] == [], "text that the drawing's edge cuts off"
 
 
+@pytest.mark.needs_program("chromium", "chromium")
 def test_a_label_near_the_edge_is_not_cut(tmp_path: Path) -> None:
     """That of 40k, which stands at 99.5 % of the axis."""
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium on the path")
     rate = Rate(32_950.0, 32_000.0, 32_950.0, 10)
     path = tmp_path / "report.html"
     html.write(path, with_rank(rates=Rates(rate)), sample_diagnosis())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 import subprocess
 import time
 import zlib
@@ -169,7 +168,7 @@ def test_nothing_in_the_file_depends_on_the_time(tmp_path: Path) -> None:
     assert first == second
 
 
-@pytest.mark.skipif(not shutil.which("h5dump"), reason="needs h5dump (apt install hdf5-tools)")
+@pytest.mark.needs_program("h5dump", "hdf5-tools")
 def test_h5dump_reads_everything(tmp_path: Path) -> None:
     """Debian's is of HDF5 1.10, which cannot read objects of newer kinds."""
     columns: Columns = {

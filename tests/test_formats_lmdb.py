@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -159,7 +158,7 @@ def test_format_0_9_and_no_lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (tmp_path / f"{STEM}.lmdb").stat().st_mode & 0o111 == 0
 
 
-@pytest.mark.skipif(not shutil.which("mdb_stat"), reason="needs mdb_stat (apt install lmdb-utils)")
+@pytest.mark.needs_program("mdb_stat", "lmdb-utils")
 def test_mdb_stat_reads_it(tmp_path: Path) -> None:
     write(tmp_path, {"jpg": [b"x" * 100_000] * 50, "cls": [b"7"] * 50})
     path = str(tmp_path / f"{STEM}.lmdb")
@@ -168,7 +167,7 @@ def test_mdb_stat_reads_it(tmp_path: Path) -> None:
     assert "Overflow pages: 1250\n" in said
 
 
-@pytest.mark.skipif(not shutil.which("mdb_dump"), reason="needs mdb_dump (apt install lmdb-utils)")
+@pytest.mark.needs_program("mdb_dump", "lmdb-utils")
 def test_mdb_dump_reads_it(tmp_path: Path) -> None:
     write(tmp_path, {"txt": [b"hello", b""]})
     said = subprocess.check_output(

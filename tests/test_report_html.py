@@ -15,7 +15,7 @@ import pytest
 from conftest import Run, make_images
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import CHROMIUM, Page, assert_nothing_is_loaded, look
+from pages import Page, assert_nothing_is_loaded, look
 
 import shardkit
 from shardkit.errors import FormatError, StorageError
@@ -462,20 +462,14 @@ def test_the_command_refuses_before_it_measures(run: Run, tmp_path: Path) -> Non
 # --- in a browser -------------------------------------------------------------------------
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Path:
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium on the path")
-    return tmp_path
-
-
+@pytest.mark.needs_program("chromium", "chromium")
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("num", [1, 30])
-def test_in_chromium(report: Report, browser: Path, width: int, num: int) -> None:
+def test_in_chromium(report: Report, tmp_path: Path, width: int, num: int) -> None:
     shown = many(report, num)
-    path = browser / "report.html"
+    path = tmp_path / "report.html"
     html.write(path, from_json(as_cold(shown)), from_json(shown))
-    seen, said = look(path, width, browser)
+    seen, said = look(path, width, tmp_path)
     assert said == [], "errors on the console"
     assert seen["title"].startswith("shardkit bench: ")
     assert seen["scripts"] == seen["loaded"] == 0
@@ -485,14 +479,15 @@ def test_in_chromium(report: Report, browser: Path, width: int, num: int) -> Non
     assert seen["cut"] == [], "text that the drawing's edge cuts off"
 
 
-def test_the_check_for_what_is_loaded_can_fail(browser: Path) -> None:
-    path = browser / "bad.html"
+@pytest.mark.needs_program("chromium", "chromium")
+def test_the_check_for_what_is_loaded_can_fail(tmp_path: Path) -> None:
+    path = tmp_path / "bad.html"
     path.write_text(
         '<title>x</title><div style="width:2000px">x</div><img src="http://127.0.0.1:9/x.png">'
         "<svg width=300 height=50><text x=290>a long text</text></svg>"
         "<script>console.error('said')</script>"
     )
-    seen, said = look(path, 360, browser)
+    seen, said = look(path, 360, tmp_path)
     assert seen["loaded"] == 1 and seen["scripts"] == 1 and seen["wide"] > 2000
     assert seen["cut"] == ["a long text"] and len(said) >= 1
 
