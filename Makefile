@@ -27,9 +27,17 @@ OPEN ?= lightning~=2.6.0 transformers~=5.0 accelerate~=1.0 datasets~=5.0 tfrecor
 ALONE ?= megatron-core~=0.16.0 torchtitan~=0.3.0
 OPEN_VENV ?= .venv-open
 
+# The oldest releases that pyproject.toml allows, of all but torch: 2.4.0 downloads 3 GB of CUDA.
+# FLOOR_TORCH=torch==2.4.0 tries that, too.
+FLOOR_TORCH ?= $(TORCH)
+FLOORS_VENV ?= .venv-floors
+FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,formats_conformance formats_columns \
+  formats_lmdb formats_webdataset golden images_decode images_augment index cli corpus_parquet \
+  tokens_load loader stream conformance crash remote doctor_profile))
+
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test test-dali test-open check wheel campaign bench gpu clean needs-test
+.PHONY: help demo test test-dali test-open test-floors check wheel campaign bench gpu clean
 .NOTPARALLEL:
 
 help: ## say what there is
@@ -39,7 +47,7 @@ demo: $(READY) ## pack pictures and text, time reading them, train on them (a mi
 	$(BIN)/python scripts/demo.py
 
 # A worker that has no tests left takes some from the other: a few files take minutes.
-test: needs-test $(READY) ## run the tests, two at once
+test: $(READY) ## run the tests, two at once
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-dali: $(DALI_VENV)/.ready ## run the tests that need NVIDIA DALI, on the CPU
@@ -48,6 +56,9 @@ test-dali: $(DALI_VENV)/.ready ## run the tests that need NVIDIA DALI, on the CP
 test-open: $(OPEN_VENV)/.ready ## run the tests with Lightning, transformers, Ray, datasets, megatron-core and the like
 	$(OPEN_VENV)/bin/python -m pytest -n 2 --dist loadfile tests/test_with_trainers.py \
 	  tests/test_with_huggingface.py tests/test_with_open.py tests/test_with_ray.py
+
+test-floors: $(FLOORS_VENV)/.ready ## run fast tests with the oldest releases that pyproject.toml allows
+	$(FLOORS_VENV)/bin/python -m pytest -n 2 $(FLOOR_TESTS)
 
 check: $(READY) ## lint, formatting, types
 	$(BIN)/ruff check .
@@ -70,12 +81,9 @@ gpu: ## on a machine with a GPU: run the tests that need it and measure on it, i
 	$(if $(wildcard $(READY)),$(BIN)/python,$(PYTHON)) scripts/tools/gpu_proof.py $(GPU)
 
 clean: ## remove everything these targets made, the environments too
-	rm -rf $(VENV) $(DALI_VENV) $(OPEN_VENV) demo bench-data bench-peers campaign-findings build dist *.egg-info shardkit/*/_*.so
+	rm -rf $(VENV) $(DALI_VENV) $(OPEN_VENV) $(FLOORS_VENV) demo bench-data bench-peers campaign-findings build dist *.egg-info shardkit/*/_*.so
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find shardkit scripts tests -name __pycache__ -prune -exec rm -rf {} +
-
-needs-test:
-	@PYTHON=$(PYTHON) sh scripts/system_packages.sh $(if $(wildcard $(READY)),,build) test
 
 # pip would take a pillow-simd that it compiled earlier, perhaps without AVX2: hence no cache.
 $(READY): pyproject.toml $(wildcard shardkit/*/*.[ch])
@@ -108,4 +116,13 @@ $(OPEN_VENV)/.ready: pyproject.toml
 	  safetensors tokenizers tiktoken zstandard pytest pytest-randomly pytest-xdist hypothesis
 	$(OPEN_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps $(ALONE)
 	$(OPEN_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+$(FLOORS_VENV)/.ready: pyproject.toml
+	@echo "Making the environment in $(FLOORS_VENV): some minutes, torch is large."
+	$(PYTHON) -m venv $(FLOORS_VENV)
+	$(FLOORS_VENV)/bin/python -m pip install -qq --disable-pip-version-check uv '$(FLOOR_TORCH)'
+	echo '$(FLOOR_TORCH)' > $(FLOORS_VENV)/torch.txt
+	$(FLOORS_VENV)/bin/uv pip install -q --python $(FLOORS_VENV)/bin/python --resolution lowest-direct \
+	  --constraints $(FLOORS_VENV)/torch.txt -e '.[pillow,dev,parquet,tokens,cloud,doctor]'
 	@touch $@

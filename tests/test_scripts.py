@@ -21,7 +21,7 @@ import jobs
 import numpy as np
 import pytest
 import torch
-from conftest import CONTAINERS, tree
+from conftest import CONTAINERS, pytest_runtest_setup, tree
 from dying import end_of, forked
 from PIL import Image
 
@@ -408,7 +408,7 @@ def test_missing_system_packages_are_named_with_the_apt_line(bare: Path) -> None
     done = run_sh(bare, "build", "test")
     assert done.returncode == 1
     line = next(line for line in done.stderr.splitlines() if "apt-get install" in line)
-    assert {"gcc", "lmdb-utils", "hdf5-tools"} <= set(line.split())
+    assert {"gcc", "lmdb-utils", "hdf5-tools", "chromium"} <= set(line.split())
     assert "a C compiler" in done.stderr
     assert done.stdout == ""
 
@@ -450,6 +450,17 @@ def test_an_unknown_group_is_a_usage_error(bare: Path) -> None:
     assert run_sh(bare, "everything").returncode == 2
 
 
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_a_missing_program_skips_its_test_and_fails_it_in_ci(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, ci: str
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    request.node.add_marker(pytest.mark.needs_program("no-such-program", "its-package"))
+    outcome = pytest.fail.Exception if ci else pytest.skip.Exception
+    with pytest.raises(outcome, match="needs no-such-program: apt-get install its-package"):
+        pytest_runtest_setup(request.node)
+
+
 @pytest.mark.skipif(not shutil.which("make"), reason="no make")
 def test_make_alone_says_what_there_is() -> None:
     done = subprocess.run(
@@ -457,7 +468,7 @@ def test_make_alone_says_what_there_is() -> None:
     )
     assert done.returncode == 0
     targets = [line.split()[1] for line in done.stdout.splitlines()]
-    first = ["help", "demo", "test", "test-dali", "test-open", "check", "wheel"]
+    first = ["help", "demo", "test", "test-dali", "test-open", "test-floors", "check", "wheel"]
     assert targets == [*first, "campaign", "bench", "gpu", "clean"]
 
 
@@ -469,4 +480,4 @@ def test_ci_runs_the_readmes_test_commands() -> None:
     assert lines[0] == "#!/usr/bin/env bash"
     assert "set -euo pipefail" in lines
     made = [line.removeprefix("make ") for line in lines if line.startswith("make ")]
-    assert made == ["check", "test", "test-dali", "test-open", "wheel"]
+    assert made == ["check", "test", "test-dali", "test-open", "test-floors", "wheel"]

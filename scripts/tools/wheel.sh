@@ -61,6 +61,14 @@ rm -rf dist
 PATH=$tools:$PATH "$tools/auditwheel" repair -w dist "$work"/built/*.whl
 wheel=$(realpath dist/*-cp311-abi3-manylinux*.whl)
 
+echo "== building the source distribution"
+"$tools/pip" install -qq build
+"$tools/python" -m build --sdist --no-isolation -o "$work/sdist" . >/dev/null
+tar tzf "$work"/sdist/*.tar.gz | grep -q /tests/conftest.py || {
+    echo "The source distribution lacks tests/conftest.py, so its tests cannot run." >&2
+    exit 1
+}
+
 echo "== trying it"
 "$venv/bin/python" -m venv "$work/bare"
 bare() { # bare COMMAND...: without compiler, without PYTHONPATH, and away from the clone
