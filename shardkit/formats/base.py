@@ -56,8 +56,6 @@ class Format(Protocol):
             differs is noticed while packing.
         compresses_from: bytes of the smallest array of fixed shape that ``compression`` is for;
             None if it is for none.
-        is_fork_safe: whether a dataset that :attr:`library` opened in one process may be read by
-            children forked from it.
         has_dali_reader: whether DALI reads the shards by itself, given an index of its own.
         signpost_names: what :meth:`signposts` may call its files.
     """
@@ -69,7 +67,6 @@ class Format(Protocol):
     layout: ClassVar[Layout]
     has_typed_arrays: ClassVar[bool] = False
     compresses_from: ClassVar[int | None] = None
-    is_fork_safe: ClassVar[bool] = True
     has_dali_reader: ClassVar[bool] = False
     signpost_names: ClassVar[frozenset[str]] = frozenset()
 

@@ -47,7 +47,6 @@ class Hdf5Format(Format):
     layout = "by field"
     has_typed_arrays = True
     compresses_from = MIN_CHUNK_BYTES
-    is_fork_safe = False
 
     def open_with(self, path: str) -> str:
         return f"h5py.File({path!r})"

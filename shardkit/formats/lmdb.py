@@ -65,7 +65,6 @@ class LmdbFormat(Format):
     suffix = "lmdb"
     library = "lmdb"
     layout = "anywhere"
-    is_fork_safe = False
     signpost_names = frozenset({SIGNPOST})
 
     def open_with(self, path: str) -> str:

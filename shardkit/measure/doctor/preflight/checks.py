@@ -10,11 +10,10 @@ from pathlib import Path
 
 from shardkit.arguments import integer
 from shardkit.loading.auto import local_ranks
-from shardkit.measure.doctor.preflight import machine, reading, storage
+from shardkit.measure.doctor.preflight import machine, storage
 from shardkit.measure.doctor.preflight.check import Check
 from shardkit.measure.doctor.preflight.dataset import Found, find
 from shardkit.measure.table import table
-from shardkit.system.block_devices import device_at, readahead_at
 from shardkit.system.file_systems import is_remote, mount_at
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
@@ -47,15 +46,9 @@ def preflight(path: str | Path, ranks: int | None = None) -> list[Check]:
 
 
 def _of_storage(found: Found) -> list[Check]:
-    free = allowance().memory_bytes
-    mount, remote = mount_at(found.path), is_remote(found.path)
-    fits = storage.fits_in_memory(found.num_bytes, free) and not found.is_at_least
     return [
         storage.layout(found),
-        storage.file_system(found, mount, remote),
-        storage.rotation(found, device_at(found.path)),
-        storage.readahead(found, readahead_at(found.path), remote, fits),
-        storage.page_cache(found, free, mount),
+        storage.file_system(found, mount_at(found.path), is_remote(found.path)),
         storage.free_space(found),
     ]
 
@@ -65,8 +58,6 @@ def _of_machine(found: Found, here: Allowance, ranks: int) -> list[Check]:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     checks = [
         machine.cores(here, os.cpu_count() or here.cores, ranks),
-        machine.memory(here.memory_bytes, feeding),
-        machine.swap(Path("/")),
         machine.shared_memory(here.shm_bytes, feeding),
         machine.open_files(
             here.open_files,
@@ -74,9 +65,7 @@ def _of_machine(found: Found, here: Allowance, ranks: int) -> list[Check]:
             feeding,
             found.num_shards,
         ),
-        reading.shards(found, ranks, feeding.workers),
-        reading.fork_safety(found),
-        *(reading.of_pictures() if found.has_pictures else []),
+        storage.shards(found, ranks, feeding.workers),
     ]
     return [check for check in checks if check is not None]
 

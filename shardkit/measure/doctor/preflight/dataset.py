@@ -10,7 +10,7 @@ import os
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -33,9 +33,6 @@ SIZED = 2_000
 MEMBERS = 200
 """Of the first tar, looked at to learn what a sample is."""
 
-SHOWN = 64
-"""Files that stand for all when it is asked how much of them is in memory."""
-
 
 @dataclass(frozen=True)
 class Found:
@@ -48,8 +45,6 @@ class Found:
         num_bytes: of all files, estimated from some where there are many.
         value_bytes: mean size of a sample, or of a file. is_at_least: whether there are more files
             than were counted.
-        endings: of the files, or members, seen: lower case with their dot.
-        some_files: to look closer at.
     """
 
     path: Path
@@ -62,8 +57,6 @@ class Found:
     value_bytes: float = 0.0
     is_at_least: bool = False
     has_pictures: bool = False
-    endings: Counter[str] = field(default_factory=Counter)
-    some_files: tuple[Path, ...] = ()
 
 
 def find(path: str | Path) -> Found:
@@ -104,7 +97,6 @@ def _ours(path: Path, info: DatasetInfo) -> Found:
         num_samples=num_samples,
         value_bytes=sum(sizes.values()) / max(num_samples, 1),
         has_pictures=not IMAGE_FIELDS.isdisjoint(info.fields),
-        some_files=tuple(path / name for name in list(sizes)[:SHOWN]),
     )
 
 
@@ -126,8 +118,6 @@ def _tars(path: Path) -> Found:
         num_shards=len(tars),
         value_bytes=sample_bytes,
         has_pictures=not IMAGE_EXTENSIONS.isdisjoint(endings),
-        endings=endings,
-        some_files=tuple(tars[:SHOWN]),
     )
 
 
@@ -156,7 +146,6 @@ def _members(tar: Path) -> tuple[Counter[str], float]:
 
 
 def _files(path: Path) -> Found:
-    paths: list[Path] = []
     endings: Counter[str] = Counter()
     sizes: list[int] = []
     num_files = 0
@@ -167,7 +156,6 @@ def _files(path: Path) -> Found:
         endings[os.path.splitext(entry)[1].lower()] += 1
         if len(sizes) < SIZED:
             sizes.append(os.stat(entry).st_size)
-            paths.append(Path(entry))
     if not sizes:
         raise DatasetMissingError(
             f"{show_path(path)} holds no files; give the folder that has them"
@@ -182,8 +170,6 @@ def _files(path: Path) -> Found:
         value_bytes=mean,
         is_at_least=num_files == NAMES,
         has_pictures=not IMAGE_EXTENSIONS.isdisjoint(endings),
-        endings=endings,
-        some_files=tuple(paths[:: max(1, len(paths) // SHOWN)][:SHOWN]),
     )
 
 

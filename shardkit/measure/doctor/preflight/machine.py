@@ -1,4 +1,4 @@
-"""What the machine lets a training loop have: shared memory, files, cores, memory, swap.
+"""Check what the machine lets a training loop have: shared memory, open files, cores.
 
 Nobody knows the script here, so a usual one is taken: on each rank a worker process for each core
 of its share, torch's two batches ahead for each of them, and batches of 64.
@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 from shardkit.loading.settings import DEFAULT_PREFETCH
 from shardkit.measure.doctor.preflight.check import Check
 from shardkit.measure.doctor.preflight.dataset import Found
-from shardkit.measure.tune.space import MEMORY_SHARE, PROCESS_BYTES, SHM_SHARE, SPARE_FILES
+from shardkit.measure.tune.space import SHM_SHARE, SPARE_FILES
 from shardkit.system.byte_sizes import format_bytes
-from shardkit.system.kernel_files import table
 from shardkit.system.resources import Allowance
 
 BATCH = 64
@@ -29,9 +27,6 @@ BATCH_TENSORS = 2
 
 WORKER_FILES = 8
 """Open files of the loop's process for each worker of DataLoader: pipes, a sentinel, events."""
-
-SWAPPED = 0.05
-"""A share of the memory this large in swap is no longer just what nobody uses."""
 
 
 @dataclass(frozen=True)
@@ -136,35 +131,3 @@ def cores(machine: Allowance, all_cores: int, ranks: int) -> Check:
             f" {share} at most, for each rank",
         )  # fmt: skip
     return Check(name, "ok", got)
-
-
-def memory(free: int, feeding: Feeding) -> Check:
-    """Workers, each with torch in it, and the batches that they make ahead."""
-    needed = feeding.waiting_bytes + feeding.ranks * feeding.workers * PROCESS_BYTES
-    got = f"{format_bytes(free)} free"
-    if needed <= MEMORY_SHARE * free:
-        return Check("memory", "ok", got)
-    return Check(
-        "memory",
-        "fail" if needed > free else "warn",
-        got,
-        f"{feeding} take about {format_bytes(needed)}, and the model and the files' cache need"
-        " theirs: fewer workers or smaller batches, a higher limit of the container, or threads"
-        " (shardkit.Loader's default)",
-    )
-
-
-def swap(root: Path) -> Check:
-    """Memory that was swapped out is read back page by page, as if the disk were slow."""
-    sizes = table(root / "proc/meminfo")
-    total, free = sizes.get("SwapTotal:", 0), sizes.get("SwapFree:", 0)
-    used = 1024 * max(total - free, 0)
-    if not total:
-        return Check("swap", "ok", "none")
-    got = f"{format_bytes(used)} of {format_bytes(1024 * total)} in use"
-    if used <= SWAPPED * 1024 * sizes.get("MemTotal:", 0):
-        return Check("swap", "ok", got)
-    return Check(
-        "swap", "warn", got, "this machine is, or was, short of memory, and what comes back from"
-        " swap stalls the loop: end what else runs, then `sudo swapoff -a && sudo swapon -a`",
-    )  # fmt: skip
