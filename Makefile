@@ -32,8 +32,8 @@ OPEN_VENV ?= .venv-open
 FLOOR_TORCH ?= $(TORCH)
 FLOORS_VENV ?= .venv-floors
 FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,formats_conformance formats_columns \
-  formats_lmdb formats_webdataset golden images_decode images_augment index cli corpus_parquet \
-  tokens_load loader stream conformance crash remote doctor_profile))
+  formats_lmdb formats_webdataset golden images_decode index cli corpus_parquet tokens_load loader \
+  stream remote_cache doctor_profile)) tests/test_crash.py::test_full_disk
 
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
