@@ -30,6 +30,7 @@ from shardkit.cli.tune import tune
 from shardkit.cli.unpack import unpack
 from shardkit.cli.verify import verify
 from shardkit.errors import ShardkitError
+from shardkit.system.paths import show_path
 
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """click < 8.2 has none: it prints the help and exits with 0."""
@@ -84,7 +85,9 @@ def main() -> None:
         sys.exit(group.main(prog_name="shardkit", standalone_mode=False))
     except ShardkitError as error:
         _fail(str(error), error.exit_code, getattr(error, "__notes__", ()))
-    except OSError as error:  # all but those of writing to stdout are ours by now
+    except OSError as error:  # of writing to stdout, if it names no file
+        if isinstance(error.filename, str | bytes):
+            _fail(f"{show_path(error.filename)}: {error.strerror}", 1)
         _drop_output()
         _fail(f"cannot write the output: {error.strerror or error}", 1)
     except click.Abort:

@@ -10,6 +10,7 @@ import csv
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,9 @@ from shardkit.corpus.label_samples import NamedSamples
 from shardkit.corpus.label_tables import TABLE_ENDINGS, find_words, option, read_rows, split_lines
 from shardkit.corpus.label_words import Words, is_number
 from shardkit.corpus.names import extension
-from shardkit.errors import CorpusError
+from shardkit.errors import CorpusError, DataError
+from shardkit.system.full_reads import pread
+from shardkit.system.opening import open_file
 from shardkit.system.paths import first_few, show_path
 
 LABEL_ENDINGS = frozenset(TABLE_ENDINGS)
@@ -180,9 +183,9 @@ def _option_of(
 def _head(path: Path) -> str:
     """The first lines of a file; nothing of one that cannot be read, since nobody asked for it."""
     try:
-        with path.open("rb") as file:
-            held = file.read(HEAD_BYTES)
-    except OSError:
+        with closing(open_file(path)) as file:
+            held = pread(file.fd, HEAD_BYTES, 0)
+    except (OSError, DataError):
         return ""
     whole = held[: held.rfind(b"\n")] if len(held) == HEAD_BYTES else held
     return whole.decode("utf-8-sig", "ignore")

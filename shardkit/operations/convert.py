@@ -9,8 +9,10 @@ from typing import Any
 from shardkit.operations.export import EXPORTS, export
 from shardkit.packing.convert import convert as convert_dataset
 from shardkit.packing.result import PackResult
+from shardkit.system.refusals import os_errors
 
 
+@os_errors("converting")
 def convert(
     dataset: str | Path | Sequence[str | Path],
     dest: str | Path | None = None,

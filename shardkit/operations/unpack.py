@@ -47,6 +47,7 @@ class UnpackResult:
     num_bytes: int
 
 
+@os_errors("unpacking")
 def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = None) -> UnpackResult:
     """Write every file a dataset was packed from. Labels that came from folder names need no file.
 

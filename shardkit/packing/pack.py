@@ -23,6 +23,7 @@ from shardkit.packing.run import run_pack
 from shardkit.remote.urls import Url, as_place, refuse_overlap
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.paths import as_path, show_path
+from shardkit.system.refusals import os_errors
 
 __all__ = ["PackResult", "choose_dest", "pack", "parse_options", "refuse_choice"]
 
@@ -35,6 +36,7 @@ TOKENS_SHARD_SIZES = 1_000_000, 32_000_000
 seconds, so that few workers are idle at the end, and little is done again after a kill."""
 
 
+@os_errors("packing")
 def pack(
     source: Any,
     dest: str | Path | None = None,

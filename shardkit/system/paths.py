@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shardkit.errors import UsageError
+from shardkit.errors import StorageError, UsageError
 
 SCHEMES = ("s3", "gs", "az", "hf", "http", "https", "file")
 """Of URLs that datasets are read from."""
@@ -42,6 +42,14 @@ def as_path(path: object, what: str) -> Path:
             f"{what}: {show_path(path)} is a URL that was made a Path, which loses one of its"
             " slashes; give it as a str"
         )
+    try:
+        os.stat(os.path.join(path, "."))
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:  # a loop of links, a folder that the user may not enter
+        raise StorageError(f"{what}: {show_path(path)}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{what}: {show_path(path)}: {error}") from error
     return Path(path)
 
 

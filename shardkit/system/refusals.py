@@ -12,13 +12,16 @@ from shardkit.system.paths import show_path
 
 @contextmanager
 def os_errors(what: str) -> Iterator[None]:
-    """Turn OSError into a StorageError that says what was being done and what to do."""
+    """Turn OSError, and RecursionError, into a StorageError that says what was being done and what
+    to do."""
     try:
         yield
     except ShardkitError:
         raise
     except OSError as error:
         raise StorageError(f"{what}: {_explain(error)}") from error
+    except RecursionError as error:
+        raise StorageError(f"{what}: folders, or values, lie too deep in one another") from error
 
 
 def _explain(error: OSError) -> str:
