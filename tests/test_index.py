@@ -374,7 +374,7 @@ def build(folder: Path, shards: list[list[bytes]]) -> RowIndex:
             segment=0,
             seen=0,
             num_rows=len(keys),
-            file_bytes={},
+            file_bytes={f"train-{number:05d}.lmdb": 0},
             encodings={},
             num_sums=0,
             names_bytes=len(blob),

@@ -7,7 +7,8 @@ import faults
 import flips
 import fuzz
 import kills
+import planted
 
-KINDS = {
-    kind.name: kind for kind in (fuzz.KIND, flips.KIND, kills.KIND, contract.KIND, faults.KIND)
-}
+_ALL = (fuzz, flips, kills, contract, faults, planted)
+
+KINDS = {module.KIND.name: module.KIND for module in _ALL}

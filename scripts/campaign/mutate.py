@@ -213,8 +213,7 @@ def reseal(folder: Path) -> None:
 def edit_json(rng: Random, folder: Path, is_sealed: bool) -> str:
     """One entry of shardkit.json, anywhere in it, set to something else, or gone."""
     raw = load(folder)
-    places = [*_places(raw)]
-    holder, key = rng.choice(places)
+    holder, key = rng.choice(places(raw))
     if rng.random() < 0.2 and isinstance(holder, dict):
         del holder[key]
     elif isinstance(holder[key], int) and rng.random() < 0.5:
@@ -228,13 +227,13 @@ def edit_json(rng: Random, folder: Path, is_sealed: bool) -> str:
     return f"shardkit.json[{key!r}]"
 
 
-def _places(value: Any) -> list[tuple[Any, Any]]:
+def places(value: Any) -> list[tuple[Any, Any]]:
     """Every (holder, key) below a value."""
     keys = [*value] if isinstance(value, dict) else range(len(value))
     found = [(value, key) for key in keys]
     for key in keys:
         if isinstance(value[key], dict | list):
-            found += _places(value[key])
+            found += places(value[key])
     return found
 
 

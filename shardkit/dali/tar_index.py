@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate
 from shardkit.shards.stored import container_of
 from shardkit.system.durable_files import atomic_write
+from shardkit.system.own_files import read_own
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
 
@@ -89,7 +91,7 @@ def _places(rows: RowIndex, name: str, which: slice) -> tuple[Integers, Integers
 
 
 def _refuse_others(index: Path) -> None:
-    if index.exists() and not index.read_bytes().startswith(VERSION[:2]):
+    if os.path.lexists(index) and not (read_own(index) or b"").startswith(VERSION[:2]):
         raise DestinationError(
             f"{show_path(index)} is no index of DALI's; move it away, or name another folder"
         )

@@ -16,10 +16,13 @@ import xxhash
 
 from shardkit.arrays import Hashes, Integers
 from shardkit.errors import FormatError
+from shardkit.index.manifest import is_field_name, is_file_of
 from shardkit.index.rows import row_columns
 from shardkit.samples.encoding import Encoding
 from shardkit.system.durable_files import atomic_write
+from shardkit.system.own_files import read_own
 from shardkit.system.paths import show_path
+from shardkit.system.records import from_record
 
 _DIGEST_BYTES = 8
 _SUFFIX = ".part"
@@ -101,20 +104,34 @@ def read_finished(path: Path) -> FinishedShard:
     """Read and check. Raises FormatError if it is damaged."""
     line, data = _read_checked(path)
     try:
-        receipt = Receipt(**json.loads(line))
-    except (ValueError, TypeError, RecursionError) as error:
+        receipt = from_record(Receipt, json.loads(line))
+        _check(receipt)
+        sums_bytes = 8 * receipt.num_sums
+        rows_bytes = len(data) - sums_bytes - receipt.names_bytes
+        width = len(row_columns(sorted(receipt.encodings)))
+        rows = np.frombuffer(data, "<i8", rows_bytes // 8).reshape(receipt.num_rows, width)
+        sums = np.frombuffer(data, "<u8", receipt.num_sums, rows_bytes)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise FormatError(f"{show_path(path)} is of another version; pack again") from error
-    sums_bytes = 8 * receipt.num_sums
-    rows_bytes = len(data) - sums_bytes - receipt.names_bytes
-    width = len(row_columns(sorted(receipt.encodings)))
-    rows = np.frombuffer(data, "<i8", rows_bytes // 8).reshape(receipt.num_rows, width)
-    sums = np.frombuffer(data, "<u8", receipt.num_sums, rows_bytes)
     return FinishedShard(receipt, rows, data[rows_bytes + sums_bytes :], sums)
+
+
+def _check(receipt: Receipt) -> None:
+    """Raise ValueError unless it is what a packer writes, and names no file but its shard's own."""
+    counts = [receipt.shard, receipt.num_rows, receipt.num_sums, receipt.names_bytes]
+    if not (
+        all(map(is_field_name, (receipt.split, *receipt.encodings)))
+        and min(counts) >= 0
+        and bool(receipt.file_bytes or not receipt.num_rows)
+        and all(is_file_of(receipt.stem, name) for name in receipt.file_bytes)
+    ):
+        raise ValueError("bad receipt")
+    receipt.layout()
 
 
 def _read_checked(path: Path) -> tuple[bytes, bytes]:
     """First line and rest of such a file, less the XXH3-64 that ends it."""
-    data = path.read_bytes()
+    data = read_own(path) or b""
     body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if digest != xxhash.xxh3_64_digest(body):
         raise FormatError(f"{show_path(path)} is damaged; run the same command again")

@@ -18,7 +18,7 @@ import xxhash
 
 from shardkit.errors import DatasetMissingError, FormatError, IndexFileError, UsageError
 from shardkit.formats import FORMATS
-from shardkit.index.provenance import Provenance
+from shardkit.index.provenance import TOKENIZER_FILES, Provenance
 from shardkit.index.version_line import VersionLine
 from shardkit.memory.whole_files import read_file
 from shardkit.samples.encoding import LABEL, Encoding
@@ -70,6 +70,7 @@ VERSION_INDEX = re.compile(r"shardkit~([1-9][0-9]{0,8})\.json")
 """What :func:`index_name` gives."""
 
 _VERSIONED = re.compile(r"(.+?)(?:~[1-9][0-9]{0,8})?")
+_FINGERPRINT = re.compile("(scan:)?[0-9a-f]{32}")
 _SHARD_STEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}-\d{5,}")
 
 _SEAL = ',\n "xxh3": "%016x"\n}\n'
@@ -335,7 +336,7 @@ def _parse_split(name: str, raw: dict[str, Any], fields: list[str]) -> SplitInfo
     _check({file.rpartition(".")[2] for file in files} == set(INDEX_KINDS), "files")
     _check(len(files) == len(INDEX_KINDS) and len(stems) == 1, "files")
     _check(_VERSIONED.fullmatch(stems.pop()).group(1) == name, "files")  # type: ignore[union-attr]
-    _check(isinstance(raw["fingerprint"], str), "fingerprint")
+    _check(_FINGERPRINT.fullmatch(raw["fingerprint"]) is not None, "fingerprint")
     return SplitInfo(name, total, raw["fingerprint"], layouts, shards, files)
 
 
@@ -345,6 +346,19 @@ def is_file_of(stem: str, name: object) -> bool:
         isinstance(name, str)
         and name.startswith(f"{stem}.")
         and (SHARD_FILE.fullmatch(name) is not None or name == f"{stem}.idx")
+    )
+
+
+def is_dataset_file(name: object) -> bool:
+    """Return True for a plain name that a file of a dataset, but for shardkit.json, may have."""
+    if not isinstance(name, str):
+        return False
+    of_dali = DALI_INDEX.fullmatch(name)
+    return (
+        name in {REJECTED_NAME} | SIGNPOSTS | TOKENIZER_FILES
+        or SHARD_FILE.fullmatch(name) is not None
+        or VERSION_INDEX.fullmatch(name) is not None
+        or is_field_name(of_dali.group(1) if of_dali else split_of_index(name))
     )
 
 

@@ -45,16 +45,11 @@ class ExportFolder:
         self._overwrite = overwrite
         self._refuse_taken()
         self._work = self.dest.with_name(f".{self.dest.name}.exporting")
-        if self._work.is_symlink():
-            raise DestinationError(
-                f"{show_path(self._work)} is a symbolic link, and exporting would write and remove"
-                " files where it points; remove it, or choose another destination"
-            )
         self.new = self._work / "new"
         self._old = self._work / "old"
 
     def __enter__(self) -> ExportFolder:
-        self._lock = Lock(self._work / "held" / "lock")
+        self._lock = Lock(self._work / "held" / "lock", self._work)
         try:
             self._settle()
             self._refuse_taken()  # another call may have finished meanwhile

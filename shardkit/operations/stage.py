@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,8 @@ from shardkit.system.blocks import BLOCK_BYTES, block_sums
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.durable_files import temp_name
 from shardkit.system.file_systems import is_in_memory
-from shardkit.system.full_reads import read_full
+from shardkit.system.full_reads import pread_full
+from shardkit.system.opening import open_file
 from shardkit.system.page_cache import evict
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
@@ -104,8 +106,8 @@ def stage(
     notes = None if staging is None else as_path(staging, "staging")
     with os_errors(what), open_destination(target, place.folder, overwrite, notes) as held:
         made = _lasting(place)
-        if finished := held.finished(made):
-            return StageResult(**{**finished, "dest": held.name})
+        if finished := held.finished(made, StageResult):
+            return finished
         if overwrite:
             held.clear()
         held.prepare(made)
@@ -290,10 +292,10 @@ def _blocks(file: _File) -> Iterator[memoryview]:
             for at in range(0, len(several), BLOCK_BYTES):
                 yield memoryview(several[at : at + BLOCK_BYTES])
         return
-    with open(file.source, "rb", buffering=0) as read:
+    with closing(open_file(file.source, file.num_bytes)) as held:
         buffer = memoryview(bytearray(BLOCK_BYTES))
-        while got := read_full(read, buffer):
-            yield buffer[:got]
+        for start in range(0, held.num_bytes, BLOCK_BYTES):
+            yield buffer[: pread_full(held.fd, buffer, start)]
 
 
 def _copy_bytes(file: _File, dest: Path) -> tuple[Hashes, int]:

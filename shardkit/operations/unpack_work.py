@@ -27,8 +27,9 @@ from typing import Any
 from shardkit.errors import DestinationError
 from shardkit.system.durable_files import fsync_path, sync_filesystem
 from shardkit.system.locks import Lock
+from shardkit.system.own_files import entries_below
 from shardkit.system.paths import file_size, show_path
-from shardkit.system.records import read_record, write_record
+from shardkit.system.records import from_record, read_record, write_record
 
 WORK_NAME = ".unpacking"
 LAST_MARKER = ".unpacking.json"
@@ -106,15 +107,18 @@ class UnpackWork:
                 record = read_record(path)
             except FileNotFoundError:
                 continue
-            if record is None:  # the machine was killed, too
+            record = record or {}
+            try:
+                done, synced = (from_record(Done, record.get(name)) for name in ("done", "synced"))
+            except TypeError:  # damaged: the machine was killed, too
                 return None
-            if record["dataset"] != self._dataset:
+            if record.get("dataset") != self._dataset:
                 raise DestinationError(
                     f"{show_path(self._dest)} holds an unfinished unpack of another dataset; remove"
                     " it, or choose another"
                 )
-            self._synced = Done(**record["synced"])
-            return Done(**record["done"]) if record["boot"] == _boot() else self._synced
+            self._synced = synced
+            return done if record.get("boot") == _boot() else synced
         return None
 
     def _begin(self) -> Done:
@@ -236,10 +240,10 @@ def refuse_taken(dest: Path) -> None:
     """Raise DestinationError for what is neither empty, nor made, nor left by an earlier call."""
     if not dest.exists():
         return
-    if (dest / WORK_NAME).is_symlink() or not dest.is_dir():
+    if not dest.is_dir():
         raise _taken(dest)
     if (
-        not (dest / WORK_NAME).is_dir()
+        not os.path.lexists(dest / WORK_NAME)
         and not (dest / LAST_MARKER).is_file()
         and any(dest.iterdir())
     ):
@@ -279,20 +283,9 @@ def _empty(path: bytes, fd: int) -> None:
 
 def _sizes(fd: int) -> Iterator[int]:
     """Bytes of every file below an open folder, however deep."""
-    waiting = [b"."]
-    while waiting:
-        base = waiting.pop()
-        folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        name = os.fsencode(entry.name)
-                        waiting.append(name if base == b"." else base + b"/" + name)
-                    else:
-                        yield entry.stat(follow_symlinks=False).st_size
-        finally:
-            os.close(folder)
+    for _, entry in entries_below(fd):
+        if not entry.is_dir(follow_symlinks=False):
+            yield entry.stat(follow_symlinks=False).st_size
 
 
 def remove_tree(path: Path) -> None:

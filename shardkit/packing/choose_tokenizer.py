@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 from shardkit.corpus.base import Corpus, Input, Run
-from shardkit.errors import CorpusError
+from shardkit.errors import CorpusError, FormatError
 from shardkit.memory.chunks import release_freed
 from shardkit.packing.destination import TOKENIZER_RECORD, Destination
 from shardkit.packing.options import PackOptions
@@ -26,7 +26,7 @@ from shardkit.packing.plan import draw, take
 from shardkit.packing.tokenize import LARGE_BYTES, TEXT, slices
 from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
-from shardkit.system.records import read_record, write_record
+from shardkit.system.records import from_record, read_record, write_record
 from shardkit.tokens.load import from_stored, load_tokenizer
 from shardkit.tokens.prove import choose_backend
 from shardkit.tokens.spec import TokenizerSpec
@@ -124,10 +124,10 @@ def _recorded(destination: Destination) -> ChosenTokenizer | None:
         record = read_record(destination.work / TOKENIZER_RECORD)
         if record is None:
             return None
-        found = ChosenTokenizer(**record)
+        found = from_record(ChosenTokenizer, record)
         spec = TokenizerSpec.from_json(found.spec)
         is_whole = spec.matches((destination.stage / str(spec.file)).read_bytes())
-    except (FileNotFoundError, TypeError):  # TypeError: the record of another release
+    except (FileNotFoundError, TypeError, FormatError):  # the record of another release
         return None
     return found if is_whole else None
 

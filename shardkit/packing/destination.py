@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from shardkit.errors import DestinationError, ResumeError, SampleError, StorageError
 from shardkit.index.journal import Receipt, is_begun
@@ -28,6 +30,7 @@ from shardkit.packing.publish import (
     files_to_replace,
     forget_marker,
     is_marked,
+    is_recipe,
     mark_ready,
     publish,
     read_marker,
@@ -38,7 +41,9 @@ from shardkit.remote.urls import refuse_overlap
 from shardkit.system.leases import Lease, refuse_leased
 from shardkit.system.locks import Lock
 from shardkit.system.paths import file_size, show_path
-from shardkit.system.records import read_record, write_record
+from shardkit.system.records import from_record, read_record, write_record
+
+T = TypeVar("T")
 
 TOKENIZER_RECORD = "tokenizer.record"
 """In the work folder once a tokenizer is trained and proved: worth going on from after Ctrl-C."""
@@ -114,13 +119,7 @@ class Destination:
         name = show_path(self.dest)
         if self.dest.exists() and not self.dest.is_dir():
             raise DestinationError(f"{name} exists and is no folder; choose another destination")
-        for path in (self.work, self.stage, self.scratch):
-            if path.is_symlink():
-                raise DestinationError(
-                    f"{show_path(path)} is a symbolic link, and packing would write and remove"
-                    " files where it points; remove it, or choose another destination"
-                )
-        if self.work.is_dir() or is_marked(self.dest):
+        if os.path.lexists(self.work) or is_marked(self.dest):
             return
         if (self.dest / INDEX_NAME).exists():
             if not self._overwrite:
@@ -164,7 +163,7 @@ class Destination:
         path = self.work / _SOURCE
         return path.exists() and read_record(path) not in (None, self._source)
 
-    def finished(self, recipe: dict[str, Any]) -> dict[str, Any] | None:
+    def finished(self, recipe: dict[str, Any], kind: type[T]) -> T | None:
         """The result of a call that was killed when only tidying up was left, if it was this one.
 
         Raises:
@@ -173,13 +172,16 @@ class Destination:
         if self._publication is None or self._overwrite:
             return None
         tidy(self.dest)
-        if self._differs(self._publication.packed, recipe):
-            raise self.taken()
-        return self._publication.result
+        return self._result(vars(self._publication), recipe, kind)
 
-    @staticmethod
-    def _differs(was: dict[str, Any], recipe: dict[str, Any]) -> bool:
-        return bool(_changed_input(was["inputs"], recipe["inputs"]) or _change(was, recipe))
+    def _result(self, record: dict[str, Any], recipe: dict[str, Any], kind: type[T]) -> T:
+        was = record.get("packed")
+        if is_recipe(was) and not (
+            _changed_input(was["inputs"], recipe["inputs"]) or _change(was, recipe)
+        ):
+            with suppress(TypeError):  # damaged
+                return from_record(kind, record.get("result"), dest=self.name)
+        raise self.taken()
 
     def clear(self) -> None:
         """Forget a started pack. A dataset stays until the new one is whole."""
@@ -199,7 +201,7 @@ class Destination:
                 write_record(self.work / _SOURCE, self._source)
             write_record(path, recipe)
         started = read_record(path)
-        if started is None:
+        if not is_recipe(started):
             raise ResumeError(
                 f"{show_path(path)}, the record of a started pack, is damaged; pass --overwrite to"
                 " start afresh"

@@ -9,18 +9,14 @@ from typing import Any
 
 from shardkit.errors import PartError, UsageError
 from shardkit.index.journal import Receipt, read_receipt
-from shardkit.index.manifest import (
-    DALI_INDEX,
-    PART_NAME,
-    SHARD_FILE,
-    WORK_NAME,
-    is_field_name,
-)
+from shardkit.index.manifest import PART_NAME, WORK_NAME, is_field_name
+from shardkit.packing.choose_tokenizer import ChosenTokenizer
 from shardkit.packing.left_out import LeftOut
 from shardkit.packing.listed_input import ListedInput
 from shardkit.packing.part import Part
+from shardkit.packing.publish import is_recipe
 from shardkit.system.paths import show_path
-from shardkit.system.records import read_record, write_record
+from shardkit.system.records import from_record, read_record, write_record
 from shardkit.tokens.spec import TokenizerSpec
 
 MOST_SHARDS = 10_000_000
@@ -57,7 +53,7 @@ class FinishedPart:
                 raise PartError(
                     f"{show_path(folder / WORK_NAME / PART_NAME)} is damaged; pack that part again"
                 )
-            found = cls(**record | {"listed": ListedInput(**record["listed"])})
+            found = cls(**record | {"listed": from_record(ListedInput, record["listed"])})
             found._refuse_other_types()
             part = Part.parse("/".join(map(str, record["part"])))
             return replace(found, part=part)
@@ -75,18 +71,12 @@ class FinishedPart:
     def _refuse_other_types(self) -> None:
         """Raises TypeError for what no packer of this version has written."""
         listed, recipe = self.listed, self.recipe
-        left_out = {} if listed.left_out is None else asdict(LeftOut(**listed.left_out))
+        if listed.left_out is not None:
+            from_record(LeftOut, listed.left_out)
         numbers = [listed.num_entries, listed.num_bytes, *self.num_shards.values()]
-        texts = [listed.kind, listed.contents, listed.state, listed.seen, *listed.notes]
-        texts += [*self.num_shards, *listed.ignored, *(listed.classes or [])]
-        groups = [recipe[name] for name in ("inputs", "corpus", "options")] + [listed.spec]
         is_known = (
             all(type(number) is int and 0 <= number < 2**48 for number in numbers)
-            and all(type(n) is int for n in (*listed.ignored.values(), *left_out.values()))
-            and all(isinstance(text, str) for text in texts)
-            and isinstance(listed.notes, list)
-            and isinstance(listed.classes, list | None)
-            and all(isinstance(group, dict) for group in groups)
+            and is_recipe(recipe)
             and isinstance(self.max_rejects, int | float)
             and sum(self.num_shards.values()) <= MOST_SHARDS
             and all(map(is_field_name, self.num_shards))
@@ -94,9 +84,7 @@ class FinishedPart:
         if not is_known:
             raise TypeError("unknown types")
         if self.chosen is not None:
-            TokenizerSpec.from_json(self.chosen["spec"])
-            if not isinstance(self.chosen["notes"], list):
-                raise TypeError("unknown notes")
+            TokenizerSpec.from_json(from_record(ChosenTokenizer, self.chosen).spec)
 
     @property
     def advice(self) -> str:
@@ -106,8 +94,8 @@ class FinishedPart:
         """Of all its shards, in order. Raises PartError unless they are there, whole, and alone."""
         found = []
         for path in sorted((folder / WORK_NAME).glob("*.part")):
-            receipt = None if path.is_dir() else read_receipt(path)
-            if receipt is None or not _is_sound(receipt):
+            receipt = read_receipt(path)
+            if receipt is None:
                 raise PartError(f"{show_path(path)} is damaged; {self.advice}")
             found.append(receipt)
         self._refuse_incomplete(folder, found)
@@ -123,27 +111,6 @@ class FinishedPart:
                 f"{show_path(folder)}, part {self.part}, {state} shard {split}-{shard:05d};"
                 f" {self.advice}"
             )
-
-
-def _is_sound(receipt: Receipt) -> bool:
-    """Whether it is what a packer writes, and names no file but its shard's own."""
-    counts = [receipt.shard, receipt.num_rows, receipt.num_sums, receipt.names_bytes]
-    return (
-        is_field_name(receipt.split)
-        and all(type(count) is int and count >= 0 for count in counts)
-        and isinstance(receipt.encodings, dict)
-        and isinstance(receipt.file_bytes, dict)
-        and bool(receipt.file_bytes or not receipt.num_rows)
-        and all(
-            bool(SHARD_FILE.fullmatch(name) or DALI_INDEX.fullmatch(name))
-            and name.startswith(f"{receipt.stem}.")
-            and type(size) is int
-            for name, size in receipt.file_bytes.items()
-        )
-        and isinstance(receipt.rejects, list)
-        and all(isinstance(each, list) and len(each) == 2 for each in receipt.rejects)
-        and isinstance(receipt.counts, dict)
-    )
 
 
 def _what_it_is(folder: Path) -> str:

@@ -17,6 +17,7 @@ from shardkit.arrays import Hashes, Mask
 from shardkit.packing.publish import HASHES_NAME
 from shardkit.packing.whole_listing import ListedPiece, WholeListing
 from shardkit.samples.contents import NUM_HASHES
+from shardkit.system.own_files import create
 from shardkit.system.records import read_record, write_record
 
 _ENTRY_BYTES = 8 * NUM_HASHES
@@ -40,7 +41,7 @@ class HashFile:
             (self.path, _ENTRY_BYTES * len(whole)),
             (self._sums, 8 * len(whole.pieces)),
         ):
-            path.write_bytes(b"")
+            create(path).close()
             os.truncate(path, num_bytes)
         write_record(self._of, of)
 

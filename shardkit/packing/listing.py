@@ -18,6 +18,7 @@ from shardkit.packing.listing_file import LISTING_NAME, decode_runs, encode_shar
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import cut, num_val, take
 from shardkit.packing.scatter import ScatteredEntries, Shard
+from shardkit.system.own_files import create
 from shardkit.system.records import read_record, write_record
 from shardkit.system.stamps import UPPER
 
@@ -49,7 +50,7 @@ class Listing:
         self._old = work / "listing.old"
         if self._kept.exists() and not self.is_resumed:
             self._kept.replace(self._old)
-        self._path.write_bytes(b"")
+        create(self._path).close()
 
     def include(self, whole: Listing) -> None:
         """Have all checksums be of what ``whole`` lists, too: of inputs that are left out."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from shardkit.errors import CorpusError, DataError, PartError
 from shardkit.index.journal import Receipt, journal_path, read_finished
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, read_info
+from shardkit.memory.whole_files import map_whole
 from shardkit.packing.choose_tokenizer import ChosenTokenizer
 from shardkit.packing.conclude import Conclusion
 from shardkit.packing.destination import Destination
@@ -27,6 +28,7 @@ from shardkit.packing.up_to_date import made_of
 from shardkit.remote.urls import as_place, refuse_overlap, show_place
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.durable_files import atomic_write, fsync_path
+from shardkit.system.own_files import read_own
 from shardkit.system.paths import file_size, show_path, size_fault
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
@@ -59,8 +61,8 @@ def merge_parts(
                 return replace(found, seconds=time.perf_counter() - started)
         most = None if staging_bytes is None else parse_size(staging_bytes)
         with open_destination(place, folders[0], overwrite, staging, most) as destination:
-            if before := destination.finished(first.recipe):
-                return PackResult(**{**before, "dest": destination.name, "was_complete": True})
+            if before := destination.finished(first.recipe, PackResult):
+                return replace(before, was_complete=True)
             if overwrite:
                 destination.clear()
             destination.prepare(first.recipe)
@@ -93,7 +95,7 @@ class _Taken:
         if told is None:
             return b""
         path = self.work / CONTENTS_NAME / LINES_NAME
-        lines = path.read_bytes() if path.is_file() else b""
+        lines = (read_own(path) or b"") if path.exists() else b""
         if sum_of(lines) != told["xxh3"]:
             raise PartError(f"{show_path(path)} is damaged; {self.finished.advice}")
         return lines
@@ -207,7 +209,7 @@ def _found_complete(dest: Path, parts: list[_Taken], options: PackOptions) -> Pa
 def _sums(dest: Path, info: DatasetInfo) -> bytes:
     """The checksums of all blocks of all shards."""
     sums = (split.index_file("sums") for split in info.splits.values())
-    return b"".join((dest / name).read_bytes() for name in sums)
+    return b"".join(bytes(map_whole(dest / name)) for name in sums)
 
 
 def _sums_of(parts: list[_Taken], receipts: list[Receipt]) -> bytes:
@@ -263,7 +265,7 @@ def _take_tokenizer(parts: list[_Taken], chosen: ChosenTokenizer, stage: Path) -
     spec = TokenizerSpec.from_json(chosen.spec)
     for taken in parts:
         path = taken.stage / str(spec.file)
-        if path.is_file() and spec.matches(data := path.read_bytes()):
+        if path.exists() and spec.matches(data := read_own(path) or b""):
             atomic_write(stage / str(spec.file), [data])
             return
     raise PartError(
@@ -276,12 +278,12 @@ def _take(taken: _Taken, receipt: Receipt, destination: Destination) -> None:
     """Have one shard of a part, and its rows, unless an earlier call had just these."""
     theirs = journal_path(taken.work, receipt.split, receipt.shard)
     ours = journal_path(destination.work, receipt.split, receipt.shard)
-    is_there = ours.exists() and ours.read_bytes() == theirs.read_bytes()
+    is_there = ours.exists() and read_own(ours) == read_own(theirs)
     if not is_there:
         ours.unlink(missing_ok=True)
     for name, size in receipt.file_bytes.items():
         if not (is_there and destination.size_of(name) == size):
-            link_or_copy(taken.stage / name, destination.stage / name)
+            link_or_copy(taken.stage / name, destination.stage / name, size)
     if not is_there:
         fsync_path(destination.stage)
         link_or_copy(theirs, ours)

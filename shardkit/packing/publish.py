@@ -13,10 +13,11 @@ import shutil
 import time
 import uuid
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from filecmp import cmp
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from shardkit.errors import DestinationError, ResumeError, ShardkitError
 from shardkit.index.manifest import (
@@ -30,6 +31,7 @@ from shardkit.index.manifest import (
     WORK_NAME,
     DatasetInfo,
     all_files,
+    is_dataset_file,
     is_field_name,
     read_info,
     split_of_index,
@@ -37,7 +39,7 @@ from shardkit.index.manifest import (
 from shardkit.system.durable_files import atomic_write, fsync_path
 from shardkit.system.leases import is_lease
 from shardkit.system.paths import show_path
-from shardkit.system.records import read_record, write_record
+from shardkit.system.records import from_record, read_record, write_record
 
 LOCK_NAME = "lock"
 STAGE_NAME = "new"
@@ -141,7 +143,7 @@ def mark_ready(dest: Path, publication: Publication, info: bytes) -> None:
 
 
 def is_marked(dest: Path) -> bool:
-    return (dest / WORK_NAME / _MARKER).exists() or (dest / _LAST_MARKER).exists()
+    return any(map(os.path.lexists, (dest / WORK_NAME / _MARKER, dest / _LAST_MARKER)))
 
 
 def read_marker(dest: Path) -> Publication | None:
@@ -151,17 +153,21 @@ def read_marker(dest: Path) -> Publication | None:
             record = read_record(path)
         except FileNotFoundError:
             continue
-        if record is None or not all(map(_is_plain, (*record["old"], *record["new"]))):
-            raise ResumeError(
-                f"{show_path(path)}, the record of a finished pack, is damaged; pass --overwrite to"
-                " pack again"
-            )
-        return Publication(**record)
+        with suppress(TypeError):
+            made = from_record(Publication, record)
+            if is_recipe(made.packed) and all(map(is_dataset_file, (*made.old, *made.new))):
+                return made
+        raise ResumeError(
+            f"{show_path(path)}, the record of a finished pack, is damaged; pass --overwrite to"
+            " pack again"
+        )
     return None
 
 
-def _is_plain(name: object) -> bool:
-    return isinstance(name, str) and name not in ("", ".", "..") and os.path.basename(name) == name
+def is_recipe(record: object) -> TypeGuard[dict[str, dict[str, Any]]]:
+    """Return True for what a record says of what is packed, and how."""
+    groups = ("inputs", "corpus", "options")
+    return isinstance(record, dict) and all(isinstance(record.get(g), dict) for g in groups)
 
 
 def publish(dest: Path, publication: Publication) -> None:

@@ -20,7 +20,7 @@ from shardkit.arrays import Hashes
 from shardkit.errors import DestinationError, ShardkitError, StorageError, UsageError
 from shardkit.index.journal import Receipt, journal_path, read_finished
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
-from shardkit.packing.destination import Destination
+from shardkit.packing.destination import Destination, T
 from shardkit.packing.publish import dataset_files, left_over
 from shardkit.remote.target import RemoteTarget, Versions
 from shardkit.remote.urls import Url, refuse_overlap
@@ -101,15 +101,13 @@ class RemoteDestination(Destination):
     def taken(self) -> DestinationError:
         return self._target.taken()
 
-    def finished(self, recipe: dict[str, Any]) -> dict[str, Any] | None:
+    def finished(self, recipe: dict[str, Any], kind: type[T]) -> T | None:
         if not self._is_whole:
             return None
         record = read_record(self.work / _RESULT)
-        if record is None or self._differs(record["packed"], recipe):
-            raise self.taken()
+        made = self._result(record or {}, recipe, kind)
         self._tidy()
-        result: dict[str, Any] = record["result"]
-        return result
+        return made
 
     # --- files on their way -----------------------------------------------------------------
 

@@ -92,10 +92,11 @@ def run_pack(
                 seconds = time.perf_counter() - started
                 return _found_up_to_date(dest.resolve(), corpus, found, seconds)
         with _open(dest, source, options) as destination:
-            if finished := destination.finished(recipe):
+            if finished := destination.finished(recipe, PackResult):
                 if isinstance(dest, Path) and up_to_date(destination.dest, asked) is None:
                     raise destination.taken()
-                return _found_complete(destination.name, finished)
+                notes = [*finished.notes, COMPLETE]
+                return replace(finished, notes=notes, was_complete=True)
             if options.overwrite:
                 destination.clear()
             destination.prepare(recipe)
@@ -262,8 +263,3 @@ def _found_up_to_date(dest: Path, corpus: Corpus, found: UpToDate, seconds: floa
         dest, dest, ListedInput.of(corpus, found.listing), found.info, found.num_rejects, 0, seconds
     )
     return replace(result, notes=[COMPLETE], was_complete=True, num_duplicates=found.num_duplicates)
-
-
-def _found_complete(dest: Path | str, finished: dict[str, Any]) -> PackResult:
-    notes = [*finished["notes"], COMPLETE]
-    return PackResult(**{**finished, "dest": dest, "notes": notes, "was_complete": True})

@@ -14,6 +14,7 @@ import xxhash
 from shardkit.arrays import Hashes, Integers, Mask
 from shardkit.corpus.base import Run
 from shardkit.packing.plan import boundaries, draw
+from shardkit.system.own_files import create
 
 Shard = tuple[list[Run], Integers | None]
 """Runs, and the order of their samples where it is another."""
@@ -33,7 +34,7 @@ class ScatteredEntries:
         self._heads: list[tuple[str, int | None]] = []
         sizes, record_sizes, digests = array("q"), array("q"), array("Q")
         lengths = array("q")
-        with path.open("wb") as file:
+        with create(path) as file:
             for run in runs:
                 self._heads.append((run.base, run.label))
                 lengths.append(len(run))

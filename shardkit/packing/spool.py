@@ -92,7 +92,7 @@ class Spool:
                 " already, and not from an earlier call; choose another destination"
             )
         with os_errors(f"writing rows into {self.folder}"):
-            self._lock = Lock(held / "lock")
+            self._lock = Lock(held / "lock", self.folder)
 
     def fill(
         self, splits: dict[str, Any], limit: int | None, progress: bool | None

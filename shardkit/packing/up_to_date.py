@@ -109,7 +109,8 @@ def prove_untouched(dest: Path, recipe: dict[str, Any], state: str) -> None:
     """Keep the proof that the inputs of a finished dataset are those that were listed, of which
     ``state`` is a checksum."""
     try:
-        os.setxattr(dest / INDEX_NAME, UNTOUCHED, _proof(dest, recipe, state))
+        proof = _proof(dest, recipe, state)  # of a link's target it is not ours to keep
+        os.setxattr(dest / INDEX_NAME, UNTOUCHED, proof, follow_symlinks=False)
     except (OSError, AttributeError):
         pass  # not every file system and not every system has them
 

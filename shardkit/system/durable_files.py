@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from shardkit.system.own_files import create
+
 
 def fsync_path(path: Path) -> None:
     """Flush one file, or a folder's entries, to the device."""
@@ -35,7 +37,7 @@ def temp_name(name: str) -> str:
 def atomic_write(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
     """Write a file that appears under its name only when whole and synced."""
     temp = path.with_name(temp_name(path.name))
-    with temp.open("wb") as out:
+    with create(temp) as out:
         for chunk in chunks:
             out.write(chunk)
         out.flush()

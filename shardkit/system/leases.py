@@ -66,8 +66,9 @@ class Lease:
             os.close(self._fd)
             self._path.unlink(missing_ok=True)
             raise _taken(folder, _read(folder / f"lease-{number}") or {})
-        for number in range(before, 0, -1):
-            (folder / f"lease-{number}").unlink(missing_ok=True)
+        for name in filter(is_lease, os.listdir(folder)):
+            if int(name.removeprefix("lease-")) <= before:
+                (folder / name).unlink(missing_ok=True)
         self._closed = threading.Event()
         self._heart = threading.Thread(target=self._run, name="shardkit-lease", daemon=True)
         self._heart.start()
@@ -189,7 +190,7 @@ def _lives_here(holder: dict[str, Any]) -> bool:
 
 
 def _taken(folder: Path, holder: dict[str, Any]) -> DestinationError:
-    who = f" (process {holder['pid']} on {holder['host']})" if "pid" in holder else ""
+    who = f" (process {holder['pid']} on {holder.get('host')})" if "pid" in holder else ""
     return DestinationError(
         f"{show_path(folder.parent)} is being written by another process{who}; wait for it, or"
         " choose another destination"

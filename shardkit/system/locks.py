@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from shardkit.errors import DestinationError, StorageError
+from shardkit.system.own_files import open_lock, own_folder, refuse_others
 from shardkit.system.paths import show_path
 
 LOCK_PATIENCE_S = 5.0
@@ -46,7 +47,14 @@ class Lock:
     until the last of them has died, so nobody starts while one may still write.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, folder: Path | None = None) -> None:
+        """``folder``: the one in which its holder writes, if that is not the lock's own.
+
+        Raises:
+            DestinationError: another holds it, or that folder has links or the like in it.
+        """
+        folder = folder or path.parent
+        own_folder(folder)
         deadline = time.monotonic() + LOCK_PATIENCE_S
         while not self._try(path):
             if self._holder_lives(path) or time.monotonic() > deadline:
@@ -55,10 +63,15 @@ class Lock:
                     f"{self._who(path)}; wait for it, or choose another destination"
                 )
             time.sleep(0.05)
+        try:
+            refuse_others(folder)
+        except BaseException:
+            self.close()
+            raise
 
     def _try(self, path: Path) -> bool:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.fd = _above_stdio(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        own_folder(path.parent)  # the last holder may have removed it meanwhile
+        self.fd = _above_stdio(open_lock(path))
         is_held = False
         try:
             if is_held := _lock(self.fd, path):

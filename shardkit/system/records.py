@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import xxhash
 
 from shardkit.system.durable_files import atomic_write, temp_name
+from shardkit.system.own_files import create, read_own
+
+T = TypeVar("T")
 
 
 def write_record(path: Path, record: dict[str, Any], *, synced: bool = True) -> None:
@@ -18,7 +23,8 @@ def write_record(path: Path, record: dict[str, Any], *, synced: bool = True) -> 
         atomic_write(path, [_encoded(record)])
         return
     temp = path.with_name(temp_name(path.name))
-    temp.write_bytes(_encoded(record))
+    with create(temp) as out:
+        out.write(_encoded(record))
     temp.replace(path)
 
 
@@ -29,7 +35,7 @@ def _encoded(record: dict[str, Any]) -> bytes:
 
 def read_record(path: Path) -> dict[str, Any] | None:
     """What was written, or None if it is damaged. Raises FileNotFoundError if there is none."""
-    body, _, digest = path.read_bytes().removesuffix(b"\n").rpartition(b"\n")
+    body, _, digest = (read_own(path) or b"").removesuffix(b"\n").rpartition(b"\n")
     if digest != xxhash.xxh3_64_hexdigest(body).encode():
         return None
     try:
@@ -37,3 +43,35 @@ def read_record(path: Path) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
+
+
+def from_record(kind: type[T], values: Any, **own: Any) -> T:
+    """Build a dataclass of plain values that a record holds, and of others that it does not.
+
+    Raises:
+        TypeError: a value is missing, unknown, or of another type than the class says.
+    """
+    if not _fits(values, dict[str, Any]):
+        raise TypeError(f"{kind.__name__} is no object")
+    hints = get_type_hints(kind)
+    for name, value in values.items():
+        if name not in own and not _fits(value, hints.get(name)):
+            raise TypeError(f"{kind.__name__}.{name} is {str(value)[:60]!r}")
+    return kind(**{**values, **own})
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Return True if a value of JSON may stand where a class says ``hint``."""
+    kind, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if kind is UnionType:
+        return any(_fits(value, arg) for arg in args)
+    if kind in (list, Sequence):
+        return isinstance(value, list) and all(_fits(each, args[0]) for each in value)
+    if kind is tuple:
+        is_pair = isinstance(value, list) and len(value) == len(args)
+        return is_pair and all(map(_fits, value, args))
+    if kind is dict:
+        return isinstance(value, dict) and all(_fits(each, args[1]) for each in value.values())
+    return type(value) is hint or (hint is float and type(value) is int)

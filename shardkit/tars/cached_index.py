@@ -93,7 +93,9 @@ class _Candidate:
 
 def _candidates(folder: Path, tars: list[Tar]) -> list[_Candidate]:
     # Beside the tars links are relative: the folder may be moved, or mounted elsewhere.
-    candidates = [_Candidate(folder / CACHE_NAME / _digest("", tars), "../..")]
+    candidates = []
+    if not (folder / CACHE_NAME).is_symlink():  # it may lead anywhere, and old indexes are removed
+        candidates.append(_Candidate(folder / CACHE_NAME / _digest("", tars), "../.."))
     if cache := user_cache():
         candidates.append(_Candidate(cache / _digest(str(folder), tars), str(folder)))
     return candidates
@@ -109,7 +111,7 @@ def _ready(candidates: list[_Candidate]) -> Path | None:
     for candidate in candidates:
         if candidate.is_ready():
             try:
-                os.utime(candidate.index)
+                os.utime(candidate.index, follow_symlinks=False)
             except OSError:
                 pass  # another user's, or on a read-only disk: not ours to tidy either
             return candidate.index

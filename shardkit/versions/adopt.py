@@ -133,23 +133,23 @@ def _files(
 ) -> list[tuple[str, str]]:
     """Have the shards ready; (path in the work folder, name) of those to be moved from there."""
     moves = []
-    for name, new in renamed_files(there.info, stems):
+    for name, new, num_bytes in renamed_files(there.info, stems):
         if moved_from is not None:
             moves.append((f"{moved_from}/{name}", new))
         elif not (revision.stage / new).exists():
-            link_or_copy(there.folder / name, revision.stage / new)
+            link_or_copy(there.folder / name, revision.stage / new, num_bytes)
     if rejected := read_rejected(there.folder):
         atomic_write(revision.stage / REJECTED_NAME, [read_rejected(revision.dest), rejected])
     return sorted(set(moves))
 
 
-def renamed_files(theirs: DatasetInfo, stems: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Name of each file of their shards, and what it is called here."""
+def renamed_files(theirs: DatasetInfo, stems: dict[str, str]) -> Iterator[tuple[str, str, int]]:
+    """Name of each file of their shards, what it is called here, and its bytes."""
     for split in theirs.splits.values():
         for number, shard in enumerate(split.shards):
             old = split.stem(number)
-            for name in shard.file_bytes:
-                yield name, stems[old] + name.removeprefix(old)
+            for name, num_bytes in shard.file_bytes.items():
+                yield name, stems[old] + name.removeprefix(old), num_bytes
 
 
 def labels_among(there: Located, name: str, classes: Sequence[str] | None) -> Integers | None:

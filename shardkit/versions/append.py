@@ -25,12 +25,10 @@ from shardkit.tokens.load import open_tokenizer
 from shardkit.versions.adopt import adopt, adopt_into
 from shardkit.versions.reconcile import joined_classes
 from shardkit.versions.result import VersionResult
-from shardkit.versions.revision import Revision
-
-ADDED_NAME = "added"
-"""In the work folder: what is added, a dataset by itself until it is adopted."""
+from shardkit.versions.revision import ADDED_NAME, Revision
 
 
+@os_errors("appending")
 def append(
     dataset: str | Path,
     source: str | Path,

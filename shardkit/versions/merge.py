@@ -39,6 +39,7 @@ from shardkit.versions.revision import own_dataset
 __all__ = ["merge"]
 
 
+@os_errors("merging")
 def merge(
     parts: Sequence[str | Path],
     dest: str | Path,
@@ -122,8 +123,8 @@ def _merge_datasets(places: list[Located], dest: Path, overwrite: bool) -> PackR
     spec = {**origin.spec, "datasets": len(places)}
     origin = replace(origin, spec=spec, packed=digest)
     with open_destination(dest, places[0].folder, overwrite) as destination:
-        if before := destination.finished(recipe):
-            return PackResult(**{**before, "dest": destination.name, "was_complete": True})
+        if before := destination.finished(recipe, PackResult):
+            return replace(before, was_complete=True)
         if overwrite:
             destination.clear()
         destination.prepare(recipe)
@@ -148,7 +149,9 @@ def _merged_before(dest: Path, digest: str) -> DatasetInfo | None:
 
 def _recipe(places: list[Located]) -> dict[str, Any]:
     inputs = {
-        str(place.folder): [int(split.fingerprint, 16) for split in place.info.splits.values()]
+        str(place.folder): [
+            int(split.fingerprint.removeprefix("scan:"), 16) for split in place.info.splits.values()
+        ]
         for place in places
     }
     order = {"of": [str(place.folder) for place in places]}
@@ -165,8 +168,8 @@ def _assemble(
     for place in places:
         stems = new_stems(place.info, names)
         names += [f"{stem}." for stem in stems.values()]
-        for name, new in renamed_files(place.info, stems):
-            link_or_copy(place.folder / name, stage / new)
+        for name, new, num_bytes in renamed_files(place.info, stems):
+            link_or_copy(place.folder / name, stage / new, num_bytes)
         for name in place.info.splits:
             labels = labels_among(place, name, info.classes)
             if labels is not None:
@@ -179,7 +182,8 @@ def _assemble(
     if any(rejected):
         atomic_write(stage / REJECTED_NAME, rejected)
     if (tokenizer := info.provenance.tokenizer_file) is not None:
-        atomic_write(stage / tokenizer, [(places[0].folder / tokenizer).read_bytes()])
+        num_bytes = info.provenance.tokenizer_bytes
+        atomic_write(stage / tokenizer, [places[0].storage.contents(tokenizer, num_bytes)])
     info = with_signposts(stage, info)
     fsync_path(stage)
     return info, [told_renumbered(name) for name in sorted(renumbered)]

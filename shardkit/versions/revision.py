@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from shardkit.index.manifest import (
     dump_info,
     index_name,
     index_stem,
+    is_dataset_file,
     read_index,
 )
 from shardkit.index.version_line import VersionLine
@@ -38,13 +39,40 @@ from shardkit.shards.locate import Located, locate
 from shardkit.system.durable_files import atomic_write, fsync_path
 from shardkit.system.locks import Lock
 from shardkit.system.paths import show_path
-from shardkit.system.records import read_record, write_record
+from shardkit.system.records import from_record, read_record, write_record
 from shardkit.versions.own_rows import OwnRows, write_rows
 from shardkit.versions.result import VersionResult
 
 STAGE_NAME = "next"
+ADDED_NAME = "added"
+"""In the work folder: what is added, a dataset by itself until it is adopted."""
+
 _STARTED = "started.json"
 _OPTIONS = "options.json"
+
+
+@dataclass(frozen=True)
+class _Change:
+    """The record of a version that is ready: what its call asked for and returns, and how its files
+    take their places.
+
+    Attributes:
+        moves: (path in the work folder, name in the dataset). removes: names in the dataset.
+    """
+
+    recipe: dict[str, Any]
+    result: dict[str, Any]
+    moves: Sequence[tuple[str, str]] = ()
+    removes: Sequence[str] = ()
+
+    def refuse_others(self) -> None:
+        """Raise TypeError for files that no change moves or removes: a dataset may be anybody's."""
+        froms = [path.partition("/") for path, _ in self.moves]
+        names = [name for _, _, name in froms] + [name for _, name in self.moves]
+        if not all(map(is_dataset_file, [*names, *self.removes])) or not all(
+            folder in (STAGE_NAME, ADDED_NAME) for folder, _, _ in froms
+        ):
+            raise TypeError("a file of something else")
 
 
 class Revision:
@@ -84,7 +112,7 @@ class Revision:
             raise
 
     def _refuse_pack(self) -> None:
-        if is_marked(self.dest) or (self.work / _OPTIONS).exists():
+        if is_marked(self.dest) or os.path.lexists(self.work / _OPTIONS):
             raise DestinationError(
                 f"{show_path(self.dest)} is to be replaced by a pack that was interrupted; run that"
                 " command again first, or remove the folder"
@@ -97,15 +125,18 @@ class Revision:
             record = read_record(self.work / CHANGE_NAME)
         except FileNotFoundError:
             return
-        if record is None:
+        try:
+            change = from_record(_Change, record)
+            made = from_record(VersionResult, change.result, dest=self.dest)
+            change.refuse_others()
+        except TypeError:
             raise ResumeError(
                 f"{show_path(self.work / CHANGE_NAME)}, the record of a change, is damaged; what"
                 f" `shardkit verify` says of {show_path(self.dest)} now is all there is: if it is"
                 f" whole, remove {show_path(self.work)}"
-            )
-        made = VersionResult(**{**record["result"], "dest": self.dest})
-        self._put(record["moves"], record["removes"], made.version)
-        if record["recipe"] == recipe:
+            ) from None
+        self._put(change.moves, change.removes, made.version)
+        if change.recipe == recipe:
             self.finished = replace(made, was_complete=True)
         else:
             self.notes.append(f"an interrupted change was ended first: {made.what}")
@@ -161,10 +192,9 @@ class Revision:
         self._end(recipe, result, removes=names)
 
     def _end(self, recipe: dict[str, Any], result: VersionResult, **steps: Any) -> None:
-        record = {"moves": [], "removes": [], **steps}
-        shown = {**asdict(result), "dest": ""}
-        write_record(self.work / CHANGE_NAME, {"recipe": recipe, "result": shown, **record})
-        self._put(record["moves"], record["removes"], result.version)
+        change = _Change(recipe, {**asdict(result), "dest": ""}, **steps)
+        write_record(self.work / CHANGE_NAME, vars(change))
+        self._put(change.moves, change.removes, result.version)
 
     def was_last(self, recipe: dict[str, Any]) -> bool:
         """Whether a call like this made the version that is there."""
@@ -193,7 +223,7 @@ class Revision:
     def _put(self, moves: Sequence[tuple[str, str]], removes: Sequence[str], version: int) -> None:
         """Each step may be repeated; the last removes the marker."""
         for name in removes:
-            (self.dest / os.path.basename(name)).unlink(missing_ok=True)
+            (self.dest / name).unlink(missing_ok=True)
         index = self.stage / INDEX_NAME
         if index.exists():
             for path, name in moves:

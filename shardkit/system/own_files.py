@@ -1,0 +1,131 @@
+"""Files and folders that we write in, which somebody else may have made: never through a link.
+
+A dataset comes from anywhere, with whatever lies in its folder: links that lead out of it under
+the names of our own files, devices, FIFOs, forged records. So:
+
+Law: a work folder holds files and folders, nothing else. :func:`refuse_others` looks through all of
+it, under its lock and before anything in it is used. A new file is made by :func:`create`, and gets
+its final name by a rename, which replaces a link and never follows one. Records are read by
+:func:`read_own`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from shardkit.errors import DestinationError
+from shardkit.system.paths import show_path
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Without O_NONBLOCK, opening a FIFO blocks for ever."""
+
+MAX_OWN_BYTES = 1 << 30
+"""Of a file that is read whole: a journal's of 10 million rows."""
+
+
+def own_folder(folder: Path) -> None:
+    """Make a folder unless it is there. Raises DestinationError for a link or no folder."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        if (mode := _mode(folder)) and not stat.S_ISDIR(mode):
+            raise _other(folder) from None
+
+
+def refuse_others(folder: Path) -> None:
+    """Raise DestinationError unless a folder holds, however deep, files and folders only."""
+    fd = os.open(folder, _FOLDER)
+    try:
+        for path, entry in entries_below(fd):
+            if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
+                raise _other(folder / os.fsdecode(path))
+    finally:
+        os.close(fd)
+
+
+def entries_below(fd: int) -> Iterator[tuple[bytes, os.DirEntry[str]]]:
+    """Return every entry below an open folder, however deep, each with its path from there."""
+    waiting = [b"."]
+    while waiting:
+        base = waiting.pop()
+        try:
+            folder = os.open(base, _FOLDER, dir_fd=fd)
+        except FileNotFoundError:
+            continue  # another machine's attempt at a job, which is over
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    name = os.fsencode(entry.name)
+                    path = name if base == b"." else base + b"/" + name
+                    yield path, entry
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(path)
+        finally:
+            os.close(folder)
+
+
+def create(path: Path) -> IO[bytes]:
+    """Open a new file to be written, in the place of any file or link of its name."""
+    path.unlink(missing_ok=True)
+    return path.open("xb")
+
+
+def open_lock(path: Path) -> int:
+    """Open a file to be locked, made if it is not there. Raises DestinationError if it is another
+    file's name, too, or no file: what is written into it must not reach anything else."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | _NO_WAIT, 0o644)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise _other(path) from None
+        raise
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(fd)
+        raise _other(path)
+    return fd
+
+
+def read_own(path: Path) -> bytes | None:
+    """Return the contents of a file; None for a link, a device or the like, or far too large a one.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | _NO_WAIT)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            return None
+        raise
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_OWN_BYTES:
+        os.close(fd)
+        return None
+    with open(fd, "rb", buffering=0) as file:
+        return file.readall()
+
+
+def _other(path: Path) -> DestinationError:
+    mode = _mode(path)
+    kinds = {"a symbolic link": stat.S_ISLNK, "a folder": stat.S_ISDIR, "a file": stat.S_ISREG}
+    kind = next((kind for kind, is_it in kinds.items() if is_it(mode)), "a device or the like")
+    return DestinationError(
+        f"{show_path(path)} is {kind}, where shardkit writes and removes files of its own; remove"
+        " it, or choose another destination"
+    )
+
+
+def _mode(path: Path) -> int:
+    """Return what lies at a path, as ``st_mode`` has it; 0 for nothing, or too long a path."""
+    try:
+        return os.lstat(path).st_mode
+    except OSError:
+        return 0
