@@ -735,7 +735,7 @@ def test_a_full_disk_while_unpacking(packed: Run, monkeypatch: pytest.MonkeyPatc
     def full(*args: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("shardkit.operations.unpack._write_all", full)
+    monkeypatch.setattr("shardkit.operations.unpack.write_full", full)
     assert packed("unpack", "pictures-npy", "x") == Ran(
         1,
         "",

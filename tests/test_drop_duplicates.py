@@ -739,6 +739,39 @@ def test_a_full_disk_while_looking(
     assert shardkit.pack(source, tmp_path / "d", **DROP).num_duplicates == 5
 
 
+def test_hashes_that_are_not_what_was_written(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write may be lost without a word from the system: no input is left out for it."""
+    real = hash_file._write_at
+
+    def lose_half(path: Path, data: bytes, offset: int) -> None:
+        real(path, data[: len(data) // 2 if path.name == "hashes" else None], offset)
+
+    monkeypatch.setattr(hash_file, "_write_at", lose_half)
+    with pytest.raises(StorageError, match="hashes is not as it was written; run the same"):
+        shardkit.pack(source, tmp_path / "d", **DROP)
+    monkeypatch.undo()
+    assert shardkit.pack(source, tmp_path / "d", **DROP).num_duplicates == 5
+
+
+def test_a_listing_that_is_not_what_was_written(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what is listed before duplicates are looked for: the runs of it would just be fewer."""
+    init = whole_listing.WholeListing.__init__
+
+    def cut_short(self: Any, *args: Any) -> None:
+        init(self, *args)
+        os.truncate(self._path, self._path.stat().st_size - 40)
+
+    monkeypatch.setattr(whole_listing.WholeListing, "__init__", cut_short)
+    with pytest.raises(StorageError, match="listing is not as it was written; run the same"):
+        shardkit.pack(source, tmp_path / "d", **DROP)
+    monkeypatch.undo()
+    assert shardkit.pack(source, tmp_path / "d", **DROP).num_duplicates == 5
+
+
 # --- the command line -----------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardkit.formats.writev import IOV_MAX, Buffer, write_all
+from shardkit.system.full_writes import write_full
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,21 @@ def short_writer(at_most: int):  # type: ignore[no-untyped-def]
         return os.pwrite(fd, b"".join(buffers)[:at_most], offset)
 
     return pwritev
+
+
+def test_where_the_file_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "writev", lambda fd, buffers: os.write(fd, b"".join(buffers)[:3]))
+    with (tmp_path / "f").open("wb") as out:
+        assert write_full(out.fileno(), [b"", b"0123", memoryview(b"456789")]) == 10
+        assert write_full(out.fileno(), [b""]) == write_full(out.fileno(), []) == 0
+        assert write_full(out.fileno(), [b"ab"]) == 2
+    assert (tmp_path / "f").read_bytes() == b"0123456789ab"
+
+
+def test_a_system_that_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "writev", lambda fd, buffers: 0)
+    with (tmp_path / "f").open("wb") as out, pytest.raises(OSError, match="writes nothing"):
+        write_full(out.fileno(), [b"a"])
 
 
 def test_limit_of_this_system() -> None:

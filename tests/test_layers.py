@@ -246,6 +246,55 @@ def test_public_names() -> None:
         shardkit.nothing  # noqa: B018
 
 
+RAW_CALLS = {
+    "system.full_writes": {"write", "writev", "pwrite", "pwritev", "sendfile", "copy_file_range"},
+    "system.full_reads": {"pread", "readv", "preadv"},
+}
+"""Functions of os that may do a part of what was asked for, and the one module that calls them."""
+
+MAY_BE_SHORT = {
+    ("watching.records", "write"): "imports nothing of ours; compares, and stops at a torn line",
+    ("watching.clock", "pread"): "a file of /proc, read in one call or not at all",
+    ("measure.bench.limits", "preadv"): "times a single call, and returns what it read",
+}
+
+
+def test_one_module_makes_calls_that_may_be_short() -> None:
+    """So that no write's result is ignored: a dataset would lose samples, and nobody would know."""
+    seen = set()
+    for name, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == "os":
+                called = {alias.name for alias in node.names}
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                called = {node.attr} if node.value.id == "os" else set()
+            else:
+                called = set()
+            for home, raw in RAW_CALLS.items():
+                found = {(name, each) for each in called & raw} if name != home else set()
+                seen |= found
+                assert found <= MAY_BE_SHORT.keys(), f"{name} line {node.lineno}: call {home}"
+    assert seen == MAY_BE_SHORT.keys()
+
+
+def test_no_file_is_written_unbuffered() -> None:
+    """The method ``write`` of such a file returns how much it wrote, which is easily forgotten;
+    ``numpy.tofile`` and ``fromfile`` do not tell every error."""
+    for name, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call):
+                continue
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            called = node.func.id if isinstance(node.func, ast.Name) else called
+            assert called not in ("tofile", "fromfile", "FileIO"), f"{name}: line {node.lineno}"
+            unbuffered = any(
+                word.arg == "buffering" and ast.unparse(word.value) == "0" for word in node.keywords
+            )
+            modes = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+            reads = called == "open" and "rb" in modes
+            assert not unbuffered or reads, f"{name}: line {node.lineno} writes unbuffered"
+
+
 # --- in processes of their own ------------------------------------------------------------
 
 

@@ -28,11 +28,11 @@ import sys, time
 from shardkit.operations import unpack, unpack_work
 from shardkit.shards import stored
 stored.ROWS_AT_ONCE, unpack.PIECES = 3, 2
-write = unpack._write_all
+write = unpack.write_full
 def slowly(*args):
     time.sleep(0.002)
     write(*args)
-unpack._write_all = slowly
+unpack.write_full = slowly
 unpack.unpack(sys.argv[1], sys.argv[2], progress=False)
 """
 
@@ -129,7 +129,7 @@ def interrupt(
     after: int, dataset: Path, dest: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     """Let so many values be written, then raise."""
-    write_all, left = unpack._write_all, after
+    write_all, left = unpack.write_full, after
 
     def stop(*args: Any) -> None:
         nonlocal left
@@ -139,7 +139,7 @@ def interrupt(
         write_all(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(unpack, "_write_all", stop)
+        patch.setattr(unpack, "write_full", stop)
         with pytest.raises((type(error), StorageError)):
             shardkit.unpack(dataset, dest)
 
@@ -151,14 +151,14 @@ def test_what_is_done_is_not_done_again(
     interrupt(num - 7, dataset, dest, monkeypatch, KeyboardInterrupt())
     assert {path.name for path in dest.iterdir()} == {WORK_NAME}
     written = 0
-    write_all = unpack._write_all
+    write_all = unpack.write_full
 
     def count(*args: Any) -> None:
         nonlocal written
         written += 1
         write_all(*args)
 
-    monkeypatch.setattr(unpack, "_write_all", count)
+    monkeypatch.setattr(unpack, "write_full", count)
     shardkit.unpack(dataset, dest)
     assert tree(dest) == tree(source) and 7 <= written <= 7 + 6
 

@@ -19,6 +19,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from shardkit.errors import ShardkitError, StorageError, UsageError
+from shardkit.system.full_writes import write_full
 
 INLINE_BYTES = 64 << 10
 """Less memory than this is copied through the socket or pipe: passing a descriptor costs 0.1 ms."""
@@ -152,9 +153,9 @@ class _Pickle:
                 self.start += data
                 return
             self.fds.append(_new_memory())
-            _write(self.fds[0], self.start)
+            write_full(self.fds[0], [memoryview(self.start)])
             self.start.clear()
-        _write(self.fds[0], data)
+        write_full(self.fds[0], [memoryview(data).cast("B")])
 
 
 def _packer(out: _Pickle, fds: list[int]) -> Any:
@@ -198,7 +199,7 @@ def _storage(memory: Any) -> Any:
 def _filled(view: memoryview) -> int:
     fd = _new_memory()
     try:
-        _write(fd, view)
+        write_full(fd, [memoryview(view).cast("B")])
     except BaseException:
         os.close(fd)
         raise
@@ -207,12 +208,6 @@ def _filled(view: memoryview) -> int:
 
 def _new_memory() -> int:
     return os.memfd_create("shardkit-batch", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-
-
-def _write(fd: int, data: Any) -> None:
-    rest = memoryview(data).cast("B")
-    while rest.nbytes:  # one call writes at most 2 GB
-        rest = rest[os.write(fd, rest) :]
 
 
 def _mapped(fd: int) -> mmap.mmap:

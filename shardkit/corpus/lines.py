@@ -143,11 +143,9 @@ def map_range(fd: int, start: int, size: int) -> memoryview | None:
 def mapped_copy(pieces: Iterable[bytes], scratch: Path) -> Value:
     """Pieces joined in a file without a name, mapped: it is gone with its last user."""
     scratch.mkdir(exist_ok=True)
-    with TemporaryFile(dir=scratch, buffering=0) as file:
-        for piece in pieces:
-            left = memoryview(piece)
-            while len(left):
-                left = left[file.write(left) :]
+    with TemporaryFile(dir=scratch) as file:
+        file.writelines(pieces)
+        file.flush()
         size = file.tell()
         return (map_range(file.fileno(), 0, size) if size else None) or b""
 

@@ -62,6 +62,6 @@ class NpyFormat(Format):
 def _write_npy(path: Path, column: Column) -> int:
     """Write one file; returns the length of its header."""
     header = npy_header(column.dtype, column.shape)
-    with os_errors(f"writing {show_path(path)}"), path.open("wb", buffering=0) as out:
+    with os_errors(f"writing {show_path(path)}"), path.open("wb") as out:
         write_all(out.fileno(), chain([header], column.data), 0)
     return len(header)

@@ -88,7 +88,7 @@ class WebDatasetFormat(Format):
         start = np.zeros((len(fields), len(keys)), np.int64)
         size = np.full_like(start, -1)
         step = max(1, BLOCK_MEMBERS // max(1, len(fields)))
-        with os_errors(f"writing {show_path(path)}"), path.open("wb", buffering=0) as out:
+        with os_errors(f"writing {show_path(path)}"), path.open("wb") as out:
             offset = 0
             for row in range(0, len(keys), step):
                 block = slice(row, row + step)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from itertools import chain, islice
 
 from shardkit.memory.chunks import CHUNK_BYTES, in_chunks
+from shardkit.system.full_writes import Buffer, write_full
 
-Buffer = bytes | memoryview
+__all__ = ["IOV_MAX", "Buffer", "write_all"]
 
 IOV_MAX = 1024
 """Buffers a call: the limit of Linux, of macOS and of the BSDs."""
@@ -25,22 +25,5 @@ def write_all(fd: int, buffers: Iterable[Buffer], offset: int) -> int:
             for piece in chain.from_iterable(map(in_chunks, batch)):
                 offset = write_all(fd, [piece], offset)
             continue
-        left = sum(map(len, batch))
-        while left:
-            done = os.pwritev(fd, batch, offset)
-            offset += done
-            left -= done
-            if left:
-                # Signals and full disks cut calls short.
-                _drop(batch, done)
+        offset += write_full(fd, batch, offset)
     return offset
-
-
-def _drop(batch: list[Buffer], done: int) -> None:
-    """Remove the first ``done`` bytes."""
-    whole = 0
-    while done >= len(batch[whole]):
-        done -= len(batch[whole])
-        whole += 1
-    del batch[:whole]
-    batch[0] = memoryview(batch[0])[done:]

@@ -301,11 +301,11 @@ def _blocks(file: _File) -> Iterator[memoryview]:
 def _copy_bytes(file: _File, dest: Path) -> tuple[Hashes, int]:
     """Copy and sync; checksums of the blocks, and of all, as they were read."""
     whole, sums = xxhash.xxh3_64(), []
-    with open(dest, "wb", buffering=0) as out:
-        for left in _blocks(file):
-            whole.update(left)
-            sums.append(xxhash.xxh3_64_intdigest(left))
-            while left:
-                left = left[out.write(left) :]
+    with open(dest, "wb") as out:
+        for block in _blocks(file):
+            whole.update(block)
+            sums.append(xxhash.xxh3_64_intdigest(block))
+            out.write(block)
+        out.flush()
         os.fsync(out.fileno())
     return np.array(sums, np.uint64), whole.intdigest()

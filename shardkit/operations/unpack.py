@@ -33,6 +33,7 @@ from shardkit.samples.sample import Value, unpack_paths
 from shardkit.shards.locate import locate_place
 from shardkit.shards.stored import ShardReader
 from shardkit.system.full_reads import pread
+from shardkit.system.full_writes import write_full
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
@@ -240,7 +241,7 @@ class _Writer:
         num_bytes = 0
         try:
             for piece in value:
-                _write_all(fd, memoryview(piece))
+                write_full(fd, [piece])
                 num_bytes += len(piece)
         finally:
             os.close(fd)
@@ -295,7 +296,8 @@ class _Writer:
     def _parts(self) -> Iterator[tuple[bytes, Integers, Integers]]:
         """(path, offsets, sizes) of each file that comes in parts, in the order they came in."""
         self._log.flush()
-        numbers, offsets, sizes = np.fromfile(self._work.log, np.int64).reshape(-1, 3).T
+        log = np.frombuffer(self._work.log.read_bytes(), np.int64)  # fromfile drops read errors
+        numbers, offsets, sizes = log.reshape(-1, 3).T
         order = np.argsort(numbers, kind="stable")
         starts = np.searchsorted(numbers[order], np.arange(len(self._numbers) + 1)).tolist()
         for path, (start, stop) in zip(self._numbers, pairwise(starts), strict=True):
@@ -347,11 +349,6 @@ def _reorder(old: Path, new: Path, sizes: Integers, order: Integers) -> None:
     with old.open("rb", buffering=0) as source, new.open("wb") as out:
         for i in order.tolist():
             out.write(pread(source.fileno(), int(sizes[i]), int(starts[i])))
-
-
-def _write_all(fd: int, data: memoryview) -> None:
-    while len(data):
-        data = data[os.write(fd, data) :]
 
 
 def check_path(path: bytes) -> None:

@@ -25,6 +25,7 @@ import numpy as np
 from shardkit.arrays import Integers, Mask
 from shardkit.corpus.base import Corpus, Run
 from shardkit.corpus.folders import split_of
+from shardkit.errors import StorageError
 from shardkit.packing.equal import find_copies, repeated
 from shardkit.packing.hash_file import HashFile
 from shardkit.packing.hash_job import contents_folder, hash_piece
@@ -33,6 +34,7 @@ from shardkit.packing.left_out import LeftOut, copy_lines, sum_of
 from shardkit.packing.local import WorkerPool
 from shardkit.packing.whole_listing import ListedPiece, WholeListing
 from shardkit.system.durable_files import atomic_write
+from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
 
 LINES_NAME = "left_out.jsonl"
@@ -134,6 +136,10 @@ def find_distinct(whole: WholeListing, engine: HashEngine, show: bool | None) ->
         is_done = file.are_done(suspects).tolist()
         progress.skip(sum(p.num_entries for p in suspects.pieces if is_done[p.shard]))
         engine.run([p for p in suspects.pieces if not is_done[p.shard]], progress)
+    if not file.are_done(suspects).all():
+        raise StorageError(
+            f"{show_path(file.path)} is not as it was written; run the same command again"
+        )
     hashes = file.read(suspects)
     copies, firsts = find_copies(hashes, _give_way(suspects))
     num_other_labels = int((hashes[copies, 2] != hashes[firsts, 2]).sum())

@@ -17,6 +17,7 @@ from shardkit.arrays import Hashes, Mask
 from shardkit.packing.publish import HASHES_NAME
 from shardkit.packing.whole_listing import ListedPiece, WholeListing
 from shardkit.samples.contents import NUM_HASHES
+from shardkit.system.full_writes import write_full
 from shardkit.system.own_files import create
 from shardkit.system.records import read_record, write_record
 
@@ -60,7 +61,7 @@ class HashFile:
     def are_done(self, whole: WholeListing) -> Mask:
         """(number of pieces,): whether each is there."""
         hashes = self.read(whole)
-        sums = np.fromfile(self._sums, np.uint64)
+        sums = np.frombuffer(self._sums.read_bytes(), np.uint64)
         return np.array(
             [sums[p.shard] == _sum_of(p, hashes[p.entries].tobytes()) for p in whole.pieces], bool
         )
@@ -74,10 +75,6 @@ def _sum_of(piece: ListedPiece, data: bytes) -> np.uint64:
 def _write_at(path: Path, data: bytes, offset: int) -> None:
     fd = os.open(path, os.O_WRONLY)
     try:
-        left = memoryview(data)
-        while len(left):
-            count = os.pwrite(fd, left, offset)
-            offset += count
-            left = left[count:]
+        write_full(fd, [data], offset)
     finally:
         os.close(fd)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import xxhash
 
 from shardkit.arrays import Hashes
 from shardkit.corpus.base import Corpus, Run, entries_of
-from shardkit.errors import StorageError
 from shardkit.packing.hash_file import HashFile
 from shardkit.packing.job import OnProgress, Setup, refuse_bad
 from shardkit.packing.listing_file import LISTING_NAME, decode_shard, read_segment
@@ -17,7 +15,6 @@ from shardkit.packing.publish import CONTENTS_NAME
 from shardkit.packing.tokenize import slices
 from shardkit.packing.whole_listing import ListedPiece
 from shardkit.samples.contents import NUM_HASHES, contents_of
-from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
 
@@ -35,11 +32,7 @@ def hash_piece(corpus: Corpus, piece: ListedPiece, setup: Setup, report: OnProgr
     folder = contents_folder(setup)
     listing = folder / piece.folder / LISTING_NAME
     with os_errors(f"looking for duplicates among {piece.stem}"):
-        segment = read_segment(listing, piece.start, piece.size)
-        if xxhash.xxh3_64_intdigest(segment) != piece.digest:
-            raise StorageError(
-                f"{show_path(listing)} is not as it was written; run the same command again"
-            )
+        segment = read_segment(listing, piece.start, piece.size, piece.digest)
         found = []
         for run in decode_shard(segment)[0]:
             for some in slices(run):

@@ -61,7 +61,7 @@ class Listing:
     def add(self, split: str, shard: int, runs: list[Run], order: Integers | None) -> Job:
         """Append one shard's entries."""
         segment = encode_shard(runs, order)
-        with self._path.open("ab", buffering=0) as file:
+        with self._path.open("ab") as file:
             file.write(segment)
         self._state.update(segment)
         timeless = encode_shard([replace(r, stamps=[0] * len(r)) for r in runs], order)

@@ -12,9 +12,12 @@ from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 from shardkit.arrays import Integers
 from shardkit.corpus.base import Run
+from shardkit.errors import StorageError
+from shardkit.system.paths import show_path
 from shardkit.system.stamps import UPPER
 
 LISTING_NAME = "listing"
@@ -71,10 +74,16 @@ def _records(data: bytes) -> Iterator[Run | Integers]:
         yield Run(split, base, label, locators, keys, numbers[0].tolist(), numbers[1].tolist())
 
 
-def read_segment(path: Path, start: int, size: int) -> bytes:
+def read_segment(path: Path, start: int, size: int, digest: int) -> bytes:
+    """Return the segment at ``start``. Raises StorageError if it is not as it was written."""
     with path.open("rb") as file:
         file.seek(start)
-        return file.read(size)
+        segment = file.read(size)
+    if xxhash.xxh3_64_intdigest(segment) != digest:
+        raise StorageError(
+            f"{show_path(path)} is not as it was written; run the same command again"
+        )
+    return segment
 
 
 def first_change(old: Iterable[Run], new: Iterable[Run]) -> str | None:

@@ -21,6 +21,7 @@ from shardkit.index.journal import Receipt
 from shardkit.packing.answers import rebuild
 from shardkit.packing.backlog import Backlog
 from shardkit.packing.job import Job, Setup, commit_job, write_job
+from shardkit.system.full_writes import write_full
 from shardkit.system.progress import Progress
 
 R = TypeVar("R")
@@ -76,7 +77,8 @@ class _Worker:
     def send(self, message: dict[str, Any]) -> None:
         try:
             # Longer than a pipe holds is no trouble: a worker with a free hand is reading.
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")  # type: ignore[union-attr]
+            line = json.dumps(message).encode() + b"\n"
+            write_full(self.process.stdin.fileno(), [line])  # type: ignore[union-attr]
         except BrokenPipeError as error:
             raise self._death() from error
 

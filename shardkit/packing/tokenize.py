@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from itertools import chain
@@ -127,17 +126,17 @@ class _Ends:
 
 def _large(value: Value, tokenizer: Tokenizer, ends: _Ends, scratch: Path) -> Value:
     """A document's ``.npy`` in a file without a name, mapped: gone with its last user."""
-    with TemporaryFile(dir=scratch, buffering=0) as file:
+    with TemporaryFile(dir=scratch) as file:
         skip = len(ends.header(0))
         file.seek(skip)
         for part in chain([ends.bos], _pieces(value, tokenizer), [ends.eos]):
-            left = memoryview(part)
-            while len(left):
-                left = left[file.write(left) :]
+            file.write(part)
         header = ends.header(file.tell() - skip)
         if len(header) != skip:
             raise FormatError(f"a .npy header of {len(header)} bytes, expected {skip}")
-        os.pwrite(file.fileno(), header, 0)
+        file.seek(0)
+        file.write(header)
+        file.flush()
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 

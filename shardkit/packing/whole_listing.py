@@ -76,7 +76,8 @@ class WholeListing:
         return self.listing.num_entries
 
     def runs_of(self, piece: ListedPiece) -> list[Run]:
-        return decode_shard(read_segment(self._path, piece.start, piece.size))[0]
+        segment = read_segment(self._path, piece.start, piece.size, piece.digest)
+        return decode_shard(segment)[0]
 
     def runs(self, *, leaving_out: Integers | None = None) -> Iterator[Run]:
         """All runs, less the entries of these numbers, in ascending order."""

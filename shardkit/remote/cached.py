@@ -25,6 +25,8 @@ import xxhash
 from shardkit.arrays import Hashes, Integers
 from shardkit.remote.blocks import BlockMap
 from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.full_reads import pread
+from shardkit.system.full_writes import write_full
 
 Stamps = np.ndarray[Any, np.dtype[np.uint32]]
 
@@ -61,10 +63,10 @@ class CachedSplit:
         """All 0. In the file of an earlier keeper, if there is one: its readers may still run."""
         num_bytes = len(self.blocks) * 4 + 4
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._at)
-        with open(fd, "r+b", buffering=0) as file:
+        with open(fd, "r+b") as file:
             os.ftruncate(file.fileno(), num_bytes)
+            write_full(fd, [bytes(num_bytes)], 0)  # a hole that is mapped is SIGBUS on a full disk
             stamps: Stamps = np.frombuffer(mmap.mmap(file.fileno(), num_bytes), np.uint32)
-        stamps[:] = 0
         return stamps
 
     def _left_there(self) -> Iterable[int]:
@@ -77,7 +79,7 @@ class CachedSplit:
                 continue
             self._made.add(number)
             first = int(self.blocks.firsts[number])
-            with open(fd, "r+b", buffering=0):
+            with open(fd, "r+b"):
                 if os.fstat(fd).st_size != size:
                     os.ftruncate(fd, size)
                 for start, stop in _data_in(fd, size):
@@ -92,7 +94,7 @@ class CachedSplit:
         file, start, size = self.blocks.place(block)
         fd = os.open(self.blocks.names[file], os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._at)
         try:
-            is_right = self.is_right(block, os.pread(fd, size, start))
+            is_right = self.is_right(block, pread(fd, size, start))
         finally:
             os.close(fd)
         if is_right:

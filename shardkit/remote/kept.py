@@ -99,7 +99,7 @@ class Kept:
             found = self._splits.get(name)
         if found is None:
             blocks = BlockMap.of(self.info.splits[name])
-            values = np.fromfile(self.folder / sums, "<u8")
+            values = np.frombuffer((self.folder / sums).read_bytes(), "<u8")
             if len(values) != len(blocks):
                 raise IndexFileError(
                     f"{self.remote.url / sums} has {len(values)} checksums for {len(blocks)} blocks"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import DestinationError, StorageError
+from shardkit.system.full_writes import write_full
 from shardkit.system.paths import show_path
 from shardkit.system.processes import usage_of
 
@@ -91,7 +92,7 @@ class Lease:
     def _beat(self) -> None:
         self._beats += 1
         line = json.dumps({**self._me, "beat": f"{self._beats:09d}"}).encode()
-        os.pwrite(self._fd, line, 0)  # always as long as before: nobody reads the half of one
+        write_full(self._fd, [line], 0)  # always as long as before: nobody reads the half of one
         os.fsync(self._fd)  # others see it now
 
     def _is_mine(self) -> bool:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from shardkit.errors import DestinationError, StorageError
+from shardkit.system.full_writes import write_full
 from shardkit.system.own_files import open_lock, own_folder, refuse_others
 from shardkit.system.paths import show_path
 
@@ -76,7 +77,7 @@ class Lock:
         try:
             if is_held := _lock(self.fd, path):
                 os.ftruncate(self.fd, 0)
-                os.pwrite(self.fd, b"%d" % os.getpid(), 0)
+                write_full(self.fd, [b"%d" % os.getpid()], 0)
         except BaseException:
             is_held = False
             raise

@@ -25,6 +25,7 @@ from shardkit.formats.base import Extents
 from shardkit.index.manifest import is_field_name
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import Value, pack_paths
+from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 from shardkit.tars.members import tar_members
 from shardkit.tars.scattered import regroup
@@ -61,7 +62,7 @@ def read_tar(path: Path) -> TarSamples:
             except ValueError as error:
                 raise FormatError(f"{where}: member {show_path(name)}: {error}") from error
             if found[1] == "cls" and member.size <= MAX_CLS_BYTES:
-                value = os.pread(file.fileno(), member.size, member.offset_data)
+                value = pread(file.fileno(), member.size, member.offset_data)
                 samples.cls[len(samples.keys) - 1] = value
     try:
         samples.close()

@@ -8,7 +8,6 @@ is decoded as Latin-1, so that a place in it is one in the file; a record's own 
 from __future__ import annotations
 
 import json
-import os
 import re
 from array import array
 from collections import Counter
@@ -26,6 +25,7 @@ from shardkit.corpus.files import input_stamp
 from shardkit.corpus.folders import peek
 from shardkit.corpus.names import join
 from shardkit.errors import CorpusError, FormatError
+from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
@@ -88,7 +88,7 @@ class CocoFile:
 
 
 def _text(fd: int, span: Span) -> str:
-    return os.pread(fd, span[1] - span[0], span[0]).decode()
+    return pread(fd, span[1] - span[0], span[0]).decode()
 
 
 def find_coco(source: Path) -> list[str]:

@@ -37,6 +37,7 @@ from shardkit.corpus.whole_sets import notes_on_splits, refuse_missing
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.samples.sample import SampleBatch, Value, pack_paths, part_of_file
 from shardkit.samples.split_names import mixed_names, splits_by_words
+from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import stamp_of_open
@@ -214,7 +215,7 @@ class JsonlCorpus(Input):
         """Look at the first lines of the first file, of which something may be left out."""
         if self.notes or (self._fields is None and self.text_field is None):
             return
-        head = os.pread(fd, HEAD_BYTES, 0)
+        head = pread(fd, HEAD_BYTES, 0)
         seen = first_keys(head, is_whole=len(head) < HEAD_BYTES)
         chosen = None if self._fields is None else self._fields.keys
         if seen and self._search is None:
