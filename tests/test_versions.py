@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import multiprocessing
@@ -14,15 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from conftest import CONTAINERS, make_images, picture, write
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 import shardkit
 from shardkit import Loader
 from shardkit.errors import CorpusError, DataError, DestinationError, PartError, UsageError
-from shardkit.index.manifest import versions_at
+from shardkit.images import restarts
+from shardkit.index.manifest import DatasetInfo, ShardInfo, SplitInfo, versions_at
+from shardkit.index.provenance import Provenance
+from shardkit.operations.export_names import names_by_field
 
 QUIET: dict[str, Any] = {"workers": 0, "shard_size": 2000, "progress": False}
 LARGER = {**QUIET, "shard_size": 6000}
@@ -747,6 +753,142 @@ def test_unpack_knows_of_restart_markers_that_only_some_have(tmp_path: Path) -> 
             for file in folder.rglob("*.jpg"):
                 unpacked = tmp_path / f"un{dataset}" / file.relative_to(folder)
                 assert unpacked.read_bytes() == file.read_bytes()
+
+
+def noted_and_marked(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Folders of originals, packed as ``plain`` and as ``marked``, which has ``restarts``. Those of
+    ``plain`` are files as such a dataset stores them: a note of ours stands in each already."""
+    monkeypatch.setattr(restarts, "LEAST_BYTES", 0)
+    monkeypatch.setattr(restarts, "LEAST_BYTES_BETWEEN", 0)
+    for name, first in (("noted", 0), ("marked", 10)):
+        for split in ("train", "val") if name == "noted" else ("train",):
+            for i in range(3):
+                data = bytes(picture(first + i + 100 * (split == "val"), 64))
+                if name == "noted":
+                    data, outcome = restarts.add_restarts(data)
+                    assert outcome is restarts.Outcome.ADDED
+                write(root / "in" / name / split / "k" / f"{name}-{split}{i}.jpg", bytes(data))
+    shardkit.pack(root / "in" / "noted", root / "plain", to="webdataset", **QUIET)
+    options = {**QUIET, "restarts": True}
+    shardkit.pack(root / "in" / "marked", root / "marked", to="webdataset", **options)
+    assert restarts.has_restarts(bytes(shardkit.open(root / "marked", decode=False)[0]["jpg"]))
+    return root / "in" / "noted", root / "in" / "marked"
+
+
+def unpacks_to(dataset: Path, *folders: Path) -> bool:
+    back = dataset.with_name(f"{dataset.name} unpacked")
+    shardkit.unpack(dataset, back, progress=False)
+    wanted = {
+        str(file.relative_to(folder)): file.read_bytes()
+        for folder in folders
+        for file in folder.rglob("*.jpg")
+    }
+    return {str(f.relative_to(back)): f.read_bytes() for f in back.rglob("*.jpg")} == wanted
+
+
+@pytest.mark.parametrize("order", [("plain", "marked"), ("marked", "plain")])
+@pytest.mark.parametrize("way", ["merge", "append"])
+def test_notes_that_are_the_inputs_own_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: tuple[str, str], way: str
+) -> None:
+    """Whatever is joined, in whatever order, and made of that then."""
+    both = noted_and_marked(tmp_path, monkeypatch)
+    first, second = (tmp_path / name for name in order)
+    made = tmp_path / "made"
+    if way == "merge":
+        shardkit.merge([first, second], made, progress=False)
+    else:
+        shutil.copytree(first, made)
+        shardkit.append(made, second, progress=False)
+    flags = [
+        shard.has_restarts for s in shardkit.open(made).info.splits.values() for shard in s.shards
+    ]
+    assert {*flags} == {True, False}
+    assert unpacks_to(made, *both)
+    shardkit.convert(made, tmp_path / "converted", to="npy", workers=0, progress=False)
+    assert unpacks_to(tmp_path / "converted", *both)
+    shardkit.stage(made, tmp_path / "staged", progress=False)
+    assert unpacks_to(tmp_path / "staged", *both)
+    shardkit.merge([made], tmp_path / "merged again", progress=False)
+    assert unpacks_to(tmp_path / "merged again", *both)
+    shardkit.edit(made, drop_keys=[shardkit.open(made, split="val").keys()[0]], progress=False)
+    (both[0] / "val" / "k" / "noted-val0.jpg").unlink()
+    assert unpacks_to(made.rename(tmp_path / "edited"), *both)
+
+
+OF_ALL = {
+    DatasetInfo: "container fields classes provenance splits signposts history",
+    SplitInfo: "name num_rows fingerprint layouts shards files",
+    ShardInfo: "num_rows layout file_bytes stem num_left_out has_restarts",
+    Provenance: "spec packed limit tokens images",
+}
+"""What a manifest holds. All but ``packed``, ``limit`` and what of ``spec`` is for listing an input
+is of each shard, of both datasets, or must be the same of both; tests below and above say so."""
+
+
+def test_no_fact_of_a_dataset_is_new() -> None:
+    """Of one that is, decide what it is once two datasets that differ in it are joined."""
+    for kind, names in OF_ALL.items():
+        assert [one.name for one in dataclasses.fields(kind)] == names.split()
+
+
+def yolo(root: Path, names: str) -> Path:
+    """A dataset of three pictures, whose class numbers stand in its files, and ``data.yaml``."""
+    for i in range(3):
+        write(root / "in" / "images" / f"{root.name}{i}.jpg", picture(i))
+        write(root / "in" / "labels" / f"{root.name}{i}.txt", "1 0.5 0.5 0.2 0.2\n")
+    write(root / "in" / "data.yaml", f"names: [{names}]\n")
+    shardkit.pack(root / "in", root / "packed", to="npy", **QUIET)
+    return root / "packed"
+
+
+def test_class_numbers_that_stand_in_files_stay_right(tmp_path: Path) -> None:
+    one, other = yolo(tmp_path / "one", "cat, dog"), yolo(tmp_path / "other", "dog, cat")
+    more = yolo(tmp_path / "more", "cat, dog, cow")
+    with pytest.raises(UsageError, match=r"numbers its classes otherwise \(dog, cat\).* cat, dog;"):
+        shardkit.merge([one, other], tmp_path / "all", progress=False)
+    with pytest.raises(UsageError, match="numbers its classes otherwise"):
+        shardkit.append(one, other, progress=False)
+    made = shardkit.merge([one, more], tmp_path / "all", progress=False)
+    assert shardkit.open(tmp_path / "all").classes == ["cat", "dog", "cow"]
+    assert [note for note in made.notes if note.startswith("data.yaml of")]
+
+
+def test_files_that_only_the_second_has_come_back(tmp_path: Path) -> None:
+    one, other = yolo(tmp_path / "one", "cat, dog"), yolo(tmp_path / "other", "cat, dog")
+    pictures = make_images(tmp_path / "pictures", 3, 2)
+    for name in ("class0", "class1"):
+        (pictures / name).rename(pictures / {"class0": "cat", "class1": "dog"}[name])
+    shardkit.pack(pictures, tmp_path / "plain", to="npy", **QUIET)
+    for datasets in ([one, other], [tmp_path / "plain", other]):
+        made = tmp_path / f"all {datasets[0].name}"
+        assert not [n for n in shardkit.merge(datasets, made).notes if "data.yaml" in n]
+        shardkit.unpack(made, tmp_path / f"un{made.name}", progress=False)
+        assert (tmp_path / f"un{made.name}" / "data.yaml").read_text() == "names: [cat, dog]\n"
+
+
+def test_names_of_further_numbers_stay_right(tmp_path: Path) -> None:
+    def table(name: str, fine: list[str] | None, column: str = "fine") -> Path:
+        rows = pa.table({column: [0, 1, 0], "id": [f"{name}{i}" for i in range(3)]})
+        features = {column: {"names": fine, "_type": "ClassLabel"}} if fine else {}
+        features |= {"id": {"dtype": "string", "_type": "Value"}}
+        rows = rows.add_column(2, "label", pa.array([0, 1, 1]))
+        features["label"] = {"names": ["x", "y"], "_type": "ClassLabel"}
+        told = json.dumps({"info": {"features": features}})
+        (tmp_path / name).mkdir()
+        rows = rows.replace_schema_metadata({b"huggingface": told.encode()})
+        parquet.write_table(rows, tmp_path / name / f"{name}.parquet")
+        shardkit.pack(tmp_path / name, tmp_path / f"{name} packed", to="npy", **QUIET)
+        return tmp_path / f"{name} packed"
+
+    first, same, turned = table("a", ["p", "q"]), table("b", ["p", "q"]), table("c", ["q", "p"])
+    other, unnamed = table("d", ["r", "s"], "coarse"), table("e", None)
+    for dataset in (turned, unnamed):
+        with pytest.raises(UsageError, match=r"the numbers in fine\.npy have other names"):
+            shardkit.merge([first, dataset], tmp_path / "all", progress=False)
+    shardkit.merge([first, same, other], tmp_path / "all", progress=False)
+    spec = shardkit.open(tmp_path / "all").info.provenance.spec
+    assert names_by_field(spec) == {"fine.npy": ["p", "q"], "coarse.npy": ["r", "s"]}
 
 
 def test_a_dataset_of_other_class_numbers_is_appended_once(plain: Path, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ __all__ = [
     "INTERVAL",
     "Outcome",
     "add_restarts",
+    "annotate",
     "has_restarts",
     "interval_of",
     "remove_restarts",
@@ -99,7 +100,7 @@ def add_restarts(jpeg: Value) -> tuple[Value, Outcome]:
     """
     require()
     if has_restarts(jpeg):
-        return _annotate(jpeg), Outcome.NOTED
+        return annotate(jpeg), Outcome.NOTED
     try:
         made = _rewrite(jpeg)
         if remove_restarts(made) != jpeg:
@@ -119,7 +120,8 @@ def interval_of(frame: FrameHeader) -> int:
     return -(-INTERVAL * 16 // frame.unit[0]) * (2 if len(frame.ids) == 1 else 1)
 
 
-def _annotate(jpeg: Value) -> bytes:
+def annotate(jpeg: Value) -> bytes:
+    """Put one more note into a JPEG; :func:`remove_restarts` takes that away and nothing else."""
     found = segments(jpeg)
     at = found[-1].start if found[-1].code == SOS else found[-1].end
     return b"".join([jpeg[:at], write_note(Note(zlib.crc32(jpeg))), jpeg[at:]])

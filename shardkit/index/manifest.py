@@ -95,6 +95,8 @@ class ShardInfo:
     Attributes:
         stem: what its files are called before their endings; ``""`` for what split and number say.
         num_left_out: samples that its files hold besides, and the split does not have.
+        has_restarts: False if its JPEGs were given no restart markers, in a dataset others of
+            whose shards were.
     """
 
     num_rows: int
@@ -102,6 +104,7 @@ class ShardInfo:
     file_bytes: dict[str, int]
     stem: str = ""
     num_left_out: int = 0
+    has_restarts: bool = True
 
 
 @dataclass(frozen=True)
@@ -210,13 +213,14 @@ def dump_info(info: DatasetInfo) -> bytes:
 def _is_changed(info: DatasetInfo) -> bool:
     """Whether a reader of version 2 would return something wrong, or call it damaged."""
     splits = info.splits.values()
-    has_stems = any(shard.stem for split in splits for shard in split.shards)
-    return bool(info.history) or has_stems or any(split.is_view for split in splits)
+    is_mixed = any(s.stem or not s.has_restarts for split in splits for s in split.shards)
+    return bool(info.history) or is_mixed or any(split.is_view for split in splits)
 
 
 def _shard_to_json(shard: ShardInfo) -> list[Any]:
     rare = {"stem": shard.stem, "left_out": shard.num_left_out}
-    held = {name: value for name, value in rare.items() if value}
+    held: dict[str, Any] = {name: value for name, value in rare.items() if value}
+    held |= {} if shard.has_restarts else {"restarts": False}
     return [shard.num_rows, shard.layout, shard.file_bytes, *([held] if held else [])]
 
 
@@ -328,7 +332,9 @@ def _parse_split(name: str, raw: dict[str, Any], fields: list[str]) -> SplitInfo
             _check(is_own, f"shard file {file!r}")
         file_bytes = {file: _count(num_bytes) for file, num_bytes in sizes.items()}
         left_out = _count(held.get("left_out", 0))
-        shards.append(ShardInfo(_count(rows), layout, file_bytes, stem, left_out))
+        restarts = held.get("restarts", True)
+        _check(type(restarts) is bool, "restarts")
+        shards.append(ShardInfo(_count(rows), layout, file_bytes, stem, left_out, restarts))
     total = _count(raw["rows"])
     _check(sum(s.num_rows for s in shards) == total, "row count")
     files = _sizes_from_json(raw["files"])

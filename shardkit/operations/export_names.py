@@ -17,7 +17,7 @@ _INT64 = np.dtype(np.int64)
 def with_names(columns: Sequence[ExportColumn], info: DatasetInfo) -> list[ExportColumn]:
     """The same columns; those of class numbers with their names: ``label``, and the further ones
     whose names are kept in the manifest (CIFAR-100's ``fine_label`` and ``coarse_label``)."""
-    further = _names_by_field(info.provenance.spec)
+    further = names_by_field(info.provenance.spec)
     return [_with_names(column, info.classes, further) for column in columns]
 
 
@@ -38,7 +38,7 @@ def _with_names(
     return replace(column, names=tuple(names), array=ArrayType(_INT64.str, column.array.ndim))
 
 
-def _names_by_field(spec: Mapping[str, Any]) -> dict[str, list[str]]:
+def names_by_field(spec: Mapping[str, Any]) -> dict[str, list[str]]:
     """Field -> names, of a dataset that was packed from tables."""
     fields = _fields(spec)
     found = {fields.get(column): names for column, names in _names(spec).items()}

@@ -31,6 +31,7 @@ from shardkit.remote.urls import as_place, show_place
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import Value, unpack_paths
 from shardkit.shards.locate import locate_place
+from shardkit.shards.other_notes import samples_to_undo
 from shardkit.shards.stored import ShardReader
 from shardkit.system.full_reads import pread
 from shardkit.system.full_writes import write_full
@@ -184,7 +185,7 @@ def _pieces(readers: list[ShardReader], done: Done) -> Iterator[tuple[int, int, 
 
 def _files(reader: ShardReader, start: int, stop: int) -> Iterator[File]:
     """All that came from files."""
-    samples = reader.samples(start, stop)
+    samples = samples_to_undo(reader, start, stop)
     for i, (key, packed) in enumerate(zip(samples.keys, samples.paths, strict=True)):
         values = samples.fields(i)
         for field, path, offset in unpack_paths(key, packed, [*values]):

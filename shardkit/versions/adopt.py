@@ -22,7 +22,7 @@ from shardkit.shards.locate import Located, locate
 from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
-from shardkit.versions.own_rows import OwnRows
+from shardkit.versions.own_rows import OwnRows, among
 from shardkit.versions.reconcile import (
     CLS,
     joined_classes,
@@ -88,8 +88,11 @@ def adopt_into(
         fields=fields,
         classes=classes,
         provenance=origin,
-        splits=dict(place.info.splits),
+        splits={},
     )
+    for name, split in place.info.splits.items():
+        shards = [among(shard, place.info, info) for shard in split.shards]
+        info.splits[name] = replace(split, shards=shards)
     for name in there.info.splits:
         added = OwnRows(there, name, stems=stems, labels=labels_among(there, name, classes))
         if added.labels is not None:

@@ -77,7 +77,8 @@ class OwnRows:
             if num_rows:
                 num_left_out = old.num_left_out + old.num_rows - num_rows
                 stem, files = self._renamed(number)
-                yield ShardInfo(num_rows, 0, files, stem, num_left_out), self._layout(old.layout)
+                made = ShardInfo(num_rows, 0, files, stem, num_left_out, old.has_restarts)
+                yield made, self._layout(old.layout)
 
     def _renamed(self, number: int) -> tuple[str, dict[str, int]]:
         """Stem and files of a shard, as they are called here."""
@@ -174,7 +175,8 @@ def write_rows(
                 layouts.append(layout)
             usual = f"{name}-{len(shards):05d}"
             own = "" if shard.stem == usual else shard.stem
-            shards.append(replace(shard, stem=own, layout=layouts.index(layout)))
+            shard = replace(shard, stem=own, layout=layouts.index(layout))
+            shards.append(among(shard, part.place.info, info))
     return write_split(
         dest,
         stem,
@@ -183,6 +185,12 @@ def write_rows(
         info,
         unique_keys=True,
     )
+
+
+def among(shard: ShardInfo, ours: DatasetInfo, info: DatasetInfo) -> ShardInfo:
+    """Return a shard as it is described in a dataset that has shards of others, too."""
+    is_plain = info.provenance.has_restarts and not ours.provenance.has_restarts
+    return replace(shard, has_restarts=False) if is_plain else shard
 
 
 def label_values(labels: Integers) -> list[Value | None]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.images.choice import describe
+from shardkit.images.naming import RAW_FIELD
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.manifest import DatasetInfo
 from shardkit.index.provenance import Provenance
 from shardkit.index.rows import NO_INT
+from shardkit.operations.export_names import names_by_field
 from shardkit.system.paths import first_few
 
 CLS = "cls"
@@ -51,20 +54,44 @@ def joined_origin(
     """Where the samples of both come from, and what there is to say of pictures that were not made
     alike. What one had done to them is done to some: ``unpack`` must know of restart markers."""
     own, other = ours.provenance, theirs.provenance
-    if own.images == other.images or IMAGE_FIELDS.isdisjoint(theirs.fields):
-        return own, []
+    spec, notes = _joined_spec(own.spec, other.spec, what)
+    own = replace(own, spec=spec)
+    if own.images == other.images or {*IMAGE_FIELDS, RAW_FIELD}.isdisjoint(theirs.fields):
+        return own, notes
     images = (*own.images, *(choice for choice in other.images if choice not in own.images))
     had, has = (" then ".join(map(describe, each)) or "keep" for each in (own.images, other.images))
     return replace(own, images=images), [
-        f"pictures of {what} were packed with {has}, others: {had}"
+        *notes,
+        f"pictures of {what} were packed with {has}, others: {had}",
     ]
+
+
+def _joined_spec(
+    own: dict[str, Any], other: dict[str, Any], what: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what both say of files and columns by name, and notes on what there is no place for.
+    All else in it is of listing the input of one, and stays that of the first."""
+    made = dict(own)
+    for entry in ("annotations", "columns", "names"):
+        held, more = own.get(entry), other.get(entry)
+        if isinstance(more, dict) and (held is None or isinstance(held, dict)):
+            made[entry] = more | (held or {})
+    before, after = (Provenance(each).kept_texts for each in (other, made))
+    notes = [
+        f"{path} of {what} says something else than that of the dataset, which `unpack` gives back"
+        for path in sorted(before)
+        if after.get(path) != before[path]
+    ]
+    named, kept = names_by_field(other), names_by_field(made)
+    lost = sorted(field for field in named if kept.get(field) != named[field])
+    return made, notes + [f"names of the numbers in {', '.join(lost)} are not kept"] * bool(lost)
 
 
 def refuse_unlike(ours: DatasetInfo, theirs: DatasetInfo, what: str) -> list[str]:
     """What there is to say of fields that only one of both has.
 
     Raises:
-        UsageError: formats or tokenizers differ.
+        UsageError: formats or tokenizers differ, or the same numbers mean something else.
     """
     if ours.container != theirs.container:
         raise UsageError(
@@ -73,6 +100,21 @@ def refuse_unlike(ours: DatasetInfo, theirs: DatasetInfo, what: str) -> list[str
         )
     if ours.provenance.tokens != theirs.provenance.tokens:
         raise UsageError(f"{what} and the dataset have tokens of different tokenizers")
+    own, other = (names_by_field(each.provenance.spec) for each in (ours, theirs))
+    for field in sorted({*ours.fields} & {*theirs.fields}):
+        if own.get(field) != other.get(field):
+            raise UsageError(
+                f"the numbers in {field} have other names in {what}"
+                f" ({first_few(other.get(field, ['none']))}) than in the dataset"
+                f" ({first_few(own.get(field, ['none']))}): number them alike, and pack it again"
+            )
+    joined = list(dict.fromkeys([*(ours.classes or ()), *(theirs.classes or ())]))
+    if theirs.provenance.kept_texts and joined[: len(theirs.classes or ())] != theirs.classes:
+        raise UsageError(
+            f"{what} numbers its classes otherwise ({first_few(theirs.classes or ())}), and the"
+            f" numbers stand in its files, which stay as they are: the dataset has"
+            f" {first_few(ours.classes or ['none'])}; give both the same names in the same order"
+        )
     notes = []
     if new := sorted(set(theirs.fields) - set(ours.fields)):
         notes.append(f"only what is new has {', '.join(new)}")

@@ -11,6 +11,7 @@ from shardkit.errors import StorageError
 from shardkit.remote.urls import Url
 from shardkit.samples.sample import SampleBatch
 from shardkit.shards.locate import Located, locate, locate_remote
+from shardkit.shards.other_notes import samples_to_undo
 from shardkit.shards.stored import ShardReader
 
 
@@ -83,7 +84,7 @@ class DatasetCorpus(Corpus):
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         start = int(run.locators[0]) if len(run) else 0
-        return self.reader(run.split).samples(start, start + len(run))
+        return samples_to_undo(self.reader(run.split), start, start + len(run))
 
     def reader(self, split: str) -> ShardReader:
         """The reader of a split, opened once."""
