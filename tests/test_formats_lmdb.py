@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
+import os
+import resource
 import struct
 import subprocess
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -247,18 +251,30 @@ def test_a_library_that_writes_something_else(
         write(tmp_path, {"jpg": [b"x"] * 3})
 
 
-def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LMDB calls a write that the full disk cut short an I/O error."""
+@pytest.mark.parametrize("code", [5, None])
+def test_a_write_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int | None
+) -> None:
+    """LMDB calls it an I/O error, lmdb 1.4 in words alone; the system says what it was."""
 
     def fail(*_: object, **__: object) -> None:
-        error = lmdb.Error("mdb_txn_commit")
-        error.code = 5
+        error = lmdb.Error("mdb_txn_commit: Input/output error")
+        if code is not None:
+            error.code = code
         raise error
 
     monkeypatch.setattr(lmdb, "open", fail)
     with pytest.raises(StorageError, match="Input/output error"):
         write(tmp_path, {"jpg": [b"x"]})
-    monkeypatch.setattr(lmdb_format, "_is_full", lambda folder: True)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(StorageError, match="raise `ulimit -f` and run it again"):
+            write(tmp_path, {"jpg": [b"x"]})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(Path, "open", mock.Mock(side_effect=full))
     with pytest.raises(StorageError, match="the disk is full; free some space"):
         write(tmp_path, {"jpg": [b"x"]})
 

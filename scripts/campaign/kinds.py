@@ -8,7 +8,8 @@ import flips
 import fuzz
 import kills
 import planted
+import writes
 
-_ALL = (fuzz, flips, kills, contract, faults, planted)
+_ALL = (fuzz, flips, kills, contract, faults, planted, writes)
 
 KINDS = {module.KIND.name: module.KIND for module in _ALL}

@@ -8,8 +8,8 @@ shape are chunked instead, one row a chunk, so that a row is still one byte rang
 
 from __future__ import annotations
 
-import errno
 import os
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -101,13 +101,15 @@ def _created(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def _hdf5_errors(path: Path) -> Iterator[None]:
-    """h5py says RuntimeError or OSError, without errno, when the disk is full."""
+    """h5py says RuntimeError or OSError, with errno in its words alone."""
     with os_errors(f"writing {show_path(path)}"):
         try:
             yield
-        except RuntimeError as error:
-            if f"errno = {errno.ENOSPC}" in str(error):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        except (RuntimeError, OSError) as error:
+            if found := re.search(r"errno = (\d+)", str(error)):
+                raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+            if isinstance(error, OSError):
+                raise
             raise StorageError(f"writing {show_path(path)}: HDF5 failed: {error}") from error
 
 

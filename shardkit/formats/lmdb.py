@@ -164,17 +164,15 @@ def _lmdb_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except lmdb.Error as error:
-        code = getattr(error, "code", 0)  # errno, or LMDB's own negative numbers
-        if code == errno.EIO and _is_full(path.parent):
-            code = errno.ENOSPC  # LMDB calls any write cut short an I/O error
+        # errno, or LMDB's own negative numbers; lmdb 1.4 has an errno's words alone
+        words = next((n for n in errno.errorcode if str(error).endswith(os.strerror(n))), 0)
+        code = getattr(error, "code", 0) or words
+        if code == errno.EIO:  # LMDB calls any write cut short so: the system says why it was
+            with path.open("ab") as file:
+                file.write(bytes(TXN_BYTES))
         if code > 0:
             raise OSError(code, os.strerror(code)) from error
         raise StorageError(f"writing {show_path(path)}: LMDB failed: {error}") from error
-
-
-def _is_full(folder: Path) -> bool:
-    disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize < TXN_BYTES
 
 
 def transactions(size: Integers) -> list[tuple[int, int]]:

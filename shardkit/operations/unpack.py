@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Integers
+from shardkit.corpus.containers.dataset import samples_to_undo
 from shardkit.errors import DataError, DestinationError, UnsafePathError
 from shardkit.formats import TARS
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo
@@ -31,7 +32,6 @@ from shardkit.remote.urls import as_place, show_place
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import Value, unpack_paths
 from shardkit.shards.locate import locate_place
-from shardkit.shards.other_notes import samples_to_undo
 from shardkit.shards.stored import ShardReader
 from shardkit.system.full_reads import pread
 from shardkit.system.full_writes import write_full

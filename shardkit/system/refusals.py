@@ -28,4 +28,6 @@ def _explain(error: OSError) -> str:
     where = f" ({show_path(error.filename)})" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk is full{where}; free some space and run the same command again"
+    if error.errno == errno.EFBIG:
+        return f"a file may not be as large as that{where}: raise `ulimit -f` and run it again"
     return f"{error.strerror or error}{where}"

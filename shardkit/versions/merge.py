@@ -108,28 +108,29 @@ def _merge_datasets(places: list[Located], dest: Path, overwrite: bool) -> PackR
     started = time.perf_counter()
     first = places[0].info
     notes: list[str] = []
-    classes, origin = first.classes, first.provenance
+    joined = first
     for place in places[1:]:
         notes += refuse_unlike(first, place.info, place.shown)
-        origin, told = joined_origin(replace(first, provenance=origin), place.info, place.shown)
+        origin, told = joined_origin(joined, place.info, place.shown)
         notes += told
-        classes = joined_classes(replace(first, classes=classes), place.info.classes, place.shown)
+        classes = joined_classes(joined, place.info.classes, place.shown)
+        fields = sorted({*joined.fields, *place.info.fields})
+        joined = replace(joined, fields=fields, classes=classes, provenance=origin)
     recipe = _recipe(places)
     digest = xxhash.xxh3_64_hexdigest(json.dumps(recipe, sort_keys=True).encode())
     if not overwrite and (made := _merged_before(dest, digest)) is not None:
         return replace(
             _result(places, made, dest.resolve(), [COMPLETE], started), was_complete=True
         )
-    spec = {**origin.spec, "datasets": len(places)}
-    origin = replace(origin, spec=spec, packed=digest)
+    spec = {**joined.provenance.spec, "datasets": len(places)}
+    origin = replace(joined.provenance, spec=spec, packed=digest)
     with open_destination(dest, places[0].folder, overwrite) as destination:
         if before := destination.finished(recipe, PackResult):
             return replace(before, was_complete=True)
         if overwrite:
             destination.clear()
         destination.prepare(recipe)
-        fields = sorted({name for place in places for name in place.info.fields})
-        info = DatasetInfo(first.container, fields, classes, origin)
+        info = DatasetInfo(joined.container, joined.fields, joined.classes, origin)
         info, told = _assemble(places, info, destination)
         result = _result(places, info, destination.dest, [*notes, *told], started)
         destination.finish(info, recipe, {**vars(result), "dest": ""})

@@ -52,9 +52,13 @@ def joined_origin(
     ours: DatasetInfo, theirs: DatasetInfo, what: str
 ) -> tuple[Provenance, list[str]]:
     """Where the samples of both come from, and what there is to say of pictures that were not made
-    alike. What one had done to them is done to some: ``unpack`` must know of restart markers."""
+    alike. What one had done to them is done to some: ``unpack`` must know of restart markers.
+
+    Raises:
+        UsageError: the same number means something else in both.
+    """
     own, other = ours.provenance, theirs.provenance
-    spec, notes = _joined_spec(own.spec, other.spec, what)
+    spec, notes = _joined_spec(ours, theirs, what)
     own = replace(own, spec=spec)
     if own.images == other.images or {*IMAGE_FIELDS, RAW_FIELD}.isdisjoint(theirs.fields):
         return own, notes
@@ -67,31 +71,43 @@ def joined_origin(
 
 
 def _joined_spec(
-    own: dict[str, Any], other: dict[str, Any], what: str
+    ours: DatasetInfo, theirs: DatasetInfo, what: str
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return what both say of files and columns by name, and notes on what there is no place for.
-    All else in it is of listing the input of one, and stays that of the first."""
-    made = dict(own)
+    """Return what both say of files and columns by name, and notes; the rest, which is for listing
+    an input again, stays that of the first. Raises UsageError: one number means two things."""
+    own, other = ours.provenance, theirs.provenance
+    made = dict(own.spec)
     for entry in ("annotations", "columns", "names"):
-        held, more = own.get(entry), other.get(entry)
-        if isinstance(more, dict) and (held is None or isinstance(held, dict)):
-            made[entry] = more | (held or {})
-    before, after = (Provenance(each).kept_texts for each in (other, made))
+        held, more = own.spec.get(entry, {}), other.spec.get(entry)
+        if isinstance(held, dict) and isinstance(more, dict):
+            made[entry] = more | held
+    before, named, kept = (names_by_field(spec) for spec in (own.spec, other.spec, made))
+    differ = [f for f in ours.fields if f in theirs.fields and before.get(f) != named.get(f)]
+    classes = theirs.classes or []
+    joined = [*dict.fromkeys([*(ours.classes or ()), *classes])]
+    if other.kept_texts and joined[: len(classes)] != classes:
+        differ.append("files of labels")
+    if differ:
+        raise UsageError(
+            f"numbers in {', '.join(differ)} of {what} have other names than in the dataset, and"
+            " they stay as they are: give both the same names in the same order, and pack again"
+        )
+    texts = Provenance(made).kept_texts
     notes = [
-        f"{path} of {what} says something else than that of the dataset, which `unpack` gives back"
-        for path in sorted(before)
-        if after.get(path) != before[path]
+        f"{path} of {what} is another than that of the dataset, which `unpack` gives back"
+        for path, text in other.kept_texts.items()
+        if texts[path] != text
     ]
-    named, kept = names_by_field(other), names_by_field(made)
-    lost = sorted(field for field in named if kept.get(field) != named[field])
-    return made, notes + [f"names of the numbers in {', '.join(lost)} are not kept"] * bool(lost)
+    if lost := sorted(named.keys() - kept.keys()):
+        notes.append(f"names of the numbers in {', '.join(lost)} of {what} are not kept")
+    return made, notes
 
 
 def refuse_unlike(ours: DatasetInfo, theirs: DatasetInfo, what: str) -> list[str]:
     """What there is to say of fields that only one of both has.
 
     Raises:
-        UsageError: formats or tokenizers differ, or the same numbers mean something else.
+        UsageError: formats or tokenizers differ.
     """
     if ours.container != theirs.container:
         raise UsageError(
@@ -100,21 +116,6 @@ def refuse_unlike(ours: DatasetInfo, theirs: DatasetInfo, what: str) -> list[str
         )
     if ours.provenance.tokens != theirs.provenance.tokens:
         raise UsageError(f"{what} and the dataset have tokens of different tokenizers")
-    own, other = (names_by_field(each.provenance.spec) for each in (ours, theirs))
-    for field in sorted({*ours.fields} & {*theirs.fields}):
-        if own.get(field) != other.get(field):
-            raise UsageError(
-                f"the numbers in {field} have other names in {what}"
-                f" ({first_few(other.get(field, ['none']))}) than in the dataset"
-                f" ({first_few(own.get(field, ['none']))}): number them alike, and pack it again"
-            )
-    joined = list(dict.fromkeys([*(ours.classes or ()), *(theirs.classes or ())]))
-    if theirs.provenance.kept_texts and joined[: len(theirs.classes or ())] != theirs.classes:
-        raise UsageError(
-            f"{what} numbers its classes otherwise ({first_few(theirs.classes or ())}), and the"
-            f" numbers stand in its files, which stay as they are: the dataset has"
-            f" {first_few(ours.classes or ['none'])}; give both the same names in the same order"
-        )
     notes = []
     if new := sorted(set(theirs.fields) - set(ours.fields)):
         notes.append(f"only what is new has {', '.join(new)}")

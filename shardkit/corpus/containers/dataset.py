@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import StorageError
+from shardkit.images.restarting import FIELD
+from shardkit.images.restarts import annotate, has_restarts
 from shardkit.remote.urls import Url
 from shardkit.samples.sample import SampleBatch
 from shardkit.shards.locate import Located, locate, locate_remote
-from shardkit.shards.other_notes import samples_to_undo
 from shardkit.shards.stored import ShardReader
 
 
@@ -93,3 +96,18 @@ class DatasetCorpus(Corpus):
                 self._located.storage, self.info, self.info.splits[split]
             )
         return self._readers[split]
+
+
+def samples_to_undo(reader: ShardReader, start: int, stop: int) -> SampleBatch:
+    """Return rows as if all shards had been given restart markers.
+
+    A note in a JPEG of a shard that was given none is the input's own, which stays. Such a JPEG
+    gets one more, as ``formats.md`` asks for, so that removing one from each gives the originals.
+    """
+    batch = reader.samples(start, stop)
+    shards = [reader.index.split.shards[n] for n in reader.index.shard_of(np.arange(start, stop))]
+    values = batch.columns.get(FIELD, [])
+    for i, (shard, value) in enumerate(zip(shards, values, strict=False)):
+        if not shard.has_restarts and value is not None and has_restarts(value):
+            values[i] = annotate(value)
+    return batch
