@@ -58,6 +58,6 @@ def test_a_lock_that_cannot_be_signed(tmp_path: Path, monkeypatch: pytest.Monkey
     def full(*args: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "pwritev", full)
     with nothing_left_open(), pytest.raises(OSError, match="No space"):
         Lock(tmp_path / "work" / "lock")

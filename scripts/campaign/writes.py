@@ -236,7 +236,8 @@ class Attempts:
             wrong = [name for name, data in files.items() if self.expected.get(name) != data]
             return f"a file is there and not whole: {wrong}" if wrong else ""
         if "shardkit.json" not in own:
-            return f"the old dataset is gone: {sorted(own)}" if self.old and own else ""
+            stays = self.old and "--overwrite" not in self.job.commands[0]
+            return f"the old dataset is gone: {sorted(own)}" if stays else ""
         is_old = own["shardkit.json"] == self.old.get("shardkit.json")
         whole = self.old if is_old else self.expected
         wrong = [name for name, data in whole.items() if own.get(name) != data]

@@ -19,6 +19,7 @@ from shardkit.corpus.files import HUGE_BYTES
 from shardkit.errors import CorpusError, FormatError, StorageError
 from shardkit.memory.maps import mapped
 from shardkit.samples.sample import Value
+from shardkit.system.durable_files import appearing
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
@@ -177,23 +178,15 @@ def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
     done = scratch / f"{xxhash.xxh3_64_hexdigest(os.fsencode(name))}-{stamp}"
     if done.exists():
         return done
-    # Whoever else decompresses it meanwhile may be on another machine, under the same number.
-    part = done.with_suffix(f".{os.uname().nodename}-{os.getpid()}.part")
     decompress = _unzstd if path.suffix.lower() in (".zst", ".tzst") else _gunzip
-    with os_errors(f"decompressing {show_path(path)} into {show_path(scratch)}"):
-        try:
-            with path.open("rb") as packed, part.open("wb") as out:
-                if stamp_of_open(packed.fileno(), path) != stamp:
-                    raise StorageError(f"{show_path(path)} changed while packing; run it again")
-                if not packed.peek(1):
-                    raise _damaged("it is empty")
-                num_bytes = os.fstat(packed.fileno()).st_size
-                decompress(packed, _Bounded(out, num_bytes, path), path)
-                out.flush()
-                os.fsync(out.fileno())
-            part.replace(done)
-        finally:
-            part.unlink(missing_ok=True)
+    errors = os_errors(f"decompressing {show_path(path)} into {show_path(scratch)}")
+    with errors, path.open("rb") as packed, appearing(done) as out:
+        if stamp_of_open(packed.fileno(), path) != stamp:
+            raise StorageError(f"{show_path(path)} changed while packing; run it again")
+        if not packed.peek(1):
+            raise _damaged("it is empty")
+        num_bytes = os.fstat(packed.fileno()).st_size
+        decompress(packed, _Bounded(out, num_bytes, path), path)
     return done
 
 

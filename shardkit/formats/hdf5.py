@@ -134,12 +134,9 @@ def _reserve(file: Any, column: Column) -> int:
 
 
 def _fill(path: Path, columns: list[tuple[int, Column]]) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
+    with path.open("r+b") as file:
         for start, column in columns:
-            write_all(fd, column.data, start)
-    finally:
-        os.close(fd)
+            write_all(file.fileno(), column.data, start)
 
 
 def _compresses(encoding: Encoding, compression: int | None) -> bool:

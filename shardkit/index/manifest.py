@@ -95,8 +95,7 @@ class ShardInfo:
     Attributes:
         stem: what its files are called before their endings; ``""`` for what split and number say.
         num_left_out: samples that its files hold besides, and the split does not have.
-        has_restarts: False if its JPEGs were given no restart markers, in a dataset others of
-            whose shards were.
+        has_restarts: False if its JPEGs, unlike those of other shards, were given no markers.
     """
 
     num_rows: int
@@ -332,8 +331,7 @@ def _parse_split(name: str, raw: dict[str, Any], fields: list[str]) -> SplitInfo
             _check(is_own, f"shard file {file!r}")
         file_bytes = {file: _count(num_bytes) for file, num_bytes in sizes.items()}
         left_out = _count(held.get("left_out", 0))
-        restarts = held.get("restarts", True)
-        _check(type(restarts) is bool, "restarts")
+        restarts = held.get("restarts") is not False
         shards.append(ShardInfo(_count(rows), layout, file_bytes, stem, left_out, restarts))
     total = _count(raw["rows"])
     _check(sum(s.num_rows for s in shards) == total, "row count")

@@ -17,7 +17,6 @@ from shardkit.arrays import Hashes, Mask
 from shardkit.packing.publish import HASHES_NAME
 from shardkit.packing.whole_listing import ListedPiece, WholeListing
 from shardkit.samples.contents import NUM_HASHES
-from shardkit.system.full_writes import write_full
 from shardkit.system.own_files import create
 from shardkit.system.records import read_record, write_record
 
@@ -73,8 +72,6 @@ def _sum_of(piece: ListedPiece, data: bytes) -> np.uint64:
 
 
 def _write_at(path: Path, data: bytes, offset: int) -> None:
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        write_full(fd, [data], offset)
-    finally:
-        os.close(fd)
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)

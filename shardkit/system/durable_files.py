@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from shardkit.system.own_files import create
 
@@ -32,6 +34,21 @@ def sync_filesystem(fd: int) -> None:
 def temp_name(name: str) -> str:
     """What a file is called while it is not whole."""
     return f".{name}.tmp"
+
+
+@contextmanager
+def appearing(path: Path) -> Iterator[IO[bytes]]:
+    """Give a file that is ``path`` once the block ends, synced. Whoever else makes it meanwhile may
+    be on another machine, under the same process number."""
+    part = path.with_suffix(f".{os.uname().nodename}-{os.getpid()}.part")
+    try:
+        with part.open("wb") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def atomic_write(path: Path, chunks: Iterable[bytes | memoryview]) -> None:

@@ -30,10 +30,6 @@ def pread_full(fd: int, buffer: memoryview, offset: int) -> int:
 def pread(fd: int, size: int, offset: int) -> bytes:
     """``size`` bytes from a place in an open file, fewer only at its end."""
     data = os.pread(fd, size, offset)
-    if len(data) == size:
-        return data
-    parts, left = [data], size - len(data)
-    while left and parts[-1]:
-        parts.append(os.pread(fd, left, offset + size - left))
-        left -= len(parts[-1])
-    return b"".join(parts)
+    while len(data) < size and (more := os.pread(fd, size - len(data), offset + len(data))):
+        data += more
+    return data

@@ -53,10 +53,7 @@ def joined_origin(
 ) -> tuple[Provenance, list[str]]:
     """Where the samples of both come from, and what there is to say of pictures that were not made
     alike. What one had done to them is done to some: ``unpack`` must know of restart markers.
-
-    Raises:
-        UsageError: the same number means something else in both.
-    """
+    Raises UsageError as :func:`_joined_spec`."""
     own, other = ours.provenance, theirs.provenance
     spec, notes = _joined_spec(ours, theirs, what)
     own = replace(own, spec=spec)
@@ -73,15 +70,10 @@ def joined_origin(
 def _joined_spec(
     ours: DatasetInfo, theirs: DatasetInfo, what: str
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return what both say of files and columns by name, and notes; the rest, which is for listing
-    an input again, stays that of the first. Raises UsageError: one number means two things."""
-    own, other = ours.provenance, theirs.provenance
-    made = dict(own.spec)
-    for entry in ("annotations", "columns", "names"):
-        held, more = own.spec.get(entry, {}), other.spec.get(entry)
-        if isinstance(held, dict) and isinstance(more, dict):
-            made[entry] = more | held
-    before, named, kept = (names_by_field(spec) for spec in (own.spec, other.spec, made))
+    """Return what both say of files and columns by name, and notes. The rest is for listing an
+    input again, and stays that of the first. Raises UsageError: one number means two things."""
+    other, made = theirs.provenance, dict(ours.provenance.spec)
+    before, named = names_by_field(made), names_by_field(other.spec)
     differ = [f for f in ours.fields if f in theirs.fields and before.get(f) != named.get(f)]
     classes = theirs.classes or []
     joined = [*dict.fromkeys([*(ours.classes or ()), *classes])]
@@ -92,15 +84,14 @@ def _joined_spec(
             f"numbers in {', '.join(differ)} of {what} have other names than in the dataset, and"
             " they stay as they are: give both the same names in the same order, and pack again"
         )
-    texts = Provenance(made).kept_texts
-    notes = [
-        f"{path} of {what} is another than that of the dataset, which `unpack` gives back"
-        for path, text in other.kept_texts.items()
-        if texts[path] != text
-    ]
-    if lost := sorted(named.keys() - kept.keys()):
-        notes.append(f"names of the numbers in {', '.join(lost)} of {what} are not kept")
-    return made, notes
+    for entry in ("annotations", "columns", "names"):
+        held, more = made.get(entry, {}), other.spec.get(entry)
+        if isinstance(held, dict) and isinstance(more, dict):
+            made[entry] = more | held
+    texts, kept = Provenance(made).kept_texts, names_by_field(made)
+    lost = [path for path, text in other.kept_texts.items() if texts.get(path) != text]
+    lost += [f"names of the numbers in {field}" for field in named if field not in kept]
+    return made, [f"only the dataset's own is kept, not {what}'s: {one}" for one in lost]
 
 
 def refuse_unlike(ours: DatasetInfo, theirs: DatasetInfo, what: str) -> list[str]:

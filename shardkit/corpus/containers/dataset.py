@@ -99,11 +99,8 @@ class DatasetCorpus(Corpus):
 
 
 def samples_to_undo(reader: ShardReader, start: int, stop: int) -> SampleBatch:
-    """Return rows as if all shards had been given restart markers.
-
-    A note in a JPEG of a shard that was given none is the input's own, which stays. Such a JPEG
-    gets one more, as ``formats.md`` asks for, so that removing one from each gives the originals.
-    """
+    """Return rows as if all shards had been given restart markers: a note in a JPEG of one that was
+    not is the input's own. It gets one more, so that removing one of each gives the originals."""
     batch = reader.samples(start, stop)
     shards = [reader.index.split.shards[n] for n in reader.index.shard_of(np.arange(start, stop))]
     values = batch.columns.get(FIELD, [])

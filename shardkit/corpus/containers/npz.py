@@ -29,6 +29,7 @@ from shardkit.corpus.containers.row_files import (
 from shardkit.errors import FormatError, StorageError
 from shardkit.memory.maps import mapped
 from shardkit.samples.encoding import MAX_NPY_HEADER, holds_pickles, npy_layout, parse_npy
+from shardkit.system.durable_files import appearing
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 
@@ -145,15 +146,8 @@ class NpzFile(RowFile):
         if done.exists():
             return done
         _require_space(folder, info)
-        part = done.with_suffix(f".{os.uname().nodename}-{os.getpid()}.part")
-        try:
-            with part.open("wb") as out:
-                self._unpack(info, out)
-                out.flush()
-                os.fsync(out.fileno())
-            part.replace(done)
-        finally:
-            part.unlink(missing_ok=True)
+        with appearing(done) as out:
+            self._unpack(info, out)
         return done
 
     def _unpack(self, info: zipfile.ZipInfo, out: IO[bytes] | None) -> None:
