@@ -10,6 +10,8 @@ import pytest
 from conftest import make_images
 
 import shardkit
+from shardkit.errors import StorageError
+from shardkit.system.durable_files import write_output
 
 Event = tuple[str, object]
 
@@ -50,3 +52,18 @@ def test_every_file_is_synced_before_it_gets_its_name_and_the_folder_after(
         assert ("synced", folder) in watch.events[number:]
     names = {path.stat().st_ino for path in dest.iterdir()}
     assert names <= {told for what, told in watch.events if what == "synced"}
+
+
+def test_output_goes_where_a_person_said(tmp_path: Path) -> None:
+    """A device or a pipe stays one, a link too, and a file is there when it is whole."""
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for name in ("pipe", "link"):
+        write_output(tmp_path / name, b"report")
+    assert os.read(reader, 100) == b"report" == (tmp_path / "file").read_bytes()
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "pipe"]
+    with pytest.raises(StorageError, match=r"writing .*none/file: No such file or directory"):
+        write_output(tmp_path / "none" / "file", b"report")

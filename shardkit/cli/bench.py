@@ -6,7 +6,6 @@ import json
 import shlex
 import sys
 from dataclasses import astuple, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,9 +14,7 @@ from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import interrupted, refuse_no_file
 from shardkit.errors import UsageError
 from shardkit.measure.table import table
-from shardkit.system.durable_files import atomic_write
-from shardkit.system.paths import show_path
-from shardkit.system.refusals import os_errors
+from shardkit.system.durable_files import write_output
 
 if TYPE_CHECKING:
     from shardkit.measure.report.data import Limit, Report, Row
@@ -110,8 +107,7 @@ def bench(
     else:
         echo_report(report)
     if json_file and json_file != "-":
-        with os_errors(f"writing {show_path(json_file)}"):
-            atomic_write(Path(json_file), [text.encode(), b"\n"])
+        write_output(json_file, f"{text}\n".encode())
     if html_file:
         write(html_file, report, *others)
 

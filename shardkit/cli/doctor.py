@@ -14,6 +14,7 @@ import click
 from shardkit.arguments import integer, positive
 from shardkit.cli.output import refuse_no_file
 from shardkit.errors import DataError, UsageError
+from shardkit.system.durable_files import write_output
 
 SCRIPT = "shardkit.script"
 
@@ -133,7 +134,8 @@ def _preflight(dataset: str, ranks: int | None, json_file: str | None) -> None:
         refuse_no_file(json_file)
     checks = preflight(dataset, None if ranks is None else integer("ranks", ranks, least=1))
     if json_file is not None:
-        Path(json_file).write_text(json.dumps([dataclasses.asdict(one) for one in checks]))
+        text = json.dumps([dataclasses.asdict(one) for one in checks])
+        write_output(json_file, text.encode())
     for line in preflight_lines(checks):
         click.echo(line)
 
@@ -193,7 +195,7 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
             click.echo(f"\nnothing was applied: {why}", err=True)
     if files["json_file"]:
         said = to_json(found.evidence, diagnosis, applied)
-        Path(files["json_file"]).write_text(json.dumps(said, indent=1))
+        write_output(files["json_file"], json.dumps(said, indent=1).encode())
     if files["html_file"]:
         write(files["html_file"], found.evidence, diagnosis, applied, found.stacks)
     with suppress(BrokenPipeError):  # as of `2>&1 | head`

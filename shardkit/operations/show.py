@@ -15,9 +15,8 @@ from shardkit.images.sheet import Tile, contact_sheet
 from shardkit.operations.look import Look, Looker, ShownField
 from shardkit.order.epochs import Order
 from shardkit.reading.dataset import Dataset
-from shardkit.system.durable_files import atomic_write
+from shardkit.system.durable_files import write_output
 from shardkit.system.paths import as_path, show_path
-from shardkit.system.refusals import os_errors
 
 NUM_SHOWN = 3
 NUM_DRAWN = 24
@@ -135,5 +134,4 @@ def _tiles(sample: ShownSample, looks: list[Look]) -> list[Tile]:
 def _draw(target: Path, tiles: list[Tile]) -> None:
     if not tiles:
         raise UsageError("these samples have no pictures to draw: leave out the sheet")
-    with os_errors(f"writing {show_path(target)}"):
-        atomic_write(target, [contact_sheet(tiles)])
+    write_output(target, contact_sheet(tiles))

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import IO
 
 from shardkit.system.own_files import create
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 
 def fsync_path(path: Path) -> None:
@@ -36,13 +38,24 @@ def temp_name(name: str) -> str:
     return f".{name}.tmp"
 
 
+def write_output(path: str | Path, data: bytes) -> None:
+    """Write a file that a person named: it is there when it is whole, but a pipe, a device or a
+    link to something stays what it is. Raises StorageError."""
+    place = Path(path).resolve()
+    with os_errors(f"writing {show_path(path)}"):
+        if place.exists() and not place.is_file():
+            place.write_bytes(data)
+        else:
+            atomic_write(place, [data])
+
+
 @contextmanager
 def appearing(path: Path) -> Iterator[IO[bytes]]:
     """Give a file that is ``path`` once the block ends, synced. Whoever else makes it meanwhile may
     be on another machine, under the same process number."""
     part = path.with_suffix(f".{os.uname().nodename}-{os.getpid()}.part")
     try:
-        with part.open("wb") as out:
+        with create(part) as out:
             yield out
             out.flush()
             os.fsync(out.fileno())

@@ -18,9 +18,7 @@ from shardkit.measure.report.data import Report, Row, from_json
 from shardkit.measure.report.tables import LEFT, conditions, tables
 from shardkit.measure.report.template import render, showable
 from shardkit.measure.report.words import amount, cache_states, in_words
-from shardkit.system.durable_files import atomic_write
-from shardkit.system.paths import show_path
-from shardkit.system.refusals import os_errors
+from shardkit.system.durable_files import write_output
 
 
 def write(path: str | Path, *reports: Report) -> None:
@@ -32,8 +30,7 @@ def write(path: str | Path, *reports: Report) -> None:
         StorageError: the file cannot be written.
     """
     text = page(reports)
-    with os_errors(f"writing {show_path(path)}"):
-        atomic_write(Path(path), [text.encode()])
+    write_output(path, text.encode())
 
 
 def page(reports: Sequence[Report]) -> str:

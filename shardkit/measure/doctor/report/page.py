@@ -24,9 +24,7 @@ from shardkit.measure.doctor.report.words import (
 from shardkit.measure.doctor.run.speedscope import Stack
 from shardkit.measure.report.template import render
 from shardkit.measure.report.words import amount, percent
-from shardkit.system.durable_files import atomic_write
-from shardkit.system.paths import show_path
-from shardkit.system.refusals import os_errors
+from shardkit.system.durable_files import write_output
 
 MOST_RANKS = 32
 """Ranks that are drawn; the table has all."""
@@ -51,8 +49,7 @@ def write(
         StorageError: the file cannot be written.
     """
     text = page(evidence, diagnosis, applied, stacks)
-    with os_errors(f"writing {show_path(path)}"):
-        atomic_write(Path(path), [text.encode()])
+    write_output(path, text.encode())
 
 
 def page(
