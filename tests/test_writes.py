@@ -19,8 +19,8 @@ import shardkit
 
 CAMPAIGN = Path(__file__).parent.parent / "scripts" / "campaign"
 
-DRAWN = ("pack to lmdb", "pack to hdf5", "pack without duplicates", "pack jsonl.gz")
-DRAWN += ("append files", "prune", "unpack lines", "export documents")
+DRAWN = ("pack to lmdb", "pack without duplicates", "pack jsonl.gz")
+DRAWN += ("append files", "unpack lines", "export documents")
 """Jobs that differ most in what writes."""
 
 
@@ -56,9 +56,9 @@ def writes(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_faults_at_writes(name: str, writes: Any, tmp_path: Path) -> None:
-    made = writes.run(name, tmp_path / "work", most=5)
+    made = writes.run(name, tmp_path / "work", most=3)
     assert made["findings"] == []
-    assert made["faults"] >= 7 and made["of"] > 60
+    assert made["faults"] == 5 and made["of"] > 50
 
 
 PLANTED = """

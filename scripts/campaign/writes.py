@@ -60,7 +60,7 @@ class Job:
 
 
 def jobs(formats: tuple[str, ...] = ("lmdb", "hdf5", "webdataset", "npy")) -> Iterator[Job]:
-    """All commands that write."""
+    """All commands that write datasets, files or indexes."""
     small = "--shard-size 2kB --workers"
     for to in formats:
         yield Job(f"pack to {to}", (f"pack sources/pairs {{dest}} --to {to} {small} 0",))
@@ -102,7 +102,6 @@ def jobs(formats: tuple[str, ...] = ("lmdb", "hdf5", "webdataset", "npy")) -> It
     yield Job("export a table", ("convert packed/jsonl-npy {dest} --to parquet",), is_dataset=False)
     foreign = "convert foreign/ustar {dest} --to npy --workers 0"
     yield Job("index tars and convert", ("info foreign/ustar", foreign))
-    yield Job("show pictures", ("show packed/pictures-npy --images {dest}",), is_dataset=False)
 
 
 # --- in the process that has it preloaded ---------------------------------------------------
