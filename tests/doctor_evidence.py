@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import math
+import types
+import typing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from shardkit.measure.doctor.evidence import (
@@ -126,3 +132,29 @@ def evidence(*ranks: RankEvidence, **changes: Any) -> Evidence:
         system=system,
         **changes,
     )
+
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def recorded(name: str) -> Evidence:
+    """What ``check_doctor.py --record`` saw of a script of ``tests/sick``."""
+    found: Evidence = built(Evidence, json.loads((RECORDED / f"{name}.json").read_text()))
+    return found
+
+
+def built(kind: Any, value: Any) -> Any:
+    """A value of the evidence from JSON, which has no tuple, no set and no infinity."""
+    arguments = typing.get_args(kind)
+    if dataclasses.is_dataclass(kind) and value is not None:
+        hints = typing.get_type_hints(kind)
+        return kind(**{name: built(hints[name], one) for name, one in value.items()})  # type: ignore[operator]
+    if isinstance(kind, types.UnionType):
+        return None if value is None else built(arguments[0], value)
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        each = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
+        return tuple(built(one, item) for one, item in zip(each, value, strict=True))
+    if origin is frozenset:
+        return frozenset(value)
+    return math.inf if kind is float and value is None else value

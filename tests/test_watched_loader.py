@@ -170,9 +170,40 @@ def test_times_are_written_down(tmp_path: Path, watched: Callable[..., Watch]) -
         time.sleep(0.01)
     (rank,) = collect.ranks([found(tmp_path)], "here")
     assert rank.loader.kind == "shardkit.Loader" and rank.loader.settings == "no worker"
-    assert 0.02 <= rank.step.wait < 0.04 and 0.01 <= rank.step.other < 0.03
-    assert 0.02 <= rank.worker.reading < 0.04 and rank.step.blocked > 0.008
+    assert rank.step.wait >= 0.02 and rank.step.other >= 0.01
+    assert rank.worker.total >= 0.02 and rank.step.blocked > 0
     assert rank.samples_per_step == 4
+
+
+@pytest.mark.parametrize(("workers", "worker_type"), WORKERS)
+def test_sleeping_is_no_time_on_a_core(
+    tmp_path: Path, watched: Callable[..., Watch], workers: int, worker_type: Any
+) -> None:
+    """What a batch takes is of the clock on the wall, and what of it is on a core, of the thread's:
+    on a machine that does other work, too, this is much less."""
+    watch = watched(replays=False)
+
+    def slow(sample: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.01)
+        return sample
+
+    for _ in Loader(Numbers(), 4, transform=slow, workers=workers, worker_type=worker_type):
+        pass
+    watch.close()
+    (rank,) = collect.ranks([found(tmp_path)], "here")
+    assert rank.worker.transform > 0.01 and rank.worker.total >= 0.04
+    assert 0 < rank.worker.cpu < rank.worker.total / 4
+
+
+def test_a_step_that_begins_a_new_iteration(tmp_path: Path, watched: Callable[..., Watch]) -> None:
+    """It is timed to its end, though the iteration is over before."""
+    watched(replays=False)
+    loader = Loader(Numbers(), 4, workers=1)
+    for _ in range(12):
+        next(iter(loader))
+        time.sleep(0.01)
+    (rank,) = collect.ranks([found(tmp_path)], "here")
+    assert rank.epochs.steps == 1 and rank.step.other >= 0.01
 
 
 def test_a_folder_that_is_gone_ends_nothing(tmp_path: Path, watched: Callable[..., Watch]) -> None:

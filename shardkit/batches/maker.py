@@ -26,6 +26,7 @@ from shardkit.order.epochs import EpochOrder
 from shardkit.order.ranks import Ranks
 from shardkit.order.state import LoopState
 from shardkit.samples.sample import KEY
+from shardkit.watching.clock import Clock
 
 VALID = "valid"
 """The field of a padded batch that says which samples are no padding."""
@@ -50,6 +51,8 @@ class BatchMaker:
     fetcher: Fetcher
     options: BatchOptions
     ranks: Ranks
+    clock: Clock | None = field(default=None, repr=False, compare=False)
+    """Times the thread that makes a batch, where somebody watches."""
     _made_in: tuple[int, int] = field(
         default_factory=lambda: (os.getpid(), threading.get_ident()),
         init=False, repr=False, compare=False,

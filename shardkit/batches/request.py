@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shardkit.batches.collate import Batch
+from shardkit.watching.clock import Spent
 
 
 class Request(NamedTuple):
@@ -30,7 +31,8 @@ class Made:
             are counted where they are not.
         seconds: spent on reading, on the transform, on collating, one after another. collated: the
             second, of :func:`time.perf_counter`, when that was over; arrived: when it was unpickled
-            in the loop's process; copied: when its copy to the device was begun.
+            in the loop's process; copied: when its copy to the device was begun. spent: where the
+            time of the thread that made it went, if the loader is watched.
     """
 
     batch: Batch
@@ -40,6 +42,7 @@ class Made:
     collated: float = 0.0
     arrived: float | None = None
     copied: float | None = None
+    spent: Spent | None = None
 
     def warn_of_skipped(self, stacklevel: int) -> None:
         """``stacklevel`` as of :func:`warnings.warn`, counted from the caller's."""

@@ -140,12 +140,22 @@ def _preflight(dataset: str, ranks: int | None, json_file: str | None) -> None:
         click.echo(line)
 
 
+def _tell(line: str) -> None:
+    """Show how far a run is; on a terminal in place of the line before."""
+    with suppress(BrokenPipeError):
+        if sys.stderr.isatty():
+            click.echo(f"\r\033[K{line}  ", nl=False, err=True)
+        else:
+            click.echo(line, err=True)
+
+
 def _examine(command: list[str], options: dict[str, Any]) -> int:
     from shardkit.measure.doctor.report.data import to_json
     from shardkit.measure.doctor.report.page import write
     from shardkit.measure.doctor.report.words import lines
     from shardkit.measure.doctor.run.apply import SIGNALLED, apply
     from shardkit.measure.doctor.run.examine import Keep, RunLimits, examine
+    from shardkit.measure.doctor.run.status_line import REWRITTEN_S, SAME_S
     from shardkit.measure.doctor.verdict.diagnose import diagnose
     from shardkit.watching.schedule import Plan
 
@@ -173,7 +183,8 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         traces="yes" if options["trace"] else "no" if options["watch_only"] else "gpu",
         profiles=True,
     )
-    limits = RunLimits(options["to_end"], options["seconds"])
+    every_s = REWRITTEN_S if sys.stderr.isatty() else SAME_S
+    limits = RunLimits(options["to_end"], options["seconds"], _tell, every_s)
     keep = Keep(
         trace=files["trace"] and Path(files["trace"]),
         profile=files["profile"] and Path(files["profile"]),
@@ -183,8 +194,8 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
     found = examine(command, plan, limits, keep=keep)
     diagnosis = diagnose(found.evidence)
     applied = None
-    if options["applies"] and found.exit_code > SIGNALLED:
-        click.echo("\nnothing was applied: the script was interrupted", err=True)
+    if options["applies"] and (found.evidence.failed or found.exit_code > SIGNALLED):
+        click.echo("\nnothing was applied: the script failed or was interrupted", err=True)
     elif options["applies"]:
         try:
             applied = apply(found.evidence, diagnosis, plan, limits)

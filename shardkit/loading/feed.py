@@ -20,6 +20,7 @@ from shardkit.loading.settings import Settings
 from shardkit.loading.tensors import move_tensors, pinned
 from shardkit.loading.watched import of_environment
 from shardkit.loading.workers import make_batches
+from shardkit.watching.clock import Clock
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Feed:
         self._maker = options.maker
         self._settings = options.settings
         self._observer = of_environment(options.maker, options.settings, options.device)
+        if self._observer is not None:
+            self._maker = replace(self._maker, clock=Clock())
         self._foresight = Foresight(options.maker) if options.maker.source.foresees else None
         self._prefetcher = None
         if options.device is not None:

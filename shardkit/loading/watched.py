@@ -54,7 +54,11 @@ class Watched(Observer):
                 self._newest = None
                 try:
                     batch = self._loop.next(
-                        make, began, plan, is_first=not number, leaves_one=lambda: True
+                        make,
+                        began,
+                        plan,
+                        starting=None if number else 0.0,
+                        leaves_one=lambda: True,
                     )
                 except StopIteration:
                     return
@@ -66,6 +70,7 @@ class Watched(Observer):
         """What making the batch took, wherever it was made."""
         if self._newest is None:
             return
+        spent = self._newest.spent
         held, self._held = self._held, []
         self._watch.records.gather(
             "fetch",
@@ -80,6 +85,8 @@ class Watched(Observer):
             transform=0.0 if self._decodes else times.transformed - times.read,
             decoding=times.transformed - times.read if self._decodes else 0.0,
             collating=times.collated - times.transformed,
+            cpu=0.0 if spent is None else spent.cpu,
+            starved=0.0 if spent is None else spent.starved,
         )
 
     def end(self) -> None:

@@ -82,8 +82,14 @@ def _make_in_worker(maker: BatchMaker, request: Request, worker: str) -> Made:
 
 def _make(maker: BatchMaker, request: Request, worker: str) -> Made:
     where = f"{request}, {worker}"
+    clock = maker.clock
     try:
-        return maker.make(request)
+        if clock is None:
+            return maker.make(request)
+        before = clock.now()
+        made = maker.make(request)
+        made.spent = clock.now() - before
+        return made
     except ShardkitError as error:
         raise _located(error, where) from error
     except Exception as error:

@@ -127,7 +127,8 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
         }
         loop = watching.loop(("by hand", self._line), facts, 0, can_reread=False)
         began = loop.begin()
-        inner, is_first = iter(self.loader), True
+        inner = iter(self.loader)
+        starting: float | None = time.perf_counter() - began
         try:
             while True:
                 try:
@@ -135,12 +136,12 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
                         lambda: next(inner),
                         began,
                         inner,
-                        is_first=is_first,
+                        starting=starting,
                         leaves_one=lambda: False,  # nobody knows how many there are
                     )
                 except StopIteration:
                     return
-                is_first = False
+                starting = None
                 yield batch
         finally:
             loop.end()

@@ -64,6 +64,9 @@ class Clock(threading.local):
         self._pid = 0
         self._file: Descriptor | None = None
 
+    def __reduce__(self) -> tuple[type[Clock], tuple[()]]:
+        return Clock, ()  # another process has threads of its own
+
     def now(self) -> Spent:
         """Seconds since some moment: only differences mean something."""
         return Spent(time.perf_counter(), time.thread_time(), self._starved())

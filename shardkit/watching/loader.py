@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -54,7 +55,7 @@ class DataLoaderPatch:
                 iterator = original(self)
             finally:
                 _STARTING.pop()
-            iterator._watched = iteration = Iteration(loop, began)
+            iterator._watched = iteration = Iteration(loop, began, time.perf_counter() - began)
             weakref.finalize(iterator, loop.leave, iteration).atexit = False
             return iterator
 
@@ -86,10 +87,10 @@ _STARTING: list[WatchedLoop] = []
 class Iteration:
     """One pass over a DataLoader."""
 
-    def __init__(self, loop: WatchedLoop, began: float) -> None:
+    def __init__(self, loop: WatchedLoop, began: float, starting: float) -> None:
         self.loop = loop
         self._began = began
-        self._is_first = True
+        self._starting: float | None = starting
 
     def next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """The next batch. For one that is replayed the sampler is a batch further, so that an epoch
@@ -100,13 +101,13 @@ class Iteration:
                 return False
             return next(iterator._sampler_iter, None) is not None
 
-        is_first, self._is_first = self._is_first, False
+        starting, self._starting = self._starting, None
         try:
             return self.loop.next(
                 lambda: original(iterator),
                 self._began,
                 self,
-                is_first=is_first,
+                starting=starting,
                 leaves_one=leaves_one,
             )
         except StopIteration:

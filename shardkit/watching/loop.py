@@ -189,13 +189,14 @@ class WatchedLoop:
     def leave(self, owner: object) -> None:
         """The iteration is gone, perhaps in the middle of a step."""
         step = self._watch.step
-        if step is not None and step.owner is owner:
+        if step is not None and step.owner is owner and step.first is None:
             self._watch.end_step()
 
     def end(self) -> None:
-        """It is over."""
+        """It is over. After its first batch the step goes on until another iteration begins:
+        ``next(iter(loader))`` drops the iteration before it uses the batch."""
         step = self._watch.step
-        if step is not None and step.loop is self:
+        if step is not None and step.loop is self and step.first is None:
             self._watch.end_step()
         self._watch.records.write("epoch end", loop=self._number, t=time.perf_counter())
 
@@ -213,7 +214,7 @@ class WatchedLoop:
         began: float,
         owner: object,
         *,
-        is_first: bool,
+        starting: float | None,
         leaves_one: Callable[[], bool],
     ) -> Any:
         """The next batch: one that is made, or one of the first again.
@@ -221,7 +222,8 @@ class WatchedLoop:
         Args:
             make: makes it; raises StopIteration after the last.
             began: when the iteration did. owner: stands for the iteration.
-            is_first: whether it is the iteration's first. leaves_one: makes the iteration one batch
+            starting: seconds that making the iterator took, of the iteration's first batch; else
+                None. leaves_one: makes the iteration one batch
                 shorter, for the one that is replayed; False if it cannot.
         """
         watch = self._watch
@@ -240,7 +242,7 @@ class WatchedLoop:
             self._change_over(now)
         if now.kind == REPLAY and not (self._replay.is_ready and leaves_one()):
             now = replace(now, kind=OWN)  # a batch that is made is no replayed one
-        if now.kind == REPLAY and (now.is_first or is_first):
+        if now.kind == REPLAY and (now.is_first or starting is not None):
             wait_until_quiet()
             before = watch.clock.now()
         watch.thread = threading.get_ident()
@@ -253,7 +255,11 @@ class WatchedLoop:
                 self._shapes = shapes(item)
         self._use_tools(now)
         after = watch.clock.after_waiting(before)
-        step = OpenStep(self, now, after - before, after.wall - began if is_first else None)
+        wait, first = after - before, None
+        if starting is not None:  # with loading free, no iterator would have to be made
+            first = starting + wait.wall
+            wait = wait._replace(wall=wait.wall if now.kind == REPLAY else first)
+        step = OpenStep(self, now, wait, first)
         step.owner = owner
         step.begin(after)
         watch.step = step
@@ -316,7 +322,10 @@ class WatchedLoop:
         others = any(loop._session is not None for loop in self._watch.loops.values())
         if trains and not others:
             self._session = self._num_steps
-            self._watch.records.write("session", loop=self._number, shapes=self._shapes)
+            steps = self._schedule.num_steps
+            self._watch.records.write(
+                "session", loop=self._number, shapes=self._shapes, steps=steps
+            )
             self._watch.records.mark("begun")
 
     # --- what is done besides -------------------------------------------------------------

@@ -62,7 +62,7 @@ def patches(watch: Watch, fetching: Fetching) -> dict[str, Patch]:
         "torch.amp.autocast_mode": lambda module: calls.flag(module.autocast, "amp", "__enter__"),
         "torch.profiler.profiler": lambda module: calls.flag(module._KinetoProfile, PROFILER),
         "torch.autograd.profiler": lambda module: calls.flag(module.profile, PROFILER),
-        "torch.utils.data.dataloader": loaders.patch,
+        "torch.utils.data.dataloader": lambda module: _loaders(calls, loaders, module),
         "torch.utils.data._utils.fetch": lambda module: _fetchers(fetching, module),
         "PIL.Image": lambda module: _pil(region, module),
         "PIL.ImageFile": lambda module: _regions(region, module.ImageFile, "decode", "load"),
@@ -193,6 +193,12 @@ def _copying(watch: Watch, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # --- torch --------------------------------------------------------------------------------
+
+
+def _loaders(calls: Calls, loaders: DataLoaderPatch, module: Any) -> None:
+    """An iterator that is dropped waits for the end of its workers."""
+    loaders.patch(module)
+    calls.time(module._MultiProcessingDataLoaderIter, "wait", "_shutdown_workers")
 
 
 def _torch(watch: Watch, calls: Calls, module: Any) -> None:

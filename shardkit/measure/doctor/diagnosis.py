@@ -12,6 +12,7 @@ Cause = Literal[
     "tokenizing",
     "collating",
     "epoch starts",
+    "iterator per step",
     "too few workers",
     "too few cores",
     "copying",
@@ -23,6 +24,7 @@ Cause = Literal[
     "computing",
     "nothing to gain",
     "not enough evidence",
+    "script failed",
 ]
 
 Arguments = dict[str, int | bool | None]

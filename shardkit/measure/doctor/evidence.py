@@ -7,6 +7,7 @@ disturbed by a look taken at it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -173,11 +174,12 @@ class FilesRead:
 @dataclass(frozen=True)
 class Epochs:
     """How long epochs take to begin: the mean seconds from ``iter(loader)`` to the first batch,
-    and the share of the loop's time, and of how many epochs."""
+    and the share of the loop's time, and of how many epochs; ``steps``: of one, as far as seen."""
 
     first_batch_s: float = 0.0
     share: float = 0.0
     num: int = 0
+    steps: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -335,6 +337,9 @@ class Evidence:
 
     Attributes:
         command: as given. ended: ``exit code 0``, ``signal SIGKILL``, ``stopped by the doctor``.
+        cut_s: after so many seconds it was ended before enough was seen (``--seconds``).
+        failed: it ended with an error, by itself. short_loop: steps seen of a loop that was too
+            short to be timed. lines: costly ones, if no loop was timed.
         notes: what could not be seen, and why, a sentence each.
     """
 
@@ -350,3 +355,7 @@ class Evidence:
     kernel: KernelTrial | None = None
     utilisation: Utilisation = field(default_factory=Utilisation)
     notes: tuple[str, ...] = ()
+    cut_s: float | None = None
+    failed: bool = False
+    short_loop: int | None = None
+    lines: tuple[CodeLine, ...] = ()

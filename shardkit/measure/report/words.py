@@ -63,6 +63,11 @@ def amount(value: float) -> str:
     return f"{value:.{max(2 - math.floor(math.log10(abs(value))), 0)}f}"
 
 
+def milliseconds(seconds: float) -> str:
+    """Return ``1,060 ms`` or ``0.284 ms``."""
+    return f"{amount(1e3 * seconds)} ms"
+
+
 def case_name(row: Row, most: int | None = None) -> str:
     """``lmdb, 2 threads``; where it is longer than so many characters, the name is shortened."""
     workers = f", {workers_in_words(row)}"

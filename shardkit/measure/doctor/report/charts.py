@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from shardkit.measure.doctor.evidence import RankEvidence, Rates, StepTimes, WorkerTimes
 from shardkit.measure.doctor.report import facts
 from shardkit.measure.report.shapes import BAR, GAP, HEAD, LEFT, LONGEST, Chart, Scale, Text, middle
-from shardkit.measure.report.words import amount, percent, shortened
+from shardkit.measure.report.words import amount, milliseconds, percent, shortened
 
 
 def steps(ranks: Sequence[RankEvidence]) -> Chart | None:
@@ -36,7 +36,7 @@ def _stacked(
         times, y, start = times_of(rank), number * BAR, 0.0
         chart.texts.append(_left(f"rank {rank.rank}", y))
         for part, seconds in facts.parts(times).items():
-            about = f"rank {rank.rank}, {names[part]}: {facts.milliseconds(seconds)}"
+            about = f"rank {rank.rank}, {names[part]}: {milliseconds(seconds)}"
             share = percent(seconds / times.total)
             chart.add_bar(start, start + 1e3 * seconds, y, part, f"{about}, {share}")
             start += 1e3 * seconds

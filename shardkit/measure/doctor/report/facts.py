@@ -18,7 +18,7 @@ from shardkit.measure.doctor.evidence import (
     StepTimes,
     WorkerTimes,
 )
-from shardkit.measure.report.words import amount, percent, shortened, times
+from shardkit.measure.report.words import amount, milliseconds, percent, shortened, times
 from shardkit.system.byte_sizes import format_bytes
 
 STEP = {
@@ -80,6 +80,22 @@ def rates_of(rates: Rates) -> dict[Phase, Rate]:
     return {phase: rate for phase, rate in found.items() if rate is not None and _is_known(rate)}
 
 
+RATE_HEADS = ("rate", "steps/s", "range", "steps")
+
+
+def rate_cells(rates: Rates) -> list[tuple[str, ...]]:
+    """A line for each rate that was measured."""
+    return [
+        (
+            RATES[phase],
+            amount(rate.steps_per_s),
+            f"{amount(rate.low)} to {amount(rate.high)}",
+            str(rate.num_steps),
+        )
+        for phase, rate in rates_of(rates).items()
+    ]
+
+
 def _is_known(rate: Rate) -> bool:
     return all(map(math.isfinite, (rate.steps_per_s, rate.low, rate.high)))
 
@@ -88,10 +104,6 @@ def chosen_rank(evidence: Evidence, diagnosis: Diagnosis) -> RankEvidence | None
     """The one to look at: the slow one, if one is; None if nothing was seen of any."""
     ranks = evidence.ranks
     return next((one for one in ranks if one.rank == diagnosis.rank), ranks[0] if ranks else None)
-
-
-def milliseconds(seconds: float) -> str:
-    return f"{amount(1e3 * seconds)} ms"
 
 
 def name(text: str) -> str:
@@ -164,6 +176,7 @@ def costly_lines(evidence: Evidence) -> list[CodeLine]:
 def _shares_of_lines(evidence: Evidence) -> Iterator[tuple[float, CodeLine]]:
     ranks, trace = evidence.ranks, evidence.trace
     pairs = [(rank.step.total, one) for rank in ranks for one in rank.lines]
+    pairs += [(0.0, one) for one in evidence.lines]
     if trace is not None and ranks:
         pairs += [(ranks[0].step.total, one) for one in trace.syncs]
     for step, one in pairs:

@@ -23,7 +23,7 @@ from shardkit.measure.doctor.report.words import (
 )
 from shardkit.measure.doctor.run.speedscope import Stack
 from shardkit.measure.report.template import render
-from shardkit.measure.report.words import amount, percent
+from shardkit.measure.report.words import amount, milliseconds, percent
 from shardkit.system.durable_files import write_output
 
 MOST_RANKS = 32
@@ -85,7 +85,7 @@ def page(
         json=_json(few, diagnosis, applied),
         amount=amount,
         percent=percent,
-        milliseconds=facts.milliseconds,
+        milliseconds=milliseconds,
         wide=WIDE,
         tall=TALL,
         row=ROW,
@@ -151,7 +151,7 @@ def _tables(seen: Evidence, said: Diagnosis, rank: RankEvidence | None) -> list[
         made += [
             (f"A step{of}", heads, _shares(facts.STEP, rank.step)),
             (f"Making a batch{of}", heads, _shares(facts.MAKING, rank.worker)),
-            (f"Rates{of}", ("rate", "steps/s", "range", "steps"), _rates(rank)),
+            (f"Rates{of}", facts.RATE_HEADS, facts.rate_cells(rank.rates)),
         ]
     if len(ranks) > 1:
         made.append(("Ranks", (*RANK_HEADS, "slow"), [*ranks]))
@@ -162,18 +162,6 @@ def _shares(names: dict[str, str], times: Any) -> list[tuple[str, ...]]:
     return [
         (names[part], amount(1e3 * seconds), percent(seconds / times.total))
         for part, seconds in facts.parts(times).items()
-    ]
-
-
-def _rates(rank: RankEvidence) -> list[tuple[str, ...]]:
-    return [
-        (
-            facts.RATES[phase],
-            amount(rate.steps_per_s),
-            f"{amount(rate.low)} to {amount(rate.high)}",
-            str(rate.num_steps),
-        )
-        for phase, rate in facts.rates_of(rank.rates).items()
     ]
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardkit.measure.doctor.evidence import Phase, RankEvidence
-from shardkit.measure.doctor.report.facts import milliseconds
-from shardkit.measure.report.words import percent
+from shardkit.measure.report.words import milliseconds, percent
 
 WIDE, TALL = 1000, 100
 """Units of a row's drawing, which is stretched to the page's width."""

@@ -9,7 +9,7 @@ from shardkit.measure.doctor.diagnosis import Applied, Diagnosis, Gain
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
 from shardkit.measure.doctor.report import facts, hardware
 from shardkit.measure.doctor.report.data import printable, without_timelines
-from shardkit.measure.report.words import amount, percent, times
+from shardkit.measure.report.words import amount, milliseconds, percent, times
 from shardkit.measure.table import table
 
 WIDTH = 100
@@ -45,7 +45,8 @@ def lines(
 
 
 def _verdict(said: Diagnosis, done: Applied | None, width: int) -> list[str]:
-    found = [("verdict", said.sentence), ("change", said.change)]
+    head = "failed" if said.cause == "script failed" else "verdict"
+    found = [(head, said.sentence), ("change", said.change)]
     if said.gain is not None:
         found.append(("gain", gain_in_words(said.gain)))
     if done is not None:
@@ -77,10 +78,10 @@ def _step(rank: RankEvidence, seen: Evidence) -> list[str]:
     if total <= 0:
         return []
     where = f" on rank {rank.rank}" if len(seen.ranks) > 1 else ""
-    head = f"a step{where}: {facts.milliseconds(total)}, {facts.rate_in_words(rank)}"
+    head = f"a step{where}: {milliseconds(total)}, {facts.rate_in_words(rank)}"
     shares = _shares(facts.STEP, facts.parts(rank.step), total)
     if rank.step.blocked >= facts.LEAST_SHARE * total:
-        blocked = ("of the rest, not running", facts.milliseconds(rank.step.blocked))
+        blocked = ("of the rest, not running", milliseconds(rank.step.blocked))
         shares.append((*blocked, percent(rank.step.blocked / total), ""))
     return [head, *_columns(shares, (0, 3))]
 
@@ -89,10 +90,10 @@ def _making(rank: RankEvidence, width: int) -> list[str]:
     total = rank.worker.total
     if total <= 0:
         return []
-    head = f"making a batch: {facts.milliseconds(total)}; {facts.loader_in_words(rank.loader)}"
+    head = f"making a batch: {milliseconds(total)}; {facts.loader_in_words(rank.loader)}"
     shares = _shares(facts.MAKING, facts.parts(rank.worker), total)
     if rank.worker.cpu:
-        on_core = facts.milliseconds(rank.worker.cpu)
+        on_core = milliseconds(rank.worker.cpu)
         shares.append(("of all that, on a core", on_core, percent(rank.worker.cpu / total), ""))
     made = [*wrap(head, width, subsequent_indent=INDENT), *_columns(shares, (0, 3))]
     files = facts.files_in_words(rank)
@@ -106,7 +107,7 @@ def _shares(
     return [
         (
             names[part],
-            facts.milliseconds(one),
+            milliseconds(one),
             percent(one / total),
             "#" * round(BLOCK * one / total),
         )
@@ -115,17 +116,8 @@ def _shares(
 
 
 def _rates(rank: RankEvidence) -> list[str]:
-    heads = ("rate", "steps/s", "range", "steps")
-    found = [
-        (
-            facts.RATES[phase],
-            amount(rate.steps_per_s),
-            f"{amount(rate.low)} to {amount(rate.high)}",
-            str(rate.num_steps),
-        )
-        for phase, rate in facts.rates_of(rank.rates).items()
-    ]
-    made = _columns([heads, *found]) if len(found) > 1 else []
+    found = facts.rate_cells(rank.rates)
+    made = _columns([facts.RATE_HEADS, *found]) if len(found) > 1 else []
     epochs = facts.epochs_in_words(rank)
     return made if epochs is None else [*made, f"{INDENT}epochs: {epochs}"]
 
@@ -149,7 +141,7 @@ def rank_cells(rank: RankEvidence) -> tuple[str, ...]:
     own = step.total - step.wait - step.collective
     spent = (step.total, step.wait, own, step.collective)
     host = f" on {facts.name(rank.host)}" if rank.host else ""
-    return (f"{rank.rank}{host}", *map(facts.milliseconds, spent), amount(rank.cpu_share))
+    return (f"{rank.rank}{host}", *map(milliseconds, spent), amount(rank.cpu_share))
 
 
 def shown_ranks(seen: Evidence, said: Diagnosis, most: int) -> list[RankEvidence]:

@@ -81,8 +81,8 @@ def _measured(
     seen = found.evidence
     if found.exit_code > SIGNALLED:
         raise InterruptedScriptError(f"with the change it was interrupted: {seen.ended}")
-    if not seen.ranks:
-        raise DataError(f"with the change the script made no steps: it ended with {seen.ended}")
+    if seen.failed or not seen.ranks:
+        raise DataError(f"with the change the script failed or made no steps: {seen.ended}")
     return _rate(seen.ranks)
 
 

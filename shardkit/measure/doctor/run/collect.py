@@ -255,7 +255,9 @@ def _mark_starts(steps: list[Event], facts: Event) -> None:
 
 
 def _gap(epochs: Epochs, times: StepTimes) -> float:
-    """Seconds a step that beginning its epoch costs."""
+    """Seconds a step that beginning its epoch costs, beside what is in its own waiting."""
+    if epochs.steps <= SHORT_EPOCH:
+        return 0.0
     return times.total * epochs.share / max(1 - epochs.share, 1e-9)
 
 
@@ -269,12 +271,16 @@ def _epochs(process: Process, loop: int, facts: Event, times: StepTimes) -> Epoc
     whole = [start for start in starts.values() if start[0]["first"] is not None]
     ends = [e for e in process.of("epoch end") if e["loop"] == loop]
     length = facts["num_batches"] or (len(steps) / len(ends) if ends else None)
-    num = sum(step["first"] is not None for step in steps)
+    firsts = [step["first"] for step in steps if step["first"] is not None]
+    num, per_epoch = len(firsts), len(steps) / max(len(firsts), 1)
+    if per_epoch <= SHORT_EPOCH:  # each step waits for its epoch to begin
+        first = median(firsts[1:] or firsts)
+        return Epochs(first, first / per_epoch / max(times.total, 1e-9), num, per_epoch)
     if not whole or length is None:
-        return Epochs(num=num)
+        return Epochs(num=num, steps=per_epoch)
     lost = median(_lost(start, times.wait) for start in whole[1:] or whole)
     first = median(start[0]["first"] for start in whole[1:] or whole)
-    return Epochs(first, lost / (lost + length * max(times.total, 1e-9)), num)
+    return Epochs(first, lost / (lost + length * max(times.total, 1e-9)), num, per_epoch)
 
 
 def _lost(start: list[Event], usual: float) -> float:
@@ -349,15 +355,18 @@ def _of_fetch(fetch: Event) -> Iterator[tuple[str, float]]:
         yield ("collating" if name == "collating" else "reading"), max(0.0, wall - cpu - starved)
         yield "starved", starved
         yield "cpu", cpu
+    # Our own loaders say how long each part took, and where the time of all went.
+    said, starved = sum(fetch.get(name, 0.0) for name in _SAID), fetch.get("starved", 0.0)
     for name in _SAID:
-        yield name, fetch.get(name, 0.0)
-        yield "cpu", fetch.get(name, 0.0) if name != "reading" else 0.0
+        yield name, fetch.get(name, 0.0) * (1 - min(1.0, starved / max(said, 1e-9)))
+    yield "starved", starved
+    yield "cpu", fetch.get("cpu", 0.0)
     yield "sending", fetch["sending"]
     yield "cpu", fetch["sending"]
 
 
 _SAID = ("reading", "decoding", "transform", "collating")
-"""What our own loaders say of themselves, without a clock of each thread."""
+"""The parts of making a batch that our own loaders name."""
 
 _REGIONS = {
     "dataset": "transform",

@@ -28,12 +28,16 @@ from shardkit.measure.doctor.run.kernel_trial import kernel_trial
 from shardkit.measure.doctor.run.profile import Profile, Profiler
 from shardkit.measure.doctor.run.script import PATIENCE_TO_END_S, Script, command_of, running
 from shardkit.measure.doctor.run.speedscope import Stack, hot_lines, read_speedscope
+from shardkit.measure.doctor.run.status_line import SAME_S, StatusLine, Tell
 from shardkit.measure.doctor.trace.facts import facts, own_sources, read_trace
 from shardkit.measure.doctor.trace.utilisation import utilisation
+from shardkit.measure.doctor.verdict.contradictions import replay_contradicts
 from shardkit.watching.records import read_records
 from shardkit.watching.schedule import Plan
 
 POLL_S = 0.1
+
+ENOUGH, LATE = "which had seen enough", "since --seconds was over, before it had seen enough"
 
 IN_MEMORY = ("tmpfs", "ramfs")
 """File systems whose files cannot be dropped from memory."""
@@ -46,20 +50,27 @@ OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)
 """Those that a terminal sends to all of its foreground, the script included."""
 
 
+NO_LOOP_S = 6.0
+"""Seconds without a loop after which a profile is taken all the same: if none comes, it says where
+the script is."""
+
 PROFILE_S = 4.0
 """A profile is taken after all else, so that it slows nothing that is measured."""
 
 
 @dataclass(frozen=True)
 class RunLimits:
-    """When a script is ended.
+    """When a script is ended, and who is told how far it is.
 
     Attributes:
-        to_end: never. seconds: at the latest, after its first steps.
+        to_end: never. seconds: at the latest, after its first steps. tell: takes a line now and
+            then, of the same stage every ``tell_every_s`` seconds.
     """
 
     to_end: bool = False
     seconds: float = 300.0
+    tell: Tell | None = None
+    tell_every_s: float = SAME_S
 
 
 @dataclass(frozen=True)
@@ -113,7 +124,7 @@ def examine(
     with running(command, plan, out) as script, _forwarding(script, out) as told:
         monitor = Monitor(script.processes)
         with monitor:
-            stopped, profile = _wait(script, limits, told, keep)
+            over, profile = _wait(script, limits, told, keep)
             code = script.process.poll()
         seconds = time.perf_counter() - started
         found = collect.processes(read_records(script.folder))
@@ -143,12 +154,15 @@ def examine(
         *_no_profile(profile, keep),
         *why,
     )
+    cut_s = limits.seconds if over == LATE else None
+    failed = not over and not told and code != 0
+    loops = [len(one.of("step")) for one in found if one.of("loop")]
     decodes = keep is not None and seen and seen[0].worker.decoding > 0
     evidence = Evidence(
         command=tuple(command),
         folder=os.getcwd(),
         seconds=seconds,
-        ended=_ended(code, stopped, told) + ("" if stopped else _error(found)),
+        ended=_ended(code, over, told) + ("" if over else _error(found)),
         python=_first(found, "process", "python"),
         torch=_first(found, "loop", "torch"),
         ranks=seen,
@@ -157,6 +171,10 @@ def examine(
         kernel=kernel_trial(seen[0]) if decodes else None,
         utilisation=_utilisation(seen, system, keep or Keep()),
         notes=notes,
+        cut_s=cut_s,
+        failed=failed,
+        short_loop=max(loops) if loops and not seen else None,
+        lines=() if seen else hot_lines(stacks),
     )
     return Examined(evidence, _exit_code(code, told), stacks)
 
@@ -197,7 +215,7 @@ def _utilisation(seen: Sequence[RankEvidence], system: SystemEvidence, keep: Kee
     if not seen:
         return Utilisation()
     rank = seen[0]
-    rate = rank.rates.own.steps_per_s
+    rate, replay = rank.rates.own.steps_per_s, rank.rates.replay
     return utilisation(
         flops_per_step=rank.flops,
         steps_per_s=rate,
@@ -207,7 +225,9 @@ def _utilisation(seen: Sequence[RankEvidence], system: SystemEvidence, keep: Kee
         samples_per_s=rank.samples_per_step and rank.samples_per_step * rate * rank.world_size,
         reference=keep.reference,
         own_rate=rate,
-        replay_rate=rank.rates.replay.steps_per_s if rank.rates.replay else None,
+        replay_rate=None if replay is None or replay_contradicts(rank) else replay.steps_per_s,
+        waits=max(0.0, rank.step.wait - rank.handover) / max(rank.step.total, 1e-9)
+        + rank.epochs.share,
     )
 
 
@@ -221,11 +241,11 @@ def _first(found: Sequence[collect.Process], kind: str, name: str) -> str:
     return next((str(event[name]) for one in found for event in one.of(kind)), "")
 
 
-def _ended(code: int | None, stopped: bool, told: list[int]) -> str:
+def _ended(code: int | None, over: str, told: list[int]) -> str:
     if code is None and told:
         return f"killed: it did not end after {signal.Signals(told[0]).name}"
-    if stopped or code is None:
-        return "stopped by the doctor, which had seen enough"
+    if over or code is None:
+        return f"stopped by the doctor, {over or ENOUGH}"
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
@@ -243,26 +263,30 @@ def _error(found: Sequence[collect.Process]) -> str:
 
 def _wait(
     script: Script, limits: RunLimits, told: list[int], keep: Keep | None
-) -> tuple[bool, Profile | None]:
-    """Until it has ended, or enough was seen; whether it was, and the profile if one was taken.
+) -> tuple[str, Profile | None]:
+    """Wait until it has ended, or is to be ended; return why, empty if it ended by itself, and the
+    profile if one was taken.
 
     Args:
         told: signals that were sent to it.
     """
-    waiting = Waiting(limits)
-    profile = None
+    waiting, line = Waiting(limits), StatusLine(script.folder, limits.tell, limits.tell_every_s)
+    profile, is_early = None, False
     while script.process.poll() is None:
         time.sleep(POLL_S)
+        line.look()
         if told:
             if len(told) > 1 and waiting.has_had_time_to_end():
-                return False, profile
+                return "", profile
             continue
-        over = waiting.is_over(script.folder)
-        if over and keep is not None and profile is None:
+        over = waiting.why_over(script.folder)
+        if keep is not None and ((over and (profile is None or is_early)) or waiting.sees_no_loop):
+            is_early = not over
+            line.look("a profile is taken")
             profile = _profile(script, keep)
         if over and not limits.to_end:
-            return script.process.poll() is None, profile
-    return False, profile
+            return over if script.process.poll() is None else "", profile
+    return "", profile
 
 
 def _profile(script: Script, keep: Keep) -> Profile:
@@ -279,6 +303,7 @@ class Waiting:
     def __init__(self, limits: RunLimits) -> None:
         self._limits = limits
         self._begun: float | None = None
+        self._started: float | None = time.monotonic()
         self._told: float | None = None
 
     def has_had_time_to_end(self) -> bool:
@@ -286,14 +311,26 @@ class Waiting:
         self._told = self._told or time.monotonic()
         return time.monotonic() - self._told > PATIENCE_TO_END_S
 
-    def is_over(self, folder: Path) -> bool:
-        """Whether all ranks that began a session have ended it, or time is up."""
+    @property
+    def sees_no_loop(self) -> bool:
+        """Return True once, if no loop has begun after some seconds."""
+        started = self._started
+        if self._begun or started is None or time.monotonic() - started < NO_LOOP_S:
+            return False
+        self._started = None
+        return True
+
+    def why_over(self, folder: Path) -> str:
+        """Return :data:`ENOUGH` if all ranks that began a session have ended it, :data:`LATE` if
+        time is up; else nothing."""
         begun, over = (len(list(folder.glob(f"*.{kind}"))) for kind in ("begun", "over"))
         if not begun:
-            return False
+            return ""
         self._begun = self._begun or time.monotonic()
+        if begun == over:
+            return ENOUGH
         is_late = time.monotonic() - self._begun > self._limits.seconds
-        return begun == over or (is_late and not self._limits.to_end)
+        return LATE if is_late and not self._limits.to_end else ""
 
 
 @contextmanager

@@ -51,9 +51,11 @@ def command_of(words: str | Sequence[str], what: str = "doctor") -> list[str]:
         raise UsageError(f"{what}: {words!r} is no command line: {error}") from error
     if not command:
         raise UsageError(f"{what}: give a script to run, as in 'train.py --epochs 1'")
-    if command[0].endswith(".py"):
-        if not Path(command[0]).is_file():
-            raise UsageError(f"{what}: {command[0]}: no such file")
+    is_python = Path(command[0]).name.startswith("python")
+    script = next((word for word in command[: 1 + is_python] if word.endswith(".py")), None)
+    if script is not None and not Path(script).is_file():
+        raise UsageError(f"{what}: {script}: no such file")
+    if command[0] == script:
         command.insert(0, sys.executable)
     return command
 

@@ -18,6 +18,7 @@ def utilisation(
     reference: float | None = None,
     own_rate: float | None = None,
     replay_rate: float | None = None,
+    waits: float = 1.0,
 ) -> Utilisation:
     """The shares that can be said of one rank; None for each that lacks a figure.
 
@@ -28,6 +29,7 @@ def utilisation(
         samples_per_s, reference: both of the same samples: tokens through tokens, and of all ranks
             if the reference is.
         own_rate, replay_rate: steps a second as the script is, and with batches that cost nothing.
+        waits: share of a step that the loop waits for a batch.
 
     Raises UsageError for a peak or a reference that is not more than 0.
     """
@@ -37,7 +39,7 @@ def utilisation(
     rate = flops_per_step * steps_per_s if flops_per_step else None
     peak, source = _peak(device_name, dtype, peak_tflops)
     return Utilisation(
-        accelerator=_accelerator(own_rate, replay_rate),
+        accelerator=_accelerator(own_rate, replay_rate, waits),
         flops_per_s=rate,
         mfu=rate / peak if rate and peak else None,
         peak=peak,
@@ -56,11 +58,12 @@ def _peak(
     return found or (None, None)
 
 
-def _accelerator(own_rate: float | None, replay_rate: float | None) -> float | None:
+def _accelerator(own_rate: float | None, replay_rate: float | None, waits: float) -> float | None:
     """MLPerf Storage's AU: total compute time / total benchmark running time, which is 1 where all
     reading is hidden behind the computing (Submission_guidelines.md of mlcommons/storage). Its
-    compute time is a sleep; ours is a step with batches that cost nothing. A replay that came out
+    compute time is a sleep; ours is a step with batches that cost nothing. Where batches
+    are there in time, what the step gains beside idle workers is no waiting. A replay that came out
     slower is noise: no share is above 1."""
     if not own_rate or not replay_rate:
         return None
-    return min(1.0, own_rate / replay_rate)
+    return min(1.0, max(own_rate / replay_rate, 1 - waits))

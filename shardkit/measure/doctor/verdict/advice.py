@@ -18,9 +18,6 @@ from shardkit.measure.doctor.verdict.thresholds import (
 
 PICTURES = frozenset(["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm"])
 TEXTS = frozenset(["txt", "jsonl", "json", "md", "text"])
-TABLES = frozenset(["parquet"])
-NETWORKS = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "gpfs", "9p", "beegfs", "afs")
-"""File systems whose files are elsewhere, by what their names begin with."""
 
 MEMORY_SHARE = 0.5
 """Files are read into memory only if they take at most so much of what is available."""

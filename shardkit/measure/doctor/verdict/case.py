@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from shardkit.measure.doctor.diagnosis import Applicable, Cause, Diagnosis, Gain
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
-from shardkit.measure.doctor.verdict.predict import Loop, loop_of, ms, share
+from shardkit.measure.doctor.verdict.predict import Loop, loop_of, share
 from shardkit.measure.doctor.verdict.thresholds import FLOOR
+from shardkit.measure.report.words import amount, milliseconds
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,10 @@ class Case:
 
     @property
     def is_served(self) -> bool:
-        """Whether batches are made in time, and the loop hardly waits but to take them: what it
-        would gain with loading free is that, and what a worker beside it slows it by."""
+        """Return True if the loop hardly waits for batches but to take them: what it would gain
+        with loading free is that, and what workers beside it slow it by."""
         late = self.seconds("wait") - self.loop.taking
-        return self.loop.comes_in_time and late < (FLOOR - 1) * self.loop.step
+        return self.loop.workers > 0 and late < (FLOOR - 1) * self.loop.step
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,10 @@ def typical(found: list[Case]) -> Case:
 def rates(case: Case) -> str:
     """The measured rates, in a sentence."""
     measured = case.rank.rates
-    text = f"The loop makes {measured.own.steps_per_s:.3g} steps/s as it is"
-    if measured.replay:
-        text += f", {measured.replay.steps_per_s:.3g} with its first batches replayed"
-    if measured.warm:
-        text += f", {measured.warm.steps_per_s:.3g} with the files in memory"
-    if measured.cold:
-        text += f", {measured.cold.steps_per_s:.3g} with none of them there"
-    return text + "."
+    text = f"The loop makes {amount(measured.own.steps_per_s)} steps/s as it is"
+    how = ("its first batches replayed", "the files in memory", "none of them there")
+    others = zip((measured.replay, measured.warm, measured.cold), how, strict=True)
+    return text + "".join(f", {amount(r.steps_per_s)} with {what}" for r, what in others if r) + "."
 
 
 def step_parts(case: Case) -> str:
@@ -92,4 +89,4 @@ def step_parts(case: Case) -> str:
     shares = {name: case.share(name) for name in (*names, "checkpoint", "other")}
     most = sorted(shares, key=lambda name: -shares[name])[:3]
     parts = ", ".join(f"{name} {shares[name]:.0%}" for name in most if shares[name] > 0)
-    return f"A step takes {ms(case.loop.step)}: {parts or 'nothing that was timed'}."
+    return f"A step takes {milliseconds(case.loop.step)}: {parts or 'nothing that was timed'}."

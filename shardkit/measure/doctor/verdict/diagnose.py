@@ -7,12 +7,17 @@ thresholds are in ``thresholds.py``, all formulas in ``predict.py``.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 from shardkit.measure.doctor.diagnosis import Cause, Diagnosis
 from shardkit.measure.doctor.evidence import Evidence
 from shardkit.measure.doctor.verdict import advice, predict
 from shardkit.measure.doctor.verdict.case import Case, Suspect, cases, rates, step_parts, typical
+from shardkit.measure.doctor.verdict.contradictions import (
+    replay_contradicts,
+    without_contradictions,
+)
 from shardkit.measure.doctor.verdict.loading_causes import loading
 from shardkit.measure.doctor.verdict.step_causes import idle_share, step_causes, straggler
 from shardkit.measure.doctor.verdict.thresholds import (
@@ -20,12 +25,16 @@ from shardkit.measure.doctor.verdict.thresholds import (
     FLOOR,
     GPU_IDLE,
     LEAST_STEPS,
+    SHARED,
     TIE,
     UNEXPLAINED,
+    UNSTEADY,
     WAITS,
 )
+from shardkit.measure.report.words import amount
 
 CHEAPEST: tuple[Cause, ...] = (
+    "iterator per step",
     "epoch starts",
     "too few workers",
     "logging",
@@ -44,17 +53,63 @@ CHEAPEST: tuple[Cause, ...] = (
 )
 """From an argument over a line of code and a pack to other code and other machines."""
 
+STARTS = ("iterator per step", "epoch starts")
+"""Causes that a loop has though its workers make batches fast enough."""
+
+LOOK_AGAIN = "Let the doctor look again, for longer (--steps), on a machine that is less busy."
+
 NUM_THEN = 4
 """Changes that are named for afterwards: more of them are not read."""
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
-    """The one verdict on what was seen."""
+    """The one verdict on what was seen; of a machine that others use, it says so first."""
+    if evidence.failed:
+        return script_failed(evidence)
+    usable = [without_contradictions(rank) for rank in evidence.ranks]
+    seen = replace(evidence, ranks=tuple(rank for rank, _ in usable))
+    said = verdict(seen)
+    unused = [sentence for _, why in usable for sentence in why]
+    if evidence.cut_s is not None:
+        unused.append(
+            f"The run was cut after {amount(evidence.cut_s)} s (--seconds), before all steps were"
+            " measured."
+        )
+    sentence = f"{shared(evidence)}{said.sentence}"
+    return replace(said, sentence=sentence, because=(*said.because, *unused))
+
+
+def shared(evidence: Evidence) -> str:
+    """Return a sentence about other processes that use the machine; empty if they use little."""
+    system, others = evidence.system, predict.used_by_others(evidence.system)
+    if others < SHARED * system.cores:
+        return ""
+    return (
+        f"This machine is shared: other processes use {others:.1f} of {system.cores} cores, and the"
+        f" script got {system.script_cores:.1f}. "
+    )
+
+
+def script_failed(evidence: Evidence) -> Diagnosis:
+    """Return what ended the script in place of a verdict."""
+    return Diagnosis(
+        "script failed",
+        f"The script failed, so there is no verdict: {evidence.ended}.",
+        (),
+        f"Mend that first; without the doctor: `{shlex.join(evidence.command)}`.",
+    )
+
+
+def verdict(evidence: Evidence) -> Diagnosis:
+    """The verdict on rates that do not contradict each other."""
     found = cases(evidence)
     missing = not_enough(evidence, found)
     if missing is not None:
         return missing
     usual = typical(found)
+    contradiction = replay_contradicts(usual.rank)
+    if contradiction is not None:
+        return no_verdict(contradiction, LOOK_AGAIN, step_parts(usual))
     large = [each for each in candidates(found, usual) if each.removal >= FLOOR]
     if not large:
         return healthy(usual)
@@ -68,7 +123,7 @@ def candidates(found: list[Case], usual: Case) -> list[Suspect]:
     slow = straggler(found)
     blamed = None if slow and usual.share("wait") < WAITS else loading(usual)
     own = step_causes(found)
-    is_start = blamed is not None and blamed.diagnosis.cause == "epoch starts"
+    is_start = blamed is not None and blamed.diagnosis.cause in STARTS
     if usual.loop.comes_in_time and not is_start and any(each.removal >= FLOOR for each in own):
         blamed = None
     return [each for each in (slow, blamed, *own) if each is not None]
@@ -92,10 +147,17 @@ def general(case: Case) -> tuple[str, ...]:
 
 def not_enough(evidence: Evidence, found: list[Case]) -> Diagnosis | None:
     """The verdict that there is none; None if there is enough to go by."""
+    if not evidence.ranks and evidence.short_loop is not None:
+        return no_verdict(
+            f"A loop was seen, but only {evidence.short_loop} steps of it, of which the first are"
+            f" not timed; {LEAST_STEPS} are needed. How the script ended: {evidence.ended}.",
+            "Let the script run longer: more epochs, or more data.",
+        )
     if not evidence.ranks:
         return no_verdict(
             "No process was seen that runs a loop over a torch DataLoader or a shardkit.Loader.",
             "Iterate over one of these, or over shardkit.watch(batches) for any other.",
+            *evidence.notes,
         )
     steps = max(rank.rates.own.num_steps for rank in evidence.ranks)
     if not found or steps < LEAST_STEPS:
@@ -114,16 +176,25 @@ def no_verdict(sentence: str, change: str, *because: str) -> Diagnosis:
 
 def healthy(case: Case) -> Diagnosis:
     """Nothing is wrong; on a GPU, the step may still be made faster."""
-    gain = predict.free_loading(case.loop)
+    loop = case.loop
+    gain = predict.free_loading(loop)
     because = (rates(case), step_parts(case), *idle(case), *blocked(case))
     hints = advice.computing(case.evidence, case.rank)
-    if gain.factor >= UNEXPLAINED and not case.is_served:
+    is_unsure = loop.noise >= UNSTEADY or FLOOR <= gain.factor < 1 + loop.noise
+    if is_unsure:
+        low, high = min(loop.noise, 0.99), loop.noise
+        return no_verdict(
+            f"Free loading would make the loop {gain.factor * (1 - low):.2f} to"
+            f" {gain.factor * (1 + high):.2f} times as fast: the rates vary too much to say more.",
+            LOOK_AGAIN,
+            *because,
+        )
+    if gain.factor >= UNEXPLAINED:
         sentence = (
             f"The loop would be {gain.factor:.2f} times as fast if loading cost nothing, but"
             " nothing that was timed explains what it waits for."
         )
-        change = "Let the doctor look again, for longer (--steps), on a machine that is less busy."
-        return Diagnosis("not enough evidence", sentence, because, change, gain)
+        return no_verdict(sentence, LOOK_AGAIN, *because)
     if not hints or not advice.is_cuda(case.rank):
         sentence = (
             "There is nothing to gain from the loader: the loop would be"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from shardkit.measure.doctor.diagnosis import Applicable, Gain
 from shardkit.measure.doctor.verdict import advice, predict
 from shardkit.measure.doctor.verdict.case import Case, Suspect, candidate, rates
-from shardkit.measure.doctor.verdict.predict import made_in, ms
+from shardkit.measure.doctor.verdict.predict import made_in
 from shardkit.measure.doctor.verdict.thresholds import (
     CROWDED,
     FLOOR,
@@ -25,6 +25,10 @@ from shardkit.measure.doctor.verdict.thresholds import (
     STARVED,
     THROTTLED,
 )
+from shardkit.measure.report.words import milliseconds as ms
+
+FEW_STEPS = 2
+"""Steps of an iteration, up to which it is called one for each step if it could have more."""
 
 
 def loading(case: Case) -> Suspect | None:
@@ -33,24 +37,30 @@ def loading(case: Case) -> Suspect | None:
         return None
     found = epoch_starts(case)
     if found is None and case.is_served:
-        return None
+        return beside_workers(case)
     rules = (storage, too_few_workers, too_few_cores)
     found = found or next((found for rule in rules if (found := rule(case))), None)
     if found is None and case.loop.comes_in_time and case.loop.others >= CROWDED * case.loop.cores:
         return None  # it waits now and then because others have the cores, not for its work
-    return found or largest_part(case)
+    found = found or largest_part(case)
+    # Where others have the cores, less work of one kind may bring nothing.
+    return (too_few_cores(case, 0.0) or found) if found.removal < FLOOR else found
 
 
-def saves_most(case: Case, gain: Gain) -> bool:
+def saves_most(case: Case, gain: Gain, least: float = MOST) -> bool:
     """Whether a change saves most of the time that the loop waits within an epoch."""
     saved = case.loop.step * (1 - 1 / gain.factor)
-    return saved > 0 and saved >= MOST * (case.loop.steady - case.loop.free)
+    return saved > 0 and saved >= least * (case.loop.steady - case.loop.free)
 
 
 def epoch_starts(case: Case) -> Suspect | None:
     """More is lost where epochs begin than within them."""
     loop, loader, epochs = case.loop, case.rank.loader, case.rank.epochs
-    if loader.num_workers == 0 or loop.gap <= loop.steady - loop.free:
+    if loop.gap <= loop.steady - loop.free:
+        return None
+    if epochs.steps <= FEW_STEPS < (loader.num_batches or math.inf):
+        return iterator_per_step(case)
+    if loader.num_workers == 0:
         return None
     sentence = (
         f"Each epoch begins with {ms(epochs.first_batch_s)} in which the loop waits for the first"
@@ -74,6 +84,42 @@ def epoch_starts(case: Case) -> Suspect | None:
     )
 
 
+def iterator_per_step(case: Case) -> Suspect:
+    """The loop uses one batch of each epoch that it begins."""
+    workers, epochs = case.loop.workers, case.rank.epochs
+    starts = f", which starts {count(workers)} anew," * bool(workers)
+    if case.rank.loader.persistent_workers:
+        starts = ", for which its workers make batches that are dropped,"
+    line = advice.costliest(case.rank.lines, "wait")
+    place = f"{line.file}:{line.line}" if line else case.rank.loader.made_at
+    return candidate(
+        "iterator per step",
+        because(case),
+        f"Each step begins a new iteration over the loader{starts} and waits"
+        f" {ms(epochs.first_batch_s)} for its first batch: {epochs.share:.0%} of the loop's time.",
+        f"Make one iterator and use all its batches{f' ({place})' * bool(place)}: `for batch in"
+        " loader:`, or `batches = iter(loader)` before the loop and `next(batches)` in it, in place"
+        " of next(iter(loader)) in each step.",
+        predict.one_iterator(case.loop),
+    )
+
+
+def beside_workers(case: Case) -> Suspect | None:
+    """Batches are there when the loop asks for them, but making them slows the step."""
+    loop = case.loop
+    if not loop.is_full:
+        return None
+    return candidate(
+        "too few cores",
+        because(case),
+        f"The loop waits for {case.share('wait'):.0%} of a step only, but making batches takes"
+        f" cores from it: alone, a step takes {ms(loop.free)} in place of {ms(loop.steady)}.",
+        f"Give the script {math.ceil(wanted_cores(case))} cores, or make batches with less"
+        " processor time: more workers would take even more from the step.",
+        replace(predict.free_loading(loop), is_limit=True),
+    )
+
+
 def storage(case: Case) -> Suspect | None:
     """Most of the work is reading, or the files being in memory saves most."""
     reading, made = case.loop.work.reading, made_in(case.loop.work)
@@ -89,8 +135,7 @@ def slow_files(case: Case) -> Suspect:
         return slow_source(case)
     change, is_warm = storage_change(case, measured is not None)
     gain = predict.without(case.loop, "reading")
-    workers = predict.enough_workers(case.loop)
-    is_more = workers > case.loop.workers
+    workers = more_workers(case)
     return candidate(
         "storage",
         because(case),
@@ -100,14 +145,13 @@ def slow_files(case: Case) -> Suspect:
         measured or gain,
         removal=gain if gain.factor > (measured or gain).factor else None,
         apply=Applicable(warm=True) if is_warm else None,
-        then=(f"more readers side by side: num_workers={workers}",) if is_more else (),
+        then=(f"more readers side by side: num_workers={workers}",) if workers else (),
     )
 
 
 def slow_source(case: Case) -> Suspect:
     """Samples are waited for, and no file is opened: they come from elsewhere."""
-    workers = predict.enough_workers(case.loop)
-    is_more = workers > case.loop.workers
+    workers = more_workers(case)
     arguments = advice.worker_arguments(case.rank, workers)
     fetch = advice.fetch_samples()
     removal = predict.without(case.loop, "reading")
@@ -117,11 +161,11 @@ def slow_source(case: Case) -> Suspect:
         f"Batches come too late, and waiting takes {part_share(case, 'reading'):.0%} of making one"
         f" with {count(case.loop.workers)}: for a network, a database or a lock, as Python opened"
         " no file for it.",
-        workers_change(case, arguments, workers) if is_more else f"{upper(fetch)}.",
-        predict.with_workers(case.loop, workers) if is_more else removal,
+        workers_change(case, arguments, workers) if workers else f"{upper(fetch)}.",
+        predict.with_workers(case.loop, workers) if workers else removal,
         removal=removal,
-        apply=applicable_workers(case, workers) if is_more else None,
-        then=(fetch,) if is_more else (),
+        apply=applicable_workers(case, workers) if workers else None,
+        then=(fetch,) if workers else (),
     )
 
 
@@ -150,20 +194,14 @@ def storage_change(case: Case, helps_in_memory: bool) -> tuple[str, bool]:
 
 
 def too_few_workers(case: Case) -> Suspect | None:
-    """There are cores, and more workers would do. A busy process beside the script does not make
-    its sickness another, though the gain is less then."""
-    loop = case.loop
-    alone = replace(loop, others=0.0) if loop.others < OTHERS * loop.cores else loop
-    workers = predict.enough_workers(alone)
-    gain, removal = predict.with_workers(loop, workers), predict.with_workers(alone, workers)
-    if workers <= loop.workers or loop.formula <= 0 or not saves_most(case, removal):
+    """There are cores that nobody uses, and more workers would do."""
+    loop, workers = case.loop, more_workers(case)
+    gain = predict.with_workers(loop, workers)
+    if not workers or loop.formula <= 0 or not saves_most(case, gain):
         return None
     system = case.evidence.system
     arguments = advice.worker_arguments(case.rank, workers)
-    idle = max(0.0, system.cores - system.cores_busy)
-    rest = f"{idle:.1f} of {system.cores} cores are idle"
-    if idle < loop.others:
-        rest = f"other processes use {loop.others:.1f} of {loop.cores:.3g} cores"
+    rest = f"{max(0.0, system.cores - system.cores_busy):.1f} of {system.cores} cores are idle"
     sentence = (
         f"{upper(count(loop.workers))} cannot make batches as fast as the loop takes them, while"
         f" {rest}."
@@ -174,10 +212,20 @@ def too_few_workers(case: Case) -> Suspect | None:
         sentence,
         workers_change(case, arguments, workers),
         gain,
-        removal=removal,
         apply=applicable_workers(case, workers),
         then=advice.little_shm(case.evidence),
     )
+
+
+def more_workers(case: Case) -> int:
+    """Return a number of workers that is worth trying; 0 if more bring too little, or would have no
+    core: those that there are wait for one already."""
+    loop, work = case.loop, case.loop.work
+    workers = predict.enough_workers(loop)
+    is_starved = work.starved >= STARVED * work.total > 0
+    if workers <= loop.workers or loop.is_full or is_starved:
+        return 0
+    return workers if predict.with_workers(loop, workers).factor >= FLOOR else 0
 
 
 def applicable_workers(case: Case, workers: int) -> Applicable | None:
@@ -204,16 +252,17 @@ def workers_change(case: Case, arguments: dict[str, int | bool | None], workers:
     return text
 
 
-def too_few_cores(case: Case) -> Suspect | None:
-    """The loader would do, had it the cores that a quota or other processes take from it."""
+def too_few_cores(case: Case, least: float = MOST) -> Suspect | None:
+    """The loader would do, had it the cores that a quota or other processes take from it, or would
+    at least save that share of what the loop waits."""
     reason = cores_taken(case) if case.loop.workers else None
     gain = predict.with_cores(case.loop, wanted_cores(case))
-    if reason is None or not saves_most(case, gain):
+    if reason is None or not saves_most(case, gain, least):
         return None
     return candidate(
         "too few cores",
         because(case),
-        f"The workers would make batches fast enough, but {reason}.",
+        f"The workers would make batches {'fast enough' if least else 'faster'}, but {reason}.",
         f"Give the script {math.ceil(wanted_cores(case))} cores of its own: raise the quota (docker"
         " --cpus, the pod's cpu limit, --cpus-per-task), or stop what else runs.",
         gain,

@@ -35,6 +35,9 @@ from shardkit.measure.doctor.evidence import (
     SystemEvidence,
     WorkerTimes,
 )
+from shardkit.measure.doctor.verdict.thresholds import FULL, THROTTLED
+from shardkit.measure.report.words import amount
+from shardkit.measure.report.words import milliseconds as ms
 
 LEAST_ERROR = 0.10
 """Half of a prediction's interval is at least that much: two runs of one script on a shared machine
@@ -46,6 +49,9 @@ LARGEST_ERROR = 0.5
 MISFIT = 0.25
 """Of the distance (as a logarithm) between what was measured and what the formula says of it, so
 much is added to the interval."""
+
+LEAST_CORES = 0.05
+"""A script that makes steps gets as much, whatever two readings of the kernel's counters say."""
 
 LEAST_EPOCHS = 2
 """Only from then on beginnings count: the first one's belongs to the start of the script."""
@@ -154,11 +160,16 @@ class Loop:
         """What loading takes of the step as it is, by the formula."""
         return modelled(self, self.work, self.workers)
 
-    def cores_for(self, workers: int) -> float:
-        """Cores that so many workers and the loop's process have: those that are left, or their
-        fair share of all, if more want to run (as Linux's scheduler has it)."""
-        own = workers + 1
-        return max(self.cores - self.others, self.cores * own / (own + self.others))
+    @property
+    def cores_left(self) -> float:
+        """Cores that the rank's processes really get. More workers get no more of them: a fair
+        share of 1.55 was reckoned on two busy cores, and 0.56 was got."""
+        return max(self.cores - self.others, LEAST_CORES)
+
+    @property
+    def is_full(self) -> bool:
+        """Return True if making batches and the step need all the cores that the rank gets."""
+        return self.work.cpu + self.trainer_cpu >= FULL * self.cores_left * self.steady
 
     @property
     def is_limited(self) -> bool:
@@ -203,16 +214,20 @@ def loop_of(evidence: Evidence, rank: RankEvidence) -> Loop | None:
     gap = step * min(rank.epochs.share, 1.0) if rank.epochs.num >= LEAST_EPOCHS else 0.0
     # A step's processor time is all threads', from getting its batch on.
     cpu = rank.cpu_share * step - (rank.worker.cpu if rank.loader.worker_type == "thread" else 0.0)
+    cores = max(1, evidence.system.cores)
+    others = used_by_others(evidence.system)
+    if (evidence.system.throttled or 0.0) >= THROTTLED:  # a quota gives no more than was used
+        others = max(others, cores - evidence.system.script_cores)
     return Loop(
         step=step,
         free=free_step(rank, step - gap),
         gap=gap,
         work=rank.worker,
         workers=rank.loader.num_workers,
-        cores=max(1, evidence.system.cores) / on_same_host(evidence, rank),
+        cores=cores / on_same_host(evidence, rank),
         trainer_cpu=max(0.0, cpu),
         noise=noise(rank.rates.own, rank.rates.replay),
-        others=used_by_others(evidence.system) / on_same_host(evidence, rank),
+        others=others / on_same_host(evidence, rank),
         handover=rank.handover if rank.loader.num_workers else 0.0,
     )
 
@@ -261,7 +276,7 @@ def modelled(
     if workers == 0:
         return made_in(work)
     trainer_cpu = loop.trainer_cpu if trainer_cpu is None else trainer_cpu
-    return max(made_in(work) / workers, (work.cpu + trainer_cpu) / loop.cores_for(workers))
+    return max(made_in(work) / workers, (work.cpu + trainer_cpu) / loop.cores_left)
 
 
 def load_after(
@@ -450,11 +465,22 @@ def persistent(loop: Loop, first_batch_s: float) -> Gain:
     return gain(loop, max(after, loop.free), how)
 
 
+def one_iterator(loop: Loop) -> Gain:
+    """If one iterator were used for all steps: batches come as fast as workers make them."""
+    load = modelled(loop, loop.work, loop.workers)
+    after = max(loop.free + HANDOVER_S, load) if loop.workers else loop.free + load
+    return gain(
+        loop, max(after, loop.free), formula(loop, loop.work, loop.workers, 0.0, HANDOVER_S)
+    )
+
+
 def in_memory(loop: Loop, warm: Rate) -> Gain:
     """If all files were in memory, as measured within epochs: min(G, P)."""
     steady = max(loop.free, 1 / warm.steps_per_s) if warm.steps_per_s > 0 else loop.steady
     after = steady + loop.gap
-    return gain(loop, after, f"measured with the files in memory, {warm.steps_per_s:.3g} steps/s")
+    return gain(
+        loop, after, f"measured with the files in memory, {amount(warm.steps_per_s)} steps/s"
+    )
 
 
 def sooner(loop: Loop, seconds: float, how: str, likely: Sequence[float] = (0.0,)) -> Gain:
@@ -500,10 +526,5 @@ def formula(
         free += " without loading"
     return (
         f"the longest of {free}, {made} to make a batch / {each}, and"
-        f" {cpu} of processor time / {loop.cores_for(workers):.3g} cores{begins}{fit}"
+        f" {cpu} of processor time / {amount(loop.cores_left)} cores{begins}{fit}"
     )
-
-
-def ms(seconds: float) -> str:
-    """Milliseconds, in three digits."""
-    return f"{1000 * seconds:.3g} ms"

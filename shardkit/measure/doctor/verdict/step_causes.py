@@ -8,7 +8,6 @@ from dataclasses import replace
 from shardkit.measure.doctor.diagnosis import Gain
 from shardkit.measure.doctor.verdict import advice, predict
 from shardkit.measure.doctor.verdict.case import Case, Suspect, candidate, step_parts
-from shardkit.measure.doctor.verdict.predict import ms
 from shardkit.measure.doctor.verdict.thresholds import (
     EXPLAINS,
     GPU_IDLE,
@@ -19,6 +18,7 @@ from shardkit.measure.doctor.verdict.thresholds import (
     SHORT_KERNEL_S,
     STRAGGLER,
 )
+from shardkit.measure.report.words import milliseconds as ms
 
 OWN_PARTS = ("checkpoint", "logging", "sync")
 """Parts of a step that one rank alone may have: all others then wait for it in a collective."""

@@ -38,6 +38,24 @@ OTHERS = 0.6
 """Share of the cores that other processes use. One busy process beside a script, which may have one
 of two cores, does not make its own sickness another."""
 
+SHARED = 0.15
+"""Share of the cores that other processes use, from which on every verdict says so first: system
+services and the doctor itself use a few percent."""
+
+FULL = 0.85
+"""Share of its cores that making batches and the step need together, from which on they are said to
+take them from each other: a script that fills two cores is seen with 1.7 to 2."""
+
+CONTRADICTS = 0.15
+"""A rate that should be higher than another and is so much lower contradicts it, whatever the
+blocks of both say: runs of the same script differ by some percent."""
+
+CONTRADICTS_S = 0.5e-3
+"""Seconds of a step that its replayed batches and the looks at it may take."""
+
+UNSTEADY = 0.3
+"""Rates whose ratio is known no better than that say nothing of a loop that seems healthy."""
+
 CROWDED = 0.3
 """Share of the cores that other processes use, from which on batches that come late now and then,
 though they are made in time, are not blamed on the work of making them."""
