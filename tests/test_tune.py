@@ -15,19 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import SimulatedClock
 from conftest import Run, make_images, write
 from hypothesis import given
 from hypothesis import strategies as st
 
 import shardkit
 from shardkit import Loader, images
+from shardkit.cli.tune import _echo_headroom
 from shardkit.errors import DataError, StorageError, UsageError
 from shardkit.loading import auto
 from shardkit.loading.settings import Settings
+from shardkit.measure.doctor.run.examine import RunLimits
+from shardkit.measure.report.words import amount
 from shardkit.measure.timing import Work
+from shardkit.measure.tune import headroom, tuner, workload
 from shardkit.measure.tune import step as step_module
-from shardkit.measure.tune import tuner, workload
 from shardkit.measure.tune import tuning as module
+from shardkit.measure.tune.headroom import Headroom
 from shardkit.measure.tune.space import Candidate
 from shardkit.measure.tune.step import SPARE, advice, try_step, verdict
 from shardkit.measure.tune.tuning import Tuning, tune, unsure
@@ -94,6 +99,7 @@ def tried(found: Tuning) -> set[str]:
 
 LoadS = Callable[[Candidate], float]
 Simulate = Callable[[LoadS], None]
+Loops = Callable[[LoopTimes], list[float]]
 
 
 @pytest.fixture
@@ -107,6 +113,27 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
         monkeypatch.setattr(workload.Workload, "timed", timed)
 
     return simulate
+
+
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch) -> Loops:
+    """Says what a loop waited for, as was recorded of one, instead of running it; gives the seconds
+    that each was asked to take."""
+
+    def loops(recorded: LoopTimes) -> list[float]:
+        asked: list[float] = []
+
+        def run(loader: Loader, step_s: float, seconds: float) -> LoopTimes:
+            asked.append(seconds)
+            return recorded
+
+        monkeypatch.setattr(step_module, "run_loop", run)
+        return asked
+
+    return loops
+
+
+READS = {"read": 1.5, "transform": 0.0, "collate": 0.01}
 
 
 @pytest.fixture
@@ -184,20 +211,22 @@ def test_on_many_cores_the_gaps_are_looked_into(
     assert tuned(Numbers()).settings == Settings(6, "thread", 2)
 
 
-def test_a_step_that_one_thread_feeds(simulate: Simulate) -> None:
+def test_a_step_that_one_thread_feeds(simulate: Simulate, loops: Loops) -> None:
     simulate(side_by_side)
+    loops(LoopTimes(75, wait=0.0041, starting=0.0069, work_s=READS))
     found = tuned(Numbers(0.02), step_ms=40.0, seconds=3.0)
     assert found.settings == Settings(1, "thread", 2)
     step = found.step
-    assert step is not None and step.verdict != "not fed" and step.predicted_wait == 0
+    assert step is not None and step.verdict == "fed" and step.predicted_wait == 0
     assert step.margin == pytest.approx(2)
-    assert step.wait < 0.2
+    assert step.wait == 0.0041
     assert step.advice == ""
     assert found.notes == []
 
 
-def test_a_step_that_nothing_feeds(simulate: Simulate) -> None:
+def test_a_step_that_nothing_feeds(simulate: Simulate, loops: Loops) -> None:
     simulate(side_by_side)
+    loops(LoopTimes(402, wait=0.268, starting=0.008, work_s=READS))
     found = tuned(Numbers(0.02), step_ms=5.0, seconds=3.0)
     assert found.settings.workers == 3
     step = found.step
@@ -205,15 +234,22 @@ def test_a_step_that_nothing_feeds(simulate: Simulate) -> None:
     assert step.advice.startswith("reading takes the longest: a faster medium may help")
     assert step.margin == pytest.approx(0.75)
     assert step.predicted_wait == pytest.approx(0.25)
-    assert step.wait == pytest.approx(0.25, abs=0.2)
+    assert step.wait == 0.268
 
 
-def test_a_long_step_does_not_take_a_minute(simulate: Simulate) -> None:
+def test_a_long_step_does_not_take_a_minute(simulate: Simulate, loops: Loops) -> None:
     simulate(side_by_side)
-    began = time.perf_counter()
+    asked = loops(LoopTimes(5, wait=0.0, starting=0.0, work_s=READS))
     step = tuned(Numbers(), step_ms=300.0, seconds=0.5).step
     assert step is not None and step.margin > 10
-    assert time.perf_counter() - began < 0.5 + 15 * 0.3
+    assert len(asked) == 1 and asked[0] <= 0.5 + 15 * 0.3
+
+
+def test_a_real_loop_behind_real_workers() -> None:
+    """What it waits for depends on what the machine does meanwhile."""
+    got = run_loop(Loader(Numbers(0.002), 4, workers=2), 0.001, 0.3)
+    assert got.steps >= 1 and got.work_s["read"] >= 0.002 * got.steps
+    assert 0 <= got.wait <= 1 and 0 <= got.starting <= 1
 
 
 @pytest.mark.parametrize(
@@ -256,10 +292,10 @@ def test_what_to_do_is_about_what_takes_the_longest() -> None:
 
 def test_real_workers_on_real_waits() -> None:
     found = tuned(Numbers(0.02), seconds=3.0)
-    assert found.settings.workers in (2, 3)
     rates = {trial.settings: trial.samples_per_s for trial in found.trials}
-    assert 60 < rates["no worker"] <= 200
-    assert 1.3 < rates["2 threads, prefetch 2"] / rates["no worker"] < 2.5
+    assert {"no worker", "2 threads, prefetch 2"} <= rates.keys() and min(rates.values()) > 0
+    assert rates["no worker"] <= 200  # four samples in 20 ms, whatever else the machine does
+    assert str(found.settings) in rates  # which is best, the simulated trials above say
     assert all(trial.low <= trial.samples_per_s <= trial.high for trial in found.trials)
 
 
@@ -575,15 +611,15 @@ def test_what_a_batch_takes() -> None:
     assert found.batch_bytes == 2 * 64 + 8 * 4 + 3 + 64
 
 
-@pytest.mark.alone
-def test_a_loop_that_waits() -> None:
+def test_a_loop_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    SimulatedClock(monkeypatch)
     got = run_loop(Loader(Numbers(0.03), 4, workers=0), 0.01, 0.5)
-    assert got.wait + got.starting == pytest.approx(0.75, abs=0.1)
-    assert got.starting < 0.15
-    assert 8 <= got.steps <= 20
+    assert got.steps == 13
+    assert got.wait == pytest.approx(0.75 * 12 / 13, abs=0.001)
+    assert got.starting == pytest.approx(0.75 / 13, abs=0.001)
     got = run_loop(Loader(Numbers(0.03, num=4), 4, workers=0), 0.01, 0.5)
-    assert got.wait == pytest.approx(0, abs=0.02)
-    assert got.starting == pytest.approx(0.75, abs=0.1)
+    assert got.wait == pytest.approx(0, abs=0.001)
+    assert got.starting == pytest.approx(0.75, abs=0.001)
 
 
 # --- the command --------------------------------------------------------------------------
@@ -598,7 +634,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "packed"
 
 
-def test_the_command(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_the_command(
+    run: Run, simulate: Simulate, loops: Loops, folder: Path, tmp_path: Path
+) -> None:
+    simulate(side_by_side)
+    loops(LoopTimes(98, wait=0.011, starting=0.0069, work_s=READS))
     options = ["--seconds", 2, "--batch-size", 4, "--size", 16, "--step-ms", 20]
     got = run("tune", folder, *options)
     assert got.code == 0 and got.err == ""
@@ -619,13 +659,12 @@ def test_the_command(run: Run, folder: Path, tmp_path: Path) -> None:
     kept = r'  kept for workers="auto": \d (thread|process)\S*, prefetch \d, in '
     assert re.fullmatch(kept + re.escape(f"{tmp_path}/cache/shardkit/tune.json"), rest[3])
     assert re.fullmatch(
-        r"  a step of 20 ms (is fed|may be fed or not): batches come [\d.e+]+ times as fast as"
-        r" needed",
+        r"  a step of 20.0 ms is fed: batches come [\d.]+ times as fast as needed",
         rest[4],
     )
     assert re.fullmatch(
-        r"  such a loop should wait [\d.]+% of its time for batches; it waited [\d.]+%, and"
-        r" [\d.]+% for the first of each epoch",
+        r"  such a loop should wait 0.0% of its time for batches; it waited 1.1%, and"
+        r" 0.7% for the first of each epoch",
         rest[5],
     )
     code = "\n".join(line.strip() for line in rest[1:3])
@@ -634,8 +673,11 @@ def test_the_command(run: Run, folder: Path, tmp_path: Path) -> None:
     assert len(next(iter(names["loader"]))["image"]) == 4
 
 
-def test_the_command_for_a_long_step(run: Run, folder: Path, simulate: Simulate) -> None:
+def test_the_command_for_a_long_step(
+    run: Run, folder: Path, simulate: Simulate, loops: Loops
+) -> None:
     simulate(side_by_side)
+    loops(LoopTimes(5, wait=0.0, starting=0.0, work_s=READS))
     got = run("tune", folder, "--seconds", 0.5, "--batch-size", 36, "--size", 8, "--step-ms", 400)
     assert "\n  a step of 400 ms is fed" in got.out
 
@@ -673,25 +715,42 @@ while True:
 
 
 def test_the_command_for_a_script(
-    run: Run, simulate: Simulate, folder: Path, tmp_path: Path
+    run: Run,
+    simulate: Simulate,
+    loops: Loops,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """It runs for so many steps, however long the machine takes for them."""
+    monkeypatch.setattr(headroom, "PLAN", replace(headroom.PLAN, steps=40, rounds=4))
+    monkeypatch.setattr(headroom, "RunLimits", lambda seconds: RunLimits(seconds=200.0))
     simulate(side_by_side)
+    loops(LoopTimes(5, wait=0.0, starting=0.0, work_s=READS))
     script = write(tmp_path / "train.py", SCRIPT.format(path=sys.path, folder=str(folder)))
     got = run("tune", folder, "--read", "raw", "--seconds", 1.5, "--headroom", script)
     assert got.code == 0, got.err
     assert "batches of 3," in got.out
     found = re.search(
         r"the script's step takes ([\d.]+) ms \(2 threads, prefetch 2\), and ([\d.]+) ms"
-        r" when loading costs nothing: loading costs (\d+)% of its time",
+        r" when loading costs nothing: (loading costs \d+% of its time|the two contradict)",
         got.out,
     )
-    assert found and float(found[1]) > float(found[2]) >= 10
-    assert f"  a step of {float(found[2]):.3g} ms " in got.out
+    assert found and float(found[1]) >= 10 and float(found[2]) >= 10
+    assert f"  a step of {amount(float(found[2]))} ms " in got.out
     assert re.search(
         r"\n  the script's Loader does other work than was tuned: transform slow there, None"
         r" here; shuffle None there, full here\n",
         got.out,
     )
+
+
+@pytest.mark.parametrize(("free_ms", "word"), [(111.0, "costs 50% of"), (303.0, "the two contra")])
+def test_free_loading_is_never_slower(
+    capsys: pytest.CaptureFixture[str], free_ms: float, word: str
+) -> None:
+    _echo_headroom(Headroom(222.0, free_ms, 4, "no worker", {}))
+    assert word in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import click
 from shardkit.arguments import positive
 from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import count, echo_json, interrupted
+from shardkit.measure.report.words import amount, milliseconds
 from shardkit.measure.table import table
 from shardkit.system.paths import show_path
 
@@ -150,7 +151,7 @@ def _echo_choice(dataset: str, found: Tuning, opening: str) -> None:
     )
     click.echo(
         f"best: {found.settings}, {found.samples_per_s:,.0f} samples/s"
-        f" ({_ms(1e3 * found.batch_size / found.samples_per_s)} a batch)"
+        f" ({milliseconds(found.batch_size / found.samples_per_s)} a batch)"
     )
     click.echo(f"  {opening}\n  {found.line}")
     if found.saved is not None:
@@ -158,26 +159,26 @@ def _echo_choice(dataset: str, found: Tuning, opening: str) -> None:
 
 
 def _echo_headroom(room: Headroom) -> None:
+    costs = f"loading costs {room.share:.0%} of its time"
     click.echo(
-        f"  the script's step takes {_ms(room.step_ms)} ({room.settings}), and"
-        f" {_ms(room.free_ms)} when loading costs nothing: loading costs {room.share:.0%} of its"
-        " time"
+        f"  the script's step takes {milliseconds(room.step_ms / 1e3)} ({room.settings}), and"
+        f" {milliseconds(room.free_ms / 1e3)} when loading costs nothing:"
+        f" {CONTRADICTION if room.is_contradictory else costs}"
     )
+
+
+CONTRADICTION = "the two contradict each other: the machine was busy meanwhile; try again"
 
 
 def _echo_step(step: Step) -> None:
     verdicts = {"fed": "is fed", "not fed": "is NOT fed", "unclear": "may be fed or not"}
     click.echo(
-        f"  a step of {_ms(step.step_ms)} {verdicts[step.verdict]}: batches come"
-        f" {step.margin:.2g} times as fast as needed\n"
+        f"  a step of {milliseconds(step.step_ms / 1e3)} {verdicts[step.verdict]}: batches come"
+        f" {amount(step.margin)} times as fast as needed\n"
         f"  such a loop should wait {step.predicted_wait:.1%} of its time for batches;"
         f" it waited {step.wait:.1%}, and {step.starting:.1%} for the first of each epoch"
     )
     if step.verdict == "unclear":
-        click.echo("  the two contradict each other: the machine was busy meanwhile; try again")
+        click.echo(f"  {CONTRADICTION}")
     if step.advice:
         click.echo(f"  {step.advice}")
-
-
-def _ms(value: float) -> str:
-    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"

@@ -13,6 +13,7 @@ from shardkit.errors import DataError
 from shardkit.measure.doctor.evidence import RankEvidence
 from shardkit.measure.doctor.run.examine import RunLimits, examine
 from shardkit.measure.doctor.run.script import command_of
+from shardkit.measure.doctor.verdict.thresholds import CONTRADICTS
 from shardkit.watching.schedule import Plan
 
 PLAN = Plan(steps=90, rounds=15, rereads=False, counts=False)
@@ -38,6 +39,11 @@ class Headroom:
     def share(self) -> float:
         """Of the loop's time that loading costs, from 0 to 1."""
         return max(0.0, 1 - self.free_ms / self.step_ms)
+
+    @property
+    def is_contradictory(self) -> bool:
+        """Return True if steps with free loading were slower than as they are."""
+        return self.free_ms > (1 + CONTRADICTS) * self.step_ms
 
 
 def headroom(
