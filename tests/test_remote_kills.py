@@ -280,6 +280,48 @@ def test_a_stopped_keeper_is_an_error(case: Case, monkeypatch: pytest.MonkeyPatc
     assert case.is_right(remote)
 
 
+def test_once_it_is_silent_no_thread_waits_as_long_again(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop ends when all of its threads do, and those that ask last would make it twice as long.
+    One that was only slow is waited for as before."""
+    monkeypatch.setattr(connection, "SILENT_S", 4.0)
+    monkeypatch.setattr(connection, "SILENT_AGAIN_S", 0.5)
+    remote = case.open()
+    (pid,) = keepers(case.cache)
+    os.kill(pid, signal.SIGSTOP)
+    waited = []
+    for _ in range(2):
+        began = time.monotonic()
+        with pytest.raises(StorageError, match=rf"kill -9 {pid}`"):
+            remote.read([0])
+        waited.append(time.monotonic() - began)
+    assert waited[1] < 3.9 < waited[0]
+    os.kill(pid, signal.SIGCONT)
+    assert case.is_right(remote)
+    assert not connection._silent_keepers
+
+
+def test_a_disk_with_less_than_is_left_to_others(case: Case) -> None:
+    case.cache.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=40m", "none", case.cache],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    if mounted.returncode:
+        pytest.skip("only root mounts")
+    try:
+        remote = case.open()
+        said = r"holds 0 bytes \(its disk has \d+ free, of which 1073741824 are left to others\)"
+        with pytest.raises(StorageError, match=said):
+            remote.read([0])
+        assert case.is_right(case.open(cache_bytes=20 << 20))
+        del remote
+    finally:
+        kill_keepers(case.cache)
+        subprocess.run(["umount", "-l", case.cache], check=True)
+
+
 def test_a_full_disk(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clear error, and when there is room again all is well."""
     case.cache.mkdir()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import struct
 import subprocess
@@ -33,6 +34,9 @@ LINGER_S = 10.0
 
 SILENT_S = 60.0
 """A keeper that says nothing for so long is stopped, or its disk is stuck."""
+
+SILENT_AGAIN_S = 6.0
+"""One that was found to be so by any thread need only miss a beat to be so for all."""
 
 HEAP = {
     "MALLOC_ARENA_MAX": "1",
@@ -79,6 +83,9 @@ class Connections(threading.local):
 
 _connections = Connections()
 
+_silent_keepers: dict[str, int] = {}
+"""Cache -> process of its keeper, which has said nothing since it was found to be silent."""
+
 
 @cache
 def _close_in_children() -> None:
@@ -102,8 +109,9 @@ def ask_numbers(folder: str, said: dict[str, Any], numbers: Integers) -> wire.Me
         try:
             connection = _connections.take(folder)
             connection.sendall(message)
-            answer, answered = wire.receive(connection)
+            answer: dict[str, Any] = wire.BEAT
             while answer == wire.BEAT:
+                _wait(connection, folder)
                 answer, answered = wire.receive(connection)
             break
         except TimeoutError:
@@ -124,6 +132,19 @@ def ask_numbers(folder: str, said: dict[str, Any], numbers: Integers) -> wire.Me
         kind = getattr(errors, answer["error"], DataError)
         raise kind(answer["message"])
     return answer, answered
+
+
+def _wait(connection: socket.socket, folder: str) -> None:
+    """Wait until the keeper says something. Raises TimeoutError if it is silent."""
+    poll, began, process = select.poll(), time.monotonic(), 0
+    poll.register(connection, select.POLLIN)
+    while not poll.poll(1000):
+        process = process or _who(connection)[0]
+        is_known = _silent_keepers.get(folder) == process
+        if time.monotonic() - began >= (min(SILENT_S, SILENT_AGAIN_S) if is_known else SILENT_S):
+            _silent_keepers[folder] = process
+            raise TimeoutError
+    _silent_keepers.pop(folder, None)
 
 
 def tell(

@@ -81,6 +81,14 @@ class Room:
             self._looked, self._all = now, taken + max(free - RESERVE_BYTES, 0)
         return self._all
 
+    def _shown(self) -> str:
+        """Say what it holds, and why so little, for errors."""
+        shown = f"the cache {self._folder} holds {self.bytes()} bytes"
+        if self.most_bytes is None:
+            free = shutil.disk_usage(self._folder).free
+            shown += f" (its disk has {free} free, of which {RESERVE_BYTES} are left to others)"
+        return shown
+
     def free(self) -> int:
         """Bytes that can come while none goes."""
         return self.bytes() - self._used
@@ -107,8 +115,8 @@ class Room:
         needed, most = int(split.blocks.bytes_of(numbers).sum()), self.bytes()
         if needed > most:
             raise StorageError(
-                f"the cache {self._folder} holds {most} bytes, and one batch needs {needed}: make"
-                " cache_bytes larger, or batches smaller"
+                f"{self._shown()}, and one batch needs {needed}: make cache_bytes larger, or"
+                " use a cache_dir on another disk, or smaller batches"
             )
         self._held[reader] = split, numbers
         np.add.at(self._of(split).held, numbers, 1)
@@ -205,9 +213,9 @@ class Room:
         if self._used + num_bytes > most:
             held = sum(int(s.blocks.bytes_of(n).sum()) for s, n in self._held.values())
             raise StorageError(
-                f"the cache {self._folder} holds {most} bytes, and the batches that"
-                f" {len(self._held)} readers are making need {held}: make cache_bytes larger, or"
-                " use fewer workers or smaller batches"
+                f"{self._shown()}, and the batches that {len(self._held)} readers are making need"
+                f" {held}: make cache_bytes larger, or use a cache_dir on another disk, fewer"
+                " workers or smaller batches"
             )
 
     def drop(self, split: CachedSplit) -> None:
