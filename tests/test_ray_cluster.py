@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,3 +86,30 @@ def test_credentials_go_along_only_for_what_is_behind_a_url(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     assert "secret" not in str(told_to_tasks(False))
     assert told_to_tasks(True)["environment"]["AWS_SECRET_ACCESS_KEY"] == "secret"
+
+
+@pytest.mark.parametrize("is_cause", [False, True])
+def test_a_cluster_that_wants_a_token_is_said(
+    is_cause: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray 2.60 says it as an error of its own, or deep in the cause of one that says nothing."""
+
+    class RayError(Exception):
+        pass
+
+    class Ray:
+        exceptions = SimpleNamespace(RayError=RayError)
+        is_initialized = staticmethod(lambda: False)
+        shutdown = staticmethod(lambda: None)
+
+        @staticmethod
+        def init(**options: object) -> None:
+            error = RayError("Authentication token is missing or incorrect. Ensure that")
+            if is_cause:
+                raise ConnectionError("Failed to connect to Ray cluster at 1.2.3.4:6") from error
+            raise error
+
+    monkeypatch.setitem(sys.modules, "ray", Ray)
+    monkeypatch.setattr(ray_cluster, "_knock", lambda address: None)
+    with pytest.raises(StorageError, match="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN"):
+        ray_cluster.RayCluster("1.2.3.4:6", None)

@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -93,10 +94,9 @@ class RayCluster:
                 _knock(address)
                 with _quiet():
                     ray.init(**_connection(address, workers))
-            except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
                 ray.shutdown()
-                first = str(error).strip().partition("\n")[0]
-                raise StorageError(_no_cluster(address, first)) from error
+                raise StorageError(_no_cluster(address, error)) from error
         elif address is not None:
             raise UsageError("address is given, and this process is connected to Ray: leave it out")
 
@@ -252,7 +252,13 @@ def _quiet() -> Iterator[None]:
             del os.environ[name]
 
 
-def _no_cluster(address: str, why: str) -> str:
+def _no_cluster(address: str, error: Exception) -> str:
+    why = str(error).strip().partition("\n")[0]
+    if "uthentication token" in "".join(traceback.format_exception(error)):  # a cause may say it
+        return (
+            f"the Ray cluster at {address} wants a token, and this process has none or a wrong one:"
+            " set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to that of the head"
+        )
     if address == "local":
         return f"no Ray cluster could be started on this machine: {why}"
     return (
