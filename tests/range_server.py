@@ -79,8 +79,8 @@ class RangeServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, root: Path, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
         self.root = root
         self.faults = Faults()
         self.requests: list[tuple[str, int]] = []

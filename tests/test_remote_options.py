@@ -18,8 +18,8 @@ import shardkit
 from shardkit.errors import DatasetMissingError, StorageError, UsageError
 from shardkit.operations.cache import clear_cache
 from shardkit.remote import connection
+from shardkit.remote.causes import said
 from shardkit.remote.options import as_settings
-from shardkit.remote.store import said
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_what_servers_say_of_a_token_is_not_said() -> None:
     assert said(ValueError(text + "<Token-0>hush</Token-0></Error>")) == (
         "400: ExpiredToken: It has expired."
     )
-    assert "hu" not in said(ValueError("the token hu&amp;sh is none"), ["hu&sh"])
+    assert "hu" not in said(ValueError("the token hush&amp;hush is none"), ["hush&hush"])
 
 
 def test_credentials_that_were_renewed_are_used(

@@ -34,11 +34,13 @@ class Patience:
     """How long something may go on failing, over all its requests, from the first.
 
     Attributes:
-        began: when the first was made, by ``time.monotonic``.
+        began: when the first was made, by ``time.monotonic``. first_s: how long a server may be out
+            of reach, if this is the first that a command asks of it.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, first_s: float = math.inf) -> None:
         self.began = math.inf
+        self.first_s = first_s
         self._seconds = seconds
 
     def begin(self) -> None:

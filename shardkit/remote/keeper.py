@@ -67,14 +67,14 @@ class Keeper:
 
     # --- datasets -------------------------------------------------------------------------
 
-    async def open(self, place: Place) -> Kept:
-        """The dataset that lies there now."""
+    async def open(self, place: Place, *, is_first: bool = True) -> Kept:
+        """The dataset that lies there now. ``is_first``: of a reader that has read nothing yet."""
         if place["most_bytes"] is not None:
             self.room.most_bytes = place["most_bytes"]
             with suppress(StorageError):  # readers hold more: that is said when they want more
                 self.room.make(0)
         remote = self._reach(place, anew=True)
-        return self._kept(await read_index(remote, remote.patience()), remote)
+        return self._kept(await read_index(remote, remote.patience(is_first=is_first)), remote)
 
     def is_whole(self) -> bool:
         """Whether nobody has deleted what lies of a dataset here. What is put in its place are
@@ -115,7 +115,7 @@ class Keeper:
         """
         found = self._datasets.get(name)
         if found is None:
-            found = await self.open(place)
+            found = await self.open(place, is_first=False)
         else:
             found.remote = self._reach(place, anew=False)
         if found.folder.name != name:

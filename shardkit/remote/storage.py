@@ -21,7 +21,7 @@ from shardkit.remote.blocks import BlockMap
 from shardkit.remote.cached_files import CachedFiles
 from shardkit.remote.connection import ask, ask_numbers, tell
 from shardkit.remote.exact_files import ExactFiles
-from shardkit.remote.options import RemoteOptions, settings_of
+from shardkit.remote.options import RemoteOptions, settings_of, with_connection_string
 from shardkit.remote.urls import Url
 from shardkit.storage.base import Files, Turn
 from shardkit.system.paths import show_path
@@ -212,6 +212,6 @@ def place_of(
 ) -> dict[str, Any]:
     """What a message to the keeper says of a URL: with the environment of this moment, but for
     these settings."""
-    settings = settings_of({**os.environ, **settings})
+    settings = with_connection_string(settings_of({**os.environ, **settings}))
     most = most_bytes or None  # who has no use for the cache does not say how large it is
     return {"url": url.text, "settings": settings, "most_bytes": most, "retry_s": retry_s}

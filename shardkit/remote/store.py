@@ -7,38 +7,27 @@ has children that wait for ever.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
-import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
-from xml.sax.saxutils import escape
 
 from shardkit.errors import ShardMissingError, StorageError, UsageError
 from shardkit.formats.writev import write_all
+from shardkit.remote import causes
 from shardkit.remote.gate import BUSY, Gate, Patience, next_pause
 from shardkit.remote.hugging_face import address_of, token_of
 from shardkit.remote.options import ENDPOINTS, check_endpoint, check_keys, settings_of
 from shardkit.remote.profiles import of_profile
 from shardkit.remote.urls import Url
 
-FEW_TRIES = 5
-"""A server that sends whole objects instead of ranges seldom does otherwise when asked again; nor
-does a machine that has no credentials."""
-
-OF_THE_MACHINE = re.compile(r"/latest/(api|meta-data)/|/computeMetadata/|/metadata/identity/")
-"""Where credentials are asked for that are given nowhere: services of rented machines."""
-
-FINAL = re.compile(
-    r"status code: 4(?!08|25|29)|error following redirect|Content-Length Header missing"
-    r"|contained empty path segment|Encountered illegal character"
-)
-"""Answers that stay the same, and keys that obstore cannot name. All else are busy servers, and
-networks."""
+FIRST_S = 5.0
+"""How long a server may be out of reach for a command's first request: its name may be wrong."""
 
 WRITE_TRIES = 10
 """Of one request, where an object takes many."""
@@ -51,11 +40,6 @@ KEYS = 50
 
 PIECE_BYTES, PIECES = 8 << 20, 8
 """Of an object that becomes a file: of one request, and how many of these are under way at once."""
-
-_SECRET = re.compile("KEY|SECRET|TOKEN|PASS|CREDENTIAL", re.IGNORECASE)
-
-_SERVERS_WORDS = re.compile(r"(<\?xml|<Error>).*</Error>", re.DOTALL)
-"""What S3 answers; beside its code and message are tokens, and addresses."""
 
 T = TypeVar("T")
 
@@ -92,15 +76,15 @@ class RemoteFolder:
         self.url = url
         self.retry_s = retry_s
         self._gate = _gate_of(url.text.split("/")[2])
-        self._secrets = [value for key, value in settings.items() if _SECRET.search(key) and value]
+        self._secrets = [
+            value for key, value in settings.items() if causes.SECRET.match(key) and value
+        ]
         # How long a try may take is measured; this is for what goes on when nobody waits any more.
         within = WRITE_S if self.WRITES else REQUEST_S
         options: dict[str, Any] = {"timeout": f"{within}s", "connect_timeout": "10s"}
         options["pool_max_idle_per_host"] = "64"
-        # Its own retries leave out bodies that are cut off, so ours are all there are to read with.
+        # Its own retries leave out bodies that are cut off, so ours are all there are but to send.
         retry: Any = {"max_retries": 0, "retry_timeout": timedelta(0)}
-        if self.WRITES:
-            retry = {"max_retries": WRITE_TRIES, "retry_timeout": timedelta(seconds=retry_s)}
         is_here = url.text.startswith("file:")
         if is_here and not self.WRITES and not os.path.isdir(unquote(url.text[7:])):
             raise ShardMissingError(f"{url}: there is no such folder")
@@ -125,10 +109,15 @@ class RemoteFolder:
             if any(server.startswith("http://") for server in servers):
                 options["allow_http"] = True
             self._store = from_url(where, **given)
+            if self.WRITES and not is_here:
+                for_long = timedelta(seconds=retry_s)
+                given["retry_config"] = {"max_retries": WRITE_TRIES, "retry_timeout": for_long}
+            self._sender = from_url(where, **given) if self.WRITES else self._store
 
-    def patience(self) -> Patience:
-        """For what takes several requests, and should fail no later than one."""
-        return Patience(self.retry_s)
+    def patience(self, *, is_first: bool = False) -> Patience:
+        """For what takes several requests, and should fail no later than one. ``is_first``: nothing
+        has been asked of that place by this command."""
+        return Patience(self.retry_s, FIRST_S if is_first else math.inf)
 
     def holding(self, num_bytes: int) -> AbstractContextManager[None]:
         """What was read stays in memory: see :meth:`shardkit.remote.gate.Gate.holding`."""
@@ -136,11 +125,23 @@ class RemoteFolder:
 
     async def size(self, name: str, patience: Patience | None = None) -> int:
         """Bytes of an object. Errors as of :meth:`read`."""
+        what = f"asking for the size of {self.url / name}"
+        return int((await self._head(what, name, patience))["size"])
+
+    async def _head(self, what: str, name: str, patience: Patience | None = None) -> Any:
         import obstore
 
-        what = f"asking for the size of {self.url / name}"
-        request = partial(obstore.head_async, self._store, name)
-        return int((await self._tried(what, request, 0, patience))["size"])
+        async def head() -> Any:
+            try:
+                return await obstore.head_async(self._store, name)
+            except Exception as error:
+                is_first = patience is not None and patience.first_s < math.inf
+                is_missing = is_first and isinstance(error, FileNotFoundError)  # or the bucket is
+                if is_missing or causes.UNTOLD.search(str(error)):
+                    await obstore.get_range_async(self._store, name, start=0, length=1)
+                raise
+
+        return await self._tried(what, head, 0, patience)
 
     async def read(
         self, name: str, start: int, count: int, patience: Patience | None = None
@@ -169,6 +170,7 @@ class RemoteFolder:
 
         found: list[dict[str, Any]] = []
         pages: Any = None
+        patience: Patience | None = self.patience(is_first=True)
 
         async def has_more() -> bool:
             nonlocal pages
@@ -189,8 +191,8 @@ class RemoteFolder:
                 raise
             return True
 
-        while await self._tried(f"listing {self.url}", has_more, is_alone=True):
-            pass
+        while await self._tried(f"listing {self.url}", has_more, 0, patience, is_alone=True):
+            patience = None
         return found
 
     async def copy_to(self, path: Path, listed: dict[str, Any]) -> None:
@@ -213,20 +215,17 @@ class RemoteFolder:
     async def _copy_piece(self, fd: int, listed: dict[str, Any], start: int, stop: int) -> None:
         """Bytes [start, stop) of an object, to the same place of a file."""
         import obstore
-        from obstore.exceptions import PreconditionError
 
         name, what, size = listed["path"], f"reading {self.url / listed['path']}", listed["size"]
-        options: Any = {"if_match": listed["e_tag"]} if listed["e_tag"] else {}
-        if stop - start < size:
-            options["range"] = start, stop
+        options: Any = {"range": (start, stop)} if stop - start < size else {}
 
         async def piece() -> memoryview | str:
             try:
                 got = await obstore.get_async(self._store, name, options=options)
-            except PreconditionError:
-                return "it was replaced"
             except FileNotFoundError:
                 return "it vanished (or its key ends in /, which no file's name does)"
+            if len({version_of(got.meta), version_of(listed)} - {""}) > 1:
+                return "it was replaced"
             if got.meta["size"] != size:
                 return f"{got.meta['size']} bytes, and not {size}"
             data = memoryview(await got.bytes_async())
@@ -260,8 +259,11 @@ class RemoteFolder:
             try:
                 return await self._gate.answer(request, num_bytes, patience, is_alone=is_alone)
             except Exception as error:
-                pause = next_pause(pause, is_busy=bool(BUSY.search(str(error))))
+                text = str(error)
+                pause = next_pause(pause, is_busy=bool(BUSY.search(text)))
                 is_final, is_lost = _is_final(error, tries), pause >= patience.left()
+                if causes.UNREACHABLE.search(text) and pause >= patience.first_s - patience.spent():
+                    is_final = True  # for this command; others that were answered wait longer
                 if is_lost and not is_final:
                     self._gate.give_up()
                 if is_final or is_lost or self._gate.is_given_up(patience):
@@ -274,38 +276,32 @@ class RemoteFolder:
     def _errors(self, what: str) -> Iterator[None]:
         try:
             yield
-        except FileNotFoundError as error:
-            raise ShardMissingError(f"{what}: there is no such object") from error
         except (StorageError, UsageError):
             raise
         except Exception as error:
-            kind = ForbiddenError if _is_denied(error) else StorageError
-            text = said(error, self._secrets)
-            if kind is ForbiddenError:
-                text = f"{text.rstrip(': ')}; these credentials may not do that there"
-            if OF_THE_MACHINE.search(text):
-                text = (
-                    "there are no credentials in the environment, and none in a profile, and this"
-                    " machine has none of its own; a public bucket needs --anonymous, or"
-                    f' storage_options={{"anonymous": True}} ({text})'
-                )
-            raise kind(f"{what}: {text}") from error
+            whole = str(error)
+            if isinstance(error, FileNotFoundError) and not causes.NO_BUCKET.search(whole):
+                raise ShardMissingError(f"{what}: there is no such object") from error
+            advice, kind = causes.advice_on(error), StorageError
+            if not advice and causes.DENIED.search(whole):
+                advice = causes.ADVICE_TO_DENIED.get(self.url.text.partition(":")[0], "")
+                kind = ForbiddenError
+            text = causes.said(error, self._secrets).rstrip(".: ")
+            raise kind(f"{what}: {text}{'; ' if advice else ''}{advice}") from error
 
 
-def _is_denied(error: Exception) -> bool:
-    from obstore import exceptions
-
-    return isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
+def version_of(meta: Any) -> str:
+    """Return the entity tag of an object, without quotes, and as a strong one: Azure's listings
+    leave out the quotes that its other answers have."""
+    return (meta["e_tag"] or "").removeprefix("W/").strip('"')
 
 
 def _is_final(error: Exception, tries: int) -> bool:
     """Whether the same request would end the same way."""
-    from obstore import exceptions
-
-    if isinstance(error, exceptions.NotSupportedError) or OF_THE_MACHINE.search(str(error)):
-        return tries >= FEW_TRIES
-    is_said = isinstance(error, FileNotFoundError) or _is_denied(error)
-    return is_said or bool(FINAL.search(str(error)))
+    text = str(error)
+    if causes.FEW_TRIES.search(text):
+        return tries >= 5
+    return isinstance(error, FileNotFoundError) or bool(causes.FINAL.search(text))
 
 
 @contextmanager
@@ -321,16 +317,3 @@ def with_environment(settings: dict[str, str]) -> Iterator[None]:
         for key in settings:
             os.environ.pop(key, None)
         os.environ.update(before)
-
-
-def said(error: Exception, secrets: Sequence[str] = ()) -> str:
-    """What an error says, on one line, without secrets, and queries, which may hold signatures."""
-    text = _SERVERS_WORDS.sub(_code_and_message, str(error).partition("Debug source:")[0])
-    for secret in secrets:
-        text = text.replace(secret, "***").replace(escape(secret), "***")
-    return re.sub(r"\?[^\s\"')]*", "", " ".join(text.split()))[:500] or type(error).__name__
-
-
-def _code_and_message(found: re.Match[str]) -> str:
-    words = (re.search(rf"<{tag}>([^<]*)<", found[0]) for tag in ("Code", "Message"))
-    return ": ".join(word[1] for word in words if word)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from shardkit.remote.causes import said
 from shardkit.remote.profiles import is_anonymous
-from shardkit.remote.store import said, with_environment
+from shardkit.remote.store import with_environment
 from shardkit.remote.urls import Url
 
 

@@ -19,7 +19,7 @@ import xxhash
 from shardkit.arrays import Hashes, Integers
 from shardkit.errors import ChecksumError, DestinationError, ShardMissingError, StorageError
 from shardkit.remote.keeper_files import CLAIM
-from shardkit.remote.store import RemoteFolder
+from shardkit.remote.store import RemoteFolder, version_of
 from shardkit.remote.unfinished import abort_unfinished
 from shardkit.remote.urls import Url
 from shardkit.system.blocks import BLOCK_BYTES
@@ -119,7 +119,7 @@ class WritableFolder(RemoteFolder):
         async def once() -> bool:
             try:
                 await obstore.put_async(
-                    self._store,
+                    self._sender,
                     name,
                     path,
                     mode="create" if only_if_absent else "overwrite",
@@ -134,16 +134,13 @@ class WritableFolder(RemoteFolder):
         return await self._tried(f"writing {self.url / name}", once, is_alone=True)
 
     async def _version_if_same(self, name: str, meant: Contents) -> str | None:
-        import obstore
-
-        what = f"looking at {self.url / name}"
-        found = await self._tried(what, lambda: obstore.head_async(self._store, name))
+        found = await self._head(f"looking at {self.url / name}", name)
         if found["size"] != meant.num_bytes:
             return None
-        tag = found["e_tag"] or ""
-        if tag.strip('"') != meant.etag and not await self._holds(name, meant):
+        version = version_of(found)
+        if version != meant.etag and not await self._holds(name, meant):
             return None
-        return tag
+        return version
 
     async def _holds(self, name: str, meant: Contents) -> bool:
         sums: list[int] = []
@@ -153,10 +150,12 @@ class WritableFolder(RemoteFolder):
             sums.extend(map(xxhash.xxh3_64_intdigest, blocks))
         return np.array_equal(np.array(sums, np.uint64), meant.sums)
 
-    async def text(self, name: str) -> str | None:
-        """Of a small object; None if it is not there."""
+    async def text(self, name: str, *, is_first: bool = False) -> str | None:
+        """Of a small object; None if it is not there. ``is_first``: as of :meth:`patience`."""
+        patience = self.patience(is_first=is_first)
         try:
-            return str(await self.read(name, 0, await self.size(name)), "utf-8", "replace")
+            size = await self.size(name, patience)
+            return str(await self.read(name, 0, size, patience), "utf-8", "replace")
         except ShardMissingError:
             return None
 
@@ -170,7 +169,7 @@ class WritableFolder(RemoteFolder):
         except ShardMissingError as error:
             raise StorageError(f"{what}: there is no such bucket") from error
         folders = {path.rpartition("/")[2] + "/": [-1, ""] for path in found["common_prefixes"]}
-        objects = {one["path"]: [one["size"], one["e_tag"] or ""] for one in found["objects"]}
+        objects = {one["path"]: [one["size"], version_of(one)] for one in found["objects"]}
         return folders | {name: told for name, told in objects.items() if name}
 
     async def remove(self, name: str) -> None:
@@ -210,7 +209,7 @@ class Writing:
             task = asyncio.ensure_future(self._put(folder, asked, numbers.view(np.uint64)))
             return {"version": await self._run(place["url"], task)}
         elif what == "text":
-            return {"text": await folder.text(asked["file"])}
+            return {"text": await folder.text(asked["file"], is_first=asked["is_first"])}
         elif what == "list":
             return {"versions": await folder.versions()}
         elif what == "remove":
