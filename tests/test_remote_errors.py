@@ -39,6 +39,7 @@ BODIES = {
     "PermanentRedirect": (301, "The bucket must be addressed elsewhere."),
     "AuthenticationFailed": (403, "Server failed to authenticate the request.\nRequestId:1"),
     "ContainerNotFound": (404, "The specified container does not exist."),
+    "PublicAccessNotPermitted": (409, "Public access is not permitted on this storage account."),
     "Unauthorized": (401, "Anonymous caller does not have access."),
 }
 
@@ -128,6 +129,7 @@ def refused(url: str, cache: Path, options: dict[str, Any] | None = None) -> str
         ("gs", "Unauthorized", "GOOGLE_APPLICATION_CREDENTIALS"),
         ("az", "AuthenticationFailed", "check AZURE_STORAGE_ACCOUNT_KEY"),
         ("az", "ContainerNotFound", "there is no such bucket"),
+        ("az", "PublicAccessNotPermitted", "not permitted"),
     ],
 )
 def test_the_server_s_own_word_and_what_to_do(
@@ -164,7 +166,8 @@ def test_a_web_server_and_a_hub_that_want_to_know_who_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with _refusing("Unauthorized") as server:
-        assert "401" in refused(f"{server.url}/ds", cache)
+        text = refused(f"{server.url}/ds", cache)
+        assert "401" in text and "web servers get no credentials" in text
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         assert "set HF_TOKEN to a token" in refused("hf://datasets/me/mine/ds", cache)
 
@@ -289,6 +292,12 @@ def test_only_whole_secrets_are_masked() -> None:
     assert said(ValueError("a hushhush1 b"), ["hushhush"]) == "a hushhush1 b"
 
 
+@pytest.mark.parametrize("tag", ['"0x1"', "0x1", 'W/"0x1"'])
+def test_entity_tags_are_compared_without_quotes(tag: str) -> None:
+    assert store.version_of({"e_tag": tag}) == "0x1"
+    assert store.version_of({"e_tag": None}) == ""
+
+
 def test_paths_of_files_with_secrets_are_said(cache: Path) -> None:
     options = {"GOOGLE_APPLICATION_CREDENTIALS": "/not/there.json"}
     text = refused("gs://bucket/ds", cache, options)
@@ -332,3 +341,8 @@ def test_azure_without_an_account_or_with_a_key_that_is_none(cache: Path) -> Non
     assert "set AZURE_STORAGE_ACCOUNT_NAME, or" in refused("az://bucket/ds", cache)
     options = {"AZURE_STORAGE_ACCOUNT_NAME": "me", "AZURE_STORAGE_ACCOUNT_KEY": "no base64!"}
     assert "is not base64" in refused("az://bucket/ds", cache, options)
+
+
+def test_half_of_a_key(cache: Path) -> None:
+    options = {"AWS_ACCESS_KEY_ID": "an-id-of-a-key", "endpoint": "http://127.0.0.1:1"}
+    assert "and AWS_SECRET_ACCESS_KEY" in refused("s3://bucket/ds", cache, options)

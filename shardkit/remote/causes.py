@@ -24,7 +24,7 @@ UNREACHABLE = re.compile(
 """A server that may come back while somebody trains, and an address that was never right."""
 
 DENIED = re.compile("status code: (401|403)")
-UNTOLD = re.compile("status code: (400|401|403)")
+UNTOLD = re.compile("status code: 4(?!04|08|25|29)")
 """Answers to HEAD, which has no body, of which a GET brings the reason."""
 
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
@@ -42,7 +42,8 @@ ADVICE = {
     " machine has none of its own; a public bucket needs --anonymous, or"
     ' storage_options={"anonymous": True}',
     "Connection refused": "nothing listens there: check the host and the port",
-    "dns error": "no such host: check its name (for az://, AZURE_STORAGE_ACCOUNT_NAME)",
+    "dns error": "no such host: check the URL and the endpoint, or what else its name is made of:"
+    " AWS_REGION, AZURE_STORAGE_ACCOUNT_NAME",
     "InvalidContentType": "that server speaks no TLS: write http:// in place of https://",
     HANGS_UP: "that server answers nothing that is HTTP: if it speaks TLS, write https://",
     "builder error": "http:// is taken from --endpoint and its variables alone: set one of these",
@@ -50,8 +51,9 @@ ADVICE = {
     WHOLE_OBJECTS: "that server sends whole objects where a range is asked for",
     NO_BUCKET.pattern: "there is no such bucket: check its name, and the endpoint",
     "ExpiredToken|InvalidToken": "renew AWS_SESSION_TOKEN and its two keys",
-    "InvalidAccessKeyId|SignatureDoes": "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "HeaderMalformed|PermanentRedirect|LOCATION": "it is in another region: set AWS_REGION",
+    "InvalidAccessKeyId|SignatureDoes|Missing (Secret)?AccessKey": "check AWS_ACCESS_KEY_ID and"
+    " AWS_SECRET_ACCESS_KEY",
+    "HeaderMalformed|PermanentRedirect|t LOCATION": "it is in another region: set AWS_REGION",
     "RequestTimeTooSkewed": "the clock of this machine is wrong",
     "Account must be": "set AZURE_STORAGE_ACCOUNT_NAME, or AZURE_STORAGE_CONNECTION_STRING",
     "Invalid Access Key": "AZURE_STORAGE_ACCOUNT_KEY is not base64: check it",

@@ -284,8 +284,8 @@ class RemoteFolder:
                 raise ShardMissingError(f"{what}: there is no such object") from error
             advice, kind = causes.advice_on(error), StorageError
             if not advice and causes.DENIED.search(whole):
-                advice = causes.ADVICE_TO_DENIED.get(self.url.text.partition(":")[0], "")
-                kind = ForbiddenError
+                scheme, kind = self.url.text.partition(":")[0], ForbiddenError
+                advice = causes.ADVICE_TO_DENIED.get(scheme, "web servers get no credentials")
             text = causes.said(error, self._secrets).rstrip(".: ")
             raise kind(f"{what}: {text}{'; ' if advice else ''}{advice}") from error
 
