@@ -66,7 +66,6 @@ class RemoteTarget:
         self._keeper = str(keeper)
         self._claim_file = claim_file
         self._claim: str | None = None
-        self._is_reached = False
 
     def taken(self) -> DestinationError:
         """The error for one that already holds a dataset."""
@@ -227,8 +226,7 @@ class RemoteTarget:
         self._claim_file.unlink(missing_ok=True)
 
     def _text(self, name: str) -> str | None:
-        text: str | None = self._ask("text", file=name, is_first=not self._is_reached)["text"]
-        self._is_reached = True
+        text: str | None = self._ask("text", file=name, is_first=self._claim is None)["text"]
         return text
 
     def _remove(self, names: list[str]) -> None:
