@@ -24,6 +24,7 @@ import xxhash
 
 from shardkit.arrays import Hashes, Integers
 from shardkit.remote.blocks import BlockMap
+from shardkit.remote.own_folder import open_own, open_plain
 from shardkit.system.blocks import BLOCK_BYTES
 from shardkit.system.full_reads import pread
 from shardkit.system.full_writes import write_full
@@ -51,7 +52,7 @@ class CachedSplit:
     def __init__(self, folder: Path, split: str, blocks: BlockMap, sums: Hashes) -> None:
         self.blocks = blocks
         # By this, not by its name: another keeper may have made a folder of this name meanwhile.
-        self._at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._at = open_own(folder)
         self._sums = sums
         self._made: set[int] = set()
         self.num_there = 0
@@ -62,7 +63,7 @@ class CachedSplit:
     def _fresh_stamps(self, name: str) -> Stamps:
         """All 0. In the file of an earlier keeper, if there is one: its readers may still run."""
         num_bytes = len(self.blocks) * 4 + 4
-        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._at)
+        fd = open_plain(name, os.O_RDWR | os.O_CREAT, self._at)
         with open(fd, "r+b") as file:
             os.ftruncate(file.fileno(), num_bytes)
             write_full(fd, [bytes(num_bytes)], 0)  # a hole that is mapped is SIGBUS on a full disk
@@ -74,7 +75,7 @@ class CachedSplit:
             zip(self.blocks.names, self.blocks.sizes.tolist(), strict=True)
         ):
             try:
-                fd = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._at)
+                fd = open_plain(name, os.O_RDWR, self._at)
             except FileNotFoundError:
                 continue
             self._made.add(number)
@@ -92,7 +93,7 @@ class CachedSplit:
         """Whether a block that an earlier keeper left is what it should be: then it is there."""
         self.seems_there.discard(block)
         file, start, size = self.blocks.place(block)
-        fd = os.open(self.blocks.names[file], os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._at)
+        fd = open_plain(self.blocks.names[file], os.O_RDONLY, self._at)
         try:
             is_right = self.is_right(block, pread(fd, size, start))
         finally:
@@ -112,10 +113,10 @@ class CachedSplit:
         Raises:
             OSError: it has vanished.
         """
-        name, flags = self.blocks.names[number], os.O_WRONLY | os.O_CLOEXEC
+        name, flags = self.blocks.names[number], os.O_WRONLY
         if number in self._made:
-            return os.open(name, flags, dir_fd=self._at)
-        fd = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._at)
+            return open_plain(name, flags, self._at)
+        fd = open_plain(name, flags | os.O_CREAT | os.O_EXCL, self._at)
         try:
             os.ftruncate(fd, int(self.blocks.sizes[number]))
         except OSError:

@@ -24,6 +24,7 @@ from shardkit.arrays import Integers
 from shardkit.errors import DataError, StorageError
 from shardkit.remote import wire
 from shardkit.remote.keeper_files import LOG, SOCKET
+from shardkit.remote.own_folder import open_own
 from shardkit.system.paths import show_path
 
 START_S = 30
@@ -186,7 +187,7 @@ def _connected(folder: str) -> socket.socket:
 
 def _connect(folder: str) -> socket.socket:
     """By a short name: that of a socket has at most 107 bytes."""
-    at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    at = open_own(folder)
     try:
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(SILENT_S)

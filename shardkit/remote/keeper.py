@@ -13,13 +13,12 @@ import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.errors import ChecksumError, IndexFileError, ShardMissingError, StorageError
-from shardkit.index.manifest import INDEX_NAME, parse_info
+from shardkit.index.manifest import INDEX_NAME
 from shardkit.remote.ahead import Ahead, Follower
 from shardkit.remote.blocks import runs
 from shardkit.remote.cached import CachedSplit
 from shardkit.remote.disk_writes import DiskWrites
-from shardkit.remote.keeper_files import ORIGIN
-from shardkit.remote.kept import REQUEST_BLOCKS, Kept, write_whole
+from shardkit.remote.kept import REQUEST_BLOCKS, Kept
 from shardkit.remote.left import datasets_in
 from shardkit.remote.room import Room
 from shardkit.remote.same import TRIES, check_same, name_of, read_index, replaced
@@ -98,12 +97,7 @@ class Keeper:
         name = name_of(data, remote.url)
         found = self._datasets.get(name)
         if found is None:
-            info = parse_info(data, str(remote.url / INDEX_NAME))
-            folder = self.folder / name
-            folder.mkdir(mode=0o700, exist_ok=True)
-            write_whole(folder / ORIGIN, remote.url.text.encode())  # by which it is known as ours
-            write_whole(folder / INDEX_NAME, data)
-            found = self._datasets[name] = Kept(folder, info, remote, self.room)
+            found = self._datasets[name] = Kept(self.folder / name, data, remote, self.room)
         found.remote = remote
         return found
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
 from shardkit.errors import ChecksumError, IndexFileError, ShardMissingError
-from shardkit.index.manifest import INDEX_NAME, DatasetInfo
+from shardkit.index.manifest import INDEX_NAME, parse_info
 from shardkit.remote.blocks import BlockMap
 from shardkit.remote.cached import CachedSplit
+from shardkit.remote.keeper_files import ORIGIN
+from shardkit.remote.own_folder import open_own, read_whole, write_whole
 from shardkit.remote.room import Room
 from shardkit.remote.same import TRIES, check_same
 from shardkit.remote.store import ForbiddenError, RemoteFolder
@@ -28,14 +32,29 @@ as many requests as a wrong number would take never end."""
 class Kept:
     """One dataset in the cache.
 
+    Args:
+        index: bytes of its shardkit.json.
+
     Attributes:
         folder: its own. info: what its shardkit.json says. remote: where it lies.
+
+    Raises:
+        StorageError: others may write to the folder, or it is no folder.
     """
 
-    def __init__(self, folder: Path, info: DatasetInfo, remote: RemoteFolder, room: Room) -> None:
+    def __init__(self, folder: Path, index: bytes, remote: RemoteFolder, room: Room) -> None:
         self.folder = folder
-        self.info = info
+        self.info = parse_info(index, str(remote.url / INDEX_NAME))
         self.remote = remote
+        cache = open_own(folder.parent)
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(folder.name, 0o700, dir_fd=cache)
+            self._at = open_own(folder.name, cache)
+        finally:
+            os.close(cache)
+        write_whole(ORIGIN, self._at, remote.url.text.encode())  # by which it is known as ours
+        write_whole(INDEX_NAME, self._at, index)
         self._room = room
         self._splits: dict[str, CachedSplit] = {}
         self._whole: dict[str, asyncio.Task[None]] = {}
@@ -49,19 +68,25 @@ class Kept:
 
     async def _fetch_whole(self, name: str) -> None:
         size, digest = self._file(name)
-        path = self.folder / name
-        if _is_whole(path, size, digest):
+        if self._is_whole(name, size, digest):
             return
         if size <= TOGETHER_BYTES or await self.remote.size(name) == size:
             for _ in range(TRIES):
                 data = await self._read_whole(name, size)
                 if digest is None or xxhash.xxh3_64_intdigest(data) == digest:
-                    return write_whole(path, data)
+                    return write_whole(name, self._at, data)
         await check_same(self.remote, self.folder.name, self.remote.patience())
         raise ChecksumError(
             f"{self.remote.url / name}: its bytes differ from those that its"
             f" {INDEX_NAME} tells of; restore it"
         )
+
+    def _is_whole(self, name: str, size: int, digest: int | None) -> bool:
+        try:
+            data = b"" if digest is None else read_whole(name, self._at)
+        except FileNotFoundError:
+            return False
+        return len(data) == size and xxhash.xxh3_64_intdigest(data) == digest
 
     async def _read_whole(self, name: str, size: int) -> bytes:
         patience, step = self.remote.patience(), REQUEST_BLOCKS * BLOCK_BYTES
@@ -79,14 +104,15 @@ class Kept:
     async def fetch_beside(self, name: str) -> None:
         """Have a file that shardkit.json does not tell of, as it is now; without one, have none.
         S3 says that a file is forbidden, too, where it says not which there are."""
-        patience, path = self.remote.patience(), self.folder / name
+        patience = self.remote.patience()
         try:
             size = await self.remote.size(name, patience)
             data = await self.remote.read(name, 0, size, patience)
         except (ShardMissingError, ForbiddenError):
-            path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self._at)
         else:
-            write_whole(path, bytes(data))
+            write_whole(name, self._at, bytes(data))
 
     async def split(self, name: str) -> CachedSplit:
         """The blocks of a split, and what is known of them."""
@@ -99,7 +125,7 @@ class Kept:
             found = self._splits.get(name)
         if found is None:
             blocks = BlockMap.of(self.info.splits[name])
-            values = np.frombuffer((self.folder / sums).read_bytes(), "<u8")
+            values = np.frombuffer(read_whole(sums, self._at), "<u8")
             if len(values) != len(blocks):
                 raise IndexFileError(
                     f"{self.remote.url / sums} has {len(values)} checksums for {len(blocks)} blocks"
@@ -114,9 +140,9 @@ class Kept:
         have changed since."""
         for split in self._splits.values():
             self._room.drop(split)
-        index = (self.folder / INDEX_NAME).read_bytes()
+        index = read_whole(INDEX_NAME, self._at)
         self._room.left.clear(self.folder)
-        write_whole(self.folder / INDEX_NAME, index)
+        write_whole(INDEX_NAME, self._at, index)
         self._whole.clear()
 
     def _file(self, name: str) -> tuple[int, int | None]:
@@ -130,16 +156,3 @@ class Kept:
         if name == provenance.tokenizer_file:
             return provenance.tokenizer_bytes, None
         raise IndexFileError(f"{name} is no file of the dataset at {self.remote.url}")
-
-
-def _is_whole(path: Path, size: int, digest: int | None) -> bool:
-    if digest is None or not path.exists() or path.stat().st_size != size:
-        return False
-    return xxhash.xxh3_64_intdigest(path.read_bytes()) == digest
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """At once under its name: readers may look."""
-    beside = path.with_name(f"{path.name}.part")
-    beside.write_bytes(data)
-    beside.replace(path)

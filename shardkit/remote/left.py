@@ -6,12 +6,15 @@ import os
 import re
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from shardkit.index.manifest import INDEX_NAME
 from shardkit.remote.cached import STAMPS, punch
 from shardkit.remote.keeper_files import ORIGIN
+from shardkit.remote.own_folder import open_own, open_plain
 
 DATASET = re.compile(r"[0-9a-f]{32}")
 """What the folder of a dataset in a cache is called."""
@@ -52,7 +55,7 @@ def _files_of(folder: Path) -> dict[str, dict[str, int]]:
     for path in folder.iterdir():
         split = _SHARD.fullmatch(path.name)
         if split is not None:
-            taken = path.stat().st_blocks * _SECTOR
+            taken = path.lstat().st_blocks * _SECTOR
             found.setdefault(split[1], {})[path.name] = taken
     return found
 
@@ -116,18 +119,18 @@ class LeftSplits:
         """Readers of an earlier keeper may still look at the stamps, and have the files mapped: so
         first there are no blocks, and the file that comes to hold others is the same."""
         self.num_bytes -= split.files.pop(name)
-        stamps = split.folder / f"{split.name}.{STAMPS}"
-        if stamps.exists():
-            with stamps.open("r+b") as file:
-                file.write(bytes(stamps.stat().st_size))
+        at = open_own(split.folder)
         try:
-            fd = os.open(split.folder / name, os.O_WRONLY | os.O_CLOEXEC)
-        except FileNotFoundError:  # someone deleted it
-            return
-        try:
-            punch(fd, 0, max(os.fstat(fd).st_size, 1))
+            with suppress(FileNotFoundError), _opened(f"{split.name}.{STAMPS}", at) as file:
+                file.write(bytes(os.fstat(file.fileno()).st_size))
+            with suppress(FileNotFoundError), _opened(name, at) as file:  # someone deleted it
+                punch(file.fileno(), 0, max(os.fstat(file.fileno()).st_size, 1))
         finally:
-            os.close(fd)
+            os.close(at)
+
+
+def _opened(name: str, at: int) -> BinaryIO:
+    return open(open_plain(name, os.O_RDWR, at), "r+b")
 
 
 def _remove_empty(cache: Path) -> None:

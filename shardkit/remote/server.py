@@ -28,6 +28,7 @@ from shardkit.remote import wire
 from shardkit.remote.exact import read_exact
 from shardkit.remote.keeper import Keeper
 from shardkit.remote.keeper_files import LOCK, LOG, SOCKET
+from shardkit.remote.own_folder import open_own, open_plain
 from shardkit.remote.same import check_same
 from shardkit.remote.small_files import bring
 from shardkit.remote.writing import Writing
@@ -182,16 +183,18 @@ def main(arguments: Iterable[str]) -> int:
     """Become the keeper of a folder, unless there is one; then, too, all is well."""
     where, linger_s = arguments
     folder = Path(where)
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    at = open_own(folder)
+    lock = open_plain(LOCK, os.O_RDWR | os.O_CREAT, at)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 0  # another is there, or is about to be
-    os.chdir(folder)  # the name of a socket has at most 107 bytes
+    os.fchdir(at)  # the name of a socket has at most 107 bytes
     Path(SOCKET).unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o077)
     listening.bind(SOCKET)
-    os.chmod(SOCKET, 0o600)
+    os.umask(before)
     listening.listen(1024)
     # Each split that was ever opened keeps a folder open.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -200,7 +203,7 @@ def main(arguments: Iterable[str]) -> int:
         os._exit(0)
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    log = open_plain(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, at)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream, fd in ((0, nothing), (1, log), (2, log)):
         os.dup2(fd, stream)

@@ -22,6 +22,7 @@ from shardkit.remote.cached_files import CachedFiles
 from shardkit.remote.connection import ask, ask_numbers, tell
 from shardkit.remote.exact_files import ExactFiles
 from shardkit.remote.options import RemoteOptions, settings_of, with_connection_string
+from shardkit.remote.own_folder import make_own
 from shardkit.remote.urls import Url
 from shardkit.storage.base import Files, Turn
 from shardkit.system.paths import show_path
@@ -201,8 +202,9 @@ def ask_place(url: Url, cache: Path, said: dict[str, Any]) -> dict[str, Any]:
 
 def _made(cache: Path) -> str:
     try:
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return str(cache.resolve(strict=True))
+        return str(make_own(cache))
+    except StorageError:  # is an OSError, too
+        raise
     except OSError as error:
         raise StorageError(f"the cache {show_path(cache)} cannot be made: {error}") from error
 
