@@ -116,7 +116,9 @@ class SplitCheck:
         if "sums" in whole and self.split.has_checksums:
             self._recorded.add(self._place.storage, self.split)
         if {"rows", "names"} <= whole:
-            self._reader = ShardReader(self._place.storage, self._place.info, self.split)
+            self._reader = ShardReader(
+                self._place.storage, self._place.info, self.split, copied=True
+            )
 
     def _index_itself(self, index: RowIndex, has_find: bool) -> None:
         """Look for what an index says that cannot be, though it is as it was written."""
@@ -149,7 +151,8 @@ class SplitCheck:
         if not what:
             self.result.num_bytes += num_bytes
             try:
-                if xxhash.xxh3_64_intdigest(storage.contents(name, num_bytes)) != digest:
+                data = storage.contents(name, num_bytes, copied=True)
+                if xxhash.xxh3_64_intdigest(data) != digest:
                     what = "its bytes differ from those written"
             except DataError as error:  # where it is compared before it counts
                 what = f"cannot be read: {error}"

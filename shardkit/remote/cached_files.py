@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,15 +15,18 @@ from shardkit.arrays import Array, Bytes, Integers
 from shardkit.errors import StorageError
 from shardkit.memory import buffers
 from shardkit.memory.maps import mapped
-from shardkit.memory.whole_files import map_whole
 from shardkit.remote.blocks import blocks_of
 from shardkit.remote.cached import STAMPS, Stamps
 from shardkit.remote.parts import blocks_at_once, parts_of
 from shardkit.remote.piece import FetchedPiece
 from shardkit.storage.base import Turn
-from shardkit.storage.copied import CopiedRanges
+from shardkit.storage.copied import CopiedFiles, CopiedRanges
 from shardkit.storage.mapped import MappedRanges, map_limit
 from shardkit.storage.opened import Opened
+from shardkit.system.full_reads import pread
+from shardkit.system.opening import OpenFile, open_file
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 TRIES = 100
 """How often blocks may go between being asked for and being copied: each time another reader, or
@@ -53,29 +56,48 @@ class CachedFiles:
     What is given out is a copy: see :mod:`shardkit.remote.cached` for how it is known to be whole.
     """
 
-    def __init__(self, remote: BlockSource, names: Sequence[str], sizes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        remote: BlockSource,
+        names: Sequence[str],
+        sizes: Sequence[int],
+        *,
+        copied: bool = False,
+    ) -> None:
         self._remote = remote
         self._split, self._firsts = remote.place(names)
         self._maps = Opened(remote.folder, names, sizes, self._map_file, map_limit)
+        self._advice = f"delete {show_path(remote.folder)}, and open the dataset again"
+        self._copies: CopiedFiles | None = None
+        if copied:
+            self._copies = CopiedFiles(remote.folder, names, sizes, self._open_file, self._advice)
         self.sizes = self._maps.sizes
-        self._stamps: Stamps | None = None
+        self._stamps: Stamps | ReadStamps | None = None
         self._stamps_file = (0, 0)
 
-    def read(self, numbers: Integers, starts: Integers, sizes: Integers) -> CachedRanges:
-        if np.count_nonzero(sizes) == len(sizes):
-            return self._read(numbers, starts, sizes, sizes)
-        some = sizes > 0  # a file is there once something of it was fetched: none has no bytes
-        return self._read(numbers[some], starts[some], sizes[some], sizes)
-
-    def _read(
-        self, numbers: Integers, starts: Integers, sizes: Integers, asked: Integers
-    ) -> CachedRanges:
+    def read(
+        self, numbers: Integers, starts: Integers, sizes: Integers
+    ) -> CachedRanges | CopiedRanges:
+        asked = sizes
+        if np.count_nonzero(sizes) != len(sizes):
+            some = sizes > 0  # a file is there once something of it was fetched: none has no bytes
+            numbers, starts, sizes = numbers[some], starts[some], sizes[some]
         ranges = MappedRanges(self._maps, numbers, starts, sizes)
-        return CachedRanges(self, ranges, numbers, starts, sizes, asked)
+        found = CachedRanges(self, ranges, numbers, starts, sizes, asked)
+        return found if self._copies is None else found.copied()
+
+    def copy(
+        self, out: Bytes, numbers: Integers, starts: Integers, sizes: Integers, ranges: MappedRanges
+    ) -> None:
+        """Copy ranges whose blocks are there, from the maps or, to be safe, from the files."""
+        if self._copies is None:
+            ranges.copy_to(out)
+        else:
+            self._copies.read_into(out, numbers, starts, sizes)
 
     def parts(
         self, numbers: Integers, starts: Integers, sizes: Integers
-    ) -> Iterator[tuple[CachedRanges, int]]:
+    ) -> Iterator[tuple[CachedRanges | CopiedRanges, int]]:
         """The same bytes, in parts that the cache can hold; and how many each has."""
         firsts = self._firsts[numbers]
         for which, begins, lengths in parts_of(firsts, starts, sizes, self._blocks_at_once):
@@ -124,7 +146,7 @@ class CachedFiles:
             return np.empty(0, np.uint32)
         if self._stamps is None:
             self._remote.need(self._split, blocks)
-            self._stamps = self._map_stamps()
+            self._stamps = self._open_stamps()
             if (found := self._stamps[blocks]).all():
                 return found
         for _ in range(TRIES):
@@ -143,21 +165,31 @@ class CachedFiles:
         now = self._stamps[blocks] == stamps
         return bool(now if isinstance(blocks, int) else now.all())
 
-    def _map_stamps(self) -> Stamps:
-        path = self._remote.folder / f"{self._split}.{STAMPS}"
-        with self._deleted(), path.open("rb") as file:
-            status = os.fstat(file.fileno())
+    def _open_stamps(self) -> Stamps | ReadStamps:
+        with self._deleted():
+            file = open_file(self._remote.folder / f"{self._split}.{STAMPS}")
+            status = os.fstat(file.fd)
             self._stamps_file = status.st_dev, status.st_ino
-            return np.frombuffer(mapped(file.fileno(), status.st_size), np.uint32)
+            if self._copies is not None:
+                return ReadStamps(file, self._advice)
+            with closing(file):
+                return np.frombuffer(mapped(file.fd, status.st_size), np.uint32)
 
     def _map_file(self, path: Path, num_bytes: int) -> memoryview:
+        with (
+            closing(self._open_file(path, num_bytes)) as file,
+            os_errors(f"mapping {show_path(path)}"),
+        ):
+            return mapped(file.fd, num_bytes)
+
+    def _open_file(self, path: Path, num_bytes: int) -> OpenFile:
         """Raises StorageError if it is not the file that the stamps tell of."""
         with self._deleted():
-            view = map_whole(path, num_bytes)
+            file = open_file(path, num_bytes)
             status = path.with_name(f"{self._split}.{STAMPS}").stat()
             if (status.st_dev, status.st_ino) != self._stamps_file:
                 raise FileNotFoundError
-        return view
+        return file
 
     @contextmanager
     def _deleted(self) -> Iterator[None]:
@@ -169,6 +201,23 @@ class CachedFiles:
                 f"the cache {self._remote.cache} was deleted while it was read from; open the"
                 " dataset again"
             ) from error
+
+
+class ReadStamps:
+    """Stamps of an open file, read whenever they are looked at: cutting the file short would end
+    a process that has it mapped. Raises StorageError then."""
+
+    def __init__(self, file: OpenFile, advice: str) -> None:
+        self._file = file
+        self._advice = advice
+
+    def __getitem__(self, blocks: Integers | int) -> Any:
+        numbers = np.asarray(blocks) % (self._file.num_bytes // 4)
+        first, stop = int(numbers.min(initial=1 << 62)), int(numbers.max(initial=0)) + 1
+        data = pread(self._file.fd, max(stop - first, 0) * 4, first * 4) if numbers.size else b""
+        if numbers.size and len(data) != (stop - first) * 4:
+            raise StorageError(f"the stamps of the cache were cut short; {self._advice}")
+        return np.frombuffer(data, np.uint32)[numbers - first]
 
 
 class CachedRanges:
@@ -197,16 +246,21 @@ class CachedRanges:
         self._asked = asked
 
     def slices(self) -> list[memoryview]:
+        return self.copied().slices()
+
+    def copied(self) -> CopiedRanges:
+        """Return the same ranges, read now."""
         ends = self._asked.cumsum()
         out: Bytes = buffers.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
         self.copy_to(out)
-        return CopiedRanges(out, ends).slices()
+        return CopiedRanges(out, ends)
 
     def copy_to(self, out: Bytes) -> None:
-        if self._are_copied(lambda: self._ranges.copy_to(out)):
+        places = self._numbers, self._starts, self._sizes
+        if self._are_copied(lambda: self._files.copy(out, *places, self._ranges)):
             return
         begin = 0
-        for part, num_bytes in self._files.parts(self._numbers, self._starts, self._sizes):
+        for part, num_bytes in self._files.parts(*places):
             part.copy_to(out[begin : begin + num_bytes])
             begin += num_bytes
 

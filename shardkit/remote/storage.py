@@ -16,7 +16,7 @@ import numpy as np
 from shardkit.arrays import Bytes, Integers
 from shardkit.errors import ShardMissingError, StorageError
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, read_info
-from shardkit.memory.whole_files import map_whole
+from shardkit.memory.whole_files import map_file
 from shardkit.remote.blocks import BlockMap
 from shardkit.remote.cached_files import CachedFiles
 from shardkit.remote.connection import ask, ask_numbers, tell
@@ -25,6 +25,7 @@ from shardkit.remote.options import RemoteOptions, settings_of, with_connection_
 from shardkit.remote.own_folder import make_own
 from shardkit.remote.urls import Url
 from shardkit.storage.base import Files, Turn
+from shardkit.system.file_systems import is_remote
 from shardkit.system.paths import show_path
 
 TRIES = 100
@@ -145,14 +146,14 @@ class Remote:
         return {**said, "name": self.name, "place": place}
 
     def contents(self, name: str, num_bytes: int, *, copied: bool = False) -> memoryview:
-        """Mapped from the cache, where nobody writes to it again. It may go before it is mapped:
+        """From the cache, where nobody writes to it again. It may go before it is mapped or read:
         `verify` and `cache --clear` remove it, and then it is fetched again."""
         path = self.folder / name
         for _ in range(TRIES if name != INDEX_NAME else 0):
             self.ask(do="whole", file=name)
             with suppress(ShardMissingError):
-                return map_whole(path, num_bytes)
-        return map_whole(path, num_bytes)
+                return map_file(path, num_bytes, copied=copied)
+        return map_file(path, num_bytes, copied=copied)
 
     def size(self, name: str) -> int:
         if name == INDEX_NAME:
@@ -167,7 +168,7 @@ class Remote:
             split, blocks = self._splits.get(names[0], ("", None)) if names else ("", None)
             known = [] if blocks is None else blocks.names
             return ExactFiles(partial(self.ranges, split), known, names, sizes)
-        return CachedFiles(self, names, sizes)
+        return CachedFiles(self, names, sizes, copied=copied or is_remote(self.folder))
 
     def show(self, name: str) -> str:
         return str(self.url / name)

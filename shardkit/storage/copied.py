@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,16 @@ _limit = OpenLimit(_most_open)
 class CopiedFiles:
     """:class:`shardkit.storage.base.Files` of a folder, of which each range is read once."""
 
-    def __init__(self, folder: Path, names: Sequence[str], sizes: Sequence[int]) -> None:
-        self._opened: Opened[OpenFile] = Opened(folder, names, sizes, open_file, _limit)
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str],
+        sizes: Sequence[int],
+        opener: Callable[[Path, int], OpenFile] = open_file,
+        advice: str = "restore it",
+    ) -> None:
+        self._advice = advice
+        self._opened: Opened[OpenFile] = Opened(folder, names, sizes, opener, _limit)
         self.sizes = self._opened.sizes
         self._warmth = Warmth()
 
@@ -57,18 +65,18 @@ class CopiedFiles:
         if sizes.sum(dtype=np.float64) > _MOST_BYTES:
             raise MemoryError
         out: Bytes = buffers.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+        self.read_into(out, numbers, starts, sizes)
+        return CopiedRanges(out, ends)
+
+    def read_into(self, out: Bytes, numbers: Integers, starts: Integers, sizes: Integers) -> None:
+        """Read the bytes of ranges, end to end, into memory that holds just as many."""
         # What lies end to end in a file, as rows in stored order do, is one call.
         is_first = np.ones(len(numbers), np.bool_)
         is_first[1:] = (numbers[1:] != numbers[:-1]) | (starts[1:] != (starts + sizes)[:-1])
         firsts = np.flatnonzero(is_first)
         lasts = np.append(firsts, len(numbers))[1:] - 1
-        self._fill(
-            out.data,
-            numbers[firsts].tolist(),
-            starts[firsts].tolist(),
-            [0, *ends[lasts].tolist()],
-        )
-        return CopiedRanges(out, ends)
+        ends = [0, *sizes.cumsum()[lasts].tolist()]
+        self._fill(out.data, numbers[firsts].tolist(), starts[firsts].tolist(), ends)
 
     def _fill(
         self, out: memoryview, numbers: list[int], starts: list[int], ends: list[int]
@@ -118,7 +126,7 @@ class CopiedFiles:
     def _cut_short(self, number: int, start: int, size: int, got: int) -> FormatError:
         return FormatError(
             f"{self._opened.show(number)} was cut short while it was open: expected {size} bytes"
-            f" from byte {start} on, got {got}; restore it"
+            f" from byte {start} on, got {got}; {self._advice}"
         )
 
 
