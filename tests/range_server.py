@@ -31,6 +31,10 @@ FAULTS = (
 )
 
 
+PACKET = 64 << 10
+"""Bytes that an answer sends at once."""
+
+
 @dataclass
 class Faults:
     """What goes wrong. Only ranges of shards fail, unless ``everywhere``.
@@ -73,6 +77,7 @@ class RangeServer(ThreadingHTTPServer):
     Attributes:
         faults: see there. requests: (name, bytes asked for) of each. failed: how many did.
         failed_bytes: that those asked for. signed: what their Authorization headers said.
+        packets: of the shards, (bytes sent with it, bytes asked for until then) of each.
             sends_on: the part of a path before ``->``, and the address that has it, or nothing.
     """
 
@@ -86,6 +91,8 @@ class RangeServer(ThreadingHTTPServer):
         self.requests: list[tuple[str, int]] = []
         self.failed = 0
         self.failed_bytes = 0
+        self.packets: list[tuple[int, int]] = []
+        self._line = threading.Lock()
         self.signed: set[str] = set()
         self.sends_on: tuple[str, str] | None = None
 
@@ -100,6 +107,13 @@ class RangeServer(ThreadingHTTPServer):
     def num_bytes_of(self, ending: str) -> int:
         """That were asked for, of files with such names."""
         return sum(size for name, size in self.requests if name.endswith(ending))
+
+    def count_packet(self, name: str, size: int) -> None:
+        """Before it is sent."""
+        if name.endswith(SHARDS):
+            with self._line:
+                sent = self.packets[-1][0] if self.packets else 0
+                self.packets.append((sent + size, sum(map(self.num_bytes_of, SHARDS))))
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Who was reset, or went, is no news."""
@@ -189,7 +203,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.flush()
                 time.sleep(self.server.faults.delays[1])
             body = body[half:]
-        self.wfile.write(body[: len(body) // 2] if fault in ("reset", "truncated") else body)
+        body = body[: len(body) // 2] if fault in ("reset", "truncated") else body
+        for at in range(0, len(body), PACKET):
+            self.server.count_packet(path, len(body[at : at + PACKET]))
+            self.wfile.write(body[at : at + PACKET])
         if fault in ("reset", "truncated"):
             self._cut_off(is_reset=fault == "reset")
 

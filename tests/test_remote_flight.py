@@ -197,3 +197,31 @@ def test_what_is_alone_is_made_once_and_takes_as_long_as_it_takes(
     monkeypatch.setattr(Flight, "second_after", lambda self: 0.01)
     monkeypatch.setattr(Flight, "timeout", lambda self: 0.1)
     assert asyncio.run(Gate().answer(slow, 0, Patience(5), is_alone=True)) == 1
+
+
+def test_what_somebody_waits_for_goes_first() -> None:
+    """Also what was only asked for ahead at first."""
+    order: list[object] = []
+
+    async def test() -> None:
+        place = Gate()
+        place.flight.most = 1
+        ahead = [Patience(5) for _ in range(4)]
+
+        def ask(name: object, patience: Patience) -> asyncio.Future[None]:
+            async def request() -> None:
+                order.append(name)
+                await asyncio.sleep(0.01)
+
+            return asyncio.ensure_future(place.answer(request, 1, patience))
+
+        for patience in ahead:
+            patience.is_ahead = True
+        asking = [ask(number, patience) for number, patience in enumerate(ahead)]
+        asking.append(ask("now", Patience(5)))
+        await asyncio.sleep(0)
+        ahead[3].is_ahead = False
+        await asyncio.gather(*asking)
+
+    asyncio.run(test())
+    assert order == [0, 3, "now", 1, 2]

@@ -93,6 +93,24 @@ def test_no_cache_of_half_the_dataset_fetches_less(
     assert num_blocks >= 0.95 * fewest_fetches(told, most)  # the last of a file are shorter
 
 
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("shuffle", ["full", "block", None])
+def test_the_first_batch_is_asked_for_before_all_others(
+    server: RangeServer, tmp_path: Path, shuffle: str | None, workers: int
+) -> None:
+    """Else it comes as late as all that is fetched ahead, on a line that brings 4 MB a second."""
+    remote, local, _ = opened(server, tmp_path, 2.0)
+    options: dict[str, Any] = {"seed": 1, "shuffle": shuffle, "as_buffer": ["jpg"]}
+    loader = shardkit.Loader(remote, BATCH, workers=workers, worker_type="thread", **options)
+    next(iter(loader))
+    rows, blocks = loader.maker.batch_rows(0, 0).rows(0), BlockMap.of(local.info.splits["train"])
+    batch = local.reader.gather(rows)
+    starts, sizes = local.reader.places(batch, "jpg")
+    first = blocks_of(blocks.firsts[batch.shards], starts, sizes)
+    num_bytes = int(blocks.bytes_of(first).sum())
+    assert {asked for sent, asked in server.packets if sent < num_bytes} <= {*range(num_bytes + 1)}
+
+
 def test_what_two_loops_will_read_is_kept_for_both(server: RangeServer, tmp_path: Path) -> None:
     remote, local, _ = opened(server, tmp_path, 0.5)
     train = shardkit.Loader(remote, BATCH, seed=1, as_buffer=["jpg"])

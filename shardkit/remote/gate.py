@@ -36,7 +36,10 @@ class Patience:
     Attributes:
         began: when the first was made, by ``time.monotonic``. first_s: how long a server may be out
             of reach, if this is the first that a command asks of it.
+        is_ahead: nobody waits for it yet, so what somebody waits for is asked first.
     """
+
+    is_ahead = False
 
     def __init__(self, seconds: float, first_s: float = math.inf) -> None:
         self.began = math.inf
@@ -55,11 +58,11 @@ class Patience:
 
 
 class Gate:
-    """To one place. Who comes first goes first."""
+    """To one place. What somebody waits for goes first; of that, what came first."""
 
     def __init__(self) -> None:
         self.flight = Flight()
-        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[None], int, Patience]] = deque()
         self._answered = 0.0
         self._given_up = 0.0
         self._heard = 0.0  # when the last answer came, by this clock:
@@ -142,7 +145,7 @@ class Gate:
     async def _entered(self, num_bytes: int, patience: Patience) -> Any:
         if self._waiting or not self.flight.has_room(num_bytes):
             turn = asyncio.get_running_loop().create_future()
-            self._waiting.append((turn, num_bytes))
+            self._waiting.append((turn, num_bytes, patience))
             self._watch()
             await self._turn(turn, num_bytes, patience)
         else:
@@ -206,11 +209,12 @@ class Gate:
 
     def _pass_on(self) -> None:
         while self._waiting:
-            turn, next_bytes = self._waiting[0]
+            first = next((one for one in self._waiting if not one[2].is_ahead), self._waiting[0])
+            turn, next_bytes, _ = first
             if turn.done():  # gave up
-                self._waiting.popleft()
+                self._waiting.remove(first)
             elif self.flight.has_room(next_bytes):
-                self._waiting.popleft()
+                self._waiting.remove(first)
                 self.flight.begin(next_bytes)
                 turn.set_result(None)
             else:

@@ -14,10 +14,11 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.errors import ChecksumError, IndexFileError, ShardMissingError, StorageError
 from shardkit.index.manifest import INDEX_NAME
-from shardkit.remote.ahead import Ahead, Follower
+from shardkit.remote.ahead import AHEAD_BLOCKS, Ahead, Follower
 from shardkit.remote.blocks import runs
 from shardkit.remote.cached import CachedSplit
 from shardkit.remote.disk_writes import DiskWrites
+from shardkit.remote.gate import Patience
 from shardkit.remote.kept import REQUEST_BLOCKS, Kept
 from shardkit.remote.left import datasets_in
 from shardkit.remote.room import Room
@@ -30,10 +31,6 @@ WINDOW_BYTES = 256 << 20
 WINDOW_PART = 8
 """What is needed within so many bytes, or this part of the cache, comes at the cost of what is
 needed later. A larger window means more fetches, as blocks go sooner than they must."""
-
-AHEAD_BLOCKS = 512
-"""Blocks on their way before anybody asked for them: 128 MB. In requests of 4 MB, half of that left
-lines of 5 Gbit/s unused when packets were lost."""
 
 MOST_REMOTES = 16
 """Places, and credentials for them, that connections are kept to."""
@@ -60,7 +57,7 @@ class Keeper:
         self.num_bytes = 0
         self._datasets: dict[str, Kept] = {}
         self._remotes: dict[str, RemoteFolder] = {}  # the last used is the last
-        self._coming: dict[Block, asyncio.Future[None]] = {}
+        self._coming: dict[Block, tuple[asyncio.Future[None], Patience]] = {}
         self._running: set[asyncio.Task[None]] = set()  # asyncio would let them be collected
         self._ahead_blocks = 0  # that come before anybody asked for them
 
@@ -137,9 +134,13 @@ class Keeper:
         self.room.hold(reader, split, numbers)
         self.room.touch(split, numbers)
         try:
+            if before := self.ahead.before(split, numbers):
+                await asyncio.wait(before)
             self._bring(split, kept, numbers)
-            coming = [self._coming.get((split, number)) for number in numbers.tolist()]
-            waited = [asyncio.shield(one) for one in coming if one is not None]
+            coming = self._coming_of(split, numbers)
+            for _, patience in coming:
+                patience.is_ahead = False
+            waited = [asyncio.shield(future) for future, _ in coming]
             ends = await asyncio.gather(*waited, return_exceptions=True)
             for failed in [end for end in ends if isinstance(end, BaseException)][:1]:
                 raise failed
@@ -153,7 +154,7 @@ class Keeper:
         _refuse_others(split, numbers)
         numbers = self.room.announce(reader, split, numbers)
         self.room.touch(split, numbers)
-        self._bring(split, kept, numbers)
+        self._ahead_blocks += self._bring(split, kept, numbers, is_ahead=True)
 
     def follow(self, owner: int, name: str, split: CachedSplit, kept: Kept, told: Integers) -> None:
         """A loop will read these blocks, too: (2 K,) int64, the steps, and the blocks."""
@@ -186,21 +187,25 @@ class Keeper:
             if loop is None:
                 self._complete()
                 return
+            if loop.is_waiting:
+                return
             at_once = min(max(window // 4, 1), AHEAD_BLOCKS)
             free = self.room.free() // BLOCK_BYTES - len(self._coming)
             if loop.num_ahead > window and free < at_once:
                 return
             numbers = loop.next_uses(at_once)
-            if self.room.holds_all(loop.split):
+            if loop.reach == AHEAD_BLOCKS and self.room.holds_all(loop.split):
                 numbers = loop.with_neighbours(numbers)
             self._ahead_blocks += self._bring(loop.split, loop.kept, numbers, is_ahead=True)
+            loop.coming = [future for future, _ in self._coming_of(loop.split, numbers)]
 
     def _complete(self) -> None:
         """What loops leave out of a split that fits as a whole."""
         for loop in self.ahead.loops.values():
             is_idle = not self._coming and loop.may_have_rest
             if is_idle and self.room.holds_all(loop.split):
-                self._bring(loop.split, loop.kept, loop.rest())
+                numbers = loop.rest()
+                self._ahead_blocks += self._bring(loop.split, loop.kept, numbers, is_ahead=True)
 
     def _bring(
         self, split: CachedSplit, kept: Kept, numbers: Integers, *, is_ahead: bool = False
@@ -211,26 +216,46 @@ class Keeper:
             n for n in absent if not self._is_left(split, n) if (split, n) not in self._coming
         ]
         loop = asyncio.get_running_loop()
-        self._coming.update(((split, number), loop.create_future()) for number in missing)
         blocks = np.array(missing, np.int64)
         files = split.blocks.firsts.searchsorted(blocks, "right") - 1
-        for first, count in runs(blocks, files, REQUEST_BLOCKS):
-            task = asyncio.create_task(self._fetch(kept, split, first, count, is_ahead))
+        requests = runs(blocks, files, REQUEST_BLOCKS)
+        if is_ahead:  # what is needed next is asked for first
+            steps = iter(self.ahead.needed(split, blocks).tolist())
+            soonest = [min(next(steps) for _ in range(count)) for _, count in requests]
+            requests = [requests[i] for i in np.argsort(soonest, kind="stable")]
+        for first, count in requests:
+            patience = kept.remote.patience()
+            patience.is_ahead = is_ahead
+            for number in range(first, first + count):
+                self._coming[split, number] = loop.create_future(), patience
+            task = asyncio.create_task(self._fetch(kept, split, first, count, patience, is_ahead))
             task.add_done_callback(self._running.discard)
             self._running.add(task)
         return len(missing)
+
+    def _coming_of(
+        self, split: CachedSplit, numbers: Integers
+    ) -> list[tuple[asyncio.Future[None], Patience]]:
+        coming = (self._coming.get((split, number)) for number in numbers.tolist())
+        return [one for one in coming if one is not None]
 
     @staticmethod
     def _is_left(split: CachedSplit, number: int) -> bool:
         return number in split.seems_there and split.take_left(number)
 
     async def _fetch(
-        self, kept: Kept, split: CachedSplit, first: int, count: int, is_ahead: bool
+        self,
+        kept: Kept,
+        split: CachedSplit,
+        first: int,
+        count: int,
+        patience: Patience,
+        is_ahead: bool,
     ) -> None:
         """Neighbours, by one request; whoever waits for one of them is told how it ended."""
         failed: Exception | None = None
         try:
-            data = await _right(kept, split, first, count)
+            data = await _right(kept, split, first, count, patience)
             self.num_requests += 1
             self.num_bytes += len(data)
             with kept.remote.holding(len(data)):
@@ -239,7 +264,7 @@ class Keeper:
         except Exception as error:  # noqa: BLE001  it is raised where it is waited for
             failed = error.with_traceback(None)  # its frames have the bytes
         for number in range(first, first + count):
-            future = self._coming.pop((split, number))
+            future, _ = self._coming.pop((split, number))
             if failed is None:
                 future.set_result(None)
             else:
@@ -256,7 +281,9 @@ def _refuse_others(split: CachedSplit, numbers: Integers) -> None:
         raise IndexFileError(f"a split has {len(split.blocks)} blocks, not {int(numbers.max())}")
 
 
-async def _right(kept: Kept, split: CachedSplit, first: int, count: int) -> memoryview:
+async def _right(
+    kept: Kept, split: CachedSplit, first: int, count: int, patience: Patience
+) -> memoryview:
     """Bytes of blocks, all of which have their checksums.
 
     Raises:
@@ -264,7 +291,7 @@ async def _right(kept: Kept, split: CachedSplit, first: int, count: int) -> memo
     """
     file, start, _ = split.blocks.place(first)
     sizes = [split.blocks.place(number)[2] for number in range(first, first + count)]
-    name, wrong, patience = split.blocks.names[file], 0, kept.remote.patience()
+    name, wrong = split.blocks.names[file], 0
     try:
         for _ in range(TRIES):
             data = await kept.remote.read(name, start, sum(sizes), patience)
