@@ -17,9 +17,17 @@ from remote_sets import make_set, open_set, plain
 
 import shardkit
 from shardkit.errors import ChecksumError, ShardMissingError, StorageError, UsageError
+from shardkit.order.epochs import Order
 from shardkit.remote import storage
 from shardkit.remote.exact import GAP_BYTES, REQUEST_BYTES, _groups
-from shardkit.remote.exact_files import WORSE, times_too_much, why_exact
+from shardkit.remote.exact_files import (
+    REPEATED,
+    WORSE,
+    fitting_window,
+    times_too_much,
+    why_exact,
+    why_repeated,
+)
 
 CONTAINERS = ("webdataset", "hdf5", "lmdb", "npy")
 
@@ -127,7 +135,7 @@ def test_small_samples_in_full_order_are_fetched_alone(
     local = shardkit.open(made / "small")
     remote = shardkit.open(url, cache_dir=cache, cache_bytes=most)
     with pytest.warns(
-        UserWarning, match=r"shuffle='block', window_blocks=\d+ fetches each"
+        UserWarning, match=r"shuffle='block', window_blocks=4, block_rows=\d+ fetches each"
     ) as said:
         loader = shardkit.Loader(remote, 100, seed=1, shuffle="full")
     assert len(said) == 1
@@ -158,6 +166,37 @@ def test_blocks_are_left_only_where_they_cost_more(rows: int, each: int, most: i
     assert (why is None) == (times_too_much(rows, num_bytes, most) < WORSE)
     if most >= num_bytes or each > 262_144:
         assert why is None
+
+
+def test_a_block_order_in_a_cache_of_a_tenth() -> None:
+    """1,000 files of 110 kB: one window of the default order is all of them."""
+    why = why_repeated("s3://b", Order(1000, "block"), 110_000_000, 11_000_000)
+    assert why == (
+        "s3://b: shuffle='block' mixes windows of 110.0 MB, and the cache holds 11.0 MB, so an"
+        " epoch fetches up to 3.0 times the dataset. cache_bytes='111MB' fetches each byte about"
+        " once, and so does window_blocks=4, block_rows=12, which is another order"
+    )
+
+
+@given(
+    st.integers(0, 10**9),
+    st.integers(1, 10**6),
+    st.integers(0, 10**15),
+    st.integers(1, 10**4),
+    st.integers(1, 100),
+)
+def test_a_block_order_whose_window_fits_is_not_warned_of(
+    rows: int, each: int, most: int, block_rows: int, window_blocks: int
+) -> None:
+    order = Order(rows, "block", block_rows=block_rows, window_blocks=window_blocks)
+    window = min(rows, block_rows * window_blocks)
+    why = why_repeated("s3://b", order, rows * each, most)
+    assert (why is None) == (times_too_much(window, window * each, most) < REPEATED)
+    if why is not None:
+        assert most < window * each
+        said = dict(part.split("=") for part in fitting_window(each, most, order).split(", "))
+        fits = int(said["window_blocks"]) * int(said.get("block_rows", block_rows))
+        assert fits <= max(most / 2 / each, 4)
 
 
 RANGE = st.tuples(st.integers(0, 3), st.integers(0, 10**7), st.integers(0, 10**5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -152,6 +153,36 @@ def test_once_all_is_there_nothing_is_told(
     for _ in range(2):
         assert sum(1 for _ in loader) == len(loader)
     assert settle(lambda: not remote.is_cold())
+
+
+def test_block_order_in_a_small_cache(server: RangeServer, tmp_path: Path) -> None:
+    """It fetches the dataset several times; what the warning says instead does not."""
+    options: dict[str, Any] = {"seed": 1, "shuffle": "block", "as_buffer": ["jpg"], "workers": 0}
+    _, _, most = opened(server, tmp_path, 0.3)
+    num_bytes = sum(path.stat().st_size for path in (tmp_path / "at" / "ds").glob("*.tar"))
+
+    def fetched(cache_bytes: int | str, **more: int) -> float:
+        shutil.rmtree(tmp_path / "cache")
+        remote = shardkit.open(
+            f"{server.url}/ds",
+            decode=False,
+            cache_dir=tmp_path / "cache",
+            cache_bytes=cache_bytes,
+        )
+        before = server.num_bytes_of(".tar")
+        loader = shardkit.Loader(remote, BATCH, **options, **more)
+        assert sum(1 for _ in loader) == len(loader)
+        return (server.num_bytes_of(".tar") - before) / num_bytes
+
+    with pytest.warns(UserWarning, match="an epoch fetches up to") as told:
+        repeated = fetched(most * BLOCK_BYTES)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    (size,) = re.findall("cache_bytes='(.*?)'", str(told[0].message))
+    window = re.findall(r"(window_blocks|block_rows)=(\d+)", str(told[0].message))
+    assert repeated > 1.4
+    assert fetched(size) < 1.05
+    assert fetched(most * BLOCK_BYTES, **{name: int(number) for name, number in window}) < 1.3
 
 
 def test_a_few_samples_bring_no_more_than_their_blocks(server: RangeServer, tmp_path: Path) -> None:

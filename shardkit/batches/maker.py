@@ -40,7 +40,7 @@ _KEPT = 4
 def _suited(given: object, options: BatchOptions) -> object:
     """The source, or what it rather is for such an order."""
     suited_to: Any = getattr(given, "suited_to", None)
-    return given if suited_to is None else suited_to(options.shuffle)
+    return given if suited_to is None else suited_to(options.shuffle, **options.of_order)
 
 
 @dataclass(frozen=True)

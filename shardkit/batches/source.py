@@ -26,8 +26,8 @@ class Source(Protocol):
     that order has rows beyond ``len(self)``: rows are below it then; ``finish(batch)``: a collated
     batch, with what can only be told of a whole one; ``read_joined(rows, names)``: as ``read``, but
     of these fields those of bytes may be a :class:`shardkit.shards.stored.Joined`; ``layout``: what
-    only sources that say the same can be mixed with, in words; ``suited_to(shuffle)``: what to read
-    instead, in such an order.
+    only sources that say the same can be mixed with, in words; ``suited_to(shuffle, **options)``:
+    what to read instead, in such an order.
     """
 
     def __len__(self) -> int: ...

@@ -150,10 +150,13 @@ class Concat(EndToEnd):
         part = self.parts[int(which[0])]
         return f"{part.where(int(inside[0]))} of {part.given!r}"
 
-    def suited_to(self, shuffle: object) -> Concat:
+    def suited_to(self, shuffle: object, **of_order: int) -> Concat:
         """As :meth:`shardkit.Dataset.suited_to`, of each."""
         given: list[Any] = [part.given for part in self.parts]
-        suited = [one.suited_to(shuffle) if hasattr(one, "suited_to") else one for one in given]
+        suited = [
+            one.suited_to(shuffle, **of_order) if hasattr(one, "suited_to") else one
+            for one in given
+        ]
         are_all = all(one is other for one, other in zip(given, suited, strict=True))
         return self if are_all else Concat(suited)
 

@@ -17,7 +17,8 @@ from shardkit.arguments import integer
 from shardkit.arrays import Array, Bytes, Integers, Offsets
 from shardkit.errors import ChecksumError, DataError, FormatError, UsageError
 from shardkit.index.manifest import DatasetInfo
-from shardkit.remote.exact_files import why_exact
+from shardkit.order.epochs import Order
+from shardkit.remote.exact_files import why_exact, why_repeated
 from shardkit.remote.options import RemoteOptions
 from shardkit.remote.storage import Remote
 from shardkit.remote.urls import Url, as_place, show_place
@@ -250,14 +251,21 @@ class Dataset:
         storage = self.located.storage
         return storage if isinstance(storage, Remote) and storage.is_exact else None
 
-    def suited_to(self, shuffle: object) -> Dataset:
-        """This dataset; or where its samples are so small, and the cache is, that in full order
-        each would cost a block, the same without blocks. A warning says so."""
+    def suited_to(self, shuffle: object, **of_order: int) -> Dataset:
+        """Return this dataset; or where its samples are so small, and the cache is, that in full
+        order each would cost a block, the same without blocks. A warning says so, and so it does
+        where a window of a block order is larger than the cache."""
         storage, split = self.located.storage, self.info.splits[self.split]
-        if shuffle not in ("full", True) or not isinstance(storage, Remote) or storage.is_exact:
+        if not shuffle or not isinstance(storage, Remote) or storage.is_exact:
             return self
         num_bytes = sum(sum(shard.file_bytes.values()) for shard in split.shards)
-        why = why_exact(show_place(storage.url), split.num_rows, num_bytes, storage.room_bytes())
+        shown, room = show_place(storage.url), storage.room_bytes()
+        if shuffle == "block":
+            order = Order(split.num_rows, "block", **of_order)
+            if why := why_repeated(shown, order, num_bytes, room):
+                warnings.warn(why, stacklevel=5)
+            return self
+        why = why_exact(shown, split.num_rows, num_bytes, room)
         if why is None or not split.has_checksums:
             return self
         warnings.warn(why, stacklevel=5)

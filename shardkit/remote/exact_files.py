@@ -8,7 +8,7 @@ import numpy as np
 
 from shardkit.arrays import Bytes, Integers
 from shardkit.memory import buffers
-from shardkit.order.epochs import BLOCK_ROWS
+from shardkit.order.epochs import Order
 from shardkit.remote.piece import FetchedPiece
 from shardkit.storage.base import Turn
 from shardkit.storage.copied import CopiedRanges
@@ -64,6 +64,10 @@ class ExactFiles:
         return False
 
 
+REPEATED = 1.5
+"""Where a block order fetches so many times the bytes of the dataset, a warning says so."""
+
+
 def times_too_much(num_rows: int, num_bytes: int, most_bytes: int) -> float:
     """How many times its own bytes an epoch in full order would fetch of a dataset in blocks, with
     a cache of this size: each sample that is not there, and hardly any is, costs the blocks that it
@@ -78,11 +82,37 @@ def why_exact(shown: str, num_rows: int, num_bytes: int, most_bytes: int) -> str
     if times < WORSE:
         return None
     each = num_bytes / num_rows
-    window = max(int(most_bytes / 2 / (BLOCK_ROWS * each)), 1)
+    window = fitting_window(each, most_bytes, Order(num_rows))
     return (
         f"{shown}: samples of {format_bytes(each)} in full order, and a cache of"
         f" {format_bytes(most_bytes)} for {format_bytes(num_bytes)}: in blocks of 256 KiB an epoch"
         f" would fetch {times:.0f} times the dataset. So each sample is fetched by itself and kept"
-        f" nowhere, some {num_rows:,} requests an epoch. shuffle='block', window_blocks={window}"
-        " fetches each byte about once"
+        f" nowhere, some {num_rows:,} requests an epoch. shuffle='block', {window} fetches each"
+        " byte about once"
+    )
+
+
+def fitting_window(each: float, most_bytes: int, order: Order) -> str:
+    """Return the arguments of a block order of which half of the cache holds a window: the rest is
+    for the batches that are being made, and for the beginning of the next window."""
+    rows = max(int(most_bytes / 2 / each), 1)
+    if rows >= order.block_rows:
+        return f"window_blocks={rows // order.block_rows}"
+    return f"window_blocks=4, block_rows={max(rows // 4, 1)}"
+
+
+def why_repeated(shown: str, order: Order, num_bytes: int, most_bytes: int) -> str | None:
+    """Return a warning where a window of a block order is larger than the cache, so that an epoch
+    fetches much of the dataset again; None elsewhere."""
+    each = num_bytes / max(order.num_rows, 1)
+    rows = min(order.block_rows * order.window_blocks, order.num_rows)
+    times = times_too_much(rows, int(rows * each), most_bytes)
+    if times < REPEATED:
+        return None
+    enough = int(min(1.25 * rows * each, num_bytes) / 1e6) + 1
+    return (
+        f"{shown}: shuffle='block' mixes windows of {format_bytes(rows * each)}, and the cache"
+        f" holds {format_bytes(most_bytes)}, so an epoch fetches up to {times:.1f} times the"
+        f" dataset. cache_bytes='{enough}MB' fetches each byte about once, and so does"
+        f" {fitting_window(each, most_bytes, order)}, which is another order"
     )
