@@ -28,10 +28,12 @@ from shardkit.remote import wire
 from shardkit.remote.exact import read_exact
 from shardkit.remote.keeper import Keeper
 from shardkit.remote.keeper_files import LOCK, LOG, SOCKET
-from shardkit.remote.own_folder import open_own, open_plain
+from shardkit.remote.own_folder import open_own
 from shardkit.remote.same import check_same
 from shardkit.remote.small_files import bring
 from shardkit.remote.writing import Writing
+
+_NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Server:
@@ -184,7 +186,7 @@ def main(arguments: Iterable[str]) -> int:
     where, linger_s = arguments
     folder = Path(where)
     at = open_own(folder)
-    lock = open_plain(LOCK, os.O_RDWR | os.O_CREAT, at)
+    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o600, dir_fd=at)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -203,7 +205,7 @@ def main(arguments: Iterable[str]) -> int:
         os._exit(0)
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    log = open_plain(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, at)
+    log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, 0o600, dir_fd=at)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream, fd in ((0, nothing), (1, log), (2, log)):
         os.dup2(fd, stream)
