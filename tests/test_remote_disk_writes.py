@@ -541,7 +541,7 @@ def test_what_is_being_written_counts_as_asked_for(disk: Disk, held: Held) -> No
             counted.pop()
 
     async def test() -> None:
-        keeper, kept = Keeper(disk.folder), SimpleNamespace(remote=Remote())
+        keeper, kept = Keeper(disk.folder), SimpleNamespace(remote=Remote(), shared="")
         keeper.room, keeper.writes = disk.room, disk.writes
         needing = asyncio.ensure_future(
             keeper.need(1, disk.split, kept, np.array([8, 9]))  # type: ignore[arg-type]

@@ -57,8 +57,10 @@ class Follower:
         self.plan = NextUses(len(self.split.blocks))
 
     def next_uses(self, count: int) -> Integers:
-        """Return the blocks of at most so many uses that were not asked for yet, each once."""
-        begin, steps, blocks = self.plan.uses(self.asked, min(count, self.reach or AHEAD_BLOCKS))
+        """Return the blocks of at most so many uses that were not asked for yet, each once; at
+        first of all that the loop's first step has."""
+        count = min(count, self.reach) if self.reach else AHEAD_BLOCKS
+        begin, steps, blocks = self.plan.uses(self.asked, count)
         if not self.reach:
             blocks = blocks[: steps.searchsorted(steps[0], "right")]
         self.asked = begin + len(blocks)

@@ -60,8 +60,8 @@ def open_own(path: str | Path, at: int | None = None) -> int:
     wrong = ""
     if status.st_uid != user:
         wrong = (
-            f"belongs to {_user(status.st_uid)}, not to {_user(user)}; {ELSEWHERE}, or let its owner"
-            " run `shardkit cache share` on it"
+            f"belongs to {_user(status.st_uid)}, not to {_user(user)}; {ELSEWHERE}, or let its"
+            " owner run `shardkit cache share` on it"
         )
     elif mode & (stat.S_IWGRP | stat.S_IWOTH):
         wrong = (
