@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler
 
 import shardkit
 from shardkit.errors import UsageError
 from shardkit.order import epochs, turns
+from shardkit.order.batch_rows import BatchRows
 from shardkit.order.batches import BatchPlan
 from shardkit.order.epochs import Order, Shuffle
 from shardkit.order.permutation import SORTED_ROWS, derive, derive_each, permute, turn, unpermute
@@ -204,7 +205,8 @@ def test_orders_that_make_no_sense(options: dict[str, int], message: str) -> Non
 
 # --- ranks --------------------------------------------------------------------------------
 
-WORLDS = st.tuples(SIZES, st.integers(1, 20), st.integers(1, 8), st.sampled_from(["drop", "pad"]))
+LASTS = st.sampled_from(["drop", "pad", "keep"])
+WORLDS = st.tuples(SIZES, st.integers(1, 20), st.integers(1, 8), LASTS)
 
 
 @given(WORLDS, st.data())
@@ -214,27 +216,31 @@ def test_ranks_share_an_epoch(world: tuple[int, int, int, str], data: st.DataObj
     plans = [
         BatchPlan(size, batch_size, rank, world_size, last, start) for rank in range(world_size)
     ]
-    assert len({len(plan) for plan in plans}) == 1
+    number = plans[0].num_global_batches
+    assert {plan.num_global_batches for plan in plans} == {number}
     seen: list[int] = []
     padding = 0
-    for batch in range(len(plans[0])):
-        for plan in plans:
-            positions, valid = plan.positions(batch)
-            assert len(positions) == batch_size
-            assert positions.min() >= 0 and positions.max() < size
+    for batch in range(number):
+        ranks = [plan.positions(batch) for plan in plans]
+        for rank, (positions, valid) in enumerate(ranks):
+            assert len(positions) == batch_size or (last == "keep" and batch == number - 1)
+            assert all(0 <= position < size for position in positions.tolist())
+            assert (len(positions) > 0) == (batch < len(plans[rank]))
             seen += positions[valid].tolist()
             padding += int((~valid).sum())
+        sizes = [len(positions) for positions, _ in ranks]
+        assert sizes == sorted(sizes, reverse=True) and sizes[0] - sizes[-1] <= 1
         assert plans[0].end(batch) == start + len(seen)
     global_batch = batch_size * world_size
     if last == "drop":
-        assert padding == 0
         assert seen == list(range(start, start + (size - start) // global_batch * global_batch))
     else:
         assert seen == list(range(start, size))
-        assert padding == -(size - start) % global_batch
+    assert padding == (-(size - start) % global_batch if last == "pad" else 0)
+    assert plans[0].remainder == (0 if last == "drop" else (size - start) % global_batch)
 
 
-@given(SIZES, st.sampled_from([1, 2, 3, 4, 8]), st.sampled_from(["drop", "pad"]))
+@given(SIZES, st.sampled_from([1, 2, 3, 4, 8]), LASTS)
 def test_global_batches_do_not_depend_on_the_world(size: int, world_size: int, last: str) -> None:
     alone = BatchPlan(size, 24, 0, 1, last)
     for batch in range(len(alone)):
@@ -246,12 +252,24 @@ def test_global_batches_do_not_depend_on_the_world(size: int, world_size: int, l
         assert np.array_equal(np.concatenate([v for _, v in together]), alone.positions(batch)[1])
 
 
+@given(ORDERS, st.integers(1, 20), st.integers(1, 8), LASTS, st.data())
+def test_rows_of_batches_are_those_of_their_positions(
+    order: Order, batch_size: int, world_size: int, last: str, data: st.DataObject
+) -> None:
+    rank = data.draw(st.integers(0, world_size - 1))
+    start = data.draw(st.integers(0, len(order)))
+    plan = BatchPlan(len(order), batch_size, rank, world_size, last, start)
+    known = BatchRows(order, plan)
+    for batch in range(len(plan)):
+        assert np.array_equal(known.rows(batch), order.rows(plan.positions(batch)[0]))
+
+
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
         ((10, 0), "batch_size"),
         ((10, 1, 2, 2), "rank must be"),
-        ((10, 1, 0, 1, "keep"), "last must be"),
+        ((10, 1, 0, 1, "some"), "last must be"),
         ((10, 1, 0, 1, "drop", 11), "position 11"),
     ],
 )
@@ -282,3 +300,30 @@ def test_samplers_feed_torchs_loader(shuffle: Shuffle) -> None:
         assert list(one_by_one) != rows
         one_by_one.set_epoch(0)
         assert list(one_by_one) == rows
+
+
+def test_samplers_keep_a_short_last_batch() -> None:
+    def ranks(kind: Any, *args: Any) -> list[list[Any]]:
+        return [list(kind(*args, rank=r, world_size=3, drop_last=False)) for r in range(3)]
+
+    assert ranks(shardkit.BatchSampler, 16, 2) == [
+        [[0, 1], [6, 7], [12, 13]], [[2, 3], [8, 9], [14]], [[4, 5], [10, 11], [15]]
+    ]  # fmt: skip
+    assert ranks(shardkit.BatchSampler, 13, 2)[2] == [[4, 5], [10, 11]]
+    assert ranks(shardkit.Sampler, 7) == [[0, 3, 6], [1, 4], [2, 5]]
+    assert list(shardkit.BatchSampler(5, 2, drop_last=True)) == [[0, 1], [2, 3]]
+
+
+def test_a_sampler_is_what_lightning_and_ray_leave_alone() -> None:
+    sampler = shardkit.Sampler(range(10), shuffle=True, rank=1, world_size=2)
+    assert isinstance(sampler, DistributedSampler)
+    assert (sampler.num_replicas, sampler.rank, len(sampler), sampler.drop_last) == (2, 1, 5, True)
+    by_batch = shardkit.BatchSampler(10, 2, shuffle=True)
+    by_batch.sampler.set_epoch(3)  # as Lightning says its epoch
+    assert by_batch.epoch == 3
+    third = list(by_batch)
+    assert by_batch.epoch == 4
+    by_batch.set_epoch(3)
+    assert list(by_batch) == third
+    with pytest.raises(UsageError, match="DistributedSampler is no dataset: give the dataset or"):
+        shardkit.BatchSampler(DistributedSampler(range(9), 3, 0), 4)

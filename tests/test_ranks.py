@@ -244,7 +244,7 @@ def test_an_environment_that_comes_later_is_said(monkeypatch: pytest.MonkeyPatch
 def test_keys_of_other_work_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two loaders that run at the same time do not count each other's rows."""
     store = dist.HashStore()
-    monkeypatch.setattr("shardkit.loading.skips._store", lambda world_size: store)
+    monkeypatch.setattr("shardkit.loading.skips.default_store", lambda world_size: store)
     loaders = [skipping(96, seed=seed, rank=0, world_size=WORLD) for seed in (0, 1, 0)]
     counts: list[list[int]] = []
     with pytest.warns(UserWarning, match="bad"):

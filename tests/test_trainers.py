@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -13,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import BatchSampler as TorchBatchSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 from trained import Rows
 
-from shardkit import Loader, Stream
-from shardkit.batches.askers import objection
+from shardkit import BatchSampler, Loader, Sampler, Stream
 from shardkit.errors import DataError, SamplerMissingError, UsageError
 from shardkit.loading.trainers import LoopPlace, Said, place_of
 
@@ -292,60 +294,182 @@ def test_ones_own_collate_may_merge_batches(workers: int) -> None:
     assert [batch.tolist() for batch in made] == expected
 
 
-def test_a_function_and_ones_own_class_may_ask() -> None:
-    class Own:
-        def __init__(self) -> None:
-            self.stream = stream()
-
-        def run(self) -> list[list[int]]:
-            self.stream.set_epoch(2)
-            return rows(self.stream)
-
-    assert Own().run() == ORDER[2]
-    assert rows(iter(stream())) == ORDER[0]
+def test_batches_are_plain_dicts_behind_torchs_loader() -> None:
+    for workers in (0, 1):
+        made = list(DataLoader(stream(), batch_size=None, num_workers=workers))
+        assert {type(batch) for batch in made} == {dict}
+        assert rows(made) == ORDER[0]
 
 
-def named(name: str, **attributes: Any) -> Any:
-    return type(name, (type("Base", (), {}),), attributes)()
+# --- accelerate, by what it does to others' objects -----------------------------------------
 
 
+class GradientState:
+    """accelerate's registry of the loaders that run, which all instances share."""
+
+    _shared_state = "initialized"
+    running: tuple[Any, ...] = (None,)
+
+    @property
+    def dataloader_references(self) -> list[Any]:
+        return list(GradientState.running)
+
+    @property
+    def active_dataloader(self) -> Any:
+        return GradientState.running[-1]
+
+    def _add_dataloader(self, loader: Any) -> None:
+        GradientState.running = (*GradientState.running, loader)
+
+    def _remove_dataloader(self, loader: Any) -> None:
+        GradientState.running = tuple(one for one in GradientState.running if one != loader)
+
+
+class BatchSamplerShard:
+    def __init__(self, batch_sampler: Any, num_processes: int = 2) -> None:
+        self.batch_sampler, self.num_processes = batch_sampler, num_processes
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(iter(self.batch_sampler), 0, None, self.num_processes)
+
+
+class IterableDatasetShard(IterableDataset[Any]):
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def set_epoch(self, epoch: int) -> None:
+        self.dataset.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(iter(self.dataset), 0, None, 2)
+
+
+class DataLoaderShard(DataLoader[Any]):
+    """It says that it runs, and the epoch; then it is a DataLoader."""
+
+    def __iter__(self) -> Any:
+        GradientState()._add_dataloader(self)
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(0)
+        return super().__iter__()
+
+
+class DataLoaderDispatcher(DataLoaderShard):
+    pass
+
+
+@pytest.fixture
+def accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "accelerate.state", sys.modules[__name__])
+    monkeypatch.setattr(GradientState, "running", (None,))
+
+
+TWO = {"rank": 0, "world_size": 2}
+
+
+def sampled(**options: Any) -> Any:
+    shard = BatchSamplerShard(BatchSampler(Numbers(), 3, **options))
+    return DataLoaderShard(Numbers(), batch_sampler=shard)
+
+
+class Numbers(Dataset[int]):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def sampled_one_by_one(**options: Any) -> Any:
+    batches = TorchBatchSampler(Sampler(Numbers(), **options), 3, drop_last=False)
+    return DataLoaderShard(Numbers(), batch_sampler=BatchSamplerShard(batches))
+
+
+@pytest.mark.usefixtures("accelerate")
 @pytest.mark.parametrize(
-    ("who", "world_size", "with_keys", "expected"),
+    ("loader", "message"),
     [
-        (None, 2, True, None),
-        (named("Module", batch_size=4), 2, True, None),
-        (named("DataLoaderShard", batch_size=None), 2, True, None),
-        (named("DataLoaderDispatcher"), 1, False, None),
-        (named("DataLoaderDispatcher"), 1, True, "with_keys adds text"),
-        (named("DataLoaderDispatcher"), 2, False, "rank 0 to all of them"),
-        (named("IterableDatasetShard"), 2, False, "split them once more"),
+        (lambda: sampled(**TWO), "this BatchSampler gives rank by rank, and accelerate would"),
+        (lambda: sampled_one_by_one(**TWO), "this Sampler gives rank by rank, and accelerate"),
+        (
+            lambda: DataLoaderDispatcher(Numbers(), batch_size=3, sampler=Sampler(12, **TWO)),
+            "make the Sampler with rank=0, world_size=1 and let accelerate split",
+        ),
+        (lambda: DataLoaderShard(IterableDatasetShard(stream(**TWO)), None), "split them once"),
+        (lambda: DataLoaderDispatcher(stream(**TWO), None), "give prepare() a shardkit.Loader"),
+        (lambda: DataLoaderDispatcher(stream(with_keys=True), None), "with_keys adds text"),
+        (lambda: DataLoaderShard(stream(), 2, collate_fn=Collator()), "give no train_dataset"),
+        (lambda: DataLoaderShard(stream(), 2, num_workers=1), "batch_size=None"),
     ],
 )
-def test_who_may_ask(who: Any, world_size: int, with_keys: bool, expected: str | None) -> None:
-    said = objection(who, world_size, with_keys=with_keys)
-    assert said is None if expected is None else expected in str(said)
-    assert "\n" not in str(said)
+def test_accelerate_splits_nothing_once_more(loader: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)) as told:
+        list(loader())
+    assert "\n" not in str(told.value)
 
 
-def test_whose_collate_it_is() -> None:
-    class Collator:
-        __module__ = "transformers.data.data_collator"
+class Collator:
+    __module__ = "transformers.data.data_collator"
 
-    def said(collate: Any, **attributes: bool) -> str | None:
-        attributes = attributes or {"auto_collation": True}
-        who = named("Fetcher", collate_fn=staticmethod(collate), **attributes)
-        return objection(who, 1, with_keys=False)
-
-    assert "write DataLoader(stream, batch_size=None, ...)" in str(said(default_collate))
-    assert "give no train_dataset=stream" in str(said(Collator()))
-    assert said(merged) is None
-    assert said(default_collate, auto_collation=False) is None
-    assert said(default_collate, _auto_collation=True)
+    def __call__(self, features: list[Any]) -> Any:
+        return features[0]
 
 
-def test_the_length_of_batches_of_batches_is_refused() -> None:
-    """Trainers ask for it first, and some hide an error of the iterator behind one of their own."""
-    with pytest.raises(UsageError, match="batches of batches"):
-        len(DataLoader(stream(), batch_size=2))
-    assert len(DataLoader(stream(), batch_size=None)) == NUM
-    assert len(DataLoader(stream(), batch_size=2, collate_fn=merged)) == 2
+@pytest.mark.usefixtures("accelerate")
+def test_accelerate_may_split_what_is_not_split_yet() -> None:
+    alone = {"rank": 0, "world_size": 1}
+    expected = [[0, 1, 2], [6, 7, 8]]
+    assert [b.tolist() for b in sampled(**alone)] == expected
+    assert [b.tolist() for b in sampled_one_by_one(**alone)] == expected
+    assert rows(DataLoaderDispatcher(stream(), None)) == ORDER[0]
+    assert rows(DataLoaderShard(stream(**TWO), None)) == rows(stream(**TWO))
+    passed_through = BatchSamplerShard(BatchSampler(12, 3, **TWO), num_processes=1)
+    batches = DataLoaderShard(Numbers(), batch_sampler=passed_through)
+    assert [b.tolist() for b in batches] == [[0, 1, 2], [6, 7, 8]]
+    list(Loader(Rows(), 3, workers=0, **TWO))  # not one that splits
+
+
+@pytest.mark.usefixtures("accelerate")
+@pytest.mark.parametrize(
+    ("last", "ends", "remainder"),
+    [
+        ("drop", [False, True], 0),
+        ("pad", [False, False, True], 2),
+        ("keep", [False] * 2 + [True], 2),
+    ],
+)
+def test_accelerate_finds_the_end_of_a_loader(last: Any, ends: list[bool], remainder: int) -> None:
+    loader = Loader(Rows(), 5, workers=0, last=last)
+    for _ in range(2):
+        seen = []
+        for _ in loader:
+            assert GradientState().active_dataloader is loader
+            seen.append(loader.end_of_dataloader)
+        assert (seen, loader.remainder) == (ends, remainder)
+        assert GradientState.running == (None,)
+    for _ in loader:
+        break
+    assert GradientState.running == (None,)
+
+
+class AcceleratedScheduler:
+    split_batches: bool
+
+    def __init__(self) -> None:
+        self.split_batches = False
+        self.gradient_state = GradientState()
+
+
+@pytest.mark.usefixtures("accelerate")
+def test_a_prepared_scheduler_makes_one_step_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "accelerate.scheduler", sys.modules[__name__])
+    monkeypatch.delattr(AcceleratedScheduler, "split_batches", raising=False)
+    before = AcceleratedScheduler()
+    for _ in Loader(Rows(), 3, workers=0):
+        assert before.split_batches and AcceleratedScheduler().split_batches
+    assert not before.split_batches
+    for _ in DataLoaderShard(Numbers()):
+        assert not before.split_batches
+    before.split_batches = True
+    assert before.split_batches
+    del AcceleratedScheduler.split_batches

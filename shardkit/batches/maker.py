@@ -28,9 +28,6 @@ from shardkit.order.state import LoopState
 from shardkit.samples.sample import KEY
 from shardkit.watching.clock import Clock
 
-VALID = "valid"
-"""The field of a padded batch that says which samples are no padding."""
-
 NOWHERE: Integers = np.empty(0, np.int64)
 
 _KEPT = 4
@@ -90,11 +87,11 @@ class BatchMaker:
 
     def refuse_no_batch(self) -> None:
         """Raises UsageError where an epoch has not a single batch."""
-        if not len(self.plan(0)):
+        if not self.plan(0).num_global_batches:
             raise UsageError(
                 f"{len(self.source)} samples do not fill one batch of {self.options.batch_size} on"
                 f" each of {self.ranks.world_size} ranks: make batch_size smaller, or use"
-                " last='pad'"
+                " last='pad' or 'keep'"
             )
 
     def refuse_another_thread(self) -> None:
@@ -197,10 +194,10 @@ class BatchMaker:
         batch = self.source.finish(collate(columns, options.as_buffer))
         if options.with_keys:
             batch[KEY] = self.source.keys(rows)
-        if options.last == "pad":
+        if options.last == "pad" and options.mask_field is not None:
             import torch
 
-            batch[VALID] = torch.from_numpy(plan.positions(number)[1])
+            batch[options.mask_field] = torch.from_numpy(plan.positions(number)[1])
         return batch
 
     def announce(self, known: BatchRows, batch: int) -> None:

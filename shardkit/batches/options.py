@@ -10,10 +10,13 @@ from typing import Any, Literal, TypedDict, TypeVar, get_type_hints
 from shardkit.arguments import integer
 from shardkit.batches.transform import Transform
 from shardkit.errors import UsageError
-from shardkit.order.batches import Last
+from shardkit.order.batches import Last, chosen_last
 from shardkit.order.epochs import Shuffle, check_shuffle
 
 OnError = Literal["fail", "skip"]
+
+VALID = "valid"
+"""The field of a padded batch that says which samples are no padding."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,6 +29,7 @@ class OrderKeywords(TypedDict, total=False):
     rank: int | None
     world_size: int | None
     last: Last
+    drop_last: bool
     readahead: int
     block_rows: int | None
     window_blocks: int | None
@@ -39,6 +43,7 @@ class BatchKeywords(OrderKeywords, total=False):
     with_keys: bool
     on_error: OnError
     max_skips: int
+    mask_field: str | None
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class BatchOptions:
     Attributes:
         rank, world_size: as given; None: to be found, see :mod:`shardkit.order.ranks`.
         block_rows, window_blocks: None: those of the order.
+        drop_last: what a user gave; :meth:`of` has made it a ``last``.
 
     Raises:
         UsageError: an option that makes no sense.
@@ -62,6 +68,8 @@ class BatchOptions:
     rank: int | None = None
     world_size: int | None = None
     last: Last = "drop"
+    drop_last: bool | None = None
+    mask_field: str | None = VALID
     as_buffer: Sequence[str] = ()
     with_keys: bool = False
     on_error: OnError = "fail"
@@ -81,9 +89,9 @@ class BatchOptions:
         """From the keywords that a user gave to a ``taker``, which takes those of ``keywords``."""
         unknown = sorted(set(given) - set(keywords.__annotations__))
         if unknown:
-            hint = "; use last='drop' or 'pad'" if unknown[0] == "drop_last" else ""
-            raise UsageError(f"{taker} takes no option {unknown[0]!r}{hint}")
-        return cls(batch_size, **given)
+            raise UsageError(f"{taker} takes no option {unknown[0]!r}")
+        last = chosen_last(given.get("last"), given.get("drop_last"))
+        return cls(batch_size, **{**given, "last": last, "drop_last": None})
 
     def __post_init__(self) -> None:
         if self.on_error not in ("fail", "skip"):

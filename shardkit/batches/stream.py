@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator
-from typing import Any, Unpack
+from contextlib import nullcontext
+from typing import Any, NoReturn, Unpack
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from shardkit.arguments import integer
-from shardkit.batches.askers import asker, refuse
 from shardkit.batches.collate import Batch
 from shardkit.batches.maker import BatchMaker
 from shardkit.batches.options import BatchKeywords, BatchOptions, spelled_out
@@ -18,8 +20,37 @@ from shardkit.batches.parcels import Parcel
 from shardkit.batches.request import Made, Request
 from shardkit.batches.source import Source
 from shardkit.errors import SampleError, UsageError
+from shardkit.order.splitters import readers_of
 
 MAX_WORKERS = 1024
+
+_LOADER = "give prepare() a shardkit.Loader, or this DataLoader not at all"
+
+NESTED = (
+    "a Stream gives whole batches, and these would be collated into batches of batches: write"
+    " DataLoader(stream, batch_size=None, ...); for transformers' Trainer give no"
+    " train_dataset=stream, but a get_train_dataloader that returns"
+    " accelerate.data_loader.DataLoaderShard(stream, batch_size=None, num_workers=2)"
+)
+
+SPLIT = (
+    "a Stream has split its batches among the ranks, and accelerate would split them once more:"
+    f" {_LOADER}"
+)
+
+KEYS = f"accelerate passes tensors on, and with_keys adds text: {_LOADER}"
+
+
+class _Whole(dict[str, Any]):
+    """A batch that torch's ``default_collate`` refuses to put together with others. Its
+    ``default_convert``, which has a copy of each batch by itself, gives a plain dict."""
+
+    def __copy__(self) -> Batch:
+        return dict(self)
+
+
+def _refuse_nested(batches: object, *, collate_fn_map: object) -> NoReturn:
+    raise UsageError(NESTED)
 
 
 class Stream(IterableDataset[Batch]):
@@ -36,8 +67,9 @@ class Stream(IterableDataset[Batch]):
             ``max_skips`` bounds the bad rows in a row, not those of an epoch.
 
     Raises:
-        UsageError: options that make no sense. When it is iterated over: who asks would make
-            batches of the batches, or split them among the ranks once more.
+        UsageError: options that make no sense. When it is iterated over: torch's or transformers'
+            collate function would make batches of the batches, or accelerate would split them among
+            the ranks once more.
     """
 
     @spelled_out(BatchKeywords)
@@ -45,6 +77,7 @@ class Stream(IterableDataset[Batch]):
         chosen = BatchOptions.of("Stream", batch_size, options)
         self._maker = BatchMaker.of("Stream", source, chosen)
         self._state = self._maker.first_state(is_of_worker=True)
+        self._work = json.dumps(self._state.state_dict())
         # In shared memory, which workers see: the epoch that set_epoch chose, then for each worker
         # how many iterations it has begun since.
         self._shared = torch.zeros(1 + MAX_WORKERS, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
@@ -53,27 +86,34 @@ class Stream(IterableDataset[Batch]):
 
     def __len__(self) -> int:
         """Batches of an epoch, of all workers together."""
-        self._refuse(asker())  # DataLoader's own length, which trainers ask for first
         return len(self._maker.plan(0))
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next iteration; seen by workers that already run, too."""
-        self._refuse(asker())
+        self._refuse_accelerate()
         epoch = integer("epoch", epoch)
         self._shared[1:] = 0
         self._shared[0] = epoch
 
     def __iter__(self) -> Iterator[Batch]:
-        self._refuse(asker())
+        self._refuse_accelerate()
+        default_collate_fn_map[_Whole] = default_collate_fn_map[Parcel] = _refuse_nested
         self._maker.ranks.refuse_others()
         # Begins here, not at the first batch: a state may be asked for in between.
         worker, num_workers = _this_worker()
         epoch = self._begin(worker)
         return self._batches(epoch, self._next, num_workers)
 
-    def _refuse(self, who: object) -> None:
-        maker = self._maker
-        refuse(who, maker.ranks.world_size, with_keys=maker.options.with_keys)
+    def _refuse_accelerate(self) -> None:
+        """Raise UsageError where accelerate, or the Trainer by it, batches or splits once more."""
+        for loader, splitters in readers_of(self):
+            module = str(getattr(loader.collate_fn, "__module__", ""))
+            if loader.batch_size is not None and module.startswith(("torch.", "transformers.")):
+                raise UsageError(NESTED)
+            if splitters and self._maker.ranks.world_size > 1:
+                raise UsageError(SPLIT)
+            if splitters and self._maker.options.with_keys:
+                raise UsageError(KEYS)
 
     def __getstate__(self) -> dict[str, Any]:
         # Worker processes that are spawned have no process group to compare with.
@@ -81,11 +121,14 @@ class Stream(IterableDataset[Batch]):
         return self.__dict__
 
     def _batches(self, epoch: int, first: int, num_workers: int) -> Iterator[Batch]:
-        for number in range(first, len(self._maker.plan(epoch)), num_workers):
-            made = self._make(Request(epoch, 0, number))
-            made.warn_of_skipped(2)
-            self._next = number + num_workers
-            yield made.batch if get_worker_info() is None else Parcel(made.batch)
+        is_here = get_worker_info() is None  # a worker has no store of its own to tell of it
+        kind, ranks = (_Whole if is_here else Parcel), self._maker.ranks
+        with ranks.whole_iteration(self._work) if is_here else nullcontext():
+            for number in range(first, len(self._maker.plan(epoch)), num_workers):
+                made = self._make(Request(epoch, 0, number))
+                made.warn_of_skipped(2)
+                self._next = number + num_workers
+                yield kind(made.batch)
 
     def _make(self, request: Request) -> Made:
         try:

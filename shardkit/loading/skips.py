@@ -12,7 +12,7 @@ import xxhash
 from shardkit.batches.maker import BatchMaker
 from shardkit.batches.request import Made
 from shardkit.errors import StorageError, TooManyRejectsError
-from shardkit.order.ranks import distributed
+from shardkit.order.ranks import default_store
 
 CHECK_EVERY = 8
 """Batches between two looks at the other ranks' counts: two requests of some 50 us each."""
@@ -35,7 +35,7 @@ class Skips:
 
     def begin(self, epoch: int, start: int, skipped: int) -> SkipCount:
         """Of the rest of an epoch, in which so many rows were replaced already."""
-        store = _store(self._maker.ranks.world_size)
+        store = default_store(self._maker.ranks.world_size)
         if store is None:
             return SkipCount(self._maker.options.max_skips, skipped, None)
         name = f"shardkit/skips/{self._work}/{epoch}/{start}"
@@ -137,11 +137,3 @@ class _Shared:
             if self._cleans:
                 with suppress(RuntimeError):  # where the store is gone, so are its keys
                     self._store.delete_key(key)
-
-
-def _store(world_size: int) -> Any:
-    """torch.distributed's key-value store, if there are other ranks to share counts with."""
-    module = distributed()
-    if world_size == 1 or module is None or module.get_world_size() != world_size:
-        return None
-    return module.distributed_c10d._get_default_store()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from shardkit.arrays import Integers
 from shardkit.memory.cache import remember
 from shardkit.order.batches import BatchPlan
@@ -36,4 +38,5 @@ class BatchRows:
     def _find(self, first: int) -> list[Integers]:
         numbers = range(first, min(first + self._step, self.num_batches))
         positions = self.plan.positions_of(numbers)
-        return list(self.order.rows(positions.ravel()).reshape(positions.shape))
+        rows = self.order.rows(np.concatenate(positions))
+        return np.split(rows, np.cumsum([len(each) for each in positions[:-1]]))

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +72,47 @@ class Ranks:
                 " init_process_group, or give rank= and world_size="
             )
 
+    @contextmanager
+    def whole_iteration(self, work: str) -> Iterator[None]:
+        """Around an iteration to its end. Rank 0 warns if it is the only one, as after
+        ``if rank == 0: validate()``: a part of the samples is all that it has.
+
+        Ranks tell one another through torch.distributed's store, once for each ``work``. A rank
+        that has just not begun yet is waited for, for a moment.
+        """
+        store = default_store(self.world_size) if self.is_found else None
+        key = f"shardkit/begun/{self.taker}/{work}"
+        if store is not None and (id(store), key) not in _begun:
+            _begun.add((id(store), key))
+            with suppress(RuntimeError):  # the store is gone, with the process of rank 0
+                store.add(key, 1)
+        yield
+        if store is not None and self.rank == 0 and _is_alone(store, key, self.world_size):
+            warnings.warn(
+                f"rank 0 has gone through a {self.taker} that has 1/{self.world_size} of the"
+                " samples for it, and not all other ranks have begun with theirs: where rank 0"
+                f" alone is to see all samples, make the {self.taker} with rank=0, world_size=1",
+                stacklevel=4,
+            )
+
+
+PATIENCE_S = 3.0
+"""How long rank 0 waits for other ranks to begin, before it takes itself for the only one."""
+
+_begun: set[tuple[int, str]] = set()
+"""What this process has begun: the id of the store, and the key there."""
+
+
+def _is_alone(store: Any, key: str, world_size: int) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    with suppress(RuntimeError):
+        while store.add(key, 0) < world_size:
+            if time.monotonic() > deadline:
+                store.add(key, world_size)  # it is said once
+                return True
+            time.sleep(0.02)
+    return False
+
 
 LAUNCHERS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 """Variables in which launchers (mpirun, srun ...) say how many processes they started.
@@ -102,6 +146,14 @@ def distributed() -> Any | None:
     if module is None or not module.is_available() or not module.is_initialized():
         return None
     return module
+
+
+def default_store(world_size: int) -> Any | None:
+    """Return torch.distributed's key-value store, if there are other ranks to talk to."""
+    module = distributed()
+    if world_size == 1 or module is None or module.get_world_size() != world_size:
+        return None
+    return module.distributed_c10d._get_default_store()
 
 
 def _of_torch() -> tuple[int, int] | None:

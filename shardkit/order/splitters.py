@@ -1,0 +1,58 @@
+"""Detect accelerate, also inside transformers' Trainer, where it would split once more what is
+split among the ranks already.
+
+accelerate registers each data loader in its ``GradientState`` before it iterates over it and tells
+it the epoch. So a sampler or a dataset that is iterated over finds there the loaders that read it,
+and the objects between them and itself. Nothing is imported here: without accelerate there is none.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from shardkit.errors import UsageError
+
+SPLITTERS = {"BatchSamplerShard", "IterableDatasetShard", "DataLoaderDispatcher"}
+"""Classes of accelerate that give each process a part of what they read."""
+
+
+def gradient_state() -> Any | None:
+    """Return accelerate's registry of running loaders, or None where nothing uses accelerate."""
+    kind = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
+    return kind() if kind is not None and kind._shared_state else None
+
+
+def readers_of(ours: object) -> Iterator[tuple[Any, set[str]]]:
+    """Yield the running loaders of accelerate that lead to ``ours``, each with the names of the
+    :data:`SPLITTERS` on the way."""
+    state = gradient_state()
+    for loader in [] if state is None else state.dataloader_references:
+        links: dict[int, Any] = {}
+        _follow(loader, links)
+        if id(ours) in links:
+            yield loader, {name for link in links.values() for name in _splitters(link)}
+
+
+def refuse_second_split(ours: object, taker: str, world_size: int) -> None:
+    """Raise UsageError if accelerate splits a sampler that is one of ``world_size`` ranks."""
+    if world_size > 1 and any(splitters for _, splitters in readers_of(ours)):
+        raise UsageError(
+            f"this {taker} gives rank by rank, and accelerate would split its part among the ranks"
+            f" once more: give prepare() a shardkit.Loader, or make the {taker} with rank=0,"
+            " world_size=1 and let accelerate split"
+        )
+
+
+def _follow(link: Any, links: dict[int, Any]) -> None:
+    """Collect what a loader reads from, directly or not."""
+    if link is not None and id(link) not in links:
+        links[id(link)] = link
+        for name in ("dataset", "batch_sampler", "sampler"):
+            _follow(getattr(link, name, None), links)
+
+
+def _splitters(link: object) -> set[str]:
+    names = {base.__name__ for base in type(link).__mro__} & SPLITTERS
+    return names if getattr(link, "num_processes", 2) > 1 else set()
