@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -16,6 +17,7 @@ from shardkit.batches.request import Made
 from shardkit.batches.source import Source
 from shardkit.batches.transform import refuse_in_threads
 from shardkit.errors import UsageError
+from shardkit.loading.accelerated import Accelerated
 from shardkit.loading.auto import choose
 from shardkit.loading.feed import Feed, FeedOptions
 from shardkit.loading.settings import Settings
@@ -40,7 +42,7 @@ class _Iteration:
     is_asked: bool = False
 
 
-class Loader:
+class Loader(Accelerated):
     """Iterate over it once an epoch; each iteration is the next epoch.
 
     The sequence of *global* batches (all ranks' together) depends on the dataset, ``shuffle``,
@@ -71,7 +73,12 @@ class Loader:
         rank, world_size: by default torch.distributed's, else the environment's RANK and
             WORLD_SIZE, else 0 of 1; an iteration raises UsageError if by then they are others.
         last: ``"drop"`` leaves out the last global batch if it is not full; ``"pad"`` fills it from
-            the front of the epoch, and ``batch["valid"]`` ((B,) bool) is False for what was added.
+            the front of the epoch, and ``batch["valid"]`` ((B,) bool) is False for what was added;
+            ``"keep"``, for evaluation, gives the ranks equal parts of it, so a batch may be shorter
+            by one sample on some ranks, and a rank for which nothing is left has one batch less.
+        drop_last: torch's word: True is ``last="drop"``, False ``last="keep"``.
+        mask_field: another name for ``"valid"``; None leaves that field out, as for
+            ``model(**batch)`` where accelerate's ``gather_for_metrics`` cuts off the padding.
         as_buffer: fields of bytes that come as one (N,) uint8 tensor, with ``{field}.offsets``.
         with_keys: add ``batch["__key__"]``, a list of str.
         on_error: ``"skip"`` replaces a row that cannot be read or transformed by the first good
@@ -117,6 +124,7 @@ class Loader:
         self._feed = Feed(given)
         self._skips = Skips(given.maker) if given.maker.options.on_error == "skip" else None
         self._state = given.maker.first_state()
+        self._work = json.dumps(self._state.state_dict())
         self._is_started = False
         self._newest: _Iteration | None = None
         self._stats = LoaderStats()
@@ -187,7 +195,8 @@ class Loader:
         refuse_index()
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same on every rank; fewer are left after a resume."""
+        """Batches of a whole epoch, the same on every rank unless ``last="keep"`` has none for
+        this one; fewer are left after a resume."""
         return len(self.maker.plan(self.epoch))
 
     # --- where it is ----------------------------------------------------------------------
@@ -266,10 +275,16 @@ class Loader:
             begun, self._is_started = self._here(), True
         epoch, start = begun.epoch, begun.position
         count = None if self._skips is None else self._skips.begin(epoch, start, begun.skipped)
-        with closing(self._feed.batches(epoch, start)) as made:
+        plan = self.maker.plan(epoch, start)
+        with (
+            self.maker.ranks.whole_iteration(self._work),
+            self._registered(plan) as handed_over,
+            closing(self._feed.batches(epoch, start)) as made,
+        ):
             while (one := self._next(made, count)) is not None:
                 if self._newest is iteration:
                     self._state.move(epoch, one.end, 0 if count is None else count.total)
+                handed_over()
                 yield one.batch
                 del one  # or it would live until the next is there
         if count is not None:
