@@ -327,3 +327,18 @@ def test_a_sampler_is_what_lightning_and_ray_leave_alone() -> None:
     assert list(by_batch) == third
     with pytest.raises(UsageError, match="DistributedSampler is no dataset: give the dataset or"):
         shardkit.BatchSampler(DistributedSampler(range(9), 3, 0), 4)
+
+
+@pytest.mark.parametrize("make", [shardkit.Sampler, lambda rows: shardkit.BatchSampler(rows, 2)])
+def test_an_epoch_that_is_told_too_late_is_refused(make: Any) -> None:
+    """A DataLoader with workers draws ahead when it is asked for an iterator."""
+    sampler = make(10)
+    drawing = iter(sampler)
+    next(drawing)
+    sampler.set_epoch(0)
+    next(drawing)
+    sampler.set_epoch(2)
+    with pytest.raises(UsageError, match=r"set_epoch\(2\) came after rows of epoch 0 were drawn"):
+        list(drawing)
+    assert len(list(sampler)) == len(sampler)
+    assert sampler.epoch == 3

@@ -33,10 +33,7 @@ NESTED = (
     " accelerate.data_loader.DataLoaderShard(stream, batch_size=None, num_workers=2)"
 )
 
-SPLIT = (
-    "a Stream has split its batches among the ranks, and accelerate would split them once more:"
-    f" {_LOADER}"
-)
+SPLIT = f"a Stream splits its batches among the ranks, so accelerate must not split them: {_LOADER}"
 
 KEYS = f"accelerate passes tensors on, and with_keys adds text: {_LOADER}"
 
@@ -110,7 +107,9 @@ class Stream(IterableDataset[Batch]):
             module = str(getattr(loader.collate_fn, "__module__", ""))
             if loader.batch_size is not None and module.startswith(("torch.", "transformers.")):
                 raise UsageError(NESTED)
-            if splitters and self._maker.ranks.world_size > 1:
+            if "IterableDatasetShard" in splitters or (
+                splitters and self._maker.ranks.world_size > 1
+            ):
                 raise UsageError(SPLIT)
             if splitters and self._maker.options.with_keys:
                 raise UsageError(KEYS)

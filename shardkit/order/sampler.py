@@ -6,18 +6,16 @@ from collections.abc import Iterator, Sized
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from torch.utils.data import DistributedSampler
 from torch.utils.data import Sampler as TorchSampler
 
 from shardkit.arguments import integer
 from shardkit.errors import UsageError
+from shardkit.order.batch_rows import BatchRows
 from shardkit.order.batches import BatchPlan, Last, chosen_last
 from shardkit.order.epochs import BLOCK_ROWS, WINDOW_BLOCKS, Order, Shuffle, check_shuffle
 from shardkit.order.ranks import Ranks
 from shardkit.order.splitters import refuse_second_split
-
-CHUNK_BATCHES = 64
 
 
 class Sampler(DistributedSampler[int]):
@@ -75,25 +73,32 @@ class Sampler(DistributedSampler[int]):
     def set_epoch(self, epoch: int) -> None:
         """The epoch that the next iteration runs; without it, each runs the next."""
         refuse_second_split(self, self._ranks.taker, self._ranks.world_size)
-        self.epoch = integer("epoch", epoch)
+        self.epoch = self._told = integer("epoch", epoch)
 
-    def _begin(self) -> Order:
+    def _batches(self, plan: BatchPlan) -> Iterator[list[int]]:
+        """Rows of the batches of the next epoch."""
         self._ranks.refuse_others()
         refuse_second_split(self, self._ranks.taker, self._ranks.world_size)
-        order = replace(self._order, epoch=self.epoch)
+        begun = self._told = self.epoch
         self.epoch += 1
-        return order
+        known = BatchRows(replace(self._order, epoch=begun), plan)
+        with self._ranks.whole_iteration(repr((self._order, plan.last, plan.batch_size))):
+            for batch in range(len(plan)):
+                yield known.rows(batch).tolist()
+                if self._told != begun:
+                    raise UsageError(
+                        f"set_epoch({self._told}) came after rows of epoch {begun} were drawn, as"
+                        " when Lightning resumes with num_workers: call set_epoch(epoch) where the"
+                        f" {self._ranks.taker} is made (trainer.current_epoch), or use a"
+                        " shardkit.Loader"
+                    )
 
     def __len__(self) -> int:
         return len(self._plan)
 
     def __iter__(self) -> Iterator[int]:
-        order = self._begin()
-        with self._ranks.whole_iteration(repr((self._order, self._plan.last))):
-            for first in range(0, len(self._plan), CHUNK_BATCHES):
-                batches = range(first, min(first + CHUNK_BATCHES, len(self._plan)))
-                positions = np.concatenate(self._plan.positions_of(batches))
-                yield from order.rows(positions).tolist()
+        for batch in self._batches(self._plan):
+            yield from batch
 
 
 class BatchSampler:
@@ -133,8 +138,4 @@ class BatchSampler:
         return len(self._plan)
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = self.sampler._begin()
-        work = repr((self.sampler._order, self._plan.last, self._plan.batch_size))
-        with self.sampler._ranks.whole_iteration(work):
-            for batch in range(len(self._plan)):
-                yield order.rows(self._plan.positions(batch)[0]).tolist()
+        return self.sampler._batches(self._plan)
