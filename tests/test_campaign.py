@@ -69,6 +69,7 @@ def found(folder: Path, kind: str, *numbers: int, **changed: Any) -> dict[int, l
         ("kills", range(3)),
         ("contract", range(5)),
         ("faults", [0, 3, 8]),
+        ("splitters", range(200)),
     ],
 )
 def test_a_handful_finds_nothing(folder: Path, kind: str, numbers: Any) -> None:
@@ -94,6 +95,12 @@ def test_reading_that_does_not_check(folder: Path, monkeypatch: pytest.MonkeyPat
     )
     findings = found(folder, "flips", *range(12))
     assert any("verify=True: row" in text for each in findings.values() for text in each)
+
+
+def test_a_sampler_that_is_split_twice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardkit.order.sampler.refuse_second_split", lambda *args: None)
+    findings = found(folder, "splitters", *range(200))
+    assert any("samples were seen, 0 may be dropped" in each[0] for each in findings.values())
 
 
 def leak(*args: object, **options: object) -> None:

@@ -30,6 +30,7 @@ def _counts(command: click.Command) -> click.Command:
 
 OPTIONS = {"mutations": "fuzz", "flips": "flips", "kills": "kills"}
 OPTIONS |= {"configs": "contract", "faults": "faults", "plants": "planted", "writes": "writes"}
+OPTIONS |= {"splitters": "splitters"}
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])

@@ -122,7 +122,7 @@ def drawn(rng: Random) -> Config:
         block_rows=rng.choice([1, 2, 4, 256]),
         seed=rng.randrange(-5, 1 << 40),
         epoch=rng.choice([0, 0, 1, 7, 123_456]),
-        last="pad" if global_batch > FEWEST else rng.choice(["drop", "pad"]),
+        last=rng.choice(["pad", "keep"] if global_batch > FEWEST else ["drop", "pad", "keep"]),
         transform=transform,
         on_error=on_error,
         select=rng.choice([None, None, "some", "reversed", "class"]),
@@ -236,7 +236,7 @@ def resumed(corpora: Path, config: Config) -> list[Batch]:
     for number, setup in enumerate(config.setups):
         is_last = number == len(config.setups) - 1
         ranks = loaders(corpora, config, setup)
-        ran: list[list[Batch]] = []
+        ran: list[list[Batch | None]] = []
         states = []
         for loader in ranks:
             if state is None:
@@ -245,22 +245,27 @@ def resumed(corpora: Path, config: Config) -> list[Batch]:
                 loader.load_state_dict(json.loads(state))
             ran.append(some(loader, config.epoch + EPOCHS, None if is_last else config.stop))
             # Of replaced rows each rank knows its own, unless a process group shares the counts.
-            states.append(json.dumps({**loader.state_dict(), "skipped": 0}))
+            if not ran[-1] or ran[-1][-1] is not None:
+                states.append(json.dumps({**loader.state_dict(), "skipped": 0}))
         if len({*states}) != 1 or len({*map(len, ran)}) != 1:
             raise ValueError(f"ranks are not at one place: {states}, {[*map(len, ran)]} batches")
         state = states[0]
-        got += [together(list(batches), config) for batches in zip(*ran, strict=True)]
+        for batches in zip(*ran, strict=True):
+            got.append(together([batch for batch in batches if batch is not None], config))
     return got
 
 
-def some(loader: shardkit.Loader, end: int, stop: int | None) -> list[Batch]:
-    """Batches up to an epoch, or so many."""
-    got: list[Batch] = []
+def some(loader: shardkit.Loader, end: int, stop: int | None) -> list[Batch | None]:
+    """Batches up to an epoch, or so many; None for a last one in which this rank has no part."""
+    got: list[Batch | None] = []
     while loader.epoch < end and (stop is None or len(got) < stop):
+        plan = loader.maker.plan(loader.epoch, loader.state_dict()["position"])
         for batch in loader:
             got.append(batch)
             if stop is not None and len(got) == stop:
                 break
+        else:
+            got += [None] * (plan.num_global_batches - len(plan))
     return got
 
 

@@ -8,8 +8,9 @@ import flips
 import fuzz
 import kills
 import planted
+import splitters
 import writes
 
-_ALL = (fuzz, flips, kills, contract, faults, planted, writes)
+_ALL = (fuzz, flips, kills, contract, faults, planted, writes, splitters)
 
 KINDS = {module.KIND.name: module.KIND for module in _ALL}
