@@ -7,12 +7,13 @@ resumed, and torchtitan's checkpoints.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import warnings
-from contextlib import suppress
+from contextlib import chdir, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -157,10 +158,46 @@ def test_a_script_goes_on_where_it_was_killed(
             assert len(seen) in ((last - 1, last) if last else (len(batches) - first,))
 
 
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("evaluate.py", ["all ranks", "rank 0 alone"]),
+        ("evaluate_accelerate.py", ["all ranks"]),
+        ("evaluate_trainer.py", ["all ranks"]),
+        ("evaluate_lightning.py", ["all ranks"]),
+    ],
+)
+def test_each_sample_is_evaluated_once(
+    name: str, lines: list[str], folder: Path, tmp_path: Path
+) -> None:
+    """36 samples in batches of five on two ranks: six are left for the last."""
+    (tmp_path / "pictures-lmdb").symlink_to(folder / "pictures-lmdb")
+    write(tmp_path / name, SCRIPTS[name])
+    write(tmp_path / "data.py", "import torch\ntorch.manual_seed(0)\n" + SCRIPTS["data.py"])
+    codes, outs = run_ranks([[name]] * RANKS, tmp_path)
+    assert codes == [0, 0], outs
+    found = re.findall(r"(all ranks|rank 0 alone): 36 of 36 samples, (\d+) right", outs[0])
+    assert [line for line, _ in found] == lines
+    assert {int(right) for _, right in found} == {right_alone(folder)}
+
+
+def right_alone(folder: Path) -> int:
+    """Predictions that are right, of all samples in one batch."""
+    space: dict[str, Any] = {}
+    with chdir(folder):
+        torch.manual_seed(0)
+        exec(SCRIPTS["data.py"], space)
+        net, ds = space["Net"]().eval(), space["ds"]
+        (batch,) = Loader(ds, 36, workers=0, transform=shardkit.images.eval(16))
+        with torch.no_grad():
+            return int((net(**batch)["logits"].argmax(1) == batch["cls"]).sum())
+
+
 def test_all_scripts_of_the_page_are_run() -> None:
     assert SCRIPTS.keys() == {
         "data.py", "with_lightning.py", "with_trainer.py", "with_accelerate.py",
         "with_torchdata.py", "with_dcp.py", "with_ray.py", "with_torchtitan.py",
+        "evaluate.py", "evaluate_accelerate.py", "evaluate_trainer.py", "evaluate_lightning.py",
     }  # fmt: skip
 
 
@@ -259,37 +296,40 @@ def test_torchtitan_saves_and_loads_the_pages_data_loader(tmp_path: Path) -> Non
             assert len(rank) in ((last - 1, last) if last else (14 - first,))
 
 
-REFUSED = """
+SPLITTING = [
+    "DataLoader(ds.stream(3), batch_size=None, num_workers=workers)",
+    "DataLoader(ds, 3, sampler=shardkit.Sampler(ds), collate_fn=list, num_workers=workers)",
+    "DataLoader(ds, batch_sampler=shardkit.BatchSampler(ds, 3), collate_fn=list)",
+]
+
+REFUSED = f"""
 import accelerate, shardkit, sys
 from torch.utils.data import DataLoader
 from accelerate.utils import DataLoaderConfiguration
-stream = shardkit.open("pictures-lmdb").stream
+ds = shardkit.open("pictures-lmdb")
 accelerator = accelerate.Accelerator(cpu=True)
-loader = shardkit.Loader(shardkit.open("pictures-lmdb"), 3)
+loader = shardkit.Loader(ds, 3)
 assert accelerator.prepare(loader) is loader
 for workers in (0, 1):
-    for config in ({}, {"dispatch_batches": False}):
+    for config in ({{"dispatch_batches": True}}, {{"dispatch_batches": False}}):
         accelerator.dataloader_config = DataLoaderConfiguration(**config)
-        given = DataLoader(stream(3), batch_size=None, num_workers=workers)
-        try:
-            next(iter(accelerator.prepare(given)))
-        except shardkit.errors.UsageError as error:
-            print("refused:", error)
+        for given in ({", ".join(SPLITTING)}):
+            try:
+                next(iter(accelerator.prepare(given)))
+            except shardkit.errors.UsageError as error:
+                print("refused:", error)
 accelerator.end_training()
 """
 
 
-def test_accelerate_on_several_ranks_splits_no_stream_once_more(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_accelerate_on_several_ranks_splits_nothing_once_more(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "pictures-lmdb").symlink_to(folder / "pictures-lmdb")
     codes, outs = run_ranks([["-c", REFUSED]] * RANKS, tmp_path)
     assert codes == [0, 0], outs
     for out in outs:
         said = [line for line in out.splitlines() if line.startswith("refused: ")]
-        assert ["to all of them" in line for line in said] == [True, False, True, False]
-        assert ["split them once more" in line for line in said] == [False, True, False, True]
-        assert all("give accelerate's prepare() a shardkit.Loader" in line for line in said)
+        assert len(said) == len(SPLITTING) * 4
+        assert all("give prepare() a shardkit.Loader" in line for line in said)
 
 
 # --- Lightning, one process ---------------------------------------------------------------
@@ -552,7 +592,7 @@ def test_accelerate_prepares_what_it_can() -> None:
 @pytest.mark.parametrize(
     ("options", "batch_size", "message"),
     [
-        ({"with_keys": True}, None, "with_keys adds text: give accelerate's prepare"),
+        ({"with_keys": True}, None, "with_keys adds text: give prepare"),
         ({}, 16, "batches of batches"),
     ],
 )
