@@ -303,7 +303,7 @@ SPLITTING = [
 ]
 
 REFUSED = f"""
-import accelerate, shardkit, sys
+import accelerate, shardkit, sys, torch
 from torch.utils.data import DataLoader
 from accelerate.utils import DataLoaderConfiguration
 ds = shardkit.open("pictures-lmdb")
@@ -318,6 +318,16 @@ for workers in (0, 1):
                 next(iter(accelerator.prepare(given)))
             except shardkit.errors.UsageError as error:
                 print("refused:", error)
+net = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(net.parameters(), 1.0)
+scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=len(loader))
+net, optimizer, scheduler = accelerator.prepare(net, optimizer, scheduler)
+rates = []
+for _ in loader:
+    optimizer.step()
+    scheduler.step()
+    rates.append(scheduler.get_last_lr()[0])
+assert len(rates) == len(loader) and [rate < 1e-9 for rate in rates].index(True) == len(rates) - 1
 accelerator.end_training()
 """
 
@@ -494,6 +504,44 @@ def test_lightning_is_told_of_batches_of_batches() -> None:
         fit(module, None, None, max_epochs=1)
 
 
+class Numbers(torch.utils.data.Dataset[Any]):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> dict[str, int]:
+        return {"row": index}
+
+
+def sampled(workers: int, epoch: int = 0) -> Any:
+    sampler = shardkit.BatchSampler(12, 3, shuffle="full")
+    sampler.set_epoch(epoch)
+    return DataLoader(Numbers(), batch_sampler=sampler, num_workers=workers)
+
+
+def test_lightning_tells_a_batch_sampler_its_epoch(tmp_path: Path) -> None:
+    whole = Module(lambda: sampled(0))
+    fit(whole, None, tmp_path, max_epochs=3)
+    assert whole.seen == plain(3)
+    resumed = Module(lambda: sampled(0))
+    fit(resumed, tmp_path / "epoch-8.ckpt", None, max_epochs=3)
+    assert resumed.seen == plain(3)[8:]
+    too_late = Module(lambda: sampled(1))  # a worker draws ahead
+    with pytest.raises(UsageError, match=r"set_epoch\(2\) came after rows of epoch 0 were drawn"):
+        fit(too_late, tmp_path / "epoch-8.ckpt", None, max_epochs=3)
+    in_time = Module(
+        lambda: sampled(1, in_time.trainer.fit_loop.epoch_progress.current.processed)
+    )  # as it says
+    fit(in_time, tmp_path / "epoch-8.ckpt", None, max_epochs=3)
+    assert in_time.seen == plain(3)[8:]
+
+
+def test_lightning_overfits_what_is_not_shuffled() -> None:
+    """As the page says."""
+    module = Module(lambda: Loader(Rows(), 3, workers=0))
+    fit(module, None, None, max_epochs=2, overfit_batches=2)
+    assert module.seen == [[0, 1, 2], [3, 4, 5]] * 2
+
+
 # --- transformers' Trainer, one process ---------------------------------------------------
 
 
@@ -587,6 +635,29 @@ def test_accelerate_prepares_what_it_can() -> None:
     assert [[b["row"].tolist() for b in prepared] for _ in range(2)] == [plain(2)[:4], plain(2)[4:]]
     with pytest.raises(SamplerMissingError, match=r"register_for_checkpointing\(loader\)"):
         accelerator.skip_first_batches(loader, 1)
+
+
+def test_accelerate_steps_at_the_last_batch() -> None:
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=3)
+    net = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 1.0)
+    net, optimizer, loader = accelerator.prepare(net, optimizer, make())
+    for _ in range(2):
+        steps = []
+        for number, _ in enumerate(loader, 1):
+            with accelerator.accumulate(net):
+                steps += [number] if accelerator.sync_gradients else []
+        assert steps == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "num"), [({"last": "pad"}, 12), ({"drop_last": False}, 12), ({}, 10)]
+)
+def test_accelerate_gathers_what_is_no_padding(options: dict[str, Any], num: int) -> None:
+    accelerator = accelerate.Accelerator(cpu=True)
+    loader = accelerator.prepare(Loader(Rows(), 5, workers=0, **options))
+    gathered = [accelerator.gather_for_metrics(batch["row"]).tolist() for batch in loader]
+    assert [row for rows in gathered for row in rows] == list(range(num))
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,9 @@ class Sampler(DistributedSampler[int]):
                 if self._told != begun:
                     raise UsageError(
                         f"set_epoch({self._told}) came after rows of epoch {begun} were drawn, as"
-                        " when Lightning resumes with num_workers: call set_epoch(epoch) where the"
-                        f" {self._ranks.taker} is made (trainer.current_epoch), or use a"
-                        " shardkit.Loader"
+                        " when Lightning resumes with num_workers: use a shardkit.Loader, or call"
+                        f" set_epoch where the {self._ranks.taker} is made, with Lightning's"
+                        " trainer.fit_loop.epoch_progress.current.processed"
                     )
 
     def __len__(self) -> int:
