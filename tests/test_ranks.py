@@ -84,6 +84,9 @@ def run_rank(rank: int, port: int, folder: str) -> None:
     if rank == 0:  # on its own: nobody else has such a loader
         evaluation = Loader(Sixes(60), 2, on_error="skip", rank=0, world_size=WORLD, workers=0)
         said["alone"] = len(list(evaluation))
+        said["warned alone"] = [warned_of(make()) for make in VALIDATING]
+    dist.barrier()
+    said["warned together"] = [warned_of(make(drop_last=False)) for make in VALIDATING]
     dist.barrier()
     said["fails"] = train(skipping(max_skips=20))
     said["keys"] = keys_of_epochs(skipping(6 * 9), 20)
@@ -91,6 +94,23 @@ def run_rank(rank: int, port: int, folder: str) -> None:
     Path(folder, str(rank)).write_text(json.dumps(said))
     dist.barrier()
     survive(rank, Path(folder))
+
+
+VALIDATING: list[Any] = [
+    lambda **options: Loader(Rows(12), 2, workers=0, **options),
+    lambda **options: BatchSampler(12, 2, **options),
+    lambda **options: Sampler(12, **options),
+]
+
+
+def warned_of(batches: Any) -> list[str]:
+    """What is said on an iteration to the end, and on the next."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        list(batches)
+        list(batches)
+    assert all(Path(one.filename).name == Path(__file__).name for one in caught)
+    return [str(one.message) for one in caught]
 
 
 def train(loader: Loader) -> tuple[int, str]:
@@ -190,6 +210,15 @@ def test_worker_processes_keep_what_their_parent_found(ranks: Path) -> None:
 
 def test_one_rank_may_iterate_alone(ranks: Path) -> None:
     assert json.loads((ranks / "0").read_text())["alone"] == 10
+
+
+def test_rank_0_alone_is_told_that_it_has_a_part(ranks: Path) -> None:
+    said = json.loads((ranks / "0").read_text())["warned alone"]
+    for taker, warned in zip(("Loader", "BatchSampler", "Sampler"), said, strict=True):
+        (text,) = warned
+        assert f"rank 0 has gone through a {taker} that has 1/3 of the samples" in text
+        assert f"make the {taker} with rank=0, world_size=1" in text
+    assert of(ranks, "warned together") == [[[], [], []]] * WORLD
 
 
 def test_ranks_in_step_fail_at_one_batch(ranks: Path) -> None:

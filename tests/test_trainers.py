@@ -395,8 +395,14 @@ def sampled_one_by_one(**options: Any) -> Any:
             lambda: DataLoaderDispatcher(Numbers(), batch_size=3, sampler=Sampler(12, **TWO)),
             "make the Sampler with rank=0, world_size=1 and let accelerate split",
         ),
-        (lambda: DataLoaderShard(IterableDatasetShard(stream(**TWO)), None), "must not split them"),
-        (lambda: DataLoaderDispatcher(stream(**TWO), None), "give prepare() a shardkit.Loader"),
+        (
+            lambda: DataLoaderShard(IterableDatasetShard(stream(**TWO)), None),
+            "among the ranks by itself",
+        ),
+        (
+            lambda: DataLoaderDispatcher(stream(**TWO), None),
+            "give accelerate's prepare() a shardkit.Loader",
+        ),
         (lambda: DataLoaderDispatcher(stream(with_keys=True), None), "with_keys adds text"),
         (lambda: DataLoaderShard(stream(), 2, collate_fn=Collator()), "give no train_dataset"),
         (lambda: DataLoaderShard(stream(), 2, num_workers=1), "batch_size=None"),

@@ -339,7 +339,7 @@ def test_accelerate_on_several_ranks_splits_nothing_once_more(folder: Path, tmp_
     for out in outs:
         said = [line for line in out.splitlines() if line.startswith("refused: ")]
         assert len(said) == len(SPLITTING) * 4
-        assert all("give prepare() a shardkit.Loader" in line for line in said)
+        assert all("give accelerate's prepare() a shardkit.Loader" in line for line in said)
 
 
 # --- Lightning, one process ---------------------------------------------------------------
@@ -663,7 +663,7 @@ def test_accelerate_gathers_what_is_no_padding(options: dict[str, Any], num: int
 @pytest.mark.parametrize(
     ("options", "batch_size", "message"),
     [
-        ({"with_keys": True}, None, "with_keys adds text: give prepare"),
+        ({"with_keys": True}, None, "with_keys adds text: give accelerate's prepare"),
         ({}, 16, "batches of batches"),
     ],
 )

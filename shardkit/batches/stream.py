@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any, NoReturn, Unpack
 
 import torch
@@ -24,7 +22,7 @@ from shardkit.order.splitters import readers_of
 
 MAX_WORKERS = 1024
 
-_LOADER = "give prepare() a shardkit.Loader, or this DataLoader not at all"
+LOADER = "give accelerate's prepare() a shardkit.Loader, or this DataLoader not at all"
 
 NESTED = (
     "a Stream gives whole batches, and these would be collated into batches of batches: write"
@@ -32,10 +30,6 @@ NESTED = (
     " train_dataset=stream, but a get_train_dataloader that returns"
     " accelerate.data_loader.DataLoaderShard(stream, batch_size=None, num_workers=2)"
 )
-
-SPLIT = f"a Stream splits its batches among the ranks, so accelerate must not split them: {_LOADER}"
-
-KEYS = f"accelerate passes tensors on, and with_keys adds text: {_LOADER}"
 
 
 class _Whole(dict[str, Any]):
@@ -74,7 +68,6 @@ class Stream(IterableDataset[Batch]):
         chosen = BatchOptions.of("Stream", batch_size, options)
         self._maker = BatchMaker.of("Stream", source, chosen)
         self._state = self._maker.first_state(is_of_worker=True)
-        self._work = json.dumps(self._state.state_dict())
         # In shared memory, which workers see: the epoch that set_epoch chose, then for each worker
         # how many iterations it has begun since.
         self._shared = torch.zeros(1 + MAX_WORKERS, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
@@ -104,15 +97,15 @@ class Stream(IterableDataset[Batch]):
     def _refuse_accelerate(self) -> None:
         """Raise UsageError where accelerate, or the Trainer by it, batches or splits once more."""
         for loader, splitters in readers_of(self):
-            module = str(getattr(loader.collate_fn, "__module__", ""))
-            if loader.batch_size is not None and module.startswith(("torch.", "transformers.")):
+            collate = str(getattr(loader.collate_fn, "__module__", ""))
+            if loader.batch_size is not None and collate.startswith(("torch.", "transformers.")):
                 raise UsageError(NESTED)
-            if "IterableDatasetShard" in splitters or (
-                splitters and self._maker.ranks.world_size > 1
+            if splitters and (
+                self._maker.ranks.world_size > 1 or "IterableDatasetShard" in splitters
             ):
-                raise UsageError(SPLIT)
+                raise UsageError(f"a Stream splits its batches among the ranks by itself: {LOADER}")
             if splitters and self._maker.options.with_keys:
-                raise UsageError(KEYS)
+                raise UsageError(f"accelerate passes tensors on, and with_keys adds text: {LOADER}")
 
     def __getstate__(self) -> dict[str, Any]:
         # Worker processes that are spawned have no process group to compare with.
@@ -120,14 +113,12 @@ class Stream(IterableDataset[Batch]):
         return self.__dict__
 
     def _batches(self, epoch: int, first: int, num_workers: int) -> Iterator[Batch]:
-        is_here = get_worker_info() is None  # a worker has no store of its own to tell of it
-        kind, ranks = (_Whole if is_here else Parcel), self._maker.ranks
-        with ranks.whole_iteration(self._work) if is_here else nullcontext():
-            for number in range(first, len(self._maker.plan(epoch)), num_workers):
-                made = self._make(Request(epoch, 0, number))
-                made.warn_of_skipped(2)
-                self._next = number + num_workers
-                yield kind(made.batch)
+        kind = _Whole if get_worker_info() is None else Parcel
+        for number in range(first, len(self._maker.plan(epoch)), num_workers):
+            made = self._make(Request(epoch, 0, number))
+            made.warn_of_skipped(2)
+            self._next = number + num_workers
+            yield kind(made.batch)
 
     def _make(self, request: Request) -> Made:
         try:

@@ -1,8 +1,8 @@
 """What accelerate reads of the loader that runs, as of a DataLoader that it has prepared.
 
-``accumulate`` steps at a loader's last batch, ``gather_for_metrics`` cuts the padding off that, and
-a prepared scheduler makes a step for each process: a DataLoader has the batches of all of them
-until it is prepared, a Loader has those of one rank from the beginning.
+``accumulate`` steps at the last batch, and ``gather_for_metrics`` cuts the padding off that. A
+prepared scheduler makes a step for each process, as a DataLoader that is not prepared yet has the
+batches of all; a Loader has those of one rank from the beginning.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ class Accelerated:
 
     @contextmanager
     def _registered(self, plan: BatchPlan) -> Iterator[Callable[[], None]]:
-        """Around an iteration over the batches of a plan. Gives what is to be called before each
-        batch is handed over."""
+        """Around an iteration. Gives what is to be called before a batch is handed over."""
         told: dict[str, Any] = self.__dict__
         left = len(plan)
-        told["end_of_dataloader"], told["remainder"] = False, plan.remainder
+        told |= {"end_of_dataloader": False, "remainder": plan.remainder}
 
         def handed_over() -> None:
             nonlocal left
             left -= 1
             told["end_of_dataloader"] = left == 0
 
-        state = gradient_state()
-        if state is None:
+        if (state := gradient_state()) is None:
             yield handed_over
             return
-        _teach_schedulers()
+        # Of accelerate's schedulers nothing but their class can be found from here.
+        kind = getattr(sys.modules.get("accelerate.scheduler"), "AcceleratedScheduler", None)
+        if kind is not None and not isinstance(vars(kind).get("split_batches"), _SplitBatches):
+            kind.split_batches = _SplitBatches()
         state._add_dataloader(self)
         try:
             yield handed_over
@@ -62,10 +63,3 @@ class _SplitBatches:
 
     def __set__(self, scheduler: Any, value: bool) -> None:
         scheduler.__dict__["split_batches"] = value
-
-
-def _teach_schedulers() -> None:
-    """Of accelerate's schedulers nothing but their class can be found from a loop."""
-    kind = getattr(sys.modules.get("accelerate.scheduler"), "AcceleratedScheduler", None)
-    if kind is not None and not isinstance(vars(kind).get("split_batches"), _SplitBatches):
-        kind.split_batches = _SplitBatches()

@@ -14,11 +14,7 @@ Last = Literal["drop", "pad", "keep"]
 
 
 def chosen_last(last: Last | None, drop_last: bool | None) -> Last:
-    """Return what becomes of a last batch that is not full; ``drop_last`` is torch's spelling.
-
-    Raises:
-        UsageError: both are given, or ``drop_last`` is no bool.
-    """
+    """Return what becomes of a last batch that is not full. Raises UsageError if both say it."""
     if drop_last is None:
         return "drop" if last is None else last
     if last is not None:

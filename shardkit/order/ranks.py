@@ -74,20 +74,25 @@ class Ranks:
 
     @contextmanager
     def whole_iteration(self, work: str) -> Iterator[None]:
-        """Around an iteration to its end. Rank 0 warns if it is the only one, as after
-        ``if rank == 0: validate()``: a part of the samples is all that it has.
-
-        Ranks tell one another through torch.distributed's store, once for each ``work``. A rank
-        that has just not begun yet is waited for, for a moment.
+        """Around an iteration to its end: warn on rank 0 if no other rank has begun this ``work``,
+        as after ``if rank == 0: validate()``. They tell one another in torch.distributed's store.
         """
         store = default_store(self.world_size) if self.is_found else None
         key = f"shardkit/begun/{self.taker}/{work}"
-        if store is not None and (id(store), key) not in _begun:
-            _begun.add((id(store), key))
-            with suppress(RuntimeError):  # the store is gone, with the process of rank 0
+        with suppress(RuntimeError):  # the store is gone, with the process of rank 0
+            if store is not None and (id(store), key) not in _begun:
+                _begun.add((id(store), key))
                 store.add(key, 1)
         yield
-        if store is not None and self.rank == 0 and _is_alone(store, key, self.world_size):
+        if store is None or self.rank:
+            return
+        deadline = time.monotonic() + PATIENCE_S
+        with suppress(RuntimeError):
+            while store.add(key, 0) < self.world_size and time.monotonic() < deadline:
+                time.sleep(0.02)
+            if store.add(key, 0) >= self.world_size:
+                return
+            store.add(key, self.world_size)  # it is said once
             warnings.warn(
                 f"rank 0 has gone through a {self.taker} that has 1/{self.world_size} of the"
                 " samples for it, and not all other ranks have begun with theirs: where rank 0"
@@ -101,17 +106,6 @@ PATIENCE_S = 3.0
 
 _begun: set[tuple[int, str]] = set()
 """What this process has begun: the id of the store, and the key there."""
-
-
-def _is_alone(store: Any, key: str, world_size: int) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    with suppress(RuntimeError):
-        while store.add(key, 0) < world_size:
-            if time.monotonic() > deadline:
-                store.add(key, world_size)  # it is said once
-                return True
-            time.sleep(0.02)
-    return False
 
 
 LAUNCHERS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sized
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from torch.utils.data import DistributedSampler
-from torch.utils.data import Sampler as TorchSampler
 
 from shardkit.arguments import integer
 from shardkit.errors import UsageError
@@ -47,47 +47,37 @@ class Sampler(DistributedSampler[int]):
         last: Last | None = None,
         drop_last: bool | None = None,
     ) -> None:
-        if isinstance(num_rows, TorchSampler):
-            raise UsageError(
-                f"a {type(num_rows).__name__} is no dataset: give the dataset or its length, the"
-                " order is this sampler's own (shuffle=, seed=)"
-            )
         rows = num_rows if isinstance(num_rows, Sized) else range(integer("num_rows", num_rows))
         seed, last = integer("seed", seed, None), chosen_last(last, drop_last)
         ranks = Ranks.of(type(self).__name__, rank, world_size)
-        plan = BatchPlan(len(rows), 1, ranks.rank, ranks.world_size, last)
-        kind = check_shuffle(shuffle)
-        super().__init__(
-            rows,  # type: ignore[arg-type]
-            plan.world_size,
-            plan.rank,
-            shuffle=kind is not None,
-            seed=seed,
-            drop_last=last == "drop",
-        )
-        self.num_samples = len(plan)
         self._ranks = ranks
-        self._plan = plan
+        self._plan = BatchPlan(len(rows), 1, ranks.rank, ranks.world_size, last)
+        kind = check_shuffle(shuffle)
         self._order = Order(len(rows), kind, seed, 0, block_rows, window_blocks)
+        self._num_told = 0
+        world = ranks.world_size, ranks.rank
+        super().__init__(rows, *world, kind is not None, seed, last == "drop")  # type: ignore[arg-type]
+        self.num_samples = len(self._plan)
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch that the next iteration runs; without it, each runs the next."""
         refuse_second_split(self, self._ranks.taker, self._ranks.world_size)
-        self.epoch = self._told = integer("epoch", epoch)
+        self.epoch = integer("epoch", epoch)
+        self._num_told += 1
 
     def _batches(self, plan: BatchPlan) -> Iterator[list[int]]:
         """Rows of the batches of the next epoch."""
         self._ranks.refuse_others()
         refuse_second_split(self, self._ranks.taker, self._ranks.world_size)
-        begun = self._told = self.epoch
+        begun, num_told = self.epoch, self._num_told
         self.epoch += 1
         known = BatchRows(replace(self._order, epoch=begun), plan)
         with self._ranks.whole_iteration(repr((self._order, plan.last, plan.batch_size))):
             for batch in range(len(plan)):
                 yield known.rows(batch).tolist()
-                if self._told != begun:
+                if self._num_told != num_told and self.epoch != begun:
                     raise UsageError(
-                        f"set_epoch({self._told}) came after rows of epoch {begun} were drawn, as"
+                        f"set_epoch({self.epoch}) came after rows of epoch {begun} were drawn, as"
                         " when Lightning resumes with num_workers: use a shardkit.Loader, or call"
                         f" set_epoch where the {self._ranks.taker} is made, with Lightning's"
                         " trainer.fit_loop.epoch_progress.current.processed"
@@ -97,8 +87,7 @@ class Sampler(DistributedSampler[int]):
         return len(self._plan)
 
     def __iter__(self) -> Iterator[int]:
-        for batch in self._batches(self._plan):
-            yield from batch
+        return chain.from_iterable(self._batches(self._plan))
 
 
 class BatchSampler:
@@ -108,15 +97,10 @@ class BatchSampler:
     ``use_distributed_sampler=False``. accelerate would split its batches once more, and is refused.
 
     Args:
-        num_rows: length of the dataset, or the dataset: any map-style one.
-        batch_size: rows a batch, on each rank.
-        options: as of :class:`Sampler`.
+        batch_size: rows a batch, on each rank. num_rows, options: as of :class:`Sampler`.
 
     Attributes:
         sampler: has ``set_epoch``, by which trainers tell their epochs.
-
-    Raises:
-        UsageError: as :class:`Sampler`.
     """
 
     def __init__(self, num_rows: int | Sized, batch_size: int, **options: Any) -> None:

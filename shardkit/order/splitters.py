@@ -29,10 +29,18 @@ def readers_of(ours: object) -> Iterator[tuple[Any, set[str]]]:
     :data:`SPLITTERS` on the way."""
     state = gradient_state()
     for loader in [] if state is None else state.dataloader_references:
-        links: dict[int, Any] = {}
-        _follow(loader, links)
+        links = {id(loader): loader}
+        for link in (rest := [loader]):  # it grows
+            for name in ("dataset", "batch_sampler", "sampler"):
+                if id(next_link := getattr(link, name, None)) not in links:
+                    links[id(next_link)] = next_link
+                    rest.append(next_link)
         if id(ours) in links:
-            yield loader, {name for link in links.values() for name in _splitters(link)}
+            many = [link for link in rest if getattr(link, "num_processes", 2) > 1]
+            yield (
+                loader,
+                {base.__name__ for link in many for base in type(link).__mro__} & SPLITTERS,
+            )
 
 
 def refuse_second_split(ours: object, taker: str, world_size: int) -> None:
@@ -43,16 +51,3 @@ def refuse_second_split(ours: object, taker: str, world_size: int) -> None:
             f" once more: give prepare() a shardkit.Loader, or make the {taker} with rank=0,"
             " world_size=1 and let accelerate split"
         )
-
-
-def _follow(link: Any, links: dict[int, Any]) -> None:
-    """Collect what a loader reads from, directly or not."""
-    if link is not None and id(link) not in links:
-        links[id(link)] = link
-        for name in ("dataset", "batch_sampler", "sampler"):
-            _follow(getattr(link, name, None), links)
-
-
-def _splitters(link: object) -> set[str]:
-    names = {base.__name__ for base in type(link).__mro__} & SPLITTERS
-    return names if getattr(link, "num_processes", 2) > 1 else set()
