@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardkit.arrays import Integers
+from shardkit.batches.generators import put_back
 from shardkit.batches.samples import columns_of, samples_of
 from shardkit.batches.source import FullSource
 from shardkit.batches.transform import Draws, Randomised
@@ -49,12 +51,14 @@ class Fetcher:
         if self.transform is None or draws is None:
             return columns, 0.0
         began = time.perf_counter()
-        is_batched = self.transform.takes_batches
-        transformed = self._transformed_batch if is_batched else self._transformed_each
-        columns = self.transform.watched(
-            transformed, self.transform, columns, rows, positions, draws
-        )
-        return columns, time.perf_counter() - began
+        transform = self.transform
+        make = self._transformed_batch if transform.takes_batches else self._transformed_each
+        made = transform.watched(make, transform, columns, rows, positions, draws)
+        if transform.process != os.getpid():
+            if transform.find_generators():  # it makes them on first use: they were not seeded yet
+                made = make(transform, self._read(rows), rows, positions, draws)
+            transform.process = os.getpid()
+        return made, time.perf_counter() - began
 
     def _read(self, rows: Integers) -> dict[str, Any]:
         try:
@@ -78,10 +82,16 @@ class Fetcher:
         draws: Draws,
     ) -> dict[str, Any]:
         samples = samples_of(columns, len(rows))
+        handles = transform.seeded
+        seeds = transform.seeds(draws, positions) if handles else ()
         out = []
-        for sample, position, row in zip(samples, positions.tolist(), rows.tolist(), strict=True):
-            with self._named(row):
-                out.append(_fields(transform(sample, draws, position)))
+        with put_back(handles):
+            each = zip(samples, positions.tolist(), rows.tolist(), strict=True)
+            for number, (sample, position, row) in enumerate(each):
+                for handle, own in zip(handles, seeds, strict=True):
+                    handle.seed(own[number])
+                with self._named(row):
+                    out.append(_fields(transform(sample, draws, position)))
         return columns_of(out)
 
     def _transformed_batch(

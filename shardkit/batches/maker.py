@@ -98,7 +98,8 @@ class BatchMaker:
         """Raises UsageError where the calling thread makes batches, but may not draw globally: it
         is not the one that made the loader, which is the loop's."""
         process, thread = self._made_in
-        if process == os.getpid() and thread != threading.get_ident():
+        is_other = process == os.getpid() and thread != threading.get_ident()
+        if is_other and self.transform is not None and self.transform.is_global:
             refuse_in_threads(self.transform)
 
     # --- which rows -----------------------------------------------------------------------

@@ -5,20 +5,19 @@ it is decoded, on whichever rank, before or after a resume. A transform with a p
 ``rng`` gets a :class:`numpy.random.Generator`. One with a method ``batch(columns, keys)``, as
 :func:`shardkit.images.train` makes, gets a whole batch at once, and 64 bits for each sample to
 draw from. One that draws from Python's, numpy's or torch's
-*global* generators instead (as torchvision's do) is noticed on its first sample; those are then
-seeded around each call. Threads share the global generators with the training loop, whose dropout
-that would rewind: such a transform is refused wherever batches are made in another thread than the
-loop's.
+*global* generators instead (as torchvision's do) is noticed on its first sample, and one with
+generators of its own (as albumentations') by what it refers to; those are then seeded before each
+call, and as they were after each batch. Threads share the global generators with the training loop,
+whose dropout that would rewind, and the transform's own with one another: such a transform is
+refused in threads.
 """
 
 from __future__ import annotations
 
 import inspect
-import random
-import sys
+import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any
@@ -26,6 +25,14 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Hashes, Integers
+from shardkit.batches.generators import (
+    Handle,
+    global_handles,
+    is_same,
+    own_generators,
+    put_back,
+    states,
+)
 from shardkit.batches.samples import Sample, samples_of
 from shardkit.batches.source import Source
 from shardkit.batches.words import in_words
@@ -34,7 +41,7 @@ from shardkit.order.permutation import derive, derive_each
 
 Transform = Callable[..., Any]
 
-_DRAWS, _AGAIN = 3, 7
+_DRAWS, _AGAIN, _OWN = 3, 7, 11
 
 
 class Draws:
@@ -104,6 +111,9 @@ class Randomised:
     Args:
         transform: ``sample -> value`` or ``(sample, rng=) -> value``; or with a method ``batch``.
         is_global: whether it draws from the global generators, see :func:`draws_globally`.
+
+    Attributes:
+        process: the one in which its generators were found.
     """
 
     def __init__(self, transform: Transform, is_global: bool) -> None:
@@ -112,6 +122,37 @@ class Randomised:
         self._takes_rng = takes_rng(transform)
         # Ours say what they are, and are known not to draw globally.
         self._to_watch = 0 if is_global or _is_ours(transform) else WATCHED
+        self._own: dict[int, Handle] | None = own_generators(transform)
+        self.process: int | None = os.getpid()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_own": None, "process": None}
+
+    def find_generators(self) -> bool:
+        """Find its own generators again; return True if there are others than before."""
+        before, self._own = self._own, own_generators(self.transform)
+        return self._own.keys() != (before or {}).keys()
+
+    @property
+    def own(self) -> list[Handle]:
+        """The generators that only the transform has."""
+        if self._own is None:
+            self._own = own_generators(self.transform)
+        return [*self._own.values()]
+
+    @property
+    def seeded(self) -> list[Handle]:
+        """Generators that are seeded before each sample."""
+        if self.takes_batches:
+            return []
+        return self.own + (global_handles() if self.is_global else [])
+
+    def seeds(self, draws: Draws, positions: Integers) -> list[list[int]]:
+        """For each of :attr:`seeded` the seeds of (B,) positions."""
+        keys = draws.keys(positions)
+        numbers = keys.view(np.int64)
+        own = [derive_each(_OWN + number, numbers).tolist() for number in range(len(self.own))]
+        return own + [keys.tolist()] * (len(global_handles()) if self.is_global else 0)
 
     @property
     def takes_batches(self) -> bool:
@@ -133,12 +174,9 @@ class Randomised:
         return self.transform.batch(columns, draws.keys(positions))  # type: ignore[attr-defined]
 
     def __call__(self, sample: Sample, draws: Draws, position: int) -> Any:
-        own = {"rng": draws.at(position)} if self._takes_rng else {}
-        if self.is_global:
-            with global_generators():
-                _seed_globals(int(draws.keys(np.array([position]))[0]))
-                return self.transform(sample, **own)
-        return self.transform(sample, **own)
+        if self._takes_rng:
+            return self.transform(sample, rng=draws.at(position))
+        return self.transform(sample)
 
     def watched(self, make: Callable[..., Any], *args: Any) -> Any:
         """What ``make``, which calls the transform, makes of ``args``.
@@ -152,9 +190,12 @@ class Randomised:
         if not self._to_watch or threading.current_thread() is not threading.main_thread():
             return make(*args)
         self._to_watch -= 1
-        before = global_states()
+        handles = self._to_refuse()
+        before = states(handles)
         made = make(*args)
-        if differ(before, global_states()) and all(_draws_again(make, args) for _ in range(3)):
+        if is_same(before, states(handles)):
+            return made
+        if all(_draws_again(make, args, handles) for _ in range(3)):
             raise UsageError(
                 "the transform draws from the global random generators, though not for the first"
                 f" {PROBES} samples, on which it was tried: give it a parameter named rng (a numpy"
@@ -162,15 +203,39 @@ class Randomised:
             )
         return made
 
+    def _to_refuse(self) -> list[Handle]:
+        """Generators that it must not draw from."""
+        return global_handles() + (self.own if self.takes_batches else [])
 
-def _draws_again(make: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    def refuse_batch_draws(self, source: Source, batch_size: int) -> None:
+        """Raise UsageError for a ``batch`` that draws from any generator: seeded by a batch, it
+        would draw otherwise with another number of ranks. Ours are not tried."""
+        if _is_ours(self.transform):
+            return
+        rows = np.arange(min(batch_size, len(source)))
+        handles = self._to_refuse()
+        with put_back(handles) as before:
+            try:
+                self.transform.batch(source.read(rows), derive_each(0, rows))  # type: ignore[attr-defined]
+            except (Exception, SystemExit):  # noqa: BLE001  it is raised again by its batch
+                pass
+            after = states(handles)
+        for handle, then, now in zip(handles, before, after, strict=True):
+            if not is_same(then, now):
+                raise UsageError(
+                    f"the transform's batch() draws from {handle.name}, and would draw otherwise on"
+                    " other ranks and workers: draw from the keys that it is given"
+                )
+
+
+def _draws_again(make: Callable[..., Any], args: tuple[Any, ...], handles: list[Handle]) -> bool:
     """Whether it was not another thread that drew; nothing is drawn for good."""
-    with global_generators() as before:
+    with put_back(handles) as before:
         try:
             make(*args)
         except Exception:  # noqa: BLE001  samples that it has changed it may not know again
             return False
-        return differ(before, global_states())
+        return not is_same(before, states(handles))
 
 
 WATCHED = 64
@@ -198,100 +263,41 @@ def draws_globally(transform: Transform, samples: list[Sample]) -> bool:
     What it raises is left for the batch in which it matters.
     """
     has_rng = takes_rng(transform)
-    with global_generators() as before:
+    handles = global_handles()
+    with put_back([*handles, *own_generators(transform).values()]) as before:
         for sample in samples:
             try:
                 transform(sample, **({"rng": np.random.default_rng(0)} if has_rng else {}))
             except (Exception, SystemExit):  # noqa: BLE001  it is raised again by its batch
                 pass
-        return differ(before, global_states())
+        return not is_same(before[: len(handles)], states(handles))
 
 
 def _is_ours(transform: Any) -> bool:
     return isinstance(getattr(transform, "words", None), str)
 
 
-def _refuse_global_batch(transform: Any, source: Source, batch_size: int) -> None:
-    """Raise UsageError for a ``batch`` that draws from the global generators: seeded by a batch, it
-    would draw otherwise with another number of ranks. Ours are not tried."""
-    if _is_ours(transform):
-        return
-    rows = np.arange(min(batch_size, len(source)))
-    with global_generators() as before:
-        try:
-            transform.batch(source.read(rows), derive_each(0, rows))
-        except (Exception, SystemExit):  # noqa: BLE001  it is raised again by its batch
-            pass
-        draws = differ(before, global_states())
-    if draws:
-        raise UsageError(
-            "the transform's batch() draws from the global random generators, and would draw"
-            " otherwise on other ranks and workers: draw from the keys that it is given"
-        )
-
-
 def randomised(transform: Transform, source: Source, batch_size: int) -> Randomised:
     """A transform, and how it draws.
 
     Raises:
-        UsageError: it takes batches, and draws from the global generators.
+        UsageError: it takes batches, and draws from the global generators or its own.
     """
     if hasattr(transform, "batch"):
-        _refuse_global_batch(transform, source, batch_size)
-        return Randomised(transform, is_global=False)
+        made = Randomised(transform, is_global=False)
+        made.refuse_batch_draws(source, batch_size)
+        return made
     return Randomised(transform, draws_globally(transform, first_samples(source)))
 
 
 def refuse_in_threads(transform: Randomised | None) -> None:
-    """Raises UsageError for a transform that draws globally."""
-    if transform is not None and transform.is_global:
+    """Raises UsageError for a transform that draws from generators that threads would share."""
+    if transform is not None and transform.seeded:
+        what = "the global random generators, which threads share with the training loop"
+        if not transform.is_global:
+            what = f"{transform.own[0].name} of its own, which threads would share"
         raise UsageError(
-            "the transform draws from the global random generators, which threads share with the"
-            " training loop: give it a parameter named rng (a numpy Generator) and draw from that"
-            " alone, or make batches in processes (worker_type='process') or in the loop's own"
-            " thread"
+            f"the transform draws from {what}: make batches in processes (worker_type='process')"
+            " or in the loop's own thread (workers=0), or give it a parameter named rng (a numpy"
+            " Generator) and draw from that alone"
         )
-
-
-@contextmanager
-def global_generators() -> Iterator[dict[str, Any]]:
-    """Whatever is drawn inside, the global generators are as before afterwards."""
-    states = global_states()
-    try:
-        yield states
-    finally:
-        random.setstate(states["random"])
-        np.random.set_state(states["numpy"])
-        if "torch" in states:
-            sys.modules["torch"].set_rng_state(states["torch"])
-
-
-def global_states(device: Any = None) -> dict[str, Any]:
-    """Of Python's, NumPy's and torch's generators; and a CUDA device's, if one is given."""
-    states = {"random": random.getstate(), "numpy": np.random.get_state()}
-    if "torch" in sys.modules:
-        states["torch"] = sys.modules["torch"].get_rng_state()
-    if device is not None and device.type == "cuda":
-        states["cuda"] = sys.modules["torch"].cuda.get_rng_state(device)
-    return states
-
-
-def differ(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Whether something was drawn between two :func:`global_states`."""
-    numpy_moved = any(
-        not np.array_equal(a, b) for a, b in zip(before["numpy"], after["numpy"], strict=True)
-    )
-    torch_moved = any(
-        not bool((before[name] == after[name]).all())
-        for name in ("torch", "cuda")
-        if name in before
-    )
-    return before["random"] != after["random"] or numpy_moved or torch_moved
-
-
-def _seed_globals(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed & 0xFFFFFFFF)
-    if "torch" in sys.modules:
-        # Not torch.manual_seed: that would reseed every CUDA device, too.
-        sys.modules["torch"].default_generator.manual_seed(seed)

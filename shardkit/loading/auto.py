@@ -59,7 +59,7 @@ def by_rule(
     worker_type: WorkerType | None = None,
 ) -> Settings:
     """What to take where nothing was measured, for one of ``ranks`` processes on the machine."""
-    needed: WorkerType = "process" if transform is not None and transform.is_global else "thread"
+    needed: WorkerType = "process" if transform is not None and transform.seeded else "thread"
     kind = needed if worker_type is None else worker_type
     if transform is None:
         return Settings(1, kind, why=f"by rule: a {kind} is enough for bytes as they are")

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from shardkit.batches.transform import differ, global_states
+from shardkit.batches.generators import global_handles, is_same, states
 from shardkit.errors import UsageError
 from shardkit.loading.background import in_background
 from shardkit.loading.tensors import map_tensors, move_tensors, pinned
@@ -176,9 +176,10 @@ class _Mover:
         Raises:
             UsageError: the transform draws from the global generators.
         """
-        before = global_states(self.device)
+        handles = global_handles(self.device)
+        before = states(handles)
         item = self.move(batch)
-        if differ(before, global_states(self.device)):
+        if not is_same(before, states(handles)):
             raise UsageError(
                 "the transform on the device draws from the global random generators, which its"
                 " thread shares with the training loop: let it draw from a torch.Generator of its"
@@ -253,10 +254,11 @@ class _Taker:
             UsageError: the second moved them, too.
         """
         taken: list[tuple[Any, Any]] = []
+        handles = global_handles()
         while not taken or taken[-1][0] is not _END:
-            before = global_states()
+            before = states(handles)
             taken.append(self.take())
-            if not differ(before, global_states()):
+            if is_same(before, states(handles)):
                 return taken
             if len(taken) == 2:
                 raise UsageError(
