@@ -367,7 +367,7 @@ def test_ids_of_no_vocabulary(tmp_path: Path, ids: list[int], dtype: str, what: 
         ("a.bin", {"eos": -1}, "eos is an id from 0 to 2147483647, got -1"),
         ("a.bin", {"eos": 7}, "holds no token 7; give the id that ends its documents, or none"),
         ("a.bin", {"resize": 32}, "holds tokens, and has no pictures: leave out"),
-        ("pictures", {"eos": 1}, "eos is for files of token ids; .* is none"),
+        ("pictures", {"eos": 1}, "eos and stored_dtype are for files of token ids; .* is none"),
     ],
 )
 def test_calls_that_make_no_sense(
@@ -394,3 +394,89 @@ def test_info_says_what_opens_them(tmp_path: Path) -> None:
     write(tmp_path / "train.bin", b"\0\0" * 9)
     with pytest.raises(DatasetMissingError, match=r"open with shardkit\.TokenDataset"):
         shardkit.info(tmp_path / "train.bin")
+
+
+# --- what is stored in a file without a header --------------------------------------------
+
+WIDE = np.random.default_rng(0).integers(0, 128_000, 300)
+
+
+@pytest.mark.parametrize(
+    ("ids", "dtype", "told"),
+    [
+        (WIDE, "uint32", "uint32"),
+        (WIDE, "int32", "uint32"),
+        (WIDE, "int64", "int64"),
+        (WIDE % 50_000, "uint32", "uint32"),  # each second half is 0
+        (WIDE % 4, "int32", "uint32"),  # DNA
+        (WIDE % 900_000 * 7, "uint64", "int64"),
+        (np.tile(WIDE, 2000), "uint32", "uint32"),  # of which blocks are looked at
+        (np.where(WIDE % 3, 0, WIDE), "uint32", "uint32"),  # mostly padding
+    ],
+)
+def test_wider_ids_are_asked_for(tmp_path: Path, ids: Any, dtype: str, told: str) -> None:
+    path = tmp_path / "ids.bin"
+    ids.astype(dtype).tofile(path)
+    with pytest.raises(UsageError, match=f"seem to be {told}, .* give stored_dtype='{told}'"):
+        shardkit.TokenDataset(path, seq_len=8)
+    for options in ({}, {"dtype": "int32"}):
+        ds = shardkit.TokenDataset(path, seq_len=8, stored_dtype=dtype, **options)
+        assert ds[1]["inputs"].tolist() == ids[8:16].tolist()
+        assert ds[1]["inputs"].dtype == options.get("dtype", "int64")
+    narrow = shardkit.TokenDataset(path, seq_len=8, stored_dtype="uint16")
+    assert narrow[0]["inputs"].tolist() == np.fromfile(path, "<u2")[:8].tolist()
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        WIDE % 50_000,
+        WIDE % 65,  # characters
+        WIDE % 4,
+        np.zeros(500),
+        np.where(WIDE % 50, 0, WIDE % 50_000),  # mostly padding
+        np.where(WIDE % 10, WIDE % 16, 40_000),  # most are small
+        np.arange(500),
+        np.tile(np.append(np.ones(3), 300), 7),  # too few to tell
+    ],
+)
+def test_real_ids_of_16_bits_are_taken(tmp_path: Path, ids: Any) -> None:
+    ids.astype("<u2").tofile(tmp_path / "ids.bin")
+    ds = shardkit.TokenDataset(tmp_path / "ids.bin", seq_len=8)
+    assert ds[0]["inputs"].tolist() == ids[:8].tolist()
+
+
+def test_any_name_will_do_if_it_is_said(tmp_path: Path, run: Run) -> None:
+    """OLMo's and dolma's, ids without a header called .npy; and packed from there."""
+    path = tmp_path / "part-0.npy"
+    WIDE.astype("<u4").tofile(path)
+    for opener in (lambda: shardkit.TokenDataset(path, seq_len=8), lambda: shardkit.open(path)):
+        with pytest.raises(DatasetMissingError, match="stored_dtype='uint16'"):
+            opener()
+    ds = shardkit.TokenDataset(path, seq_len=8, stored_dtype="uint32")
+    assert ds[0]["inputs"].tolist() == WIDE[:8].tolist()
+    for to, workers in (("npy", "1"), ("hdf5", "0")):
+        dest = tmp_path / to
+        run("convert", path, dest, "--to", to, "--stored-dtype", "uint32", "--workers", workers)
+        packed = shardkit.TokenDataset(dest, seq_len=8)
+        assert packed[0]["inputs"].tolist() == WIDE[:8].tolist()
+
+
+def test_a_stored_dtype_that_cannot_be(tmp_path: Path) -> None:
+    path = tmp_path / "odd.bin"
+    path.write_bytes(bytes(4002))
+    with pytest.raises(FormatError, match="no whole number of ids of 4 bytes"):
+        shardkit.TokenDataset(path, seq_len=8, stored_dtype="uint32")
+    with pytest.raises(UsageError, match=r"must be one of uint8, uint16, .*, got 'float32'"):
+        shardkit.TokenDataset(path, seq_len=8, stored_dtype="float32")
+    with_header = llm_c(tmp_path / "h.bin", [*range(500)])
+    with pytest.raises(UsageError, match="ids are uint16: leave out stored_dtype='uint32'"):
+        shardkit.TokenDataset(with_header, seq_len=8, stored_dtype="uint32")
+    (tmp_path / "folder").mkdir()
+    for call in (
+        lambda: shardkit.TokenDataset(tmp_path / "folder", seq_len=8, stored_dtype="uint32"),
+        lambda: shardkit.convert(tmp_path / "folder", to="npy", stored_dtype="uint32"),
+        lambda: shardkit.convert(with_header, to="bin", stored_dtype="uint32"),
+    ):
+        with pytest.raises(UsageError, match=r"file of ids|files of ids|files of token ids"):
+            call()

@@ -37,6 +37,7 @@ text."""
 @reject_options
 @click.option("--compression", type=int, metavar="1-9", help="zlib level for arrays in hdf5.")
 @click.option("--eos", type=int, metavar="ID", help="Of files of ids: the one that ends documents.")
+@click.option("--stored-dtype", metavar="DTYPE", help="Of ids without a header, if not uint16.")
 @writing_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
 @cloud_options

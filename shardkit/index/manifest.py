@@ -520,4 +520,7 @@ def _hint(folder: Path) -> str:
         return "its packing has not finished: run the same command again"
     if folder.suffix in (".bin", ".idx") and folder.is_file():
         return "ids of nanoGPT or Megatron open with shardkit.TokenDataset, or `shardkit convert`"
+    if folder.suffix == ".npy" and folder.is_file():
+        ids = "ids without a header, as OLMo's, open with shardkit.TokenDataset(..., stored_dtype="
+        return f"{ids}'uint16') or 'uint32'; `shardkit pack` packs arrays of NumPy's"
     return "pack one with `shardkit pack`" if folder.exists() else "no such folder"

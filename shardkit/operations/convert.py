@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shardkit.errors import UsageError
 from shardkit.operations.export import EXPORTS, export
 from shardkit.packing.convert import convert as convert_dataset
 from shardkit.packing.result import PackResult
@@ -19,6 +20,7 @@ def convert(
     *,
     to: str,
     eos: int | None = None,
+    stored_dtype: str | None = None,
     **options: Any,
 ) -> PackResult:
     """Write a dataset, or WebDataset tars made by others, in another container format; or token ids
@@ -43,6 +45,7 @@ def convert(
             ``megatron`` (``.bin`` and ``.idx``) or ``parquet`` (for Hugging Face ``datasets``).
         eos: of files of ids: the id that ends documents. nanoGPT's are cut into documents by it,
             else into pieces of :data:`shardkit.corpus.containers.tokens.PIECE_TOKENS`.
+        stored_dtype: of ids without a header: their dtype in the file, by default uint16.
         options: those of :class:`shardkit.packing.options.PackOptions` in
             :data:`shardkit.packing.convert.OPTIONS`; of these, files of other tools take
             ``overwrite`` and ``progress``.
@@ -51,5 +54,7 @@ def convert(
         UsageError: the call or the destination is wrong. DataError: the dataset is damaged.
     """
     if to in EXPORTS:
+        if stored_dtype is not None:
+            raise UsageError(f"{dataset} is a file of ids: convert it to npy first, that to {to}")
         return export(dataset, dest, to, eos, **options)
-    return convert_dataset(dataset, dest, to=to, eos=eos, **options)
+    return convert_dataset(dataset, dest, to=to, eos=eos, stored_dtype=stored_dtype, **options)

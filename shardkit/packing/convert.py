@@ -68,6 +68,7 @@ def convert(
     *,
     to: str,
     eos: int | None = None,
+    stored_dtype: str | None = None,
     **options: Any,
 ) -> PackResult:
     """Write a dataset, or WebDataset tars made by others, in another container format; or token ids
@@ -85,6 +86,7 @@ def convert(
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``.
         eos: of files of ids: the id that ends documents. nanoGPT's are cut into documents by it,
             else into pieces of :data:`shardkit.corpus.containers.tokens.PIECE_TOKENS`.
+        stored_dtype: of ids without a header, as of :class:`shardkit.TokenDataset`.
         options: those of :class:`shardkit.packing.options.PackOptions` in :data:`OPTIONS`.
 
     Raises:
@@ -97,15 +99,18 @@ def convert(
     source, tars = source_of(dataset)
     made = PackOptions(to=to, **options)
     if isinstance(source, Url):
-        if eos is not None:
-            raise UsageError(f"eos is for files of token ids; {source} is none")
+        if eos is not None or stored_dtype is not None:
+            raise UsageError(f"eos and stored_dtype are for files of token ids; {source} is none")
         target = as_place(dest or own_name(source, made.to), "the destination")
         refuse_overlap(target, source)
         return _convert_located(source, None, target, made, started)
-    if is_token_file(source):
-        return _convert_token_file(source, choose_dest(source, dest, to), made, eos, started)
-    if eos is not None:
-        raise UsageError(f"eos is for files of token ids; {show_path(source)} is none")
+    if is_token_file(source, stored_dtype):
+        made_at = choose_dest(source, dest, to)
+        return _convert_token_file(source, made_at, made, eos, stored_dtype, started)
+    if eos is not None or stored_dtype is not None:
+        raise UsageError(
+            f"eos and stored_dtype are for files of token ids; {show_path(source)} is none"
+        )
     if tars is None and (kind := container_at(source)) is not None:
         return pack(source, dest, to=to, corpus=kind, **options)
     made_at = choose_dest(_named(source, tars), dest, to)
@@ -251,9 +256,14 @@ def _scanned(located: Located) -> list[SplitInfo]:
 
 
 def _convert_token_file(
-    source: Path, dest: Path | Url, options: PackOptions, eos: int | None, started: float
+    source: Path,
+    dest: Path | Url,
+    options: PackOptions,
+    eos: int | None,
+    stored_dtype: str | None,
+    started: float,
 ) -> PackResult:
-    """Pack the documents of a file of ids; ``eos`` as of :func:`open_token_file`.
+    """Pack the documents of a file of ids, as :func:`open_token_file` opens it.
 
     The file is read once before, for its largest id: the smallest dtype that holds the vocabulary
     is that of the result.
@@ -265,14 +275,14 @@ def _convert_token_file(
     if eos is not None and not 0 <= eos < MAX_VOCABULARY:
         raise UsageError(f"eos is an id from 0 to {MAX_VOCABULARY - 1}, got {eos}")
     with os_errors(f"reading {show_path(source)}"):
-        file = open_token_file(source, eos)
+        file = open_token_file(source, eos, stored_dtype)
         largest = largest_id(file)
         inputs = {path.name: [*size_and_stamp(path)] for path in file.files}
     vocab_size = max(largest, -1 if eos is None else eos) + 1
     dtype = smallest_dtype(vocab_size)
     spec = TokenizerSpec(vocab_size=vocab_size, dtype=dtype, eos=eos)
     origin = Origin(Provenance({"kind": file.kind}, tokens=spec.to_json()), inputs=inputs)
-    corpus = TokenFileCorpus(source, dtype, file)
+    corpus = TokenFileCorpus(source, dtype, file, stored_dtype)
     if file.is_guess:
         corpus.notes = [told(file.files[0], len(file.data), largest)]
     return run_pack(source, corpus, dest, options, started, origin)

@@ -66,9 +66,12 @@ class TokenDataset:
             nanoGPT's ``.bin`` or Megatron's ``.bin`` and ``.idx``.
         split: split name; may be left out where there is one, or one called ``train``.
         seq_len: inputs of a sample.
-        dtype: of inputs and labels, ``"int64"`` or ``"int32"``.
+        dtype: of inputs and labels that are returned, ``"int64"`` or ``"int32"``.
         eos: the id that pads, by default the tokenizer's, else 0; and that ends documents in a file
             of nanoGPT's, which does not say where they end.
+        stored_dtype: of the ids in a file without a header, which does not say it: ``"uint16"``
+            (the default, as nanoGPT writes them), ``"uint32"``, ``"int32"``, ``"int64"``... With it
+            the file may have any name, as OLMo's ``.npy``.
         cache_dir, cache_bytes, storage_options: as of :class:`shardkit.Dataset`.
 
     Raises:
@@ -86,6 +89,7 @@ class TokenDataset:
         boundaries: Boundaries = "ignore",
         dtype: Literal["int64", "int32"] = "int64",
         eos: int | None = None,
+        stored_dtype: str | None = None,
         version: int | None = None,
         cache_dir: str | Path | None = None,
         cache_bytes: int | str | None = None,
@@ -101,11 +105,14 @@ class TokenDataset:
         self.boundaries = boundaries
         self.dtype = np.dtype(dtype)
         self.eos = None if eos is None else integer("eos", eos)
-        if isinstance(place, Path) and is_token_file(place):
+        self._stored_dtype = stored_dtype
+        if isinstance(place, Path) and is_token_file(place, stored_dtype):
             options = RemoteOptions.of(cache_dir, cache_bytes, storage_options)
             _refuse_for_file(place, split, options)
             self._dataset = None
         else:
+            if stored_dtype is not None:
+                raise UsageError(f"stored_dtype is for files of ids; {show_place(place)} is none")
             dataset = Dataset(
                 str(place) if isinstance(place, Url) else place,
                 split,
@@ -130,7 +137,7 @@ class TokenDataset:
         """On first use in each process."""
         if self._opened is None:
             if self._dataset is None:
-                store: TokenStore = FileTokens(cast(Path, self.path), self.eos)
+                store: TokenStore = FileTokens(cast(Path, self.path), self.eos, self._stored_dtype)
             else:
                 store = packed_tokens(self._dataset)
             pad = self._pad(store)

@@ -21,15 +21,16 @@ class FileTokens(ContiguousTokens):
 
     Args:
         path: as of :func:`shardkit.corpus.containers.token_files.open_token_file`.
-        eos: the id that ends documents, where the file does not say.
+        eos: the id that ends documents, where the file does not say. stored_dtype: of the ids,
+            where it does not say that.
 
     Raises:
         CorpusError: no such file. FormatError: it is damaged.
     """
 
-    def __init__(self, path: Path, eos: int | None) -> None:
+    def __init__(self, path: Path, eos: int | None, stored_dtype: object) -> None:
         self._path = path
-        self._file = open_token_file(path, eos)
+        self._file = open_token_file(path, eos, stored_dtype)
         self.fingerprint = self._file.fingerprint
         ids = self._file.files[0]
         folder = Folder(ids.parent)

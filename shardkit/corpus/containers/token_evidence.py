@@ -11,6 +11,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from shardkit.arrays import Tokens
 from shardkit.errors import FormatError
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.memory.whole_files import read_file
@@ -95,6 +98,28 @@ def dtype_of(path: Path, num_bytes: int) -> str | None:
     return dtype
 
 
+_LARGEST_HALF, _LEAST_LARGE = 15, 32
+
+
+def wide_dtype(ids: Tokens) -> str | None:
+    """Return the dtype that ids read as uint16 seem to have, if it is a wider one.
+
+    Of uint32 or int64 each second one is then a high half: 0, or up to 15 for a vocabulary of a
+    million. All of these are small, and 32 or more of the low halves are larger than any of them.
+    Of real uint16 ids each large one may stand at an even or an odd place, so 32 of them stand at
+    even places alone in one of 2**32 files, however many ids are small or 0.
+
+    Args:
+        ids: from the front of a file, or in pieces of a multiple of 4 that begin at such.
+    """
+    fours = ids[: len(ids) // 4 * 4].reshape(-1, 4)
+    largest = int(fours[:, 1::2].max(initial=0))
+    is_wide = np.count_nonzero(fours[:, ::2] > largest) >= _LEAST_LARGE
+    if largest > _LARGEST_HALF or not is_wide:
+        return None
+    return "uint32" if fours[:, 2:].any() else "int64"
+
+
 def _meta(path: Path) -> dict[str, Any]:
     beside = path.with_name(META)
     if not beside.is_file() or beside.stat().st_size > _MAX_META_BYTES:
@@ -113,6 +138,5 @@ def told(path: Path, num_tokens: int, largest: int) -> str:
     return (
         f"taken for token ids of uint16 as nanoGPT writes them ({num_tokens:,} tokens, ids up to"
         f" {largest:,}), {why}; if it holds anything else (float32 points, pixels ...), pack its"
-        " folder with --corpus files; ids of another dtype need meta.json beside them, as"
-        " docs/text.md has it"
+        " folder with --corpus files; ids of another dtype need stored_dtype (--stored-dtype)"
     )

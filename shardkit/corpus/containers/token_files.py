@@ -2,7 +2,8 @@
 
 - nanoGPT: a ``.bin`` of nothing but uint16 ids, documents end to end; or with the header of
   1,024 bytes that llm.c and modded-nanogpt put before them. ``meta.json`` beside it, as ``convert
-  --to bin`` writes it, may say uint32.
+  --to bin`` writes it, or ``stored_dtype`` may say otherwise; then the name may be any, as OLMo's
+  ``.npy`` without a header.
 - Megatron: ``X.bin`` with the ids and ``X.idx``, which says their dtype and which of them make a
   sequence, and which sequences a document. Layout as in ``megatron/core/datasets/
   indexed_dataset.py`` (Megatron-LM).
@@ -20,8 +21,8 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Integers, Tokens
-from shardkit.corpus.containers.token_evidence import dtype_of, refuse_other_files
-from shardkit.errors import CorpusError, FormatError
+from shardkit.corpus.containers.token_evidence import dtype_of, refuse_other_files, wide_dtype
+from shardkit.errors import CorpusError, FormatError, UsageError
 from shardkit.memory.whole_files import map_whole
 from shardkit.system.paths import show_path
 
@@ -41,6 +42,11 @@ INDEX_HEAD = struct.Struct("<9sQBQQ")
 INDEX_DTYPES = {1: "|u1", 4: "<u4", 5: "<u8", 8: "<u2"}
 """Megatron's codes of integers. 4 and 5 are signed and read as unsigned, see :class:`TokenFile`; of
 int8 and int16 (2 and 3), in which nobody writes ids, a negative one would not be huge."""
+
+
+STORED = {"uint8": "|u1", "uint16": "<u2", "uint32": "<u4", "int32": "<u4", "uint64": "<u8"}
+STORED["int64"] = "<u8"
+"""What ``stored_dtype`` may be. Signed ones are read as unsigned, see :class:`TokenFile`."""
 
 
 @dataclass(frozen=True)
@@ -71,33 +77,53 @@ class TokenFile:
         return self.data.dtype
 
 
-def is_token_file(path: Path) -> bool:
-    """Whether a path names a file of ids: ``x.bin``, ``x.idx`` beside it, or ``x`` for both."""
+def is_token_file(path: Path, stored_dtype: object = None) -> bool:
+    """Whether a path names a file of ids: ``x.bin``, ``x.idx`` beside it, or ``x`` for both; or
+    any file, if somebody says what is stored in it."""
     ids, index = _files(path)
-    return not path.is_dir() and (index.is_file() or (path.suffix == ".bin" and ids.is_file()))
+    is_named = path.suffix == ".bin" and ids.is_file()
+    is_told = stored_dtype is not None and path.is_file()
+    return not path.is_dir() and (index.is_file() or is_named or is_told)
 
 
-def open_token_file(path: Path, eos: int | None = None) -> TokenFile:
+def open_token_file(path: Path, eos: int | None = None, stored_dtype: object = None) -> TokenFile:
     """Map a file of ids, checked for size and shape.
 
     Args:
         path: nanoGPT's ``.bin``; or Megatron's ``.bin`` or ``.idx``, or both without ending.
         eos: the id that ends documents, for nanoGPT, whose files do not say; Megatron's do, and
             it is not looked at.
+        stored_dtype: the dtype of the ids, one of :data:`STORED`, where the file does not say;
+            None: uint16.
 
     Raises:
         CorpusError: there is no such file, or ``eos`` is not in it.
+        UsageError: its ids seem to be of another dtype than was said.
         FormatError: it is empty, cut short, or says what cannot be.
     """
     ids, index = _files(path)
-    if not is_token_file(path):
+    dtype = None if stored_dtype is None else STORED.get(_name(stored_dtype))
+    if stored_dtype is not None and dtype is None:
+        raise UsageError(f"stored_dtype must be one of {', '.join(STORED)}, got {stored_dtype!r}")
+    if not is_token_file(path, stored_dtype):
         raise CorpusError(
             f"{show_path(path)} is no file of token ids; give nanoGPT's .bin, or Megatron's .bin"
             " with its .idx beside it"
         )
     if index.is_file():
-        return _open_megatron(ids, index)
-    return _open_nanogpt(ids, eos)
+        made = _open_megatron(ids, index)
+    else:
+        made = _open_nanogpt(path, eos, dtype)
+    if dtype is not None and made.dtype != dtype:
+        raise UsageError(
+            f"{show_path(path)}, or what lies beside it, says that its ids are {made.dtype}: leave"
+            f" out stored_dtype={_name(stored_dtype)!r}"
+        )
+    return made
+
+
+def _name(dtype: object) -> str:
+    return str(getattr(dtype, "__name__", dtype))
 
 
 def _files(path: Path) -> tuple[Path, Path]:
@@ -129,14 +155,22 @@ def _made(
     return TokenFile(kind, files, data, ends, made.hexdigest())
 
 
+def _blocks(data: Tokens) -> Tokens:
+    """All ids of a small file, and of a large one blocks that are spread over it."""
+    step = len(data) // _SAMPLED_BLOCKS // 4 * 4
+    if step <= _BLOCK_TOKENS:
+        return data
+    return data[: step * _SAMPLED_BLOCKS].reshape(-1, step)[:, :_BLOCK_TOKENS].reshape(-1)
+
+
 # --- nanoGPT ------------------------------------------------------------------------------
 
 
-def _open_nanogpt(path: Path, eos: int | None) -> TokenFile:
+def _open_nanogpt(path: Path, eos: int | None, given: str | None) -> TokenFile:
     held = memoryview(map_whole(path))
     refuse_other_files(path, held)
     dtype, start = _header(path, held)
-    told = None if start else dtype_of(path, len(held))
+    told = None if start else (dtype_of(path, len(held)) or given)
     dtype = told or dtype
     if len(held) % np.dtype(dtype).itemsize:
         raise FormatError(
@@ -144,6 +178,12 @@ def _open_nanogpt(path: Path, eos: int | None) -> TokenFile:
             f" {np.dtype(dtype).itemsize} bytes; it is cut short, or is no file of token ids"
         )
     data: Tokens = np.frombuffer(held[start:], dtype)
+    if not start and told is None and (wide := wide_dtype(_blocks(data))) is not None:
+        raise UsageError(
+            f"{show_path(path)} was taken for ids of uint16, but they seem to be {wide}, as each"
+            f" second one is small: give stored_dtype={wide!r}, or stored_dtype='uint16' if they"
+            " are what they seem not to be"
+        )
     ends = None if eos is None or not len(data) else _ends_at(path, data, eos)
     made = _made("nanogpt", (path,), data, ends)
     return replace(made, is_guess=not start and told is None)

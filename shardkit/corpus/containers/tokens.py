@@ -34,21 +34,29 @@ class TokenFileCorpus(Corpus):
 
     kind = "tokens"
 
-    def __init__(self, source: Path, dtype: str, documents: TokenFile | None = None) -> None:
+    def __init__(
+        self,
+        source: Path,
+        dtype: str,
+        documents: TokenFile | None = None,
+        stored_dtype: str | None = None,
+    ) -> None:
         self.source = source
         self.classes: list[str] | None = None
         self.ignored: dict[str, int] = {}
         self._dtype = dtype
+        self._stored_dtype = stored_dtype
         self._documents = documents
         self._data: Tokens | None = None
         self._stamp = 0
 
     @classmethod
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
-        return cls(source, spec["dtype"])
+        return cls(source, spec["dtype"], stored_dtype=spec.get("stored_dtype"))
 
     def spec(self) -> dict[str, Any]:
         made: dict[str, Any] = {"kind": self.kind, "dtype": self._dtype}
+        made |= {"stored_dtype": self._stored_dtype} if self._stored_dtype else {}
         return made | ({"fingerprint": self._documents.fingerprint} if self._documents else {})
 
     def splits(self) -> list[str]:
@@ -85,7 +93,7 @@ class TokenFileCorpus(Corpus):
 
     def _opened(self, run: Run) -> Tokens:
         if self._data is None:
-            found = self._documents or open_token_file(self.source)
+            found = self._documents or open_token_file(self.source, stored_dtype=self._stored_dtype)
             self._data, self._stamp = found.data, input_stamp(found.files[0])
         if run.stamps and run.stamps[0] != self._stamp:
             raise FormatError(f"{show_path(self.source)} changed while packing; run it again")
