@@ -24,10 +24,18 @@ from shardkit.remote.storage import Remote
 from shardkit.remote.urls import Url, as_place, show_place
 from shardkit.samples.sample import KEY
 from shardkit.shards.joined import Joined
-from shardkit.shards.locate import Located, locate, locate_remote, refuse_version
+from shardkit.shards.locate import (
+    Located,
+    Unreplaced,
+    locate,
+    locate_remote,
+    refuse_version,
+    stamp_at,
+)
 from shardkit.shards.stored import Gather, ShardReader
 from shardkit.shards.values import Column, Decode, own_values, read_column, read_joined
 from shardkit.storage.base import Foresees, Turn
+from shardkit.storage.folder import Folder
 from shardkit.system.paths import show_path
 
 if TYPE_CHECKING:
@@ -493,7 +501,9 @@ def _locate(
             f"{show_path(place)} is on this machine, and read where it lies: cache_bytes needs"
             " cache_dir, a folder on a faster disk, and storage_options are for URLs"
         )
-    return locate(place, sealed=sealed, version=version)
+    stamp = stamp_at(place)
+    found = locate(place, sealed=sealed, version=version)
+    return replace(found, storage=Folder(found.folder, Unreplaced(place.absolute(), stamp, found)))
 
 
 def _choose_split(info: DatasetInfo, split: str | None, path: str | Path) -> str:

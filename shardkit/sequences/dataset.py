@@ -24,6 +24,7 @@ from shardkit.sequences.packed_store import packed_tokens
 from shardkit.sequences.store import TokenStore
 from shardkit.sequences.token_files import FileTokens
 from shardkit.sequences.windows import Windows
+from shardkit.shards.locate import replaced
 from shardkit.storage.base import Turn
 from shardkit.system.paths import show_path
 from shardkit.tokens.spec import MAX_VOCABULARY
@@ -123,6 +124,7 @@ class TokenDataset:
             )
             self._dataset = _of_tokens(dataset)
         self._opened: tuple[TokenStore, Sequences] | None = None
+        self._fingerprint: str | None = None
         if not len(self):
             raise UsageError(
                 f"{show_place(place)}: {self.num_tokens} tokens make no sequence of {seq_len}"
@@ -137,7 +139,11 @@ class TokenDataset:
         """On first use in each process."""
         if self._opened is None:
             if self._dataset is None:
-                store: TokenStore = FileTokens(cast(Path, self.path), self.eos, self._stored_dtype)
+                path = cast(Path, self.path)
+                store: TokenStore = FileTokens(path, self.eos, self._stored_dtype)
+                if self._fingerprint not in (None, store.fingerprint):
+                    raise replaced(path)
+                self._fingerprint = store.fingerprint
             else:
                 store = packed_tokens(self._dataset)
             pad = self._pad(store)

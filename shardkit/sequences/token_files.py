@@ -36,6 +36,7 @@ class FileTokens(ContiguousTokens):
         folder = Folder(ids.parent)
         size = folder.size(ids.name)
         files = folder.files([ids.name], [size])
+        files.read(*np.zeros((3, 1), np.int64)).slices()  # opens it now, not in a worker later
         start = size - self._file.data.nbytes
         super().__init__(files, [(start, size)], self._file.dtype)
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardkit.errors import DatasetMissingError, ShardMissingError, UsageError
+from shardkit.errors import DatasetMissingError, ShardMissingError, StorageError, UsageError
 from shardkit.index.manifest import (
     INDEX_KINDS,
     INDEX_NAME,
@@ -67,6 +67,63 @@ class Located:
         if len(tars) > 1:
             return show_path(min(tars).parent)
         return show_path(tars.pop() if tars else self.folder)
+
+
+@dataclass
+class Unreplaced:
+    """What lay at a path when it was opened: whoever opens more of it later, as workers of the next
+    epoch do, must not read another dataset that was put there.
+
+    Attributes:
+        stamp: of the file that each replacement changes, by which it is seen in 2 us that nothing
+            happened. Else the index is read and compared.
+    """
+
+    path: Path
+    stamp: list[int]
+    located: Located
+
+    def __call__(self) -> None:
+        """Raise StorageError if another dataset lies there now, or none."""
+        now = stamp_at(self.path)
+        if now == self.stamp:
+            return
+        if not self._is_same():
+            raise replaced(self.path)
+        self.stamp = now
+
+    def _is_same(self) -> bool:
+        """Compare all that tells where samples lie; a newer version keeps what an older one has."""
+        info = self.located.info
+        try:
+            if self.located.tars:
+                from shardkit.tars.cached_index import is_index_of
+
+                return is_index_of(self.located.folder.absolute(), self.path)
+            found = read_version(self.path, info.version)[0]
+        except UsageError:
+            return False
+        return (found.container, found.splits) == (info.container, info.splits)
+
+
+def stamp_at(path: Path) -> list[int]:
+    """What changes when another dataset is put at a path."""
+    for place in (path / INDEX_NAME, path):
+        try:
+            found = place.stat()
+        except OSError:
+            continue
+        return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
+    return []
+
+
+def replaced(path: Path) -> StorageError:
+    """The error for what is no longer what was opened."""
+    return StorageError(
+        f"{show_path(path)}: this dataset was replaced, moved or removed while it was open: open it"
+        " again for what lies there now; to go on with what you had, open it by a path that stays,"
+        " as that of the folder behind a link"
+    )
 
 
 def locate_place(place: Path | Url, *, anew: bool = False, version: int | None = None) -> Located:

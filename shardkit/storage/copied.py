@@ -51,9 +51,10 @@ class CopiedFiles:
         sizes: Sequence[int],
         opener: Callable[[Path, int], OpenFile] = open_file,
         advice: str = "restore it",
+        check: Callable[[], object] = int,
     ) -> None:
         self._advice = advice
-        self._opened: Opened[OpenFile] = Opened(folder, names, sizes, opener, _limit)
+        self._opened: Opened[OpenFile] = Opened(folder, names, sizes, opener, _limit, check)
         self.sizes = self._opened.sizes
         self._warmth = Warmth()
 

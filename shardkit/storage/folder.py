@@ -6,9 +6,9 @@ bytes may not change (``verify=True``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardkit.memory.whole_files import map_file
@@ -22,13 +22,21 @@ from shardkit.system.paths import show_path
 
 @dataclass(frozen=True)
 class Folder:
-    """:class:`shardkit.storage.base.Storage` of the files in one folder, or of links in it."""
+    """:class:`shardkit.storage.base.Storage` of the files in one folder, or of links in it.
+
+    Attributes:
+        check: called after each file is opened: raises if these are not the files that they were.
+    """
 
     path: Path
+    check: Callable[[], object] = field(default=int, compare=False)
 
     def contents(self, name: str, num_bytes: int, *, copied: bool = False) -> memoryview:
         """Mapped, or read: as :func:`shardkit.memory.whole_files.map_file` does."""
-        return map_file(self.path / name, num_bytes, copied=copied)
+        try:
+            return map_file(self.path / name, num_bytes, copied=copied)
+        finally:
+            self.check()
 
     def size(self, name: str) -> int:
         with closing(open_file(self.path / name)) as file:
@@ -36,8 +44,8 @@ class Folder:
 
     def files(self, names: Sequence[str], sizes: Sequence[int], *, copied: bool = False) -> Files:
         if copied or must_copy(self.path, names):
-            return CopiedFiles(self.path, names, sizes)
-        return MappedFiles(self.path, names, sizes)
+            return CopiedFiles(self.path, names, sizes, self.check)
+        return MappedFiles(self.path, names, sizes, self.check)
 
     def show(self, name: str) -> str:
         return show_path(self.path / name)

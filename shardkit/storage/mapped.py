@@ -6,7 +6,7 @@ whoever writes to it changes what was read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,14 @@ map_limit = OpenLimit(lambda: MOST_MAPS)
 class MappedFiles:
     """:class:`shardkit.storage.base.Files` of a folder, each mapped as a whole."""
 
-    def __init__(self, folder: Path, names: Sequence[str], sizes: Sequence[int]) -> None:
-        self._maps = Opened(folder, names, sizes, map_whole, map_limit)
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str],
+        sizes: Sequence[int],
+        check: Callable[[], object] = int,
+    ) -> None:
+        self._maps = Opened(folder, names, sizes, map_whole, map_limit, check)
         self.sizes = self._maps.sizes
         self._warmth = Warmth()
 

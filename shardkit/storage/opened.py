@@ -47,6 +47,7 @@ class Opened(Generic[T]):
 
     Args:
         open_file: opens a path of a known size; what it returns is closed when nobody refers to it.
+        check: called after each is opened: raises if they are not the files that they were.
 
     Attributes:
         sizes: (F,) int64 bytes of each. now: number -> what is open.
@@ -59,6 +60,7 @@ class Opened(Generic[T]):
         sizes: Sequence[int],
         open_file: Callable[[Path, int], T],
         limit: OpenLimit,
+        check: Callable[[], object] = int,
     ) -> None:
         self.sizes = np.array(sizes, np.int64)
         self.now: dict[int, T] = {}
@@ -66,6 +68,7 @@ class Opened(Generic[T]):
         self._names = names
         self._open_file = open_file
         self._limit = limit
+        self._check = check
 
     def __len__(self) -> int:
         return len(self._names)
@@ -75,7 +78,11 @@ class Opened(Generic[T]):
         if found is None:
             self._limit.make_room()
             path = self._folder / self._names[number]
-            found = self.now[number] = self._open_file(path, int(self.sizes[number]))
+            try:
+                found = self._open_file(path, int(self.sizes[number]))
+            finally:
+                self._check()
+            self.now[number] = found
             self._limit.add(self, number)
         return found
 
