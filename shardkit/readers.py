@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from shardkit.arguments import known_options
 from shardkit.errors import UsageError
 from shardkit.reading.dataset import Dataset
 from shardkit.sequences.dataset import TokenDataset
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 
+@known_options("open")
 def open(
     path: str | Path,
     split: str | None = None,

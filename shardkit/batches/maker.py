@@ -151,6 +151,7 @@ class BatchMaker:
             transform=None if transform is None else transform.state,
             is_of_worker=is_of_worker,
             versions=self.source.versions,
+            mixture=self.source.mixture,
         )
 
     # --- one batch ------------------------------------------------------------------------

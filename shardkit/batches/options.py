@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, TypeVar, get_type_hints
 
-from shardkit.arguments import integer
+from shardkit.arguments import integer, unknown_option
 from shardkit.batches.transform import Transform
 from shardkit.errors import UsageError
 from shardkit.order.batches import Last, chosen_last
@@ -87,9 +87,8 @@ class BatchOptions:
         keywords: type[OrderKeywords] = BatchKeywords,
     ) -> BatchOptions:
         """From the keywords that a user gave to a ``taker``, which takes those of ``keywords``."""
-        unknown = sorted(set(given) - set(keywords.__annotations__))
-        if unknown:
-            raise UsageError(f"{taker} takes no option {unknown[0]!r}")
+        if unknown := given.keys() - keywords.__annotations__:
+            raise unknown_option(taker, unknown)
         last = chosen_last(given.get("last"), given.get("drop_last"))
         return cls(batch_size, **{**given, "last": last, "drop_last": None})
 

@@ -37,8 +37,19 @@ class Source(Protocol):
         ...
 
 
+_TORCHS = {
+    "Subset": "dataset.select(subset.indices), as of what random_split makes",
+    "ConcatDataset": "shardkit.concat([...]) of the same datasets",
+    "DataLoader": "its dataset, opened with shardkit.open",
+}
+
+
 def check_source(source: object) -> Source:
     """Raises UsageError for what cannot be read by rows."""
+    bases = type(source).__mro__
+    for name in [base.__name__ for base in bases if base.__module__.startswith("torch.utils.data")]:
+        if name in _TORCHS:
+            raise UsageError(f"a {name} of torch's cannot be fed from; give {_TORCHS[name]}")
     if not isinstance(source, Source):
         raise UsageError(
             f"{type(source).__name__} cannot be fed from: it needs __len__ and read(rows); open a"
@@ -115,6 +126,12 @@ class FullSource:
     def versions(self) -> dict[str, int]:
         """Fingerprint -> number of a version, of a dataset that has several."""
         return dict(getattr(self.given, "versions", {}))
+
+    @property
+    def mixture(self) -> dict[str, Any] | None:
+        """What a mix is made of, which a resumed loop compares."""
+        mixture: dict[str, Any] | None = getattr(self.given, "mixture", None)
+        return mixture
 
     def read_joined(self, rows: Integers, names: Sequence[str]) -> dict[str, Any]:
         """Columns of rows, of which these may be :class:`shardkit.shards.stored.Joined`."""

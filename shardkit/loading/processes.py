@@ -21,7 +21,7 @@ from shardkit.batches.maker import BatchMaker
 from shardkit.batches.request import Made, Request
 from shardkit.errors import ShardkitError, StorageError, UsageError
 from shardkit.loading.channel import receive_answer, send_request, socket_pair
-from shardkit.loading.worker_process import Make, SentMaker, serve
+from shardkit.loading.worker_process import READY, Make, SentMaker, is_forked, serve
 
 PATIENCE_S = 0.5
 """How long workers that were told to end may take before they are killed."""
@@ -108,6 +108,7 @@ class _Worker:
 
     def __init__(self, make: Make, maker: BatchMaker, number: int) -> None:
         self.number = number
+        self._is_ready_to_serve = is_forked()
         self._owed: deque[Request] = deque()
         self._socket, theirs = socket_pair()
         try:
@@ -133,6 +134,10 @@ class _Worker:
 
     def answer(self) -> Made:
         """Its next batch; waits for it as long as the worker lives."""
+        if not self._is_ready_to_serve:
+            if not self._is_ready() or self._socket.recv(1) != READY:
+                raise self._not_ready()
+            self._is_ready_to_serve = True
         try:
             made = receive_answer(self._socket, self._is_ready)
         except EOFError:
@@ -159,6 +164,18 @@ class _Worker:
             self.process.join()
         self.process.close()
         self._socket.close()
+
+    def _not_ready(self) -> ShardkitError:
+        self.process.join(PATIENCE_S)
+        if (self.process.exitcode or 0) < 0:
+            return self._death()
+        method = multiprocessing.get_start_method()
+        return UsageError(
+            f"worker process {self.number} ended before it was ready, and printed why. With the"
+            f" start method {method} each worker imports the main script: it must be a file, not"
+            " stdin, and have what makes and runs the loader under"
+            " if __name__ == '__main__':"
+        )
 
     def _death(self) -> StorageError:
         self.process.join(PATIENCE_S)

@@ -30,6 +30,15 @@ WATCH_S = 1.0
 """How often a worker looks whether its parent is there."""
 
 
+READY = b"!"
+"""What a worker says first that is not forked: it has imported the main script."""
+
+
+def is_forked() -> bool:
+    """Return True if worker processes are forks, which import nothing."""
+    return multiprocessing.get_start_method() == "fork"
+
+
 class SentMaker:
     """A maker on its way to a process that is spawned; one that is forked has it already."""
 
@@ -64,6 +73,8 @@ def _cannot_be_given(error: Exception) -> str:
 def serve(channel: socket.socket, make: Make, sent: SentMaker, number: int) -> None:
     """Answer requests until the loader hangs up."""
     _settle_in(number)
+    if not is_forked():
+        channel.send(READY)
     worker = f"worker process {number}"
     with channel, buffers.keeping():
         while asked := receive_request(channel):

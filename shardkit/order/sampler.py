@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import DistributedSampler
 
-from shardkit.arguments import integer
+from shardkit.arguments import integer, known_options
 from shardkit.errors import UsageError
 from shardkit.order.batch_rows import BatchRows
 from shardkit.order.batches import BatchPlan, Last, chosen_last
@@ -34,6 +34,7 @@ class Sampler(DistributedSampler[int]):
         UsageError: a number that makes no sense. When it is iterated over: accelerate splits it.
     """
 
+    @known_options("Sampler")
     def __init__(
         self,
         num_rows: int | Sized,

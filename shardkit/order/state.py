@@ -29,7 +29,8 @@ class LoopState:
             ``order``, ``fingerprint``, ``last`` and, unless the samples are made elsewhere,
             ``made_by``, the transform in words or None.
         transform: what may make a difference of a rounding.
-        versions: fingerprint -> number of a version of the dataset.
+        versions: fingerprint -> number of a version of the dataset. mixture: of a mix, what it is
+            made of, for messages alone.
 
     Attributes:
         epoch, position: what was last handed over ends before this position of this epoch.
@@ -44,7 +45,9 @@ class LoopState:
         transform: str | None = None,
         is_of_worker: bool = False,
         versions: Mapping[str, int] = NO_VERSIONS,
+        mixture: Mapping[str, Any] | None = None,
     ) -> None:
+        self._mixture = mixture
         self._versions = versions
         self.epoch = 0
         self.position = 0
@@ -83,6 +86,7 @@ class LoopState:
             **self._same,
             **({"transform": self._transform} if self._transform else {}),
             **({"skipped": self.skipped} if self.skipped else {}),
+            **({"mixture": dict(self._mixture)} if self._mixture else {}),
         }
 
     def load_state_dict(
@@ -118,6 +122,7 @@ class LoopState:
                     f"the state is of version {version} of this dataset, and open is another: go on"
                     f" with open(..., version={version}), or start anew"
                 )
+            self._refuse_another_mix(state)
             raise UsageError(
                 "the state is of another dataset, whose samples are not these (as pictures packed"
                 " smaller, or sequences of other tokens, seq_len or boundaries): its fingerprint is"
@@ -132,6 +137,20 @@ class LoopState:
                 raise UsageError(
                     f"the state is of another run: its {what} is {state.get(name)!r}, here it is"
                     f" {ours!r}{hint}"
+                )
+
+    def _refuse_another_mix(self, state: dict[str, Any]) -> None:
+        """Raise UsageError for a mix of other datasets, weights, seed or length than here."""
+        ours, theirs = self._mixture, state.get("mixture")
+        if ours is None or not isinstance(theirs, dict):
+            return
+        for name, here in ours.items():
+            if theirs.get(name) != here:
+                raise UsageError(
+                    f"the state is of a mix with other {name}: {theirs.get(name)}, here {here}."
+                    " To go on where it was, give those of the state. To train on with these, load"
+                    " no state and begin the next epoch with set_epoch: each dataset is shuffled"
+                    " anew, so samples of the epoch that ran come again"
                 )
 
     def _warn_of_differences(self, state: dict[str, Any]) -> None:

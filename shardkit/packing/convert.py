@@ -12,6 +12,7 @@ from typing import Any
 
 import xxhash
 
+from shardkit.arguments import unknown_option
 from shardkit.corpus.containers.tar_neighbours import count_beside
 from shardkit.corpus.containers.tar_source import TARS_KIND, dataset_corpus, packed_tars
 from shardkit.corpus.containers.token_evidence import told
@@ -92,9 +93,8 @@ def convert(
     Raises:
         UsageError: the call or the destination is wrong. DataError: the dataset is damaged.
     """
-    unknown = options.keys() - set(OPTIONS)
-    if unknown:
-        raise UsageError(f"convert takes no option {sorted(unknown)[0]!r}")
+    if unknown := options.keys() - set(OPTIONS):
+        raise unknown_option("convert", unknown)
     started = time.perf_counter()
     source, tars = source_of(dataset)
     made = PackOptions(to=to, **options)

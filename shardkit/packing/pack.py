@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shardkit.arguments import unknown_option
 from shardkit.corpus.base import Input
 from shardkit.corpus.open import open_corpus
 from shardkit.errors import UsageError
@@ -172,6 +173,8 @@ def parse_options(
 ) -> PackOptions:
     """What the caller of ``pack`` gave. Raises UsageError."""
     makes_tokens = any(options.get(name) is not None for name in ("tokenizer", "train_tokenizer"))
+    if unknown := options.keys() - PackOptions.__dataclass_fields__.keys():
+        raise unknown_option("pack", unknown)
     if to is None and not makes_tokens:
         raise UsageError(f"to is missing: choose a format, one of {', '.join(FORMATS)}")
     sizes = TOKENS_SHARD_SIZES if makes_tokens else SHARD_SIZES

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import xxhash
 
+from shardkit.arguments import known_options
 from shardkit.arrays import Integers
 from shardkit.batches.source import FullSource, Source
 from shardkit.errors import UsageError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 LABEL = "cls"
 
 
+@known_options("concat")
 def concat(datasets: Sequence[Source]) -> Concat:
     """Read several datasets as one, as if they had been packed together, without copying.
 

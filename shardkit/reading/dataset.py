@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import xxhash
 
-from shardkit.arguments import integer
+from shardkit.arguments import integer, known_options
 from shardkit.arrays import Array, Bytes, Integers, Offsets
 from shardkit.errors import ChecksumError, DataError, FormatError, UsageError
 from shardkit.index.manifest import DatasetInfo
@@ -92,6 +92,7 @@ class Dataset:
             here or when samples are read.
     """
 
+    @known_options("Dataset")
     def __init__(
         self,
         path: str | Path,

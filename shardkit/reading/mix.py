@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import xxhash
 
-from shardkit.arguments import integer
+from shardkit.arguments import integer, known_options
 from shardkit.arrays import Integers
 from shardkit.batches.source import FullSource, Source
 from shardkit.errors import UsageError
@@ -24,6 +25,7 @@ VERSION = 2
 """Version of the turns, and of the fingerprint; version 1 repeated the same 4,096 turns."""
 
 
+@known_options("mix")
 def mix(
     datasets: Mapping[str, Source],
     weights: Mapping[str, float] | None = None,
@@ -104,6 +106,19 @@ class Mix(EndToEnd):
             for name, count in zip(self.datasets, self.pattern.counts, strict=True)
         )
         return f"<Mix of {', '.join(shares)}; {self.length} samples an epoch>"
+
+    @property
+    def mixture(self) -> dict[str, Any]:
+        """What of its fingerprint a message can say."""
+        names, counts = [*self.datasets], self.pattern.counts
+        return {
+            "datasets": names,
+            "weights": {
+                n: count / self.pattern.period for n, count in zip(names, counts, strict=True)
+            },
+            "seed": self.pattern.seed,
+            "length": self.length,
+        }
 
     @property
     def fingerprint(self) -> str:

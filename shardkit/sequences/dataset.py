@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from shardkit.arguments import integer
+from shardkit.arguments import integer, known_options
 from shardkit.arrays import Integers
 from shardkit.corpus.containers.token_files import is_token_file
 from shardkit.errors import UsageError
@@ -81,6 +81,7 @@ class TokenDataset:
         StorageError: behind a URL: the network, the server, the credentials or the cache say no.
     """
 
+    @known_options("TokenDataset")
     def __init__(
         self,
         path: str | Path,

@@ -44,7 +44,7 @@ class Folder:
 
     def files(self, names: Sequence[str], sizes: Sequence[int], *, copied: bool = False) -> Files:
         if copied or must_copy(self.path, names):
-            return CopiedFiles(self.path, names, sizes, self.check)
+            return CopiedFiles(self.path, names, sizes, check=self.check)
         return MappedFiles(self.path, names, sizes, self.check)
 
     def show(self, name: str) -> str:

@@ -1,0 +1,135 @@
+"""Words of torch's and of others, given to what calls them otherwise: each refusal says ours."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch.utils.data import ConcatDataset, DataLoader, WeightedRandomSampler, random_split
+
+import shardkit
+from shardkit.arguments import OTHER_WORDS
+from shardkit.errors import ShardkitError, UsageError
+
+
+class Rows:
+    def __init__(self, num_rows: int = 96) -> None:
+        self.num_rows = num_rows
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def read(self, rows: np.ndarray) -> dict[str, Any]:
+        return {"id": rows}
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return {"id": row}
+
+
+TAKERS: dict[str, Callable[..., Any]] = {
+    "Loader": lambda **given: shardkit.Loader(Rows(), 8, **given),
+    "Stream": lambda **given: shardkit.Stream(Rows(), 8, **given),
+    "BatchSampler": lambda **given: shardkit.BatchSampler(96, 8, **given),
+    "open": lambda **given: shardkit.open("nowhere", **given),
+    "Dataset": lambda **given: shardkit.Dataset("nowhere", **given),
+    "TokenDataset": lambda **given: shardkit.TokenDataset("nowhere", seq_len=8, **given),
+    "mix": lambda **given: shardkit.mix({"a": Rows()}, **given),
+    "concat": lambda **given: shardkit.concat([Rows()], **given),
+    "pack": lambda **given: shardkit.pack("nowhere", **given),
+    "convert": lambda **given: shardkit.convert("nowhere", to="npy", **given),
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+@pytest.mark.parametrize("word", [*OTHER_WORDS, "colour"])
+def test_each_word_of_others(taker: str, word: str) -> None:
+    if (taker, word) == ("Loader", "pin_memory"):
+        pytest.skip("a Loader has it")
+    with pytest.raises(UsageError, match=f"^{taker} takes no option '{word}'") as told:
+        TAKERS[taker](**{word: 3})
+    assert str(told.value).endswith(OTHER_WORDS.get(word, f"'{word}'"))
+
+
+def test_help_shows_what_there_is() -> None:
+    assert "cache_dir" in inspect.signature(shardkit.open).parameters
+    assert "world_size" in inspect.signature(shardkit.BatchSampler).parameters
+
+
+def test_what_torch_makes_of_datasets() -> None:
+    rows = Rows()
+    part = random_split(rows, [0.5, 0.5])[0]  # type: ignore[arg-type]
+    for given, ours in (
+        (part, "dataset.select(subset.indices)"),
+        (ConcatDataset([rows, rows]), "shardkit.concat"),  # type: ignore[list-item]
+        (DataLoader(rows), "its dataset"),  # type: ignore[arg-type]
+    ):
+        for take in (
+            lambda given: shardkit.Loader(given, 8),
+            lambda given: shardkit.concat([given]),
+        ):
+            with pytest.raises(UsageError) as told:
+                take(given)
+            assert ours in str(told.value) and "\n" not in str(told.value)
+    with pytest.raises(UsageError, match=r"shardkit\.mix\(\.\.\., weights=\)"):
+        shardkit.Loader(rows, 8, sampler=WeightedRandomSampler([1.0] * 96, 96))  # type: ignore[call-arg]
+
+
+def mixed(weights: dict[str, float], **options: Any) -> shardkit.Loader:
+    parts = {"a": Rows(48), "b": Rows(96)}
+    return shardkit.Loader(shardkit.mix(parts, weights, **options), 4, shuffle="full", workers=0)
+
+
+def test_a_state_of_a_mix_with_other_weights() -> None:
+    one = mixed({"a": 1, "b": 1})
+    list(islice(one, 3))
+    state = one.state_dict()
+    said = r"other weights: {'a': 0.5, 'b': 0.5}, here {'a': 0.25, 'b': 0.75}. .* with set_epoch"
+    with pytest.raises(UsageError, match=said):
+        mixed({"a": 1, "b": 3}).load_state_dict(state)
+    with pytest.raises(UsageError, match="other seed: 0, here 1"):
+        mixed({"a": 1, "b": 1}, seed=1).load_state_dict(state)
+    with pytest.raises(UsageError, match=r"other length: .*, here 20"):
+        mixed({"a": 1, "b": 1}, length=20).load_state_dict(state)
+    del state["mixture"]
+    with pytest.raises(UsageError, match="the state is of another dataset"):
+        mixed({"a": 1, "b": 3}).load_state_dict(state)
+    mixed({"a": 1, "b": 1}).load_state_dict(state)
+
+
+UNGUARDED = """
+import multiprocessing, sys
+import numpy as np, shardkit
+class Rows:
+    def __len__(self):
+        return 8
+    def read(self, rows):
+        return {"id": rows}
+multiprocessing.set_start_method("spawn", force=True)
+try:
+    list(shardkit.Loader(Rows(), 4, workers=1, worker_type="process"))
+except shardkit.ShardkitError as error:
+    print(error)
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("is_stdin", [False, True])
+def test_a_main_script_that_cannot_be_imported(tmp_path: Path, is_stdin: bool) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(UNGUARDED)
+    where = ["-"] if is_stdin else [str(path)]
+    done = subprocess.run(
+        [sys.executable, *where], input=UNGUARDED if is_stdin else "", capture_output=True,
+        text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    said = done.stdout.splitlines()[-1]
+    assert "if __name__ == '__main__':" in said and "ransform" not in said
+    assert issubclass(UsageError, ShardkitError)
