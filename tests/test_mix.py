@@ -228,7 +228,7 @@ def test_states_of_other_mixes_are_refused() -> None:
     parts = {"a": Numbers(0, 50), "b": Numbers(0, 50)}
     state = shardkit.Loader(mix(parts), 4).state_dict()
     for other in (mix(parts, {"a": 1, "b": 2}), mix(parts, seed=1), mix(parts, length=9)):
-        with pytest.raises(UsageError, match="fingerprint|a mix with other"):
+        with pytest.raises(UsageError, match=r"fingerprint|a mix with other"):
             shardkit.Loader(other, 4).load_state_dict(state)
     shardkit.Loader(mix(parts), 4).load_state_dict(state)
 

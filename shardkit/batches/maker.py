@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Integers
-from shardkit.batches.collate import Batch, collate
+from shardkit.batches.collate import OFFSETS, Batch, collate
 from shardkit.batches.fetch import Fetcher
 from shardkit.batches.options import BatchOptions
 from shardkit.batches.replace import replaced
@@ -67,6 +67,9 @@ class BatchMaker:
                 together.
         """
         source, transform = FullSource(_suited(given, options)), options.transform
+        if transform is None and options.fields is not None:
+            stored = [name.removesuffix(OFFSETS) for name in options.fields]
+            source = source.with_fields([n for n in stored if n not in (KEY, options.mask_field)])
         if options.with_keys and not source.has_keys:
             raise UsageError(f"with_keys: a {type(given).__name__} has no keys(rows)")
         ranks = Ranks.of(taker, options.rank, options.world_size)
@@ -200,7 +203,7 @@ class BatchMaker:
             import torch
 
             batch[options.mask_field] = torch.from_numpy(plan.positions(number)[1])
-        return batch
+        return options.chosen(batch)
 
     def announce(self, known: BatchRows, batch: int) -> None:
         """Tell the source what is read ``readahead`` batches later."""

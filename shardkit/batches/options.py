@@ -12,6 +12,7 @@ from shardkit.batches.transform import Transform
 from shardkit.errors import UsageError
 from shardkit.order.batches import Last, chosen_last
 from shardkit.order.epochs import Shuffle, check_shuffle
+from shardkit.samples.sample import KEY
 
 OnError = Literal["fail", "skip"]
 
@@ -39,6 +40,7 @@ class BatchKeywords(OrderKeywords, total=False):
     """Those, and what is made of the rows."""
 
     transform: Transform | None
+    fields: Sequence[str] | None
     as_buffer: Sequence[str]
     with_keys: bool
     on_error: OnError
@@ -70,6 +72,7 @@ class BatchOptions:
     last: Last = "drop"
     drop_last: bool | None = None
     mask_field: str | None = VALID
+    fields: Sequence[str] | None = None
     as_buffer: Sequence[str] = ()
     with_keys: bool = False
     on_error: OnError = "fail"
@@ -95,6 +98,17 @@ class BatchOptions:
     def __post_init__(self) -> None:
         if self.on_error not in ("fail", "skip"):
             raise UsageError(f"on_error must be 'fail' or 'skip', got {self.on_error!r}")
+        if self.fields is not None:
+            if isinstance(self.fields, str) or not self.fields:
+                raise UsageError(f"fields must be a list of names, got {self.fields!r}")
+            for name, is_added in (
+                (KEY, self.with_keys),
+                (self.mask_field, self.last == "pad"),
+            ):
+                if is_added and name is not None and name not in self.fields:
+                    raise UsageError(f"fields: name {name!r}, too, which these options add")
+            object.__setattr__(self, "fields", tuple(self.fields))
+            object.__setattr__(self, "with_keys", KEY in self.fields)
         checked = {
             "batch_size": integer("batch_size", self.batch_size, 1),
             "shuffle": check_shuffle(self.shuffle),
@@ -106,6 +120,18 @@ class BatchOptions:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+    def chosen(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a batch that were asked for, in that order; all, if none were."""
+        if self.fields is None:
+            return batch
+        if missing := [name for name in self.fields if name not in batch]:
+            raise UsageError(f"fields: no {missing[0]!r} in a batch, only {', '.join(batch)}")
+        return {name: batch[name] for name in self.fields}
+
+    def given(self, batch: dict[str, Any]) -> Any:
+        """What a loop is given of a batch: a tuple, if fields were asked for."""
+        return batch if self.fields is None else tuple(self.chosen(batch).values())
 
     @property
     def of_order(self) -> dict[str, int]:

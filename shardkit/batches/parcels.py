@@ -14,7 +14,7 @@ import mmap
 import os
 import pickle  # noqa: TID251  between processes of one program, as multiprocessing does
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -81,15 +81,22 @@ class Parcel(dict[str, Any]):
 
     Torch pickles it in a thread of the worker, and loses what cannot be pickled there. This one is
     always pickled: as the batch, or as the error that torch raises in the batch's turn.
+
+    Args:
+        give: what arrives, of the batch.
     """
 
+    def __init__(self, batch: dict[str, Any], give: Callable[[dict[str, Any]], Any] = dict) -> None:
+        super().__init__(batch)
+        self._give = give
+
     def __copy__(self) -> Parcel:  # DataLoader's default_convert makes a copy
-        return Parcel(self)
+        return Parcel(self, self._give)
 
     def __reduce__(self) -> tuple[Any, ...]:
         _let_go()
         try:
-            data, fds = wrap(dict(self))
+            data, fds = wrap(self._give(dict(self)))
         except ShardkitError as error:
             return _failed, (type(error), str(error))
         _on_their_way.extend(fds)

@@ -26,8 +26,9 @@ class Source(Protocol):
     that order has rows beyond ``len(self)``: rows are below it then; ``finish(batch)``: a collated
     batch, with what can only be told of a whole one; ``read_joined(rows, names)``: as ``read``, but
     of these fields those of bytes may be a :class:`shardkit.shards.stored.Joined`; ``layout``: what
-    only sources that say the same can be mixed with, in words; ``suited_to(shuffle, **options)``:
-    what to read instead, in such an order.
+    only sources that say the same can be mixed with, in words; ``with_fields(names)``: the same, of
+    which only these are read; ``suited_to(shuffle, **options)``: what to read instead, in such an
+    order.
     """
 
     def __len__(self) -> int: ...
@@ -126,6 +127,11 @@ class FullSource:
     def versions(self) -> dict[str, int]:
         """Fingerprint -> number of a version, of a dataset that has several."""
         return dict(getattr(self.given, "versions", {}))
+
+    def with_fields(self, names: list[str]) -> FullSource:
+        """The same, of which only these fields are read, if it can do so."""
+        choose: Callable[[list[str]], object] | None = getattr(self.given, "with_fields", None)
+        return self if choose is None else FullSource(choose(names))
 
     @property
     def mixture(self) -> dict[str, Any] | None:

@@ -40,6 +40,10 @@ class _Whole(dict[str, Any]):
         return dict(self)
 
 
+class _WholeTuple(tuple[Any, ...]):
+    """The same, of the fields that were asked for; ``default_convert`` gives a list."""
+
+
 def _refuse_nested(batches: object, *, collate_fn_map: object) -> NoReturn:
     raise UsageError(NESTED)
 
@@ -87,7 +91,8 @@ class Stream(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         self._refuse_accelerate()
-        default_collate_fn_map[_Whole] = default_collate_fn_map[Parcel] = _refuse_nested
+        for kind in (_Whole, _WholeTuple, Parcel):
+            default_collate_fn_map[kind] = _refuse_nested
         self._maker.ranks.refuse_others()
         # Begins here, not at the first batch: a state may be asked for in between.
         worker, num_workers = _this_worker()
@@ -112,13 +117,17 @@ class Stream(IterableDataset[Batch]):
         self._maker.ranks.refuse_others()
         return self.__dict__
 
-    def _batches(self, epoch: int, first: int, num_workers: int) -> Iterator[Batch]:
-        kind = _Whole if get_worker_info() is None else Parcel
+    def _batches(self, epoch: int, first: int, num_workers: int) -> Iterator[Any]:
+        give, is_here = self._maker.options.given, get_worker_info() is None
         for number in range(first, len(self._maker.plan(epoch)), num_workers):
             made = self._make(Request(epoch, 0, number))
             made.warn_of_skipped(2)
             self._next = number + num_workers
-            yield kind(made.batch)
+            if is_here:
+                batch = give(made.batch)
+                yield _Whole(batch) if isinstance(batch, dict) else _WholeTuple(batch)
+            else:
+                yield Parcel(made.batch, give)
 
     def _make(self, request: Request) -> Made:
         try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from shardkit.batches.collate import Batch
 from shardkit.batches.maker import BatchMaker
+from shardkit.batches.options import BatchOptions
 from shardkit.batches.request import Made, Request
 from shardkit.loading.background import in_background
 from shardkit.loading.cuda_prefetch import CudaPrefetcher, has_cuda
@@ -32,6 +33,7 @@ class FeedOptions:
     pin_memory: bool
     device: Any
     device_transform: Callable[[Batch], Batch] | None
+    options: BatchOptions
 
 
 class Feed:

@@ -79,6 +79,9 @@ class Loader(Accelerated):
         drop_last: torch's word: True is ``last="drop"``, False ``last="keep"``.
         mask_field: another name for ``"valid"``; None leaves that field out, as for
             ``model(**batch)`` where accelerate's ``gather_for_metrics`` cuts off the padding.
+        fields: yield tuples of these fields, in this order; without a transform only these are
+            read. By default a batch is a dict of all. ``"valid"`` of ``last="pad"`` and
+            ``"__key__"`` are fields, too, and have to be named.
         as_buffer: fields of bytes that come as one (N,) uint8 tensor, with ``{field}.offsets``.
         with_keys: add ``batch["__key__"]``, a list of str.
         on_error: ``"skip"`` replaces a row that cannot be read or transformed by the first good
@@ -109,13 +112,15 @@ class Loader(Accelerated):
         **options: Unpack[BatchKeywords],
     ) -> None:
         chosen = BatchOptions.of("Loader", batch_size, options)
-        maker = BatchMaker.of("Loader", dataset, chosen)
+        # A transform on the device is given all, and may make what is asked for.
+        early = chosen if device_transform is None else replace(chosen, fields=None)
+        maker = BatchMaker.of("Loader", dataset, early)
         settings = choose(maker, workers, worker_type, prefetch)
         if settings.workers and settings.worker_type == "thread":
             refuse_in_threads(maker.transform)
         if device is None and device_transform is not None:
             raise UsageError("device_transform runs on a device: give device=, too")
-        self._set_up(FeedOptions(maker, settings, pin_memory, device, device_transform))
+        self._set_up(FeedOptions(maker, settings, pin_memory, device, device_transform, chosen))
         maker.refuse_no_batch()
 
     def _set_up(self, given: FeedOptions) -> None:
@@ -257,7 +262,7 @@ class Loader(Accelerated):
 
     # --- iterating ------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
         self.maker.ranks.refuse_others()
         before = self._last_asked()
         # Begins here, not at the first batch: a state may be asked for in between.
@@ -268,7 +273,7 @@ class Loader(Accelerated):
         self._newest = iteration = _Iteration(before)
         return self._batches(iteration, self._here())
 
-    def _batches(self, iteration: _Iteration, begun: LoopPlace) -> Generator[Batch, None, None]:
+    def _batches(self, iteration: _Iteration, begun: LoopPlace) -> Generator[Any, None, None]:
         iteration.is_asked = True
         if self._newest is iteration:
             # A trainer may have said its epoch's number meanwhile.
@@ -285,7 +290,7 @@ class Loader(Accelerated):
                 if self._newest is iteration:
                     self._state.move(epoch, one.end, 0 if count is None else count.total)
                 handed_over()
-                yield one.batch
+                yield self._given.options.given(one.batch)
                 del one  # or it would live until the next is there
         if count is not None:
             count.end()

@@ -364,6 +364,14 @@ class Dataset:
         chosen._rows = numbers if self._rows is None else self._rows[numbers]
         return chosen
 
+    def with_fields(self, names: Sequence[str]) -> Dataset:
+        """The same dataset, of which only these fields are read."""
+        if unknown := sorted(set(names) - set(self.fields)):
+            raise UsageError(f"no field {unknown[0]!r} here, only {', '.join(self.fields)}")
+        chosen = object.__new__(Dataset)
+        chosen.__dict__.update({**self.__getstate__(), "fields": [*names]})
+        return chosen
+
     @property
     def foresees(self) -> bool:
         """Whether it pays to say far ahead what will be read, and when: behind a URL."""

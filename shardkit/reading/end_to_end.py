@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -57,6 +58,18 @@ class EndToEnd:
         first = np.zeros(1, np.int64)
         names = [part.fields or part.read(first) for part in self.parts]
         return list(dict.fromkeys(name for some in names for name in some))
+
+    def with_fields(self, names: list[str]) -> Self:
+        """The same, of which only these fields are read."""
+        if unknown := sorted(set(names) - set(self.fields)):
+            raise UsageError(f"no field {unknown[0]!r} here, only {', '.join(self.fields)}")
+        chosen = copy(self)
+        chosen.parts = [
+            part.with_fields([name for name in names if name in (part.fields or names)])
+            for part in self.parts
+        ]
+        chosen.__dict__["fields"] = names
+        return chosen
 
     def keys(self, rows: Integers) -> list[str]:
         """The key of each row, as its source has it."""
