@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from shardkit.errors import UsageError
@@ -35,6 +35,12 @@ OTHER_WORDS = {
     "format": "use to= to pack; to read, leave it out, as a dataset says its format",
 }
 """Words of torch's, and of other libraries, for what is called otherwise here."""
+
+
+def refuse_unknown(names: Collection[str], fields: Collection[str]) -> None:
+    """Raise UsageError for a name that is no field."""
+    if unknown := sorted(set(names) - set(fields)):
+        raise UsageError(f"no field {unknown[0]!r} here, only {', '.join(fields)}")
 
 
 def unknown_option(taker: str, given: Iterable[str]) -> UsageError:

@@ -226,3 +226,36 @@ def test_text_by_way_of_all_of_us(indexed: Any, tmp_path: Path) -> None:
     decoded = [theirs.decode(found[i][:-1].tolist(), skip_special_tokens=False) for i in range(6)]
     assert decoded == texts
     del found
+
+
+# --- albumentations -----------------------------------------------------------------------
+
+
+class Rows:
+    def __len__(self) -> int:
+        return 48
+
+    def read(self, rows: np.ndarray) -> dict[str, Any]:
+        return {"id": rows}
+
+
+def test_albumentations_draws_the_same_in_processes() -> None:
+    """Its transforms have generators of their own, in nested attributes."""
+    albumentations: Any = pytest.importorskip(
+        "albumentations", reason="albumentations is not installed here"
+    )
+    some = albumentations.OneOf([albumentations.GaussNoise(), albumentations.Blur()])
+    crop = albumentations.RandomCrop(16, 16)
+    augment = albumentations.Compose([crop, albumentations.HorizontalFlip(), some])
+    pixels = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+
+    def transform(sample: dict[str, Any]) -> dict[str, Any]:
+        return {"image": augment(image=pixels)["image"]}
+
+    def run(**options: Any) -> list[bytes]:
+        loader = shardkit.Loader(Rows(), 8, transform=transform, **options)
+        return [image.numpy().tobytes() for batch in loader for image in batch["image"]]
+
+    one = run(workers=0)
+    assert run(workers=3, worker_type="process") == one == run(workers=0)
+    assert len(set(one)) > 40

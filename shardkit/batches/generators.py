@@ -37,6 +37,8 @@ _HOLDERS = {"builtins", "functools", "collections", "types", "itertools", "opera
 """Modules of the standard library whose objects are followed: they hold what others gave them.
 From a logger or a lock everything else of a program can be reached."""
 
+_LOW = 0xFFFFFFFF
+
 _SPREAD = 0x2360ED051FC65DA44385DF649FCCF645
 """An odd number of 128 bits, that of the PCG family (O'Neill 2014)."""
 
@@ -57,12 +59,7 @@ def global_handles(device: Any = None) -> list[Handle]:
     name = "the global random generators"
     found = [
         Handle(name, random.getstate, random.setstate, random.seed),
-        Handle(
-            name,
-            np.random.get_state,
-            np.random.set_state,
-            lambda key: np.random.seed(key & 0xFFFFFFFF),
-        ),
+        Handle(name, np.random.get_state, np.random.set_state, lambda k: np.random.seed(k & _LOW)),
     ]
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -74,11 +71,6 @@ def global_handles(device: Any = None) -> list[Handle]:
         get = functools.partial(cuda.get_rng_state, device)
         found.append(Handle(name, get, cuda.set_rng_state, cuda.manual_seed))
     return found
-
-
-def _of_torch(generator: Any) -> Handle:
-    made = generator.get_state, generator.set_state, generator.manual_seed
-    return Handle(f"a torch.Generator of {generator.device}", *made)
 
 
 def states(handles: Sequence[Handle]) -> list[Any]:
@@ -154,7 +146,7 @@ def _handle(value: Any, torch: Any) -> Handle | None:
 
         def reseed(key: int) -> None:
             if isinstance(value._bit_generator, np.random.MT19937):
-                value.seed([key & 0xFFFFFFFF, key >> 32])  # 12 us; by a state of its own 110
+                value.seed([key & _LOW, key >> 32])  # 12 us; by a state of its own 110
             else:
                 made = _state(type(value._bit_generator), key)
                 value.set_state({**made, "has_gauss": 0, "gauss": 0.0})
@@ -162,15 +154,12 @@ def _handle(value: Any, torch: Any) -> Handle | None:
         get = functools.partial(value.get_state, legacy=False)
         return Handle("a numpy RandomState", get, value.set_state, reseed)
     if issubclass(kind, np.random.BitGenerator):
-
-        def put(state: Any) -> None:
-            value.state = state
-
-        def seed(key: int) -> None:
-            value.state = _state(kind, key)
-
+        put = functools.partial(setattr, value, "state")
+        seed = lambda key: put(_state(kind, key))  # noqa: E731
         return Handle("a numpy Generator", lambda: value.state, put, seed)
-    return _of_torch(value) if torch is not None and issubclass(kind, torch.Generator) else None
+    if torch is None or not issubclass(kind, torch.Generator):
+        return None
+    return Handle("a torch.Generator", value.get_state, value.set_state, value.manual_seed)
 
 
 def _state(kind: type[Any], key: int) -> Any:
@@ -193,10 +182,9 @@ def _referents(value: Any) -> list[Any]:
         return [] if is_library else [*vars(value).values(), *value.__mro__[1:]]
     if issubclass(kind, np.random.Generator):
         return [value.bit_generator]
-    root = kind.__module__.partition(".")[0]
-    return (
-        [] if root in sys.stdlib_module_names - _HOLDERS else gc.get_referents(value)[:MOST_ITEMS]
-    )
+    root = str(kind.__module__).partition(".")[0]
+    is_followed = root in _HOLDERS or root not in sys.stdlib_module_names
+    return gc.get_referents(value)[:MOST_ITEMS] if is_followed else []
 
 
 def _is_library(module: object) -> bool:

@@ -154,7 +154,7 @@ class BatchMaker:
             transform=None if transform is None else transform.state,
             is_of_worker=is_of_worker,
             versions=self.source.versions,
-            mixture=self.source.mixture,
+            mixture=getattr(self.source.given, "mixture", None),
         )
 
     # --- one batch ------------------------------------------------------------------------

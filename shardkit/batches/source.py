@@ -133,12 +133,6 @@ class FullSource:
         choose: Callable[[list[str]], object] | None = getattr(self.given, "with_fields", None)
         return self if choose is None else FullSource(choose(names))
 
-    @property
-    def mixture(self) -> dict[str, Any] | None:
-        """What a mix is made of, which a resumed loop compares."""
-        mixture: dict[str, Any] | None = getattr(self.given, "mixture", None)
-        return mixture
-
     def read_joined(self, rows: Integers, names: Sequence[str]) -> dict[str, Any]:
         """Columns of rows, of which these may be :class:`shardkit.shards.stored.Joined`."""
         if self._read_joined is None or not names:

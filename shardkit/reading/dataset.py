@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import xxhash
 
-from shardkit.arguments import integer, known_options
+from shardkit.arguments import integer, known_options, refuse_unknown
 from shardkit.arrays import Array, Bytes, Integers, Offsets
 from shardkit.errors import ChecksumError, DataError, FormatError, UsageError
 from shardkit.index.manifest import DatasetInfo
@@ -366,8 +366,7 @@ class Dataset:
 
     def with_fields(self, names: Sequence[str]) -> Dataset:
         """The same dataset, of which only these fields are read."""
-        if unknown := sorted(set(names) - set(self.fields)):
-            raise UsageError(f"no field {unknown[0]!r} here, only {', '.join(self.fields)}")
+        refuse_unknown(names, self.fields)
         chosen = object.__new__(Dataset)
         chosen.__dict__.update({**self.__getstate__(), "fields": [*names]})
         return chosen
@@ -531,7 +530,5 @@ def _choose_fields(info: DatasetInfo, fields: Sequence[str] | None) -> list[str]
         return info.fields
     if isinstance(fields, str) or not all(isinstance(name, str) for name in fields):
         raise UsageError(f"fields must be a list of names, got {fields!r}")
-    unknown = sorted(set(fields) - set(info.fields))
-    if unknown:
-        raise UsageError(f"no field {unknown[0]!r} here, only {', '.join(info.fields)}")
+    refuse_unknown(fields, info.fields)
     return [*fields]

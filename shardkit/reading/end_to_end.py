@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from shardkit.arguments import refuse_unknown
 from shardkit.arrays import Integers
 from shardkit.batches.source import FullSource, Source
 from shardkit.errors import UsageError
@@ -61,8 +62,7 @@ class EndToEnd:
 
     def with_fields(self, names: list[str]) -> Self:
         """The same, of which only these fields are read."""
-        if unknown := sorted(set(names) - set(self.fields)):
-            raise UsageError(f"no field {unknown[0]!r} here, only {', '.join(self.fields)}")
+        refuse_unknown(names, self.fields)
         chosen = copy(self)
         chosen.parts = [
             part.with_fields([name for name in names if name in (part.fields or names)])

@@ -71,12 +71,9 @@ class Located:
 
 @dataclass
 class Unreplaced:
-    """What lay at a path when it was opened: whoever opens more of it later, as workers of the next
-    epoch do, must not read another dataset that was put there.
-
-    Attributes:
-        stamp: of the file that each replacement changes, by which it is seen in 2 us that nothing
-            happened. Else the index is read and compared.
+    """What lay at a path when it was opened, for whoever opens more of it later, as workers of the
+    next epoch do. A ``stamp`` that is the same tells in 2 us that nothing was replaced; if it is
+    another, the index is read and compared.
     """
 
     path: Path

@@ -20,7 +20,7 @@ from shardkit.memory import buffers
 from shardkit.storage.base import Turn
 from shardkit.storage.mapped import ANNOUNCE_BYTES
 from shardkit.storage.neighbours import worth_announcing
-from shardkit.storage.opened import Opened, OpenLimit
+from shardkit.storage.opened import Check, Opened, OpenLimit
 from shardkit.storage.warmth import Warmth
 from shardkit.system.full_reads import pread, pread_full
 from shardkit.system.opening import OpenFile, open_file
@@ -51,7 +51,7 @@ class CopiedFiles:
         sizes: Sequence[int],
         opener: Callable[[Path, int], OpenFile] = open_file,
         advice: str = "restore it",
-        check: Callable[[], object] = int,
+        check: Check = int,
     ) -> None:
         self._advice = advice
         self._opened: Opened[OpenFile] = Opened(folder, names, sizes, opener, _limit, check)

@@ -6,7 +6,7 @@ whoever writes to it changes what was read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from shardkit.memory.madvise import will_need
 from shardkit.memory.whole_files import map_whole
 from shardkit.storage.base import Turn
 from shardkit.storage.neighbours import worth_announcing
-from shardkit.storage.opened import Opened, OpenLimit
+from shardkit.storage.opened import Check, Opened, OpenLimit
 from shardkit.storage.warmth import Warmth
 
 MOST_MAPS = 32_768
@@ -38,11 +38,7 @@ class MappedFiles:
     """:class:`shardkit.storage.base.Files` of a folder, each mapped as a whole."""
 
     def __init__(
-        self,
-        folder: Path,
-        names: Sequence[str],
-        sizes: Sequence[int],
-        check: Callable[[], object] = int,
+        self, folder: Path, names: Sequence[str], sizes: Sequence[int], check: Check = int
     ) -> None:
         self._maps = Opened(folder, names, sizes, map_whole, map_limit, check)
         self.sizes = self._maps.sizes

@@ -13,6 +13,7 @@ import numpy as np
 from shardkit.system.paths import show_path
 
 T = TypeVar("T")
+Check = Callable[[], object]
 
 
 class OpenLimit:
@@ -60,7 +61,7 @@ class Opened(Generic[T]):
         sizes: Sequence[int],
         open_file: Callable[[Path, int], T],
         limit: OpenLimit,
-        check: Callable[[], object] = int,
+        check: Check = int,
     ) -> None:
         self.sizes = np.array(sizes, np.int64)
         self.now: dict[int, T] = {}

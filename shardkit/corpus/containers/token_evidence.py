@@ -110,7 +110,7 @@ def wide_dtype(ids: Tokens) -> str | None:
     even places alone in one of 2**32 files, however many ids are small or 0.
 
     Args:
-        ids: from the front of a file, or in pieces of a multiple of 4 that begin at such.
+        ids: from the front of the file.
     """
     fours = ids[: len(ids) // 4 * 4].reshape(-1, 4)
     largest = int(fours[:, 1::2].max(initial=0))

@@ -102,7 +102,8 @@ def open_token_file(path: Path, eos: int | None = None, stored_dtype: object = N
         FormatError: it is empty, cut short, or says what cannot be.
     """
     ids, index = _files(path)
-    dtype = None if stored_dtype is None else STORED.get(_name(stored_dtype))
+    stored = str(getattr(stored_dtype, "__name__", stored_dtype))
+    dtype = STORED.get(stored)
     if stored_dtype is not None and dtype is None:
         raise UsageError(f"stored_dtype must be one of {', '.join(STORED)}, got {stored_dtype!r}")
     if not is_token_file(path, stored_dtype):
@@ -117,13 +118,9 @@ def open_token_file(path: Path, eos: int | None = None, stored_dtype: object = N
     if dtype is not None and made.dtype != dtype:
         raise UsageError(
             f"{show_path(path)}, or what lies beside it, says that its ids are {made.dtype}: leave"
-            f" out stored_dtype={_name(stored_dtype)!r}"
+            f" out stored_dtype={stored!r}"
         )
     return made
-
-
-def _name(dtype: object) -> str:
-    return str(getattr(dtype, "__name__", dtype))
 
 
 def _files(path: Path) -> tuple[Path, Path]:
@@ -155,14 +152,6 @@ def _made(
     return TokenFile(kind, files, data, ends, made.hexdigest())
 
 
-def _blocks(data: Tokens) -> Tokens:
-    """All ids of a small file, and of a large one blocks that are spread over it."""
-    step = len(data) // _SAMPLED_BLOCKS // 4 * 4
-    if step <= _BLOCK_TOKENS:
-        return data
-    return data[: step * _SAMPLED_BLOCKS].reshape(-1, step)[:, :_BLOCK_TOKENS].reshape(-1)
-
-
 # --- nanoGPT ------------------------------------------------------------------------------
 
 
@@ -178,7 +167,7 @@ def _open_nanogpt(path: Path, eos: int | None, given: str | None) -> TokenFile:
             f" {np.dtype(dtype).itemsize} bytes; it is cut short, or is no file of token ids"
         )
     data: Tokens = np.frombuffer(held[start:], dtype)
-    if not start and told is None and (wide := wide_dtype(_blocks(data))) is not None:
+    if not start and told is None and (wide := wide_dtype(data[:SCAN_TOKENS])) is not None:
         raise UsageError(
             f"{show_path(path)} was taken for ids of uint16, but they seem to be {wide}, as each"
             f" second one is small: give stored_dtype={wide!r}, or stored_dtype='uint16' if they"
