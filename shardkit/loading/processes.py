@@ -135,7 +135,11 @@ class _Worker:
     def answer(self) -> Made:
         """Its next batch; waits for it as long as the worker lives."""
         if not self._is_ready_to_serve:
-            if not self._is_ready() or self._socket.recv(1) != READY:
+            try:
+                is_there = self._is_ready() and self._socket.recv(1) == READY
+            except ConnectionError:  # it ended, and had not read what it was asked for
+                is_there = False
+            if not is_there:
                 raise self._not_ready()
             self._is_ready_to_serve = True
         try:

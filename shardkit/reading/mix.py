@@ -110,12 +110,10 @@ class Mix(EndToEnd):
     @property
     def mixture(self) -> dict[str, Any]:
         """What of its fingerprint a message can say."""
-        names, counts = [*self.datasets], self.pattern.counts
+        shares = [count / self.pattern.period for count in self.pattern.counts]
         return {
-            "datasets": names,
-            "weights": {
-                n: count / self.pattern.period for n, count in zip(names, counts, strict=True)
-            },
+            "datasets": [*self.datasets],
+            "weights": dict(zip(self.datasets, shares, strict=True)),
             "seed": self.pattern.seed,
             "length": self.length,
         }
