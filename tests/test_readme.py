@@ -187,8 +187,8 @@ def check_readme(folder: Path, names: dict[str, Any]) -> None:
     first = sorted((folder / "pictures").rglob("*.jpg"))[0]
     assert bytes(names["columns"]["jpg"][1]) == first.read_bytes()
     assert names["sample"].keys() == {"__key__", "cls", "jpg"}
-    assert names["batch"]["image"].shape == (8, 3, 48, 48)
-    assert (names["batch"]["cls"].shape, str(names["batch"]["cls"].dtype)) == ((8,), "torch.int64")
+    assert names["images"].shape == (8, 3, 48, 48)
+    assert (names["labels"].shape, str(names["labels"].dtype)) == ((8,), "torch.int64")
     assert names["checkpoint"]["loader"]["position"] == 32
 
 
@@ -226,7 +226,7 @@ def check_feeding(folder: Path, names: dict[str, Any]) -> None:
     assert len(names["cats"]) == 12
     assert names["sample"].keys() == {"__key__", "cls", "jpg"}
     assert str(names["images"].dtype) == "torch.uint8"
-    assert names["images"].shape[1:] == (64, 64, 3)
+    assert names["images"].shape == (8, 12, 12, 3)
     assert names["batch"]["image"].shape == (4, 12, 12, 3)
     assert names["checkpoint"]["loader"]["position"] == 16
     assert names["resumed"].epoch == 2
