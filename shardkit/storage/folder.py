@@ -45,7 +45,7 @@ class Folder:
     def files(self, names: Sequence[str], sizes: Sequence[int], *, copied: bool = False) -> Files:
         if copied or must_copy(self.path, names):
             return CopiedFiles(self.path, names, sizes, check=self.check)
-        return MappedFiles(self.path, names, sizes, self.check)
+        return MappedFiles(self.path, names, sizes, check=self.check)
 
     def show(self, name: str) -> str:
         return show_path(self.path / name)
