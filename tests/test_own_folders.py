@@ -61,7 +61,7 @@ def scenes(planted: ModuleType, corpora: Path, tmp_path: Path) -> Iterator[Any]:
         made[-1].mkdir()
         found = planted.Scene(corpora, made[-1])
         found.prepare()
-        signal.alarm(60)
+        signal.alarm(600)
         return found
 
     yield scene
@@ -358,7 +358,7 @@ def commands(corpora: Path, tmp_path: Path, run: Run) -> Iterator[Any]:
             at = spoil(root / "it") or root / "it"
             names = {"IT": at, "OUT": root / "out", "GOOD": good, "MINE": root / "mine"}
             names["SOURCE"] = tmp_path / "more"
-            signal.alarm(60)
+            signal.alarm(600)
             ran = run(*(names.get(word, word) for word in line.split()))
             signal.alarm(0)
             assert ran.code in (0, 1, 2), (line, ran)
@@ -409,7 +409,7 @@ def test_a_shard_of_another_size(corpora: Path, tmp_path: Path) -> None:
         lambda: shardkit.merge([tmp_path / "mine", tmp_path / "it"], tmp_path / "merged"),
         lambda: shardkit.stage(tmp_path / "it", tmp_path / "staged", progress=False),
     ):
-        with pytest.raises(ShardkitError, match=r"train-00001\.tar has \d+ bytes, expected \d+"):
+        with pytest.raises(ShardkitError, match=r"train-00001\.tar (has \d+ bytes, e|is damaged)"):
             step()
     assert tree(tmp_path / "mine") == before
 

@@ -25,6 +25,7 @@ from shardkit.errors import (
     DatasetMissingError,
     DestinationError,
     ResumeError,
+    ShardMissingError,
     StorageError,
 )
 from shardkit.operations import stage as stage_module
@@ -205,7 +206,7 @@ def test_a_shard_that_is_cut_off_is_damaged(dataset: Path, tmp_path: Path) -> No
 def test_a_missing_shard_is_named(dataset: Path, tmp_path: Path) -> None:
     shard = dataset / next(iter(shardkit.open(dataset).info.splits["train"].shards[1].file_bytes))
     shard.unlink()
-    with pytest.raises(StorageError, match=re.escape(shard.name)):
+    with pytest.raises(ShardMissingError, match=re.escape(shard.name)):
         stage(dataset, tmp_path / "copy", progress=False)
 
 

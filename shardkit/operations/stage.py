@@ -292,7 +292,7 @@ def _blocks(file: _File) -> Iterator[memoryview]:
             for at in range(0, len(several), BLOCK_BYTES):
                 yield memoryview(several[at : at + BLOCK_BYTES])
         return
-    with closing(open_file(file.source, file.num_bytes)) as held:
+    with closing(open_file(file.source)) as held:
         buffer = memoryview(bytearray(BLOCK_BYTES))
         for start in range(0, held.num_bytes, BLOCK_BYTES):
             yield buffer[: pread_full(held.fd, buffer, start)]
