@@ -39,4 +39,5 @@ class BatchRows:
         numbers = range(first, min(first + self._step, self.num_batches))
         positions = self.plan.positions_of(numbers)
         rows = self.order.rows(np.concatenate(positions))
-        return np.split(rows, np.cumsum([len(each) for each in positions[:-1]]))
+        size = len(positions[0])  # the last may be shorter
+        return [rows[first : first + size] for first in range(0, len(rows), size)]
