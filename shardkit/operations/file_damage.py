@@ -91,13 +91,6 @@ def _block_sums(storage: Storage, name: str, size: int) -> Hashes:
     return np.fromiter(map(xxhash.xxh3_64_intdigest, blocks), np.uint64)
 
 
-def read_block(storage: Storage, name: str, num_bytes: int, block: int) -> bytes:
-    """One block of a file of ``num_bytes``."""
-    start = block * BLOCK_BYTES
-    file = storage.files([name], [num_bytes], copied=True).piece(0, 0, num_bytes)
-    return bytes(file[start : start + BLOCK_BYTES])
-
-
 def regions(blocks: list[int], num_bytes: int) -> Iterator[tuple[int, int]]:
     """(first, last) byte of each run of blocks of a file of ``num_bytes``."""
     for i, block in enumerate(blocks):

@@ -19,8 +19,7 @@ from shardkit.operations.contradictions import (
     wrong_labels,
     wrong_rows,
 )
-from shardkit.operations.deflated import changed_stream
-from shardkit.operations.file_damage import Damage, RecordedSums, look_at, read_block, regions
+from shardkit.operations.file_damage import Damage, RecordedSums, look_at, regions
 from shardkit.operations.verify_tokens import foreign_ids
 from shardkit.samples.encoding import TOKENS
 from shardkit.shards.locate import Located
@@ -173,24 +172,9 @@ class SplitCheck:
                 self.add(name, f"{damage.what}; its {len(rows)} samples were not checked", number)
             where, blocks = "", damage.blocks
             if reader is not None:
-                where, blocks = "outside any sample, ", _outside(reader, broken, name, blocks)
-                if not len(broken):
-                    blocks = [
-                        b for b in blocks if not self._is_stream(reader, name, sizes[name], b, rows)
-                    ]
+                where, blocks = "that changes no sample, ", _outside(reader, broken, name, blocks)
             for first, last in regions(blocks, sizes[name]):
                 self.add(name, f"damage {where}in bytes {first} to {last}", number)
-
-    def _is_stream(
-        self, reader: ShardReader, name: str, num_bytes: int, block: int, rows: range
-    ) -> bool:
-        """Whether what is damaged in a block is one sample's; told, then."""
-        data = read_block(reader.storage, name, num_bytes, block)
-        digest = int(self._recorded[name][block])
-        row = changed_stream(reader, rows, name, block * BLOCK_BYTES, data, digest)
-        if row is not None:
-            self._tell([(row, "its deflated bytes differ, and inflate to those packed")])
-        return row is not None
 
     def _dali_index(self, name: str, damage: Damage, shard: int) -> None:
         what = damage.what or ("its bytes differ from those written" if damage.blocks else "")
