@@ -54,9 +54,8 @@ class _Fork:
         return self._code
 
 
-def _start(args: Sequence[str], **options: Any) -> _Fork | subprocess.Popen[bytes]:
-    """Those that look for duplicates are programs, as ever."""
-    return _Fork(args) if args[-2] == worker.__name__ else subprocess.Popen(args, **options)
+def _start(args: Sequence[str], **options: Any) -> _Fork:
+    return _Fork(args)
 
 
 @contextmanager

@@ -136,7 +136,7 @@ RAN = {
     "docs/measuring.md": ["pack", *5 * ["bench"], "python", "stage", "tune", "python"],
     "docs/packing.md": [
         *("pack", "info", "info", "show", "verify", "convert", "diff", "info", "unpack"),
-        *("pack", "info"),
+        *("pack", "edit", "convert"),
     ],
     "docs/pictures.md": [
         *("pack", "python", "pack", "pack", "convert"),

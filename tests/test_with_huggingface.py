@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import signal
 import subprocess
@@ -451,19 +450,3 @@ def test_the_lines_for_a_table_a_split(tmp_path: Path, monkeypatch: pytest.Monke
         first, second = shardkit.open("common-voice", split=split)
         assert (first["mp3"], first["sentence.txt"]) == (b"ID3" + bytes([i]), f'"in {name}')
         assert (second["client_id.txt"], second["sentence.txt"]) == ("NA", 'NA"')
-
-
-def test_duplicates_are_dropped(tmp_path: Path) -> None:
-    given = datasets.Dataset.from_dict({"text": ["x", "y", "x", "z"], "n": [1, 2, 1, 1]})
-    options = OPTIONS | {"drop_duplicates": True, "limit": 3}
-    result = shardkit.pack(given, tmp_path / "d", **options)
-    assert result.num_duplicates == 1 and result.num_samples == 3, "the limit is of what is left"
-    lines = (tmp_path / "d" / "rejected.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [
-        {
-            "path": "train.parquet at row 2",
-            "reason": "the same contents as train.parquet at row 0",
-        }
-    ]
-    assert shardkit.verify(tmp_path / "d", against=given).ok
-    assert shardkit.pack(given, tmp_path / "d", **options).was_complete

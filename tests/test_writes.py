@@ -19,7 +19,7 @@ import shardkit
 
 CAMPAIGN = Path(__file__).parent.parent / "scripts" / "campaign"
 
-DRAWN = ("pack to lmdb", "pack without duplicates", "pack jsonl.gz")
+DRAWN = ("pack to lmdb", "pack to hdf5", "pack jsonl.gz")
 DRAWN += ("append files", "unpack lines", "export documents")
 """Jobs that differ most in what writes."""
 

@@ -122,8 +122,8 @@ COMMANDS: dict[str, Step] = {
     "prune": lambda scene: shardkit.prune(scene.at),
     "pack": lambda scene: shardkit.pack(scene.source, scene.at, **PACKED),
     "pack anew": lambda scene: shardkit.pack(scene.source, scene.at, **PACKED, overwrite=True),
-    "pack distinct": lambda scene: shardkit.pack(
-        scene.source, scene.at, **PACKED, overwrite=True, drop_duplicates=True, shuffle=True
+    "pack shuffled": lambda scene: shardkit.pack(
+        scene.source, scene.at, **PACKED, overwrite=True, shuffle=True
     ),
     "convert": lambda scene: shardkit.convert(
         scene.good, scene.at, to="npy", workers=0, overwrite=True, **QUIET
@@ -200,7 +200,7 @@ STATES: dict[str, tuple[Step, tuple[str, ...]]] = {
     "a dataset": (
         _dataset,
         (
-            *("edit", "append", "append a dataset", "pack anew", "pack distinct", "convert"),
+            *("edit", "append", "append a dataset", "pack anew", "pack shuffled", "convert"),
             *("convert it", "stage", "stage it", "merge", "merge it", "unpack it", "verify"),
             *("dali", "tars"),
         ),
@@ -230,7 +230,7 @@ STATES: dict[str, tuple[Step, tuple[str, ...]]] = {
 
 # --- links and the like -------------------------------------------------------------------
 
-FOLDERS = ["new", "next", "scratch", "added", "contents", "contents/whole", "tmp-train-00000"]
+FOLDERS = ["new", "next", "scratch", "added", "tmp-train-00000"]
 RECORDS = ["options", "source", "started", "change", "whole", "part", "listing", "record"]
 OTHERS = [
     "lock",
@@ -241,9 +241,6 @@ OTHERS = [
     "listing.tmp",
     "listing.old",
     "unknown",
-    "contents/hashes",
-    "contents/hashes.sums",
-    "contents/hashes.record",
     "tokenizer.record",
     "added/.packing",
     "train-00000.part",

@@ -67,17 +67,12 @@ def jobs(formats: tuple[str, ...] = ("lmdb", "hdf5", "webdataset", "npy")) -> It
         yield Job(f"convert to {to}", (f"convert packed/pairs-npy {{dest}} --to {to} --workers 0",))
     pack = "pack sources/{} {{dest}} --to {} " + small
     tokens = f"{pack.format('tokens', 'npy')} 0 --tokenizer tokenizer.json"
-    duplicates = f"{pack.format('pictures', 'hdf5')} 0 --drop-duplicates"
     yield Job("pack by a worker", (pack.format("pictures", "lmdb") + " 1",))
     yield Job("pack tokens", (tokens,))
     yield Job("pack jsonl", (pack.format("jsonl", "npy") + " 0",))
     yield Job("pack jsonl.gz", (pack.format("jsonl_gz", "npy") + " 0",))
     yield Job("pack parquet", (pack.format("parquet", "lmdb") + " 0",))
     yield Job("pack compressed arrays", (pack.format("arrays", "hdf5") + " 0 --compression 5",))
-    yield Job("pack without duplicates", (duplicates,))
-    yield Job(
-        "pack without duplicates, by workers", (duplicates.replace("workers 0", "workers 2"),)
-    )
     shuffled = (
         pack.format("pictures", "webdataset") + " 0 --shuffle --val-fraction 0.2 --dali-index"
     )
@@ -85,7 +80,11 @@ def jobs(formats: tuple[str, ...] = ("lmdb", "hdf5", "webdataset", "npy")) -> It
     part = pack.format("pictures", "npy").replace("{dest}", "{more}{}") + " 0 --part {}/2"
     parts = (part.replace("{}", "1"), part.replace("{}", "2"), "merge {more}1 {more}2 {dest}")
     yield Job("pack in parts and merge", parts)
-    yield Job("pack over another", (duplicates + " --overwrite",), "packed/arrays-npy")
+    yield Job(
+        "pack over another",
+        (f"{pack.format('pictures', 'hdf5')} 0 --overwrite",),
+        "packed/arrays-npy",
+    )
     more = "append {dest} sources/more --workers 0"
     yield Job("append files", (more,), "packed/pictures-npy")
     yield Job("append a dataset", ("append {dest} packed/more-hdf5",), "packed/pictures-hdf5")

@@ -111,12 +111,7 @@ token_options = together(
 )
 @reject_options
 @click.option("--check-images", is_flag=True, help="Decode each image before accepting it.")
-@click.option(
-    "--drop-duplicates",
-    is_flag=True,
-    help="Of inputs with the same contents, labels apart, pack the first only, or the one that is"
-    " not in train; rejected.jsonl names the others.",
-)
+@click.option("--drop-duplicates", is_flag=True, hidden=True)  # refused: edit has it
 @image_options
 @token_options
 @click.option(

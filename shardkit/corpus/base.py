@@ -92,8 +92,6 @@ class Corpus(Protocol):
         has_text: whether samples may hold a text that can be tokenized.
         has_restarts: whether JPEGs may have restart markers that an earlier pack added.
         keeps_shards: whether each run is one shard, to be packed as it is.
-        sizes_tell: whether entries of different sizes never become samples that are equal but for
-            their labels; asked when all is listed.
         classes: class names in index order, known after construction; None where there are none.
         ignored: files passed over while listing, by extension, and under ``hidden`` what begins
             with a dot, folders too; filled by ``runs``.
@@ -105,7 +103,6 @@ class Corpus(Protocol):
     has_text: bool = False
     has_restarts: bool = False
     keeps_shards: ClassVar[bool] = False
-    sizes_tell: bool = False
     classes: list[str] | None
     ignored: dict[str, int]
     notes: Sequence[str] = ()

@@ -32,7 +32,6 @@ class BinaryCorpus(ClassFolderCorpus):
     """
 
     kind = "files"
-    sizes_tell = True
     noun = "files"
 
     def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:

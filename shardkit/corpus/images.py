@@ -17,7 +17,6 @@ class ImageCorpus(ClassFolderCorpus):
 
     kind = "images"
     has_pictures = True
-    sizes_tell = True
     noun = "images"
     extensions = IMAGE_EXTENSIONS
     class_files = IMAGE_EXTENSIONS

@@ -22,9 +22,6 @@ from shardkit.system.paths import show_path
 
 _STAMP_BITS = 2**63 - 1
 
-LABELS = ".cls"
-"""How files end whose sizes say nothing of a sample's contents: they count in that of the entry."""
-
 SHOWN = 3
 """Names in a note."""
 
@@ -57,7 +54,6 @@ class PairedCorpus(FolderCorpus):
         self._bare: list[str] = []
 
     def runs(self, scratch: Path) -> Iterator[Run]:
-        self.sizes_tell = True
         self.notes.clear()
         self._num_pictured = self._num_bare = 0
         self._bare.clear()
@@ -69,8 +65,6 @@ class PairedCorpus(FolderCorpus):
 
     def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
         run = paired_run(folder, root, self.ignored)
-        if any(name.lower().endswith(LABELS) for name in folder.names):
-            self.sizes_tell = False
         pictured = {stem(name) for name in folder.names if extension(name) in IMAGE_EXTENSIONS}
         bare = [key for key in map(os.fsdecode, run.keys) if key.rpartition("/")[2] not in pictured]
         self._num_pictured += len(run) - len(bare)

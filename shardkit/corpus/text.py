@@ -46,7 +46,6 @@ class TextCorpus(ClassFolderCorpus):
 
     kind = "text"
     has_text = True
-    sizes_tell = True
     noun = "text"
     extensions = TEXT_EXTENSIONS
     options = frozenset({"tokenized"})

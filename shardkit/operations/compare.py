@@ -22,7 +22,6 @@ from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, read_rejected
 from shardkit.operations.copies import Copies
 from shardkit.operations.detokenize import TEXT, Texts
 from shardkit.operations.restored import has_restarts
-from shardkit.packing.left_out import told_copies
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import SampleBatch, Value, unpack_paths
 from shardkit.shards.locate import Located
@@ -67,7 +66,7 @@ class Originals:
         self._has_labels = self._corpus.classes == info.classes and not self.has_own_labels
         self._texts = Texts.of(folder, info)
         self._left_out = _rejected(folder)
-        self.copies = Copies(told_copies(read_rejected(folder)))
+        self.copies = Copies(self._left_out)
         self._place = place
         self._readers: dict[str, ShardReader] = {}
         self._seen: dict[str, Mask] = {}
@@ -119,7 +118,7 @@ class Originals:
         if found is None:
             named = {key.decode(errors="backslashreplace")}
             named |= {os.fsdecode(path) for path, _, _ in original.values()}
-            if not self._is_part and not named & self._left_out:
+            if not self._is_part and not named & self._left_out.keys():
                 yield f"sample {os.fsdecode(key)!r}", "is not in the dataset"
             return
         name, row = found
@@ -216,15 +215,16 @@ def _jpeg_difference(key: bytes, original: File | None, packed: File | None) -> 
     return _difference(key, original, packed)
 
 
-def _rejected(folder: Path) -> set[str]:
-    """What ``rejected.jsonl`` names.
+def _rejected(folder: Path) -> dict[str, str]:
+    """Return path -> reason of the lines of ``rejected.jsonl``.
 
     Raises:
         IndexFileError: it is damaged.
     """
     lines = read_rejected(folder).splitlines()
     try:
-        return {str(json.loads(line)["path"]) for line in lines}
+        told = map(json.loads, lines)
+        return {str(line["path"]): str(line["reason"]) for line in told}
     except (ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
         where = show_path(folder / REJECTED_NAME)
         raise IndexFileError(f"{where} is damaged: {error}") from error

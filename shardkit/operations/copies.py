@@ -1,12 +1,17 @@
-"""Inputs that a dataset says were left out as duplicates: whether they still are."""
+"""Inputs that a release whose ``pack`` had ``--drop-duplicates`` left out: check that they still
+have the contents of others. Such datasets name them in ``rejected.jsonl``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import xxhash
+
 from shardkit.corpus.base import Corpus, Run, entries_of
-from shardkit.samples.contents import contents_of
-from shardkit.samples.sample import SampleBatch
+from shardkit.samples.sample import SampleBatch, Value
+
+SAME_AS = "the same contents as "
+"""The reason of a duplicate begins with this; what the input is called that was packed follows."""
 
 
 class Copies:
@@ -16,10 +21,11 @@ class Copies:
         num_found: those left out that were seen.
     """
 
-    def __init__(self, told: Mapping[str, str]) -> None:
-        """``told``: what was left out -> what has the same contents, and was packed."""
-        self._told = told
-        self._named = {*told.values()}
+    def __init__(self, rejected: Mapping[str, str]) -> None:
+        """``rejected``: path -> reason, from the lines of ``rejected.jsonl``."""
+        copies = {path: why for path, why in rejected.items() if why.startswith(SAME_AS)}
+        self._told = {path: why.removeprefix(SAME_AS) for path, why in copies.items()}
+        self._named = {*self._told.values()}
         self._hashes: dict[str, bytes] = {}
         self.num_found = 0
 
@@ -27,18 +33,13 @@ class Copies:
         """Which samples of a run were left out."""
         if not self._told:
             return set()
-        found, wanted = set(), []
+        found = set()
         for i, entry in enumerate(entries_of(run, batch)):
             name = corpus.entry_name(run, entry)
             if name in self._told:
                 found.add(i)
             if name in self._told or name in self._named:
-                wanted.append((i, name))
-        if wanted:
-            hashes = contents_of(batch.take([i for i, _ in wanted]))[:, :2]
-            self._hashes |= {
-                name: own.tobytes() for (_, name), own in zip(wanted, hashes, strict=True)
-            }
+                self._hashes[name] = _digest(batch.fields(i))
         self.num_found += len(found)
         return found
 
@@ -49,3 +50,11 @@ class Copies:
             own, others = self._hashes.get(path), self._hashes.get(other)
             if own is not None and others is not None and own != others:
                 yield path, other
+
+
+def _digest(fields: Mapping[str, Value]) -> bytes:
+    """Hash names and values of all fields but the label."""
+    found = xxhash.xxh3_128()
+    for name in sorted(fields.keys() - {"cls"}):
+        found.update(name.encode() + b"\0" + xxhash.xxh3_128_digest(fields[name]))
+    return found.digest()

@@ -40,19 +40,16 @@ class Conclusion:
         started: float,
         *,
         is_proof: bool = True,
-        left_out: bytes = b"",
     ) -> PackResult:
         """Write the index, and have the dataset take its place.
 
         Args:
             receipts: as of :func:`shardkit.packing.finish.assemble`, which says what is raised.
             started: when the clock of the result began. is_proof: whether the inputs are known to
-                be those that were listed. left_out: lines of rejected.jsonl on duplicates.
+                be those that were listed.
         """
         destination = self.destination
-        origin = self.origin or own_origin(
-            listed.spec, made_of(self.recipe, listed.contents), left_out
-        )
+        origin = self.origin or own_origin(listed.spec, made_of(self.recipe, listed.contents))
         info = assemble(destination, listed.classes, receipts, self.options, origin, self.chosen)
         result = result_of(
             destination.name,
@@ -64,7 +61,7 @@ class Conclusion:
             time.perf_counter() - started,
         )
         result.notes.extend(filter(None, [destination.note]))
-        result.notes.extend(listed.all_notes)
+        result.notes.extend(listed.notes)
         result.notes.extend(self.chosen.notes if self.chosen else [])
         result.notes.extend(notes_on(self.options, receipts))
         destination.finish(info, self.recipe, {**asdict(result), "dest": ""})

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shardkit.errors import DestinationError, ResumeError, SampleError, StorageError
+from shardkit.errors import DestinationError, ResumeError
 from shardkit.index.journal import Receipt, is_begun
 from shardkit.index.manifest import (
     CHANGE_NAME,
@@ -19,8 +19,6 @@ from shardkit.index.manifest import (
     dump_info,
 )
 from shardkit.packing.publish import (
-    CONTENTS_NAME,
-    HASHES_NAME,
     LOCK_NAME,
     SCRATCH_NAME,
     STAGE_NAME,
@@ -179,8 +177,11 @@ class Destination:
         if is_recipe(was) and not (
             _changed_input(was["inputs"], recipe["inputs"]) or _change(was, recipe)
         ):
+            result = record.get("result")
+            if isinstance(result, dict):
+                result.pop("num_duplicates", None)  # of a release whose pack had drop_duplicates
             with suppress(TypeError):  # damaged
-                return from_record(kind, record.get("result"), dest=self.name)
+                return from_record(kind, result, dest=self.name)
         raise self.taken()
 
     def clear(self) -> None:
@@ -212,6 +213,11 @@ class Destination:
                 f"input files changed since this pack was started: {changed}; restore them, or pass"
                 " --overwrite to start afresh"
             )
+        if "drop_duplicates" in started["options"]:
+            raise ResumeError(
+                f"{show_path(self.name)} holds a pack started with drop_duplicates, which is an"
+                " option of edit alone now; pass --overwrite to start afresh"
+            )
         if change := _change(started, recipe):
             raise ResumeError(
                 f"{show_path(self.name)} holds a pack started with other options: {change};"
@@ -220,7 +226,7 @@ class Destination:
 
     def forget_shards(self) -> None:
         """Forget all that was done, but not of what and how."""
-        clear_work(self.dest, {LOCK_NAME, _OPTIONS, _SOURCE, CONTENTS_NAME})
+        clear_work(self.dest, {LOCK_NAME, _OPTIONS, _SOURCE})
         self.stage.mkdir()
         self.scratch.mkdir()
 
@@ -242,9 +248,6 @@ class Destination:
         kind = error[0]
         failed = isinstance(kind, type) and not issubclass(kind, ResumeError)
         is_stopped = kind is KeyboardInterrupt and (self.work / TOKENIZER_RECORD).exists()
-        # Hashes, which may have taken an hour: if that was interrupted, or a disk was full, or a
-        # worker died, or what is bad is to be skipped next time.
-        is_stopped |= kind in (KeyboardInterrupt, StorageError, SampleError) and self._has_hashes()
         if failed and self.work.is_dir() and not (is_stopped or self._is_worth_keeping()):
             try:
                 self._leave_nothing()
@@ -256,9 +259,6 @@ class Destination:
         if self._lease is not None:
             self._lease.close()
         self._lock.close()
-
-    def _has_hashes(self) -> bool:
-        return (self.work / CONTENTS_NAME / HASHES_NAME).exists()
 
     def _is_worth_keeping(self) -> bool:
         return is_marked(self.dest) or is_begun(self.work)

@@ -106,8 +106,6 @@ def estimate(
         SampleError: none of those drawn decodes.
     """
     made = parse_options(to, shard_size, options)
-    if made.drop_duplicates:
-        raise UsageError("an estimate is of all samples: leave drop_duplicates out")
     require_writers(made.images)
     decoders.best()  # what is not there is said now, not at the first picture
     opened = open_corpus(

@@ -96,11 +96,11 @@ def with_signposts(folder: Path, info: DatasetInfo) -> DatasetInfo:
     return replace(info, signposts=sizes)
 
 
-def own_origin(spec: dict[str, Any], packed: str | None = None, rejected: bytes = b"") -> Origin:
+def own_origin(spec: dict[str, Any], packed: str | None = None) -> Origin:
     """Enough of the input for ``verify --against`` to list it again, and to know it again.
     ``spec``: as of :class:`shardkit.corpus.base.Corpus`."""
     kept = {name: value for name, value in spec.items() if name != "classes"}
-    return Origin(Provenance(kept, packed), rejected)
+    return Origin(Provenance(kept, packed))
 
 
 def _with_results(before: Origin, receipts: list[Receipt], options: PackOptions) -> Origin:

@@ -11,7 +11,6 @@ from shardkit.errors import PartError, UsageError
 from shardkit.index.journal import Receipt, read_receipt
 from shardkit.index.manifest import PART_NAME, WORK_NAME, is_field_name
 from shardkit.packing.choose_tokenizer import ChosenTokenizer
-from shardkit.packing.left_out import LeftOut
 from shardkit.packing.listed_input import ListedInput
 from shardkit.packing.part import Part
 from shardkit.packing.publish import is_recipe
@@ -53,6 +52,8 @@ class FinishedPart:
                 raise PartError(
                     f"{show_path(folder / WORK_NAME / PART_NAME)} is damaged; pack that part again"
                 )
+            if record["listed"].get("left_out") is None:  # of a release that knew the name
+                record["listed"].pop("left_out", None)
             found = cls(**record | {"listed": from_record(ListedInput, record["listed"])})
             found._refuse_other_types()
             part = Part.parse("/".join(map(str, record["part"])))
@@ -71,8 +72,6 @@ class FinishedPart:
     def _refuse_other_types(self) -> None:
         """Raises TypeError for what no packer of this version has written."""
         listed, recipe = self.listed, self.recipe
-        if listed.left_out is not None:
-            from_record(LeftOut, listed.left_out)
         numbers = [listed.num_entries, listed.num_bytes, *self.num_shards.values()]
         is_known = (
             all(type(number) is int and 0 <= number < 2**48 for number in numbers)

@@ -52,12 +52,6 @@ class Listing:
             self._kept.replace(self._old)
         create(self._path).close()
 
-    def include(self, whole: Listing) -> None:
-        """Have all checksums be of what ``whole`` lists, too: of inputs that are left out."""
-        self._contents.update(whole.contents.encode())
-        self._seen.update(whole.seen.encode())
-        self._state.update(whole.state.encode())
-
     def add(self, split: str, shard: int, runs: list[Run], order: Integers | None) -> Job:
         """Append one shard's entries."""
         segment = encode_shard(runs, order)
@@ -125,8 +119,7 @@ def _difference(before: Path, now: Path) -> str | None:
 def list_jobs(
     corpus: Corpus, listing: Listing, options: PackOptions, runs: Iterable[Run]
 ) -> Iterator[Job]:
-    """Cut what the corpus lists, or what is left of it, into jobs; each is ready to run when it is
-    yielded.
+    """Cut what the corpus lists into jobs; each is ready to run when it is yielded.
 
     Raises:
         ResumeError: an earlier, complete listing was another.

@@ -8,11 +8,11 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 import shardkit.errors
 from shardkit.corpus.base import Corpus
@@ -23,8 +23,6 @@ from shardkit.packing.backlog import Backlog
 from shardkit.packing.job import Job, Setup, commit_job, write_job
 from shardkit.system.full_writes import write_full
 from shardkit.system.progress import Progress
-
-R = TypeVar("R")
 
 
 class InProcess:
@@ -56,11 +54,11 @@ class InProcess:
 class _Worker:
     """One worker process, the jobs it holds, and its unread answers."""
 
-    def __init__(self, module: str, held_fd: int) -> None:
+    def __init__(self, held_fd: int) -> None:
         self.held: list[Job] = []
         self._unread = b""
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, str(os.getpid())],
+            [sys.executable, "-P", "-m", "shardkit.packing.worker", str(os.getpid())],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -108,7 +106,7 @@ class _Worker:
                 stream.close()
 
 
-class WorkerPool(Generic[R]):
+class ProcessPool:
     """Several workers, each a process that is given one job at a time, and one in hand.
 
     Law: a worker is sent a job only while it holds fewer than two; each answers in order.
@@ -119,22 +117,12 @@ class WorkerPool(Generic[R]):
 
     IN_HAND = 2
 
-    def __init__(
-        self,
-        module: str,
-        result: Callable[[dict[str, Any]], R],
-        setup: Setup,
-        num_workers: int,
-        held_fd: int,
-    ) -> None:
-        """``module``: the program that a worker is. ``result``: makes it of what a worker says when
-        a job is done."""
-        self._result = result
+    def __init__(self, setup: Setup, num_workers: int, held_fd: int) -> None:
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
         try:
             for _ in range(num_workers):
-                worker = _Worker(module, held_fd)
+                worker = _Worker(held_fd)
                 self._workers.append(worker)
                 self._selector.register(worker.answers_fd, selectors.EVENT_READ, worker)
             for worker in self._workers:
@@ -145,7 +133,7 @@ class WorkerPool(Generic[R]):
             self._stop()
             raise
 
-    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[R]:
+    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[Receipt]:
         """Draws all jobs while the first of them run."""
         backlog = Backlog(jobs)
         while backlog.can_draw or backlog or any(worker.held for worker in self._workers):
@@ -161,7 +149,7 @@ class WorkerPool(Generic[R]):
             is_held = any(worker.held for worker in self._workers)
             yield from self._collect(progress, wait=not (can_send or backlog.can_draw) and is_held)
 
-    def _collect(self, progress: Progress, wait: bool) -> Iterator[R]:
+    def _collect(self, progress: Progress, wait: bool) -> Iterator[Receipt]:
         for key, _ in self._selector.select(None if wait else 0):
             worker: _Worker = key.data
             for answer in worker.receive():
@@ -169,7 +157,7 @@ class WorkerPool(Generic[R]):
                     progress.add(*answer["progress"])
                 elif "done" in answer:
                     worker.held.pop(0)
-                    yield self._result(answer["done"])
+                    yield Receipt(**answer["done"])
                 else:
                     raise rebuild(*answer["error"])
 
@@ -183,14 +171,6 @@ class WorkerPool(Generic[R]):
 
     def __exit__(self, *error: object) -> None:
         self._stop()
-
-
-class ProcessPool(WorkerPool[Receipt]):
-    """The workers that pack."""
-
-    def __init__(self, setup: Setup, num_workers: int, held_fd: int) -> None:
-        module = "shardkit.packing.worker"
-        super().__init__(module, lambda done: Receipt(**done), setup, num_workers, held_fd)
 
 
 def _environment() -> dict[str, str]:

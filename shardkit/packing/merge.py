@@ -14,13 +14,11 @@ from shardkit.memory.whole_files import map_whole
 from shardkit.packing.choose_tokenizer import ChosenTokenizer
 from shardkit.packing.conclude import Conclusion
 from shardkit.packing.destination import Destination
-from shardkit.packing.distinct import LINES_NAME
 from shardkit.packing.finished_part import FinishedPart
-from shardkit.packing.left_out import sum_of
 from shardkit.packing.links import link_or_copy
 from shardkit.packing.open_jobs import in_order
 from shardkit.packing.options import PackOptions
-from shardkit.packing.publish import CONTENTS_NAME, STAGE_NAME, is_marked
+from shardkit.packing.publish import STAGE_NAME, is_marked
 from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult, result_of
 from shardkit.packing.shard_tally import ShardTally
@@ -52,7 +50,6 @@ def merge_parts(
         _refuse_unlike(all_parts)
         first = all_parts[0].finished
         options = _options(folders[0], first, overwrite=overwrite, progress=progress)
-        left_out = all_parts[0].left_out()
         for folder in folders:
             refuse_overlap(place, folder)
         if isinstance(place, Path) and not overwrite:
@@ -66,7 +63,7 @@ def merge_parts(
             if overwrite:
                 destination.clear()
             destination.prepare(first.recipe)
-            return _merge(all_parts, destination, options, left_out, started)
+            return _merge(all_parts, destination, options, started)
 
 
 @dataclass(frozen=True)
@@ -88,17 +85,6 @@ class _Taken:
                 if fault := size_fault(taken.stage / name, size):
                     raise DataError(f"{show_path(taken.stage / name)} {fault}; {finished.advice}")
         return taken
-
-    def left_out(self) -> bytes:
-        """Its lines on duplicates. Raises PartError if they are not as they were written."""
-        told = self.finished.listed.left_out
-        if told is None:
-            return b""
-        path = self.work / CONTENTS_NAME / LINES_NAME
-        lines = (read_own(path) or b"") if path.exists() else b""
-        if sum_of(lines) != told["xxh3"]:
-            raise PartError(f"{show_path(path)} is damaged; {self.finished.advice}")
-        return lines
 
     def refuse_changed(self) -> None:
         """Raises PartError if it was packed anew since: what was taken may be of both."""
@@ -178,7 +164,6 @@ def _compared(one: FinishedPart, other: FinishedPart) -> list[tuple[str, object,
         ("with other tokenizers", one.recipe["inputs"], other.recipe["inputs"]),
         ("with other tokenizers", _spec(one), _spec(other)),
         ("of inputs that changed in between", one.listed.seen, other.listed.seen),
-        ("of inputs that changed in between", one.listed.left_out, other.listed.left_out),
     ]
 
 
@@ -219,11 +204,7 @@ def _sums_of(parts: list[_Taken], receipts: list[Receipt]) -> bytes:
 
 
 def _merge(
-    parts: list[_Taken],
-    destination: Destination,
-    options: PackOptions,
-    left_out: bytes,
-    started: float,
+    parts: list[_Taken], destination: Destination, options: PackOptions, started: float
 ) -> PackResult:
     first = parts[0].finished
     listed = first.listed
@@ -250,13 +231,7 @@ def _merge(
         taken.refuse_changed()
     are_of_one_look = all(taken.finished.listed.state == listed.state for taken in parts)
     return Conclusion(destination, options, first.recipe, chosen).publish(
-        receipts,
-        listed,
-        tally.num_rejects,
-        0,
-        started,
-        is_proof=are_of_one_look,
-        left_out=left_out,
+        receipts, listed, tally.num_rejects, 0, started, is_proof=are_of_one_look
     )
 
 

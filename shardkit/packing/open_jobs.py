@@ -8,7 +8,6 @@ from shardkit.corpus.base import Corpus
 from shardkit.errors import SampleError
 from shardkit.index.journal import Receipt, journal_path, read_receipt
 from shardkit.packing.destination import Destination
-from shardkit.packing.distinct import Distinct, runs_to_pack
 from shardkit.packing.engine import Engine
 from shardkit.packing.job import Job
 from shardkit.packing.listing import Listing, list_jobs
@@ -37,9 +36,7 @@ class Jobs:
         destination: Destination,
         options: PackOptions,
         progress: Progress,
-        distinct: Distinct | None = None,
     ) -> None:
-        """``distinct``: what is left of the corpus, where duplicates are left out."""
         self._destination = destination
         self._work = destination.work
         self._options = options
@@ -49,10 +46,7 @@ class Jobs:
         self.num_shards: dict[str, int] = {}
         self.num_entries = self.num_bytes = 0
         self.resumed: list[Receipt] = []
-        runs = runs_to_pack(corpus, destination.scratch, distinct)
-        if distinct is not None:
-            self.listing.include(distinct.whole.listing)
-        self._jobs = list_jobs(corpus, self.listing, options, runs)
+        self._jobs = list_jobs(corpus, self.listing, options, corpus.runs(destination.scratch))
 
     def run(self, engine: Engine) -> list[Receipt]:
         """Run what is open; the receipts of all jobs, train first, then by split and shard."""

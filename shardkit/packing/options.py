@@ -18,7 +18,7 @@ from shardkit.system.resources import allowance
 _FREE = frozenset({"workers", "overwrite", "progress", "max_rejects", "on_error", "tokenizer"})
 _FREE |= {"staging", "staging_bytes", "engine", "address"}
 
-_SAID_IF_GIVEN = frozenset({"part", "drop_duplicates"})
+_SAID_IF_GIVEN = frozenset({"part"})
 """Options that datasets were packed without before they were there: what those say stays."""
 
 MIN_VOCABULARY = 256
@@ -44,8 +44,6 @@ class PackOptions:
         on_error: ``fail`` at the first bad input, or ``skip`` it into ``rejected.jsonl``.
         max_rejects: share of rejects over which ``skip`` fails after all.
         check_images: decode each image before accepting it.
-        drop_duplicates: of inputs with the same contents, pack the first only, see
-            :mod:`shardkit.packing.distinct`; the others are listed in ``rejected.jsonl``.
         resize, max_side, crop, quality, image_format, restarts: what to make of pictures, see
             :class:`shardkit.images.choice.ImageChoice`; by default they stay as they are.
         tokenizer: store text as the ids of this tokenizer: the path of a tokenizer.json or of a
@@ -81,7 +79,6 @@ class PackOptions:
     on_error: Literal["fail", "skip"] = "fail"
     max_rejects: float = 0.01
     check_images: bool = False
-    drop_duplicates: bool = False
     resize: int | None = None
     max_side: int | None = None
     crop: int | None = None

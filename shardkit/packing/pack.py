@@ -141,8 +141,8 @@ def _pack_spooled(
     from shardkit.packing.spool import Spool, notes_of, splits_of
 
     splits = splits_of(source)
-    # Of a part that is drawn from all rows, or of those that are distinct, all are needed.
-    limit = None if made.shuffle or made.val_fraction or made.drop_duplicates else made.limit
+    # Of a part that is drawn from all rows, all are needed.
+    limit = None if made.shuffle or made.val_fraction else made.limit
     with Spool(dest) as spool:
         num_rows = spool.fill(splits, limit, made.progress)
         opened = SpooledCorpus(spool.folder, [*splits], text_field, fields, made.makes_tokens)
@@ -172,6 +172,11 @@ def parse_options(
     to: str | None, shard_size: str | int | None, options: dict[str, Any]
 ) -> PackOptions:
     """What the caller of ``pack`` gave. Raises UsageError."""
+    if options.pop("drop_duplicates", False):
+        raise UsageError(
+            "pack drops no duplicates: leave drop_duplicates out, then run `shardkit edit DEST"
+            " --drop-duplicates`, and `shardkit convert DEST NEW --to FORMAT` to make it compact"
+        )
     makes_tokens = any(options.get(name) is not None for name in ("tokenizer", "train_tokenizer"))
     if unknown := options.keys() - PackOptions.__dataclass_fields__.keys():
         raise unknown_option("pack", unknown)

@@ -44,12 +44,6 @@ from shardkit.system.records import from_record, read_record, write_record
 LOCK_NAME = "lock"
 STAGE_NAME = "new"
 SCRATCH_NAME = "scratch"
-CONTENTS_NAME = "contents"
-"""The folder of what was found of duplicates among the inputs."""
-
-HASHES_NAME = "hashes"
-"""The file in it that holds hashes of inputs."""
-
 _MARKER = "whole.json"
 _LAST_MARKER = ".packing.json"
 """What the marker is called, beside shardkit.json, while the work folder itself is removed."""

@@ -26,8 +26,6 @@ class PackResult:
     Attributes:
         dest: the dataset's folder, or its URL as a str. container: its format. kind: kind of input.
         num_samples, num_shards, num_rejects: counts over all splits.
-        num_duplicates: inputs left out since others have the same contents; of the whole input,
-            for a part, too. They are no rejects.
         input_bytes, dataset_bytes: sizes before and after, in bytes.
         resumed_shards: shards found finished from an earlier, interrupted call.
         num_tokens: of all documents, BOS and EOS included; 0 if text was not tokenized.
@@ -54,7 +52,6 @@ class PackResult:
     notes: list[str] = field(default_factory=list)
     was_complete: bool = False
     part: str | None = None
-    num_duplicates: int = 0
 
 
 def result_of(
@@ -83,7 +80,6 @@ def result_of(
         seconds=seconds,
         num_tokens=_num_tokens(folder, info),
         ignored=dict(listed.ignored),
-        num_duplicates=listed.num_duplicates,
     )
 
 
@@ -107,7 +103,6 @@ def result_of_part(
         resumed_shards=0,
         seconds=0.0,
         ignored=dict(own.ignored),
-        num_duplicates=own.num_duplicates,
         notes=[f"part {part}: `shardkit merge` makes the dataset of all {part.total}"],
         part=str(part),
     )

@@ -23,18 +23,9 @@ from shardkit.index.manifest import PART_NAME
 from shardkit.packing.choose_tokenizer import ChosenTokenizer, load_chosen, prepare_tokenizer
 from shardkit.packing.conclude import Conclusion
 from shardkit.packing.destination import Destination
-from shardkit.packing.distinct import (
-    HashEngine,
-    Remaining,
-    find_distinct,
-    keep_lines,
-    list_whole,
-    runs_to_pack,
-)
 from shardkit.packing.engine import Engine
 from shardkit.packing.finish import Origin, own_origin, with_options
 from shardkit.packing.finished_part import FinishedPart
-from shardkit.packing.hash_job import contents_folder
 from shardkit.packing.job import Setup
 from shardkit.packing.listed_input import ListedInput
 from shardkit.packing.local import InProcess, ProcessPool
@@ -101,33 +92,10 @@ def run_pack(
                 destination.clear()
             destination.prepare(recipe)
             destination.scratch.mkdir(exist_ok=True)
-            left = _find_distinct(source, corpus, destination, options)
-            distinct = None if left is None else left.distinct
-            runs = partial(runs_to_pack, corpus, destination.scratch, distinct)
+            runs = partial(corpus.runs, destination.scratch)
             chosen = prepare_tokenizer(destination, corpus, runs, options, tokenizer)
-            pack = _Pack(
-                source, corpus, destination, options, recipe, chosen, origin, left, classes
-            )
+            pack = _Pack(source, corpus, destination, options, recipe, chosen, origin, classes)
             return pack.run(started)
-
-
-def _find_distinct(
-    source: Path, corpus: Corpus, destination: Destination, options: PackOptions
-) -> Remaining | None:
-    """What is left of the input without its duplicates, if they are to be left out."""
-    if not options.drop_duplicates:
-        return None
-    setup = Setup(
-        source=str(source.absolute()),
-        dest=str(destination.dest),
-        corpus=corpus.spec(),
-        to=options.to,
-        skip_bad=options.on_error == "skip",
-    )
-    engine = HashEngine(corpus, setup, options.num_workers, destination.lock_fd)
-    found = find_distinct(list_whole(corpus, setup), engine, options.progress)
-    keep_lines(contents_folder(setup), found.lines)
-    return found
 
 
 def _open(dest: Path | Url, source: Path, options: PackOptions) -> Destination:
@@ -166,7 +134,6 @@ class _Pack:
     recipe: dict[str, Any]
     chosen: ChosenTokenizer | None
     origin: Origin | None
-    remaining: Remaining | None
     classes: Sequence[str] | None = None
 
     def run(self, started: float) -> PackResult:
@@ -175,11 +142,9 @@ class _Pack:
             started += time.perf_counter() - before_workers
             if self.options.part is not None:  # it is not finished while it is made again
                 (self.destination.work / PART_NAME).unlink(missing_ok=True)
-            distinct = None if self.remaining is None else self.remaining.distinct
-            jobs = Jobs(self.corpus, self.destination, self.options, progress, distinct)
+            jobs = Jobs(self.corpus, self.destination, self.options, progress)
             receipts = jobs.run(engine)
-            left_out = None if self.remaining is None else self.remaining.left_out
-            listed = ListedInput.of(self.corpus, jobs.listing, left_out)
+            listed = ListedInput.of(self.corpus, jobs.listing)
             if self.classes is not None:
                 listed = replace(listed, classes=[*self.classes])
             if part := self.options.own_part:
@@ -189,14 +154,7 @@ class _Pack:
                     f"nothing could be packed from {self.source}: every input was rejected"
                 )
             end = Conclusion(self.destination, self.options, self.recipe, self.chosen, self.origin)
-            return end.publish(
-                receipts,
-                listed,
-                jobs.tally.num_rejects,
-                len(jobs.resumed),
-                started,
-                left_out=b"" if self.remaining is None else self.remaining.lines,
-            )
+            return end.publish(receipts, listed, jobs.tally.num_rejects, len(jobs.resumed), started)
 
     def _engine(self) -> Engine:
         setup = Setup(
@@ -236,14 +194,13 @@ class _Pack:
             max_rejects=self.options.max_rejects,
             chosen=None if self.chosen is None else asdict(self.chosen),
         ).write(self.destination.work)
-        told = [] if self.remaining is None else [self.remaining.left_out.note]
         own = replace(listed, num_bytes=jobs.num_bytes)
         result = result_of_part(part, self.destination.dest, self.options.to, own, receipts)
         return replace(
             result,
             resumed_shards=len(jobs.resumed),
             seconds=time.perf_counter() - started,
-            notes=[*result.notes, *told, *(self.chosen.notes if self.chosen else [])],
+            notes=[*result.notes, *(self.chosen.notes if self.chosen else [])],
         )
 
 
@@ -262,4 +219,4 @@ def _found_up_to_date(dest: Path, corpus: Corpus, found: UpToDate, seconds: floa
     result = result_of(
         dest, dest, ListedInput.of(corpus, found.listing), found.info, found.num_rejects, 0, seconds
     )
-    return replace(result, notes=[COMPLETE], was_complete=True, num_duplicates=found.num_duplicates)
+    return replace(result, notes=[COMPLETE], was_complete=True)

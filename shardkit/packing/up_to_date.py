@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -40,20 +40,11 @@ from shardkit.index.manifest import (
 )
 from shardkit.index.provenance import Provenance
 from shardkit.packing.choose_tokenizer import ChosenTokenizer
-from shardkit.packing.distinct import (
-    HashEngine,
-    find_distinct,
-    list_whole,
-    runs_to_pack,
-    without_named,
-)
 from shardkit.packing.job import Job, Setup
-from shardkit.packing.left_out import lines_of_copies, told_copies
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.publish import is_marked
 from shardkit.packing.reread import first_difference
-from shardkit.packing.whole_listing import WholeListing
 from shardkit.system.paths import show_path, size_fault
 from shardkit.system.progress import Progress
 from shardkit.tokens.load import BACKEND_OF
@@ -64,13 +55,12 @@ UNTOUCHED = "user.shardkit.inputs"
 
 @dataclass(frozen=True)
 class UpToDate:
-    """A dataset that is what a pack would make, and the listing of its input. ``num_rejects`` and
-    ``num_duplicates``: lines of rejected.jsonl."""
+    """A dataset that is what a pack would make, and the listing of its input. ``num_rejects``:
+    lines of rejected.jsonl."""
 
     info: DatasetInfo
     listing: Listing
     num_rejects: int
-    num_duplicates: int
 
 
 @dataclass(frozen=True)
@@ -124,20 +114,18 @@ def up_to_date(dest: Path, asked: Asked) -> UpToDate | None:
     info = _found(dest, asked.options)
     if info is None or not _is_as_asked(info, asked.options):
         return None
-    copies = told_copies(read_rejected(dest)) if asked.options.drop_duplicates else {}
-    with _listed(asked, info, copies) as listed:
+    with _listed(asked, info) as listed:
         listing = listed.listing
         if not _is_of(info, asked, listing):
             return None
-        num_lines = read_rejected(dest).count(b"\n") - asked.rejected.count(b"\n")
-        num_rejects = num_lines - len(copies)
+        num_rejects = read_rejected(dest).count(b"\n") - asked.rejected.count(b"\n")
         if num_rejects > _most_rejects(asked.options, listing):
             return None
         _refuse_broken(dest, info)
         if not _is_proved(dest, info, asked, listing, num_rejects):
             _refuse_another(dest, info, asked, listed)
             prove_untouched(dest, asked.recipe, listing.state)
-    return UpToDate(info, listing, num_rejects, len(copies))
+    return UpToDate(info, listing, num_rejects)
 
 
 def _found(dest: Path, options: PackOptions) -> DatasetInfo | None:
@@ -154,29 +142,23 @@ def _found(dest: Path, options: PackOptions) -> DatasetInfo | None:
 
 @dataclass(frozen=True)
 class _Listed:
-    """The input as it is now. ``whole``: with its duplicates, where they are to be left out."""
+    """The input as it is now."""
 
     listing: Listing
     jobs: list[Job]
     setup: Setup
-    whole: WholeListing | None
 
 
 @contextmanager
-def _listed(asked: Asked, info: DatasetInfo, copies: Mapping[str, str]) -> Iterator[_Listed]:
+def _listed(asked: Asked, info: DatasetInfo) -> Iterator[_Listed]:
     """The input listed into a folder of its own for as long as the block lasts, to be read as for a
-    pack into it; without ``copies``, which are taken for duplicates by their names alone."""
+    pack into it."""
     with TemporaryDirectory(prefix="shardkit-") as folder:
         setup = _setup(Path(folder), asked, info)
         setup.scratch.mkdir(parents=True)
-        listing, distinct, whole = Listing(setup.work), None, None
-        if asked.options.drop_duplicates:
-            whole = list_whole(asked.corpus, setup)
-            distinct = without_named(whole, asked.corpus, copies.keys())
-            listing.include(whole.listing)
-        runs = runs_to_pack(asked.corpus, setup.scratch, distinct)
+        listing, runs = Listing(setup.work), asked.corpus.runs(setup.scratch)
         jobs = list(list_jobs(asked.corpus, listing, asked.options, runs))
-        yield _Listed(listing, jobs, setup, whole)
+        yield _Listed(listing, jobs, setup)
 
 
 def _setup(folder: Path, asked: Asked, info: DatasetInfo) -> Setup:
@@ -271,22 +253,16 @@ def _proof(dest: Path, recipe: dict[str, Any], state: str) -> bytes:
 
 def _refuse_another(dest: Path, info: DatasetInfo, asked: Asked, listed: _Listed) -> None:
     """Raise DestinationError unless the inputs, packed as asked, give the samples there are."""
-    jobs, setup, rejected = listed.jobs, listed.setup, asked.rejected
+    jobs, setup = listed.jobs, listed.setup
     if (name := info.provenance.tokenizer_file) is not None and asked.options.makes_tokens:
         setup.stage.mkdir()
         shutil.copyfile(dest / name, setup.stage / name)
     try:
-        other = None
-        if listed.whole is not None:
-            engine = HashEngine(asked.corpus, setup)
-            copies = find_distinct(listed.whole, engine, asked.options.progress).lines
-            if copies != lines_of_copies(read_rejected(dest)):
-                other = "which have the same contents as others"
-            rejected += copies
-        if other is None:
-            with Progress("comparing", asked.options.progress) as progress:
-                progress.expect(sum(job.num_entries for job in jobs))
-                other = first_difference(dest, info, asked.corpus, jobs, setup, rejected, progress)
+        with Progress("comparing", asked.options.progress) as progress:
+            progress.expect(sum(job.num_entries for job in jobs))
+            other = first_difference(
+                dest, info, asked.corpus, jobs, setup, asked.rejected, progress
+            )
     except DataError as error:
         other = str(error).partition(";")[0]  # what follows is advice to those who pack
     if other:

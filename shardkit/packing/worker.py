@@ -11,11 +11,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from threading import Lock
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from shardkit.errors import ShardkitError
 from shardkit.packing.answers import error_answer
@@ -26,20 +25,7 @@ REPORT_BYTES = 8_000_000
 """Progress is reported once that much input was read, or at the end of a shard."""
 
 
-class JobServer(Protocol):
-    """What does jobs, one line of JSON each."""
-
-    def do(self, line: str) -> None: ...
-
-    def finish(self) -> None:
-        """Wait for what is under way."""
-
-
 def main() -> None:
-    serve(_Packer)
-
-
-def serve(make: Callable[[Setup, TextIO], JobServer]) -> None:
     """Serve until stdin closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent(int(sys.argv[1]))
@@ -47,12 +33,12 @@ def serve(make: Callable[[Setup, TextIO], JobServer]) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a library that prints must not break the protocol
     setup = Setup(**json.loads(sys.stdin.readline()))
-    server = make(setup, answers)
+    packer = _Packer(setup, answers)
     try:
         Answers(answers).send({"ready": True})
         for line in sys.stdin:
-            server.do(line)
-        server.finish()
+            packer.do(line)
+        packer.finish()
     except BrokenPipeError:  # the packer is gone; nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())
 
