@@ -132,7 +132,7 @@ RAN = {
     "docs/clusters.md": [*3 * ["pack"], "merge", "verify", "python"],
     "docs/dali.md": ["pack"],
     "docs/doctor.md": ["doctor", "doctor", "doctor"],
-    "docs/feeding.md": ["pack", *8 * ["python"]],
+    "docs/feeding.md": ["pack", *9 * ["python"]],
     "docs/measuring.md": ["pack", *5 * ["bench"], "python", "stage", "tune", "python"],
     "docs/packing.md": [
         *("pack", "info", "info", "show", "verify", "convert", "diff", "info", "unpack"),
@@ -228,6 +228,7 @@ def check_feeding(folder: Path, names: dict[str, Any]) -> None:
     assert str(names["images"].dtype) == "torch.uint8"
     assert names["images"].shape == (8, 12, 12, 3)
     assert names["batch"]["image"].shape == (4, 12, 12, 3)
+    assert len(names["evaluated"]["cls"]) == len(names["ds"]) % 8
     assert names["checkpoint"]["loader"]["position"] == 16
     assert names["resumed"].epoch == 2
     assert {key.partition("/")[0] for key in names["mixed"]["__key__"]} == {"all", "rare"}
