@@ -93,7 +93,8 @@ class SkipCount:
         before, now = shared.exchange(self._own)
         self._of_others = max(self._of_others, before - self._published, now - self._own)
         self._published = self._own
-        self._check(self._before + (now if is_last else before))
+        # With last="keep" another rank may have ended a batch, and so a key, earlier.
+        self._check(max(self._before + now, self.total) if is_last else self._before + before)
 
     def _check(self, count: int) -> None:
         if count > self._most:
