@@ -70,6 +70,7 @@ def found(folder: Path, kind: str, *numbers: int, **changed: Any) -> dict[int, l
         ("contract", range(5)),
         ("faults", [0, 3, 8]),
         ("splitters", range(200)),
+        ("planted", range(10)),
     ],
 )
 def test_a_handful_finds_nothing(folder: Path, kind: str, numbers: Any) -> None:
