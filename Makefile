@@ -22,7 +22,7 @@ DALI_VENV ?= .venv-dali
 
 # What others train with. None of it may bring pillow where pillow-simd is: here is pillow alone.
 OPEN ?= lightning~=2.6.0 transformers~=5.0 accelerate~=1.0 datasets~=5.0 tfrecord torchdata \
-  'ray[train]~=2.60' tyro spmd_types==0.2.3
+  'ray[train]~=2.60' tyro spmd_types==0.2.3 albumentations~=2.0
 # These two without what they depend on: torchtitan wants older datasets, both what we do not test.
 ALONE ?= megatron-core~=0.16.0 torchtitan~=0.3.0
 OPEN_VENV ?= .venv-open
@@ -75,7 +75,7 @@ check: $(READY) ## lint, formatting, types
 wheel: $(READY) ## build a wheel with the kernel inside into dist/, and try it without a compiler (WHEEL=fresh: in an environment made from nothing)
 	TORCH='$(TORCH)' sh scripts/tools/wheel.sh $(VENV) $(WHEEL)
 
-campaign: $(READY) ## try to break it: spoilt files, flipped bits, kills, random configurations, faults (some minutes)
+campaign: $(READY) ## try to break it: spoilt files, flipped bits, kills, faults, planted links and the like (some minutes)
 	$(BIN)/python scripts/campaign $(CAMPAIGN)
 
 bench: $(READY) ## time packing, reading, feeding, decoding and tokens against tar, cp, fio and bare loops (some minutes, 4 GB of disk)
