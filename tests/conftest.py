@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import io
 import json
@@ -230,7 +229,6 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose program is missing; where CI is set, which installs them all, fail it."""
     for mark in item.iter_markers("needs_program"):
@@ -238,35 +236,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if shutil.which(name) is None:
             reason = f"needs {name}: apt-get install {package}"
             pytest.fail(reason, pytrace=False) if os.environ.get("CI") else pytest.skip(reason)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that are ``alone`` come last, so that not each of them waits for one of the others."""
-    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
-
-
-@pytest.fixture(autouse=True)
-def _taking_turns(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    """Under pytest-xdist, no other test runs beside one that is marked ``alone``.
-
-    Who waits to be alone holds the gate, so that others do not go in front of it for ever. Locks
-    are given up, not left to be closed: a forked child may hold the files open.
-    """
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        yield
-        return
-    is_alone = request.node.get_closest_marker("alone") is not None
-    folder = tmp_path_factory.getbasetemp().parent
-    with (folder / "gate").open("w") as gate, (folder / "turns").open("w") as turns:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        fcntl.flock(turns, fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH)
-        fcntl.flock(gate, fcntl.LOCK_UN)
-        try:
-            yield
-        finally:
-            fcntl.flock(turns, fcntl.LOCK_UN)
 
 
 @pytest.fixture(scope="session")

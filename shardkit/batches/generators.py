@@ -46,7 +46,7 @@ _ATOMS = (str, bytes, int, float, complex, type(None), np.ndarray, CodeType, Mod
 
 
 class Handle(NamedTuple):
-    """How to get the state of one generator, put it back, and seed it with 64 bits."""
+    """The calls that get the state of one generator, put it back, and seed it with 64 bits."""
 
     name: str
     get: Callable[[], Any]
@@ -55,7 +55,7 @@ class Handle(NamedTuple):
 
 
 def global_handles(device: Any = None) -> list[Handle]:
-    """Those of Python, NumPy and torch, if it is imported; and a CUDA device's, if one is given."""
+    """Return those of Python, of NumPy, of torch if it is imported, and of a CUDA device."""
     name = "the global random generators"
     found = [
         Handle(name, random.getstate, random.setstate, random.seed),

@@ -130,7 +130,7 @@ class BatchOptions:
         return {name: batch[name] for name in self.fields}
 
     def given(self, batch: dict[str, Any]) -> Any:
-        """What a loop is given of a batch: a tuple, if fields were asked for."""
+        """Return what the loop gets: a tuple, if fields were asked for."""
         return batch if self.fields is None else tuple(self.chosen(batch).values())
 
     @property

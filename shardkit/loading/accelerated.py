@@ -1,4 +1,4 @@
-"""What accelerate reads of the loader that runs, as of a DataLoader that it has prepared.
+"""A loader that accelerate knows while it runs, like a DataLoader that it has prepared.
 
 ``accumulate`` steps at the last batch, and ``gather_for_metrics`` cuts the padding off that. A
 prepared scheduler makes a step for each process, as a DataLoader that is not prepared yet has the

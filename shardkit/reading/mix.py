@@ -109,7 +109,7 @@ class Mix(EndToEnd):
 
     @property
     def mixture(self) -> dict[str, Any]:
-        """What of its fingerprint a message can say."""
+        """Return what a message can say of its fingerprint."""
         shares = [count / self.pattern.period for count in self.pattern.counts]
         return {
             "datasets": [*self.datasets],

@@ -151,7 +151,8 @@ class WritableFolder(RemoteFolder):
         return np.array_equal(np.array(sums, np.uint64), meant.sums)
 
     async def text(self, name: str, *, is_first: bool = False) -> str | None:
-        """Of a small object; None if it is not there. ``is_first``: as of :meth:`patience`."""
+        """Return a small object's text; None if it is not there. ``is_first``: as of
+        :meth:`patience`."""
         patience = self.patience(is_first=is_first)
         try:
             size = await self.size(name, patience)

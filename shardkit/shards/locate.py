@@ -71,9 +71,8 @@ class Located:
 
 @dataclass
 class Unreplaced:
-    """What lay at a path when it was opened, for whoever opens more of it later, as workers of the
-    next epoch do. A ``stamp`` that is the same tells in 2 us that nothing was replaced; if it is
-    another, the index is read and compared.
+    """The dataset that lay at a path when it was opened. Workers of the next epoch open it again:
+    an equal ``stamp`` tells in 2 us that nothing was replaced; else the index is compared.
     """
 
     path: Path
@@ -104,7 +103,7 @@ class Unreplaced:
 
 
 def stamp_at(path: Path) -> list[int]:
-    """What changes when another dataset is put at a path."""
+    """Return numbers that change when another dataset is put at a path."""
     for place in (path / INDEX_NAME, path):
         try:
             found = place.stat()

@@ -78,8 +78,8 @@ class TokenFile:
 
 
 def is_token_file(path: Path, stored_dtype: object = None) -> bool:
-    """Whether a path names a file of ids: ``x.bin``, ``x.idx`` beside it, or ``x`` for both; or
-    any file, if somebody says what is stored in it."""
+    """Return True if a path names a file of ids: ``x.bin``, ``x.idx`` beside it, or ``x`` for
+    both; or any file, if the caller says what is stored in it."""
     ids, index = _files(path)
     is_named = path.suffix == ".bin" and ids.is_file()
     is_told = stored_dtype is not None and path.is_file()

@@ -1,4 +1,4 @@
-"""How far a run of the doctor is, in one line, while the script runs."""
+"""A line that says how far a run of the doctor is, while the script runs."""
 
 from __future__ import annotations
 
