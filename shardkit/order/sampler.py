@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sized
 from dataclasses import replace
 from itertools import chain
-from typing import Any
 
 from torch.utils.data import DistributedSampler
 
@@ -98,15 +97,39 @@ class BatchSampler:
     ``use_distributed_sampler=False``. accelerate would split its batches once more, and is refused.
 
     Args:
-        batch_size: rows a batch, on each rank. num_rows, options: as of :class:`Sampler`.
+        batch_size: rows per batch, on each rank. The others: as of :class:`Sampler`.
 
     Attributes:
         sampler: has ``set_epoch``, by which trainers tell their epochs.
     """
 
-    def __init__(self, num_rows: int | Sized, batch_size: int, **options: Any) -> None:
+    @known_options("BatchSampler")
+    def __init__(
+        self,
+        num_rows: int | Sized,
+        batch_size: int,
+        *,
+        shuffle: Shuffle | bool = None,
+        seed: int = 0,
+        block_rows: int = BLOCK_ROWS,
+        window_blocks: int = WINDOW_BLOCKS,
+        rank: int | None = None,
+        world_size: int | None = None,
+        last: Last | None = None,
+        drop_last: bool | None = None,
+    ) -> None:
         batch_size = integer("batch_size", batch_size, 1)
-        self.sampler = Sampler(num_rows, **options)
+        self.sampler = Sampler(
+            num_rows,
+            shuffle=shuffle,
+            seed=seed,
+            block_rows=block_rows,
+            window_blocks=window_blocks,
+            rank=rank,
+            world_size=world_size,
+            last=last,
+            drop_last=drop_last,
+        )
         self.sampler._ranks = replace(self.sampler._ranks, taker=type(self).__name__)
         self._plan = replace(self.sampler._plan, batch_size=batch_size)
 

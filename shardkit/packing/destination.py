@@ -251,7 +251,7 @@ class Destination:
         if failed and self.work.is_dir() and not (is_stopped or self._is_worth_keeping()):
             try:
                 self._leave_nothing()
-            except OSError:
+            except (OSError, RecursionError):
                 pass  # the error under way says more than that its traces could not be removed
         self._let_go()
 

@@ -511,7 +511,10 @@ def _locate(
         )
     stamp = stamp_at(place)
     found = locate(place, sealed=sealed, version=version)
-    return replace(found, storage=Folder(found.folder, Unreplaced(place.absolute(), stamp, found)))
+    if isinstance(found.storage, Folder):
+        check = Unreplaced(place.absolute(), stamp, found)
+        found = replace(found, storage=replace(found.storage, check=check))
+    return found
 
 
 def _choose_split(info: DatasetInfo, split: str | None, path: str | Path) -> str:

@@ -241,13 +241,15 @@ class Revision:
 
     def close(self) -> None:
         """Leave nothing but what a later call goes on from."""
-        held = {path.name for path in self.work.iterdir()} - {LOCK_NAME, _STARTED, STAGE_NAME}
-        if CHANGE_NAME not in held:
-            shutil.rmtree(self.stage, ignore_errors=True)
-        if not held:
-            clear_work(self.dest, {LOCK_NAME})
-            remove_work(self.dest)
-        self._lock.close()
+        try:
+            held = {path.name for path in self.work.iterdir()} - {LOCK_NAME, _STARTED, STAGE_NAME}
+            if CHANGE_NAME not in held:
+                shutil.rmtree(self.stage, ignore_errors=True)
+            if not held:
+                clear_work(self.dest, {LOCK_NAME})
+                remove_work(self.dest)
+        finally:
+            self._lock.close()
 
     def __enter__(self) -> Revision:
         return self
