@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import os
 import random
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -266,3 +267,70 @@ def test_what_refers_to_much_is_looked_at_in_no_time() -> None:
     ring.append(ring)
     assert own_generators(Attribute(ring)) == {}
     assert len(own_generators(Attribute([random.Random(0), ring]))) == 1
+
+
+class Counting:
+    calls = 0
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        self.calls += 1
+        return {**sample, "r": self.calls}
+
+
+class Replacing:
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(1)
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        drawn = int(self.rng.integers(1 << 40))
+        self.rng = np.random.default_rng(drawn)
+        return {**sample, "r": drawn}
+
+
+class Children:
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(1)
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        return {**sample, "r": self.rng.spawn(1)[0].random()}
+
+
+def of_the_system(sample: dict[str, Any]) -> dict[str, Any]:
+    return {**sample, "r": os.urandom(5)}
+
+
+def of_opencv(sample: dict[str, Any]) -> dict[str, Any]:
+    cv2 = pytest.importorskip("cv2")
+    return {**sample, "r": float(cv2.randu(np.zeros((2, 2), np.float32), 0, 1000).sum())}
+
+
+@pytest.mark.parametrize(
+    "transform", [Counting(), Replacing(), Children(), of_the_system, of_opencv]
+)
+def test_a_transform_that_cannot_be_repeated_is_refused(transform: Any) -> None:
+    with pytest.raises(UsageError, match=r"something else of the same sample.* named rng"):
+        Loader(Rows(), 8, transform=transform, workers=0)
+
+
+def test_a_sample_that_is_no_number_is_equal_to_itself() -> None:
+    def nowhere(sample: dict[str, Any]) -> dict[str, Any]:
+        return {"a": float("nan"), "b": np.full(3, np.nan), "c": torch.full((3,), torch.nan)}
+
+    assert len(list(Loader(Rows(), 8, transform=nowhere, workers=0))) == ROWS // 8
+
+
+class OfMetaclass(type):
+    RNG = random.Random(1)
+
+
+class Annotated(metaclass=OfMetaclass):
+    def __init__(self) -> None:
+        self.boxes = {row: [{"box": each} for each in range(10)] for row in range(3000)}
+        inner: Any = Attribute(random.Random(2))
+        for _ in range(5):
+            inner = SimpleNamespace(inner=inner)
+        self.inner = inner
+
+
+def test_generators_are_found_behind_a_table_and_in_a_metaclass() -> None:
+    assert len(own_generators(Annotated())) == 2

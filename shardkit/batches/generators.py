@@ -21,10 +21,11 @@ import numpy as np
 
 from shardkit.errors import UsageError
 
-MOST_OBJECTS, MOST_ITEMS = 5_000, 1_000
+MOST_OBJECTS, MOST_ITEMS, FEW_ITEMS = 5_000, 1_000, 100
 """How many objects are looked at, the nearest first, and of each how many of those that it refers
-to: a transform may refer to a whole dataset. At most 25 ms; those of albumentations are found among
-the first 700."""
+to: a transform may refer to a whole dataset. What refers to more than a few is data, as a table of
+annotations is, and comes last. At most 25 ms; those of albumentations are found among the first
+700."""
 
 _MOST_MODULES = 4
 """Modules in modules, as in ``a.b.c.RNG``."""
@@ -118,9 +119,9 @@ def own_generators(transform: Any) -> dict[int, Handle]:
         shared += [torch.default_generator, *torch.cuda.default_generators]
     seen = {id(value): value for value in shared}  # which keeps them, and so their ids
     found: dict[int, Handle] = {}
-    queue = deque([transform])
-    while queue and len(seen) < MOST_OBJECTS:
-        value = queue.popleft()
+    near, far = deque([transform]), deque[Any]()
+    while (near or far) and len(seen) < MOST_OBJECTS:
+        value = (near or far).popleft()
         # type(), as isinstance() asks for __class__, which may be a property.
         if id(value) in seen or issubclass(type(value), _ATOMS):
             continue
@@ -129,7 +130,8 @@ def own_generators(transform: Any) -> dict[int, Handle]:
         if handle is not None:
             found[id(value)] = handle
         else:
-            queue += _referents(value)
+            referents = _referents(value)
+            (near if len(referents) <= FEW_ITEMS else far).extend(referents)
     return found
 
 
@@ -179,7 +181,7 @@ def _referents(value: Any) -> list[Any]:
         return [*held, value.__dict__, *named]
     if issubclass(kind, type):
         is_library = _is_library(value.__module__)
-        return [] if is_library else [*vars(value).values(), *value.__mro__[1:]]
+        return [] if is_library else [*vars(value).values(), *value.__mro__[1:], type(value)]
     if issubclass(kind, np.random.Generator):
         return [value.bit_generator]
     root = str(kind.__module__).partition(".")[0]

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from shardkit.batches.generators import (
 )
 from shardkit.batches.samples import Sample, samples_of
 from shardkit.batches.source import Source
-from shardkit.batches.words import in_words
+from shardkit.batches.words import in_words, in_words_of
 from shardkit.errors import ShardkitError, UsageError
 from shardkit.order.permutation import derive, derive_each
 
@@ -110,9 +110,10 @@ class Randomised:
 
     Args:
         transform: ``sample -> value`` or ``(sample, rng=) -> value``; or with a method ``batch``.
-        is_global: whether it draws from the global generators, see :func:`draws_globally`.
+        is_global: whether it draws from the global generators, as :meth:`tried` finds out.
 
     Attributes:
+        drew_globally: it did so while it was tried.
         process: the one in which its generators were found.
     """
 
@@ -124,6 +125,7 @@ class Randomised:
         self._to_watch = 0 if is_global or _is_ours(transform) else WATCHED
         self._own: dict[int, Handle] | None = own_generators(transform)
         self.process: int | None = os.getpid()
+        self.drew_globally = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_own": None, "process": None}
@@ -207,6 +209,27 @@ class Randomised:
         """Generators that it must not draw from."""
         return global_handles() + (self.own if self.takes_batches else [])
 
+    def tried(self, source: Source, step: Literal[1, -1]) -> list[str]:
+        """Return in words what it makes of some samples, from the first or from the last on, each
+        with the same seeds each time; generators are put back after.
+
+        What it raises is left for the batch in which it matters.
+        """
+        self.find_generators()
+        samples, draws, shared = first_samples(source), Draws(0, 0), global_handles()
+        seeds, made = self.seeds(draws, np.arange(len(samples))), [""] * len(samples)
+        with put_back(self.seeded):
+            for number in range(len(samples))[::step]:
+                for handle, own in zip(self.seeded, seeds, strict=True):
+                    handle.seed(own[number])
+                before = states(shared)
+                try:
+                    made[number] = in_words_of(self(samples[number], draws, number))
+                except (Exception, SystemExit):  # noqa: BLE001  it is raised again by its batch
+                    pass
+                self.drew_globally |= not is_same(before, states(shared))
+        return made
+
     def refuse_batch_draws(self, source: Source, batch_size: int) -> None:
         """Raise UsageError for a ``batch`` that draws from any generator: seeded by a batch, it
         would draw otherwise with another number of ranks. Ours are not tried."""
@@ -242,7 +265,7 @@ WATCHED = 64
 """Batches, of each worker, in which a transform is watched: less than a millisecond each."""
 
 PROBES = 3
-"""Samples a transform is tried on, to see whether it draws globally."""
+"""Samples a transform is tried on, to see what it draws from."""
 
 
 def first_samples(source: Source) -> list[Sample]:
@@ -257,22 +280,6 @@ def first_samples(source: Source) -> list[Sample]:
     return samples
 
 
-def draws_globally(transform: Transform, samples: list[Sample]) -> bool:
-    """Whether it draws from the global generators, found by trying; they are put back after.
-
-    What it raises is left for the batch in which it matters.
-    """
-    has_rng = takes_rng(transform)
-    handles = global_handles()
-    with put_back([*handles, *own_generators(transform).values()]) as before:
-        for sample in samples:
-            try:
-                transform(sample, **({"rng": np.random.default_rng(0)} if has_rng else {}))
-            except (Exception, SystemExit):  # noqa: BLE001  it is raised again by its batch
-                pass
-        return not is_same(before[: len(handles)], states(handles))
-
-
 def _is_ours(transform: Any) -> bool:
     return isinstance(getattr(transform, "words", None), str)
 
@@ -281,13 +288,27 @@ def randomised(transform: Transform, source: Source, batch_size: int) -> Randomi
     """A transform, and how it draws.
 
     Raises:
-        UsageError: it takes batches, and draws from the global generators or its own.
+        UsageError: it takes batches, and draws from the global generators or its own; or it makes
+            something else of a sample each time.
     """
     if hasattr(transform, "batch"):
         made = Randomised(transform, is_global=False)
         made.refuse_batch_draws(source, batch_size)
         return made
-    return Randomised(transform, draws_globally(transform, first_samples(source)))
+    trial = Randomised(transform, is_global=True)
+    before, now = trial.tried(source, 1), trial.tried(source, -1)
+    if before != now:  # it made generators on first use, or it is not to be trusted
+        before, now = now, trial.tried(source, 1)
+    # What raised, and may do so once in a while, is not compared.
+    pairs = zip(before, now, strict=True)
+    if any(one and two and one != two for one, two in pairs) and not _is_ours(transform):
+        raise UsageError(
+            "the transform makes something else of the same sample when it is called again, with"
+            " all random generators that were found seeded alike: it counts its calls, reads a"
+            " clock, or draws from what cannot be seeded here, as cv2.randn; give it a parameter"
+            " named rng (a numpy Generator) and draw from that alone"
+        )
+    return Randomised(transform, trial.drew_globally)
 
 
 def refuse_in_threads(transform: Randomised | None) -> None:

@@ -30,20 +30,21 @@ def in_words(transform: Callable[..., Any]) -> str:
     be run as a script; what a partial or a dataclass was given; else its ``repr``, if it has one of
     its own, without addresses; else its type's name. What a closure holds is not seen.
     """
-    text = _of(transform, 0)
+    text = in_words_of(transform)
     if len(text) <= MOST:
         return text
     return f"{text[:MOST]}... {xxhash.xxh3_64_hexdigest(text.encode())}"
 
 
-def _of(value: Any, level: int) -> str:
+def in_words_of(value: Any, level: int = 0) -> str:
+    """Return any value in words, and arrays as a hash: equal values have equal words."""
     own = getattr(value, "words", None)
     if isinstance(own, str):
         return own
     if isinstance(value, functools.partial):
-        return _call(_of(value.func, level + 1), value.args, value.keywords, level)
+        return _call(in_words_of(value.func, level + 1), value.args, value.keywords, level)
     if hasattr(value, "__self__") and hasattr(value, "__func__"):
-        return f"{_of(value.__self__, level + 1)}.{value.__name__}"
+        return f"{in_words_of(value.__self__, level + 1)}.{value.__name__}"
     if isinstance(value, type) or hasattr(value, "__qualname__"):
         return str(value.__qualname__)
     if level > _MOST_LEVELS:
@@ -63,9 +64,9 @@ def _of_data(value: Any, level: int) -> str:
         digest = xxhash.xxh3_64_hexdigest(np.ascontiguousarray(value).tobytes())
         return f"{value.dtype}{list(value.shape)} {digest}"
     if isinstance(value, list | tuple):
-        return f"({', '.join(_some([_of(each, level + 1) for each in value]))})"
+        return f"({', '.join(_some([in_words_of(each, level + 1) for each in value]))})"
     if isinstance(value, set | frozenset):
-        return f"({', '.join(_some(sorted(_of(each, level + 1) for each in value)))})"
+        return f"({', '.join(_some(sorted(in_words_of(each, level + 1) for each in value)))})"
     if isinstance(value, dict):
         return _call("", (), value, level)
     if type(value).__repr__ is object.__repr__:  # type: ignore[comparison-overlap]
@@ -89,5 +90,5 @@ def _bytes_of(tensor: Any) -> Array:
 
 
 def _call(name: str, args: tuple[Any, ...], given: dict[Any, Any], level: int) -> str:
-    named = [f"{key}={_of(value, level + 1)}" for key, value in given.items()]
-    return f"{name}({', '.join([*(_of(each, level + 1) for each in args), *named])})"
+    named = [f"{key}={in_words_of(value, level + 1)}" for key, value in given.items()]
+    return f"{name}({', '.join([*(in_words_of(each, level + 1) for each in args), *named])})"
