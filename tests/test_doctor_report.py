@@ -445,6 +445,12 @@ def test_lines_of_several_ranks_are_named_once_the_dearest_first() -> None:
     assert found[0].seconds == 0.05 and len(found) == facts.MOST_LINES
 
 
+def test_a_hot_line_needs_no_loop() -> None:
+    """A script without one has a main thread."""
+    line = CodeLine("train.py", 4, "<module>", "profile", share=0.5)
+    assert facts.cost(line) == "50 % of the main thread's time on a core"
+
+
 def test_a_line_that_costs_next_to_nothing_is_not_named() -> None:
     cheap = CodeLine("a.py", 1, "x", "sync", 1e-5, 1.0)
     assert facts.costly_lines(with_rank(lines=(cheap,))) == []

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from shardkit.errors import UsageError
 from shardkit.measure.doctor.evidence import Utilisation
 from shardkit.measure.doctor.trace.peaks import GPUS, peak_of
-from shardkit.measure.doctor.trace.utilisation import utilisation
+from shardkit.measure.doctor.trace.utilisation import _accelerator, utilisation
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -151,6 +151,17 @@ def test_accelerator_utilisation(
         replay_rate=replay,
     )
     assert found.accelerator == (None if share is None else pytest.approx(share))
+
+
+@pytest.mark.parametrize(
+    ("rates", "waits", "share"),
+    [((3.42, 10.7), 0.12, None), ((5.4, 10), 0.02, None), ((5, 10), 0.48, 0.5)],
+)
+def test_no_accelerator_utilisation_where_workers_slow_the_step(
+    rates: tuple[float, float], waits: float, share: float | None
+) -> None:
+    """Measured: 3.42 steps/s as it is and 10.7 with loading free, of a loop that waits for 12 %."""
+    assert _accelerator(*rates, waits) == share
 
 
 def test_the_share_of_a_reference() -> None:

@@ -25,6 +25,7 @@ from shardkit.measure.doctor.evidence import (
 )
 from shardkit.measure.doctor.verdict import predict, thresholds
 from shardkit.measure.doctor.verdict.diagnose import CHEAPEST, NUM_THEN, diagnose
+from shardkit.measure.doctor.verdict.loading_causes import cores
 
 BUSY = {"cores": 2, "cores_busy": 2.0, "script_cores": 1.95}
 """A machine whose cores the script itself fills."""
@@ -366,7 +367,13 @@ def test_cores_that_others_have_are_the_cause_where_less_work_brings_nothing() -
     said = diagnose(evidence(one, cores=2, cores_busy=2.0, script_cores=0.199))
     assert said.cause == "too few cores" and said.apply is None and said.gain is not None
     assert said.sentence.startswith("This machine is shared: other processes use 1.8 of 2 cores")
-    assert "the workers are ready to run and have none for 61% of the time" in said.sentence
+    assert said.sentence.count("other processes use") == 1
+    assert "but they are ready to run and have no core for 61% of the time" in said.sentence
+    assert said.change.startswith("Give the script 3 cores of its own")
+
+
+def test_one_core_is_one() -> None:
+    assert [cores(wanted) for wanted in (0.2, 1.0, 1.1)] == ["1 core", "1 core", "2 cores"]
 
 
 def test_workers_that_wait_for_a_core_get_no_company() -> None:

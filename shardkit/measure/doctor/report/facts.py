@@ -194,7 +194,7 @@ def place(line: CodeLine, folder: str) -> str:
 def cost(line: CodeLine) -> str:
     """What a line of code costs."""
     if line.kind == "profile":
-        return f"{percent(line.share)} of the loop's time on a core"
+        return f"{percent(line.share)} of the main thread's time on a core"
     if line.kind == "profile-worker":
         return f"{percent(line.share)} of the workers' time on a core"
     calls = f", {times(line.calls)} calls" if line.calls else ""

@@ -6,6 +6,9 @@ from shardkit.arguments import positive
 from shardkit.measure.doctor.evidence import Utilisation
 from shardkit.measure.doctor.trace.peaks import peak_of
 
+UNEXPLAINED = 0.1
+"""Of a step: what the loop gains with loading free may be so much more than what it waits."""
+
 
 def utilisation(
     *,
@@ -61,9 +64,9 @@ def _peak(
 def _accelerator(own_rate: float | None, replay_rate: float | None, waits: float) -> float | None:
     """MLPerf Storage's AU: total compute time / total benchmark running time, which is 1 where all
     reading is hidden behind the computing (Submission_guidelines.md of mlcommons/storage). Its
-    compute time is a sleep; ours is a step with batches that cost nothing. Where batches
-    are there in time, what the step gains beside idle workers is no waiting. A replay that came out
+    compute time is a sleep; ours is a step with batches that cost nothing. None where the
+    step itself is slower while workers make batches, which is no waiting. A replay that came out
     slower is noise: no share is above 1."""
-    if not own_rate or not replay_rate:
+    if not own_rate or not replay_rate or own_rate / replay_rate < 1 - waits - UNEXPLAINED:
         return None
-    return min(1.0, max(own_rate / replay_rate, 1 - waits))
+    return min(1.0, own_rate / replay_rate)

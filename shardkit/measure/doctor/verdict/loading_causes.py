@@ -114,7 +114,7 @@ def beside_workers(case: Case) -> Suspect | None:
         because(case),
         f"The loop waits for {case.share('wait'):.0%} of a step only, but making batches takes"
         f" cores from it: alone, a step takes {ms(loop.free)} in place of {ms(loop.steady)}.",
-        f"Give the script {math.ceil(wanted_cores(case))} cores, or make batches with less"
+        f"Give the script {cores(wanted_cores(case))}, or make batches with less"
         " processor time: more workers would take even more from the step.",
         replace(predict.free_loading(loop), is_limit=True),
     )
@@ -263,7 +263,7 @@ def too_few_cores(case: Case, least: float = MOST) -> Suspect | None:
         "too few cores",
         because(case),
         f"The workers would make batches {'fast enough' if least else 'faster'}, but {reason}.",
-        f"Give the script {math.ceil(wanted_cores(case))} cores of its own: raise the quota (docker"
+        f"Give the script {cores(wanted_cores(case))} of its own: raise the quota (docker"
         " --cpus, the pod's cpu limit, --cpus-per-task), or stop what else runs.",
         gain,
     )
@@ -278,11 +278,13 @@ def cores_taken(case: Case) -> str | None:
     total = case.rank.worker.total
     starved = case.rank.worker.starved / total if total > 0 else 0.0
     if starved >= STARVED and (others >= OTHERS * system.cores or case.loop.comes_in_time):
-        return (
-            f"other processes use {others:.1f} of {system.cores} cores, and the workers are ready"
-            f" to run and have none for {starved:.0%} of the time"
-        )
+        return f"they are ready to run and have no core for {starved:.0%} of the time"
     return None
+
+
+def cores(wanted: float) -> str:
+    """``1 core``, ``2 cores``: a number of whole ones."""
+    return "1 core" if wanted <= 1 else f"{math.ceil(wanted)} cores"
 
 
 def wanted_cores(case: Case) -> float:
