@@ -19,8 +19,10 @@ from jobs import torchrun
 from test_doctor_profile import speedscope, written
 
 from shardkit.measure.doctor.diagnosis import Applicable, Diagnosis, Gain
+from shardkit.measure.doctor.evidence import StepTimes
 from shardkit.measure.doctor.report.words import lines
 from shardkit.measure.doctor.run import apply as apply_module
+from shardkit.measure.doctor.run import collect
 from shardkit.measure.doctor.run import examine as examine_module
 from shardkit.measure.doctor.run.apply import apply
 from shardkit.measure.doctor.run.examine import Examined, Keep, RunLimits, examine
@@ -466,6 +468,35 @@ def test_a_script_that_crashes_is_said_to(tmp_path: Path) -> None:
     assert done.returncode == 1 and "\nverdict:" not in done.stderr
     assert report.startswith("failed: The script failed, so there is no verdict: exit code 1 (Key")
     assert "nothing was applied: the script failed" in done.stderr
+
+
+def test_a_script_without_a_loop_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nanoGPT trains by a loop that nothing sees, for days."""
+    monkeypatch.setattr(examine_module, "START_S", 0.2)
+    command = [sys.executable, str(write(tmp_path / "train.py", "import time; time.sleep(60)"))]
+    with open(tmp_path / "out", "wb") as out:
+        found = examine(command, QUICK, RunLimits(seconds=0.3), out)
+    assert found.evidence.seconds < 50 and found.evidence.cut_s == 0.3
+    assert found.exit_code == 0 and not found.evidence.failed
+    said = diagnose(found.evidence)
+    assert said.sentence.count("No process was seen that runs a loop") == 1
+    assert "The run was cut after 0.3" in said.because[-1]
+
+
+def test_an_epoch_is_as_long_as_the_loop_makes_it() -> None:
+    """A loop that takes 5 of 100 batches, and waits 0.5 s for the first."""
+    steps = [
+        {"is": "step", "loop": 1, "epoch": number // 5, "phase": "own", "starts": not number % 5}
+        | {"first": None if number % 5 else 0.5, "wait": (0.1, 0.0)}
+        for number in range(48)
+    ]
+    times = StepTimes(wait=0.1, other=0.1)
+    process = collect.Process(1, {"step": steps})
+    epochs = collect._epochs(process, 1, {"num_batches": 100}, times)
+    assert epochs.share == pytest.approx(0.4 / (0.4 + 5 * 0.2))
+    whole = collect.Process(1, {"step": steps[:4]})  # of one that was not seen to end
+    epochs = collect._epochs(whole, 1, {"num_batches": 100}, times)
+    assert epochs.share == pytest.approx(0.4 / (0.4 + 100 * 0.2))
 
 
 def test_hot_lines_where_no_loop_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

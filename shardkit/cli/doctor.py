@@ -65,7 +65,7 @@ class DoctorCommand(click.Command):
     type=float,
     default=300.0,
     show_default=True,
-    help="At most, after the first steps; then the script is ended.",
+    help="At most, after the first steps; then the script is ended. A loop may begin 120 s late.",
 )
 @click.option("--to-end", is_flag=True, help="Let the script run to its own end.")
 @click.option(

@@ -271,6 +271,8 @@ def _epochs(process: Process, loop: int, facts: Event, times: StepTimes) -> Epoc
     whole = [start for start in starts.values() if start[0]["first"] is not None]
     ends = [e for e in process.of("epoch end") if e["loop"] == loop]
     length = facts["num_batches"] or (len(steps) / len(ends) if ends else None)
+    if earlier := [*Counter(step["epoch"] for step in steps).values()][:-1]:
+        length = median(earlier)  # a loop may break off
     firsts = [step["first"] for step in steps if step["first"] is not None]
     num, per_epoch = len(firsts), len(steps) / max(len(firsts), 1)
     if per_epoch <= SHORT_EPOCH:  # each step waits for its epoch to begin

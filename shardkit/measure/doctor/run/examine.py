@@ -54,6 +54,9 @@ NO_LOOP_S = 6.0
 """Seconds without a loop after which a profile is taken all the same: if none comes, it says where
 the script is."""
 
+START_S = 120.0
+"""Seconds in which a loop may begin before ``--seconds`` are counted: imports and preparations."""
+
 PROFILE_S = 4.0
 """A profile is taken after all else, so that it slows nothing that is measured."""
 
@@ -303,7 +306,8 @@ class Waiting:
     def __init__(self, limits: RunLimits) -> None:
         self._limits = limits
         self._begun: float | None = None
-        self._started: float | None = time.monotonic()
+        self._started = time.monotonic()
+        self._is_profiled = False
         self._told: float | None = None
 
     def has_had_time_to_end(self) -> bool:
@@ -314,22 +318,21 @@ class Waiting:
     @property
     def sees_no_loop(self) -> bool:
         """Return True once, if no loop has begun after some seconds."""
-        started = self._started
-        if self._begun or started is None or time.monotonic() - started < NO_LOOP_S:
+        is_short = time.monotonic() - self._started < NO_LOOP_S
+        if self._begun or self._is_profiled or is_short:
             return False
-        self._started = None
+        self._is_profiled = True
         return True
 
     def why_over(self, folder: Path) -> str:
         """Return :data:`ENOUGH` if all ranks that began a session have ended it, :data:`LATE` if
         time is up; else nothing."""
         begun, over = (len(list(folder.glob(f"*.{kind}"))) for kind in ("begun", "over"))
-        if not begun:
-            return ""
-        self._begun = self._begun or time.monotonic()
-        if begun == over:
+        if begun and begun == over:
             return ENOUGH
-        is_late = time.monotonic() - self._begun > self._limits.seconds
+        self._begun = self._begun or (time.monotonic() if begun else None)
+        since = self._begun or self._started + START_S
+        is_late = time.monotonic() - since > self._limits.seconds
         return LATE if is_late and not self._limits.to_end else ""
 
 
