@@ -372,6 +372,13 @@ def test_cores_that_others_have_are_the_cause_where_less_work_brings_nothing() -
     assert said.change.startswith("Give the script 3 cores of its own")
 
 
+def test_a_run_that_was_cut_too_early_needs_more_seconds() -> None:
+    slow = rank(0.1, 0.05)
+    few = replace(slow, rates=Rates(replace(slow.rates.own, num_steps=9)))
+    assert "more epochs" in diagnose(evidence(few)).change
+    assert "--seconds" in diagnose(replace(evidence(few), cut_s=15.0)).change
+
+
 def test_one_core_is_one() -> None:
     assert [cores(wanted) for wanted in (0.2, 1.0, 1.1)] == ["1 core", "1 core", "2 cores"]
 

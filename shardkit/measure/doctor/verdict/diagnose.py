@@ -164,7 +164,9 @@ def not_enough(evidence: Evidence, found: list[Case]) -> Diagnosis | None:
         return no_verdict(
             f"Only {steps} steps were timed, and {LEAST_STEPS} are needed; how the script ended:"
             f" {evidence.ended or 'not seen'}.",
-            "Let the script run longer: more epochs, or more data.",
+            "Let the script run longer: more epochs, or more data."
+            if evidence.cut_s is None
+            else "Let the doctor look for longer: a larger --seconds.",
             *evidence.notes,
         )
     return None
