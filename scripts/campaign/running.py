@@ -14,6 +14,7 @@ import corpora
 from cases import Case, Kind
 from report import Report
 from runner import Runner, in_a_process
+from writes import more_data
 
 WARM = (
     *("torch", "torch.utils.data", "lmdb", "h5py", "PIL.Image", "simplejpeg", "pyarrow.parquet"),
@@ -85,4 +86,5 @@ def _data(seed: int) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="shardkit-campaign-") as name:
         folder = Path(name)
         in_a_process(lambda: corpora.make(folder / "corpora", seed))
+        in_a_process(lambda: more_data(folder / "corpora"))
         yield folder

@@ -42,6 +42,8 @@ WRITE, SYNC, SIZE, NAME = FAMILIES = (1, 2, 4, 8)
 CONTROL = struct.Struct(f"={4 + NAME + 1}q")
 FAULTS_A_CASE = 25
 MOST_S = 60
+SAID_BYTES = 500
+"""The least limit of files: what a command prints goes into one, too."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +283,8 @@ def serve(job: Job, work: Path, seed: str, most: int, first: str) -> dict[str, A
             what = errno.errorcode.get(code, "short")
             findings.append(f"{job.name}, {what} at {at} of family {family}: {text}")
     sizes = [len(data) for data in attempts.expected.values()]
-    limits = [rng.randrange(1, max(sizes)), rng.randrange(1, 2000)] if sizes else []
+    largest = max(SAID_BYTES + 1, *sizes, 0)
+    limits = [rng.randrange(SAID_BYTES, most) for most in (largest, 2000)] if sizes else []
     for limit in limits:
         if text := attempts.fault(-1, 0, False, 0, limit):
             findings.append(f"{job.name}, files of at most {limit} bytes: {text}")
