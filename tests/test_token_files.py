@@ -427,6 +427,18 @@ def test_wider_ids_are_asked_for(tmp_path: Path, ids: Any, dtype: str, told: str
     assert narrow[0]["inputs"].tolist() == np.fromfile(path, "<u2")[:8].tolist()
 
 
+@pytest.mark.parametrize(("dtype", "told"), [("int32", "uint32"), ("int64", "int64")])
+def test_wider_labels_are_told_by_their_negative_numbers_too(
+    tmp_path: Path, dtype: str, told: str
+) -> None:
+    path = tmp_path / "labels.bin"
+    np.where(WIDE % 3, WIDE, -100).astype(dtype).tofile(path)
+    with pytest.raises(UsageError, match=f"give stored_dtype='{told}'"):
+        shardkit.TokenDataset(path, seq_len=8)
+    with pytest.raises(DataError):  # no id is negative
+        shardkit.TokenDataset(path, seq_len=8, stored_dtype=dtype)[0]
+
+
 @pytest.mark.parametrize(
     "ids",
     [

@@ -104,15 +104,17 @@ _LARGEST_HALF, _LEAST_LARGE = 15, 32
 def wide_dtype(ids: Tokens) -> str | None:
     """Return the dtype that ids read as uint16 seem to have, if it is a wider one.
 
-    Of uint32 or int64 each second one is then a high half: 0, or up to 15 for a vocabulary of a
-    million. All of these are small, and 32 or more of the low halves are larger than any of them.
-    Of real uint16 ids each large one may stand at an even or an odd place, so 32 of them stand at
-    even places alone in one of 2**32 files, however many ids are small or 0.
+    Of uint32 or int64 each second one is then a high half: 0, up to 15 for a vocabulary of a
+    million, or 65,535 for a negative number, as -100 for what is not learnt. All of these are
+    small, and 32 or more of the low halves are larger than any of them. Of real uint16 ids each
+    large one may stand at an even or an odd place, so 32 of them stand at even places alone in one
+    of 2**32 files, however many ids are small or 0.
 
     Args:
         ids: from the front of the file.
     """
     fours = ids[: len(ids) // 4 * 4].reshape(-1, 4)
+    fours = np.where(fours == 0xFFFF, 0, fours)
     largest = int(fours[:, 1::2].max(initial=0))
     is_wide = np.count_nonzero(fours[:, ::2] > largest) >= _LEAST_LARGE
     if largest > _LARGEST_HALF or not is_wide:
