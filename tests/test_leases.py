@@ -166,6 +166,33 @@ def test_what_was_cut_short_is_watched_too(folder: Path) -> None:
         assert names(folder) == ["lease-4"]
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {},
+        {"pid": "x"},
+        {"pid": None},
+        {"pid": float("nan")},
+        {"pid": 10**30},
+        {"pid": "own"},
+        "",
+        0,
+    ],
+)
+def test_a_forged_one_of_this_machine(folder: Path, forged: object) -> None:
+    """Somebody else made it: nobody holds it."""
+    path = folder / "lease-3"
+    if isinstance(forged, dict):
+        own = {"pid": os.getpid()} if forged.get("pid") == "own" else forged
+        path.write_text(json.dumps({"machine": leases._machine(), **own}))
+    else:
+        path.write_text("[" * 100_000)
+        os.truncate(path, 1 << 42 if forged == 0 else 100_000)
+    refuse_leased(folder)
+    with Lease(folder):
+        assert names(folder) == ["lease-4"]
+
+
 def test_a_pack_of_this_machine_respects_that_of_another(
     folder: Path, tmp_path: Path, holders: list[subprocess.Popen[str]]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shutil
@@ -143,9 +144,77 @@ def test_a_lock_with_another_name(tmp_path: Path) -> None:
     other = write(tmp_path / "other", "keep")
     (tmp_path / "work").mkdir()
     os.link(other, tmp_path / "work" / "lock")
-    with pytest.raises(DestinationError, match="lock is a file, where shardkit writes"):
+    with pytest.raises(DestinationError, match="lock is a file with another name, where shardkit"):
         locks.Lock(tmp_path / "work" / "lock")
     assert other.read_bytes() == b"keep"
+
+
+@pytest.mark.parametrize("name", ["parts.log", "parts.paths", "parts/0", "new/texts.jsonl"])
+def test_an_unpack_goes_on_with_no_other_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is emptied, cut or gone on with would be a file elsewhere, too."""
+    unpack = import_module("shardkit.operations.unpack")
+    write(tmp_path / "in" / "texts.jsonl", "".join(f'{{"text": "{n}"}}\n' for n in range(9)))
+    shardkit.pack(tmp_path / "in", tmp_path / "dataset", to="npy", **QUIET)
+    with monkeypatch.context() as patched:
+        patched.setattr(unpack._Writer, "join", property())  # raises, with all files written
+        with pytest.raises(AttributeError):
+            shardkit.unpack(tmp_path / "dataset", tmp_path / "out", progress=False)
+    other = write(tmp_path / "other", "keep" * 1000)
+    path = tmp_path / "out" / ".unpacking" / name
+    path.unlink()
+    os.link(other, path)
+    with pytest.raises(DestinationError, match=rf"{name} is a file with another name.*; remove it"):
+        shardkit.unpack(tmp_path / "dataset", tmp_path / "out", progress=False)
+    assert other.read_text() == "keep" * 1000
+    path.unlink()
+    shardkit.unpack(tmp_path / "dataset", tmp_path / "out", progress=False)
+    assert tree(tmp_path / "out") == tree(tmp_path / "in")
+
+
+def test_a_copy_goes_on_with_no_other_name(
+    corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, dest = corpora / "packed" / "pictures-webdataset", tmp_path / "out"
+    with monkeypatch.context() as patched:
+        looks = iter([None, None])
+        patched.setattr("shardkit.operations.stage.evict", lambda path: next(looks))
+        with pytest.raises(StopIteration):
+            shardkit.stage(good, dest, progress=False)
+    other = write(tmp_path / "other", "keep")
+    for name in ("copy.part", *(f"new/.{path.name}.tmp" for path in good.iterdir())):
+        write(dest / ".packing" / name, "").unlink()
+        os.link(other, dest / ".packing" / name)
+    os.utime(other, (1e9, 1e9))
+    shardkit.stage(good, dest, progress=False)
+    assert other.read_text() == "keep" and other.stat().st_mtime == 1e9
+    assert tree(dest) == tree(good)
+
+
+@pytest.mark.parametrize("text", [b"9" * 40, "\u00b2".encode(), b"-1", b"1" * (1 << 20), None])
+def test_a_forged_lock(text: bytes | None, tmp_path: Path, monkeypatch: Any) -> None:
+    """Somebody else holds it, and has written no process id into it."""
+    locks = import_module("shardkit.system.locks")
+    monkeypatch.setattr(locks, "LOCK_PATIENCE_S", 0.1)
+    path = write(tmp_path / "work" / "lock", text or b"")
+    if text is None:
+        os.truncate(path, 1 << 42)
+    with path.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(DestinationError, match=r"written by another process; wait"):
+            locks.Lock(path)
+
+
+@pytest.mark.parametrize("how", ["a FIFO", "a link to a device", "sparse", "deep"])
+def test_a_forged_mark_of_an_export(how: str, planted: ModuleType, scenes: Any) -> None:
+    scene = scenes()
+    path = write(scene.at / ".export.json", b"[" * 100_000)
+    if how == "sparse":
+        os.truncate(path, 1 << 42)
+    elif how != "deep":
+        planted.plant(how, path, scene)
+    assert refused(planted, scene, "export", f".export.json is {how}")
 
 
 def test_an_index_of_tars_leads_nowhere_else(

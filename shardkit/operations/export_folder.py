@@ -18,6 +18,7 @@ from shardkit.operations.unpack import refuse_dataset
 from shardkit.remote.urls import refuse_overlap
 from shardkit.system.durable_files import atomic_write, fsync_path
 from shardkit.system.locks import Lock
+from shardkit.system.own_files import read_own
 from shardkit.system.paths import show_path
 
 MARKER = ".export.json"
@@ -141,7 +142,7 @@ def _files_in(folder: Path) -> list[str]:
 def _listed(folder: Path) -> set[str] | None:
     """The files that an export wrote, its marker among them; None if the folder is none."""
     try:
-        raw = json.loads((folder / MARKER).read_bytes())
+        raw = json.loads(read_own(folder / MARKER) or b"")
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(raw, dict) or raw.get("format") != _FORMAT:

@@ -29,6 +29,7 @@ from shardkit.system.durable_files import temp_name
 from shardkit.system.file_systems import is_in_memory
 from shardkit.system.full_reads import pread_full
 from shardkit.system.opening import open_file
+from shardkit.system.own_files import create
 from shardkit.system.page_cache import evict
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
@@ -214,7 +215,7 @@ def _copy_all(files: Sequence[_File], folder: Path, kept: Path, progress: bool |
         bar.expect(sum(file.num_rows for file in files))
         for file in files:
             _copy(file, folder)
-            kept.touch()
+            create(kept).close()
             bar.add(file.num_rows, file.num_bytes)
 
 
@@ -301,7 +302,7 @@ def _blocks(file: _File) -> Iterator[memoryview]:
 def _copy_bytes(file: _File, dest: Path) -> tuple[Hashes, int]:
     """Copy and sync; checksums of the blocks, and of all, as they were read."""
     whole, sums = xxhash.xxh3_64(), []
-    with open(dest, "wb") as out:
+    with create(dest) as out:
         for block in _blocks(file):
             whole.update(block)
             sums.append(xxhash.xxh3_64_intdigest(block))

@@ -27,7 +27,7 @@ from typing import Any
 from shardkit.errors import DestinationError
 from shardkit.system.durable_files import fsync_path, sync_filesystem
 from shardkit.system.locks import Lock
-from shardkit.system.own_files import entries_below
+from shardkit.system.own_files import entries_below, refuse_others
 from shardkit.system.paths import file_size, show_path
 from shardkit.system.records import from_record, read_record, write_record
 
@@ -92,6 +92,7 @@ class UnpackWork:
         self.fd = -1
         self._synced = Done()
         try:
+            refuse_others(self._work, may_share=False)  # files are emptied and gone on with
             self.done = self._recorded() or self._begin()
             self._open()
         except BaseException:

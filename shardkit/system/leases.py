@@ -20,6 +20,7 @@ from typing import Any
 
 from shardkit.errors import DestinationError, StorageError
 from shardkit.system.full_writes import write_full
+from shardkit.system.own_files import MAX_LINE_BYTES, read_own
 from shardkit.system.paths import show_path
 from shardkit.system.processes import usage_of
 
@@ -149,14 +150,14 @@ def _highest(folder: Path) -> int:
 def _read(path: Path) -> dict[str, Any] | None:
     """What a lease says, or nothing where it has just been made; None if it is gone."""
     try:
-        data = path.read_bytes()
+        data = read_own(path, MAX_LINE_BYTES) or b""
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ESTALE):
             raise
         return None
     try:
         raw = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return raw if isinstance(raw, dict) else {}
 
@@ -186,12 +187,14 @@ def _is_of_this_machine(holder: dict[str, Any]) -> bool:
 
 
 def _lives_here(holder: dict[str, Any]) -> bool:
-    usage = usage_of(int(holder["pid"]))
-    return usage is not None and usage.started == holder["started"]
+    pid = holder.get("pid")
+    usage = usage_of(pid) if type(pid) is int else None
+    return usage is not None and usage.started == holder.get("started")
 
 
 def _taken(folder: Path, holder: dict[str, Any]) -> DestinationError:
-    who = f" (process {holder['pid']} on {holder.get('host')})" if "pid" in holder else ""
+    pid, host = holder.get("pid"), show_path(str(holder.get("host")))
+    who = f" (process {pid} on {host})" if type(pid) is int else ""
     return DestinationError(
         f"{show_path(folder.parent)} is being written by another process{who}; wait for it, or"
         " choose another destination"

@@ -9,8 +9,17 @@ from pathlib import Path
 
 from shardkit.errors import DestinationError, StorageError
 from shardkit.system.full_writes import write_full
-from shardkit.system.own_files import open_lock, own_folder, refuse_others
+from shardkit.system.own_files import (
+    MAX_LINE_BYTES,
+    open_lock,
+    own_folder,
+    read_own,
+    refuse_others,
+)
 from shardkit.system.paths import show_path
+
+MAX_DIGITS = 10
+"""A process id has fewer: Linux's largest is 4,194,304."""
 
 LOCK_PATIENCE_S = 5.0
 """How long a packer waits for the workers of one that was just killed to be gone."""
@@ -88,8 +97,11 @@ class Lock:
 
     @staticmethod
     def _who(path: Path) -> str:
-        text = path.read_text(errors="replace") if path.exists() else ""
-        return f" (process {text})" if text.isdigit() else ""
+        try:
+            text = read_own(path, MAX_LINE_BYTES) or b""
+        except OSError:  # its holder has removed it meanwhile
+            text = b""
+        return f" (process {int(text)})" if text.isdigit() and len(text) < MAX_DIGITS else ""
 
     @classmethod
     def _holder_lives(cls, path: Path) -> bool:

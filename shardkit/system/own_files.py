@@ -28,6 +28,9 @@ _NO_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MAX_OWN_BYTES = 1 << 30
 """Of a file that is read whole: a journal's of 10 million rows."""
 
+MAX_LINE_BYTES = 64 << 10
+"""Of a lock or a lease: some hundred bytes."""
+
 
 def own_folder(folder: Path) -> None:
     """Make a folder unless it is there. Raises DestinationError for a link or no folder."""
@@ -39,12 +42,15 @@ def own_folder(folder: Path) -> None:
             raise _other(folder) from None
 
 
-def refuse_others(folder: Path) -> None:
-    """Raise DestinationError unless a folder holds, however deep, files and folders only."""
+def refuse_others(folder: Path, *, may_share: bool = True) -> None:
+    """Raise DestinationError unless a folder holds, however deep, files and folders only; and no
+    file that has another name, too, unless files ``may_share`` what lies under it."""
     fd = os.open(folder, _FOLDER)
     try:
         for path, entry in entries_below(fd):
-            if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
+            is_file = entry.is_file(follow_symlinks=False)
+            is_shared = is_file and not may_share and entry.stat(follow_symlinks=False).st_nlink > 1
+            if is_shared or not (is_file or entry.is_dir(follow_symlinks=False)):
                 raise _other(folder / os.fsdecode(path))
     finally:
         os.close(fd)
@@ -93,7 +99,7 @@ def open_lock(path: Path) -> int:
     return fd
 
 
-def read_own(path: Path) -> bytes | None:
+def read_own(path: Path, most: int = MAX_OWN_BYTES) -> bytes | None:
     """Return the contents of a file; None for a link, a device or the like, or far too large a one.
 
     Raises:
@@ -106,7 +112,7 @@ def read_own(path: Path) -> bytes | None:
             return None
         raise
     status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_OWN_BYTES:
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
         os.close(fd)
         return None
     with open(fd, "rb", buffering=0) as file:
@@ -115,7 +121,11 @@ def read_own(path: Path) -> bytes | None:
 
 def _other(path: Path) -> DestinationError:
     mode = _mode(path)
-    kinds = {"a symbolic link": stat.S_ISLNK, "a folder": stat.S_ISDIR, "a file": stat.S_ISREG}
+    kinds = {
+        "a symbolic link": stat.S_ISLNK,
+        "a folder": stat.S_ISDIR,
+        "a file with another name": stat.S_ISREG,
+    }
     kind = next((kind for kind, is_it in kinds.items() if is_it(mode)), "a device or the like")
     return DestinationError(
         f"{show_path(path)} is {kind}, where shardkit writes and removes files of its own; remove"
