@@ -5,6 +5,9 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import os
+import signal
+import socket
 import subprocess
 import tarfile
 from pathlib import Path
@@ -390,3 +393,34 @@ def test_classes_of(folders: set[tuple[bytes, ...]]) -> None:
     for each in folders:
         assert each[: len(found.shared)] == found.shared
         assert each[len(found.shared)] in found.names
+
+
+@pytest.mark.parametrize("how", ["nothing", "a FIFO", "a device", "a socket"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_tar_that_is_no_file_is_not_passed_over(
+    how: str, number: int, tmp_path: Path, run: Run
+) -> None:
+    """As of a link to what was not fetched: the others alone would be a shorter dataset."""
+    source = make_images(tmp_path / "source", per_class=4)
+    shardkit.pack(source, tmp_path / "packed", to="webdataset", shard_size="2kB", workers=0)
+    tars = sorted((tmp_path / "packed").glob("*.tar"))
+    assert len(tars) > 1
+    for tar in tars:
+        write(tmp_path / "tars" / tar.name, tar.read_bytes())
+    path = tmp_path / "tars" / tars[number].name
+    path.unlink()
+    if how == "a FIFO":
+        os.mkfifo(path)
+    elif how == "a socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(os.path.relpath(path))
+    else:
+        path.symlink_to(tmp_path / "gone" if how == "nothing" else "/dev/zero")
+    signal.alarm(60)
+    for line in (["info"], ["verify"], ["convert", "--to", "npy", "--workers", "0"]):
+        out = [tmp_path / "out"] if line[0] == "convert" else []
+        ran = run(line[0], tmp_path / "tars", *out, *line[1:])
+        assert ran.code in (1, 2) and path.name in ran.err and "Traceback" not in ran.err
+        assert ran.err.count("\n") == 1
+    signal.alarm(0)
+    assert not (tmp_path / "out").exists()

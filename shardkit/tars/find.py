@@ -45,7 +45,8 @@ def can_be_unpacked(name: str) -> bool:
 
 def _tar_names(folder: Path) -> list[str]:
     with os_errors(f"listing {show_path(folder)}"), os.scandir(folder) as entries:
-        return sorted(e.name for e in entries if _is_tar_name(e.name) and e.is_file())
+        # A link to nothing counts, and is refused: what was not fetched may not be passed over.
+        return sorted(e.name for e in entries if _is_tar_name(e.name) and not e.is_dir())
 
 
 def find_tar_names(path: Path, names: Sequence[str] | None = None) -> tuple[Path, list[str]]:
@@ -65,6 +66,6 @@ def find_tar_names(path: Path, names: Sequence[str] | None = None) -> tuple[Path
     else:
         folder = path.resolve()
         names = _tar_names(folder)
-    if not names or not (folder / names[0]).is_file():
+    if not names or not os.path.lexists(folder / names[0]):
         raise UsageError(f"{show_path(path)} is no tar and no folder of tars")
     return folder, names

@@ -48,7 +48,10 @@ class Tar:
 
 
 def tar_as_found(folder: Path, name: str) -> Tar:
-    return Tar(name, *size_and_stamp(folder / name))
+    path = folder / name
+    if path.exists() and not path.is_file():  # a FIFO would block for ever
+        raise FormatError(f"{show_path(path)} is no regular file; remove it")
+    return Tar(name, *size_and_stamp(path))
 
 
 def tar_splits(names: list[str]) -> list[str]:
