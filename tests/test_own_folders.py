@@ -173,6 +173,37 @@ def test_an_unpack_goes_on_with_no_other_name(
     assert tree(tmp_path / "out") == tree(tmp_path / "in")
 
 
+def test_a_link_in_the_place_of_what_is_unpacked(
+    corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Put there while it is written: what the link leads to stays where it is."""
+    work = import_module("shardkit.operations.unpack_work")
+    other, out = write(tmp_path / "other" / "thesis.txt", "keep"), tmp_path / "out"
+    settle = work.UnpackWork.settle
+
+    def swap(self: Any) -> None:
+        self.new.rename(tmp_path / "aside")
+        self.new.symlink_to(other.parent)
+        settle(self)
+
+    monkeypatch.setattr(work.UnpackWork, "settle", swap)
+    shardkit.unpack(corpora / "packed" / "pictures-webdataset", out, progress=False)
+    assert tree(other.parent) == {"thesis.txt": b"keep"}
+    assert tree(out) == tree(corpora / "sources" / "pictures")
+
+
+def test_a_link_in_the_place_of_what_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = import_module("shardkit.operations.unpack_work")
+    other, at = write(tmp_path / "other" / "thesis.txt", "keep"), tmp_path / "at"
+    at.symlink_to(other.parent)
+    monkeypatch.setattr(Path, "is_symlink", lambda self: False)  # as it was a moment before
+    with pytest.raises(NotADirectoryError):
+        work.remove_tree(at)
+    assert other.read_text() == "keep"
+
+
 def test_a_copy_goes_on_with_no_other_name(
     corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,7 @@ class UnpackWork:
         if not self.done.is_whole:
             self.new.mkdir(exist_ok=True)
             self.parts.mkdir(exist_ok=True)
+        if self.new.exists():
             self.fd = os.open(self.new, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
     def restart(self) -> None:
@@ -207,14 +208,14 @@ class UnpackWork:
 
     def settle(self) -> None:
         """Everything is whole: give it its place, then remove the work folder."""
-        for name in os.listdir(self.new) if self.new.exists() else ():
+        for name in os.listdir(self.fd) if self.fd >= 0 else ():
             place = self._dest / name
             if os.path.lexists(place):
                 raise DestinationError(
                     f"{show_path(place)} was not there when this unpack began; move it away and run"
                     " the same command again"
                 )
-            (self.new / name).rename(place)
+            os.rename(name, place, src_dir_fd=self.fd)
         fsync_path(self._dest)
         if (self._work / _RECORD).exists():
             (self._work / _RECORD).replace(self._dest / LAST_MARKER)
@@ -301,9 +302,14 @@ def remove_tree(path: Path) -> None:
     waiting = [path]
     while waiting:
         folder = waiting.pop()
-        for entry in [*os.scandir(folder)]:
-            if entry.is_dir(follow_symlinks=False):
-                waiting.append(Path(entry.path).rename(next(free)))
-            else:
-                os.unlink(entry.path)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            for entry in [*os.scandir(fd)]:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(next(free))
+                    os.rename(entry.name, waiting[-1], src_dir_fd=fd)
+                else:
+                    os.unlink(entry.name, dir_fd=fd)
+        finally:
+            os.close(fd)
         folder.rmdir()
