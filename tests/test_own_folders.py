@@ -192,6 +192,29 @@ def test_a_link_in_the_place_of_what_is_unpacked(
     assert tree(out) == tree(corpora / "sources" / "pictures")
 
 
+@pytest.mark.parametrize("step", ["publish", "_end"])
+def test_a_link_in_the_place_of_a_version(
+    step: str, planted: ModuleType, scenes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Put there while it is made: nothing is moved from where it leads."""
+    scene = scenes()
+    planted.STATES["a dataset"][0](scene)
+    go_on = getattr(planted.Revision, step)
+
+    def swap(self: Any, *args: Any, **more: Any) -> Any:
+        self.stage.rename(scene.root / "aside")
+        self.stage.symlink_to(scene.outside)
+        return go_on(self, *args, **more)
+
+    monkeypatch.setattr(planted.Revision, step, swap)
+    before, held = scene.seen_outside(), tree(scene.at)
+    with pytest.raises(DestinationError, match=r"next is a symbolic link"):
+        planted.COMMANDS["edit"](scene)
+    assert scene.seen_outside() == before
+    assert {name: data for name, data in tree(scene.at).items() if name in held} == held
+    assert len(shardkit.open(scene.at)) == 9
+
+
 def test_a_link_in_the_place_of_what_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

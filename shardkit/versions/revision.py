@@ -38,6 +38,7 @@ from shardkit.packing.publish import LOCK_NAME, clear_work, is_marked, remove_wo
 from shardkit.shards.locate import Located, locate
 from shardkit.system.durable_files import atomic_write, fsync_path
 from shardkit.system.locks import Lock
+from shardkit.system.own_files import refuse_others
 from shardkit.system.paths import show_path
 from shardkit.system.records import from_record, read_record, write_record
 from shardkit.versions.own_rows import OwnRows, write_rows
@@ -179,6 +180,7 @@ class Revision:
             info: what shardkit.json says of it, but for its history.
             moves: what else comes, as (path in the work folder, name in the dataset).
         """
+        refuse_others(self.work)  # what is listed below is moved
         result = replace(result, notes=[*self.notes, *result.notes])
         atomic_write(self.stage / INDEX_NAME, [dump_info(self._with_line(info, result, recipe))])
         staged = [(f"{STAGE_NAME}/{path.name}", path.name) for path in sorted(self.stage.iterdir())]
@@ -193,6 +195,7 @@ class Revision:
 
     def _end(self, recipe: dict[str, Any], result: VersionResult, **steps: Any) -> None:
         change = _Change(recipe, {**asdict(result), "dest": ""}, **steps)
+        refuse_others(self.work)
         write_record(self.work / CHANGE_NAME, vars(change))
         self._put(change.moves, change.removes, result.version)
 
