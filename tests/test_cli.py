@@ -542,7 +542,7 @@ ERRORS = {
     ),
     ("unpack", "pictures-npy", "file/x"): (1, "unpacking into file/x: Not a directory (file/x)"),
     ("info", "file"): (2, "file is not a shardkit dataset (pack one with `shardkit pack`)"),
-    ("info", LONG): (1, f"opening {LONG}: File name too long"),
+    ("info", LONG): (1, f"the dataset: {LONG}: File name too long"),
     ("infi",): (2, None),
     ("info", "pictures-npy", "--colour"): (2, None),
     ("info",): (2, "give either a DATASET or --system; see shardkit info --help"),

@@ -199,7 +199,8 @@ def splits(draw: st.DrawFn, name: str, fields: list[str]) -> SplitInfo:
     ]
     files = {f"{name}.{kind}": draw(sizes) for kind in ("rows", "names", "sums", "find")}
     total = sum(shard.num_rows for shard in shards)
-    return SplitInfo(name, total, draw(st.text(max_size=40)), layouts, shards, files)
+    fingerprint = draw(st.from_regex("(scan:)?[0-9a-f]{32}", fullmatch=True))
+    return SplitInfo(name, total, fingerprint, layouts, shards, files)
 
 
 @st.composite

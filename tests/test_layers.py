@@ -228,6 +228,22 @@ def test_nothing_heavy_on_import() -> None:
         assert not found & HEAVY, name
 
 
+def test_the_command_line_loads_nothing_for_its_help() -> None:
+    """A command took 0.2 s more once ``pack --help`` imported the report of a bench."""
+    code = """
+import sys
+from shardkit.cli import main
+try:
+    main()
+finally:
+    print(*sys.modules)
+"""
+    command = [sys.executable, "-c", code, "pack", "--help"]
+    loaded = subprocess.check_output(command, text=True).split()
+    assert "shardkit.cli.pack" in loaded
+    assert not {"shardkit.loading", "shardkit.batches", "shardkit.index"} & set(loaded)
+
+
 def test_only_functions_that_need_it_import_torch() -> None:
     def uses_torch(tree: ast.AST) -> bool:
         return any(name.partition(".")[0] == "torch" for name in imports(tree))

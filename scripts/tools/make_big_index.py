@@ -23,7 +23,7 @@ from shardkit.index.rows import row_columns, row_sums, rows_header
 from shardkit.samples.encoding import Encoding, npy_header
 
 ROWS_A_SHARD = 250_000
-FINGERPRINT = "made up"
+FINGERPRINT = "0" * 32
 VALUE_BYTES = 1024
 CHUNK = 1 << 20
 SPARSE_STEP = 4096

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
+from typing import TYPE_CHECKING
 
-from shardkit.measure.report.data import Row
+if TYPE_CHECKING:  # the command line prints figures, and loads nothing for them
+    from shardkit.measure.report.data import Row
 
 NOTHING = "–"
 """Stands for a figure that is missing."""
