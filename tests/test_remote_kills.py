@@ -305,7 +305,7 @@ def test_once_it_is_silent_no_thread_waits_as_long_again(
 def test_a_disk_with_less_than_is_left_to_others(case: Case) -> None:
     case.cache.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=40m", "none", case.cache],
+        ["mount", "-t", "tmpfs", "-o", "size=40m,mode=700", "none", case.cache],
         capture_output=True, check=False,
     )  # fmt: skip
     if mounted.returncode:
@@ -326,7 +326,7 @@ def test_a_full_disk(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clear error, and when there is room again all is well."""
     case.cache.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "none", case.cache],
+        ["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "none", case.cache],
         capture_output=True, check=False,
     )  # fmt: skip
     if mounted.returncode:
@@ -335,7 +335,7 @@ def test_a_full_disk(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
         remote = case.open(cache_bytes=100 << 20)
         with pytest.raises(StorageError, match="the disk is full; make cache_bytes smaller"):
             case.is_right(remote)
-        subprocess.run(["mount", "-o", "remount,size=40m", case.cache], check=True)
+        subprocess.run(["mount", "-o", "remount,size=40m,mode=700", case.cache], check=True)
         assert case.is_right(remote)
         del remote
     finally:

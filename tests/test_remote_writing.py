@@ -474,7 +474,7 @@ def test_a_full_disk_below_the_staging_folder(s3: S3, tmp_path: Path) -> None:  
     source = make_images(tmp_path / "source", per_class=200)
     small = tmp_path / "small"
     small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", str(small)]
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("this system does not let root mount a tmpfs")
     url, options = f"{s3.url}/ds", {"shard_size": "40kB", "staging": small}
@@ -484,7 +484,7 @@ def test_a_full_disk_below_the_staging_folder(s3: S3, tmp_path: Path) -> None:  
             pack(source, url, **options)
         s3.faults.delay = 0.0
         assert "shardkit.json" not in objects(s3)
-        subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
+        subprocess.run(["mount", "-o", "remount,size=64m,mode=700", str(small)], check=True)
         pack(source, url, **options)
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)

@@ -367,7 +367,8 @@ def test_ids_of_no_vocabulary(tmp_path: Path, ids: list[int], dtype: str, what: 
         ("a.bin", {"eos": -1}, "eos is an id from 0 to 2147483647, got -1"),
         ("a.bin", {"eos": 7}, "holds no token 7; give the id that ends its documents, or none"),
         ("a.bin", {"resize": 32}, "holds tokens, and has no pictures: leave out"),
-        ("pictures", {"eos": 1}, "eos and stored_dtype are for files of token ids; .* is none"),
+        ("pictures", {"eos": 1}, "eos is for files of token ids; .* is none"),
+        ("pictures", {"stored_dtype": "uint32"}, "stored_dtype is for files of token ids; .* is"),
     ],
 )
 def test_calls_that_make_no_sense(

@@ -98,19 +98,19 @@ def convert(
     started = time.perf_counter()
     source, tars = source_of(dataset)
     made = PackOptions(to=to, **options)
+    told = {"eos": eos, "stored_dtype": stored_dtype}
+    of_ids = next((name for name, value in told.items() if value is not None), None)
     if isinstance(source, Url):
-        if eos is not None or stored_dtype is not None:
-            raise UsageError(f"eos and stored_dtype are for files of token ids; {source} is none")
+        if of_ids is not None:
+            raise UsageError(f"{of_ids} is for files of token ids; {source} is none")
         target = as_place(dest or own_name(source, made.to), "the destination")
         refuse_overlap(target, source)
         return _convert_located(source, None, target, made, started)
     if is_token_file(source, stored_dtype):
         made_at = choose_dest(source, dest, to)
         return _convert_token_file(source, made_at, made, eos, stored_dtype, started)
-    if eos is not None or stored_dtype is not None:
-        raise UsageError(
-            f"eos and stored_dtype are for files of token ids; {show_path(source)} is none"
-        )
+    if of_ids is not None:
+        raise UsageError(f"{of_ids} is for files of token ids; {show_path(source)} is none")
     if tars is None and (kind := container_at(source)) is not None:
         return pack(source, dest, to=to, corpus=kind, **options)
     made_at = choose_dest(_named(source, tars), dest, to)

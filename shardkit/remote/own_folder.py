@@ -18,7 +18,10 @@ from shardkit.remote.keeper_files import SHARED
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 
-ELSEWHERE = "choose another folder with cache_dir, --cache-dir or SHARDKIT_CACHE_DIR"
+ELSEWHERE = (
+    "choose another folder with cache_dir, --cache-dir or SHARDKIT_CACHE_DIR; where files wait to"
+    " be sent, with staging or --staging"
+)
 
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 
