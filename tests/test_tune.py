@@ -512,7 +512,7 @@ def test_a_sample_that_cannot_be_read(tmp_path: Path) -> None:
         ({"step_ms": float("nan")}, "step_ms must be more than 0, and finite, got nan"),
         ({"workers": 2}, "tune takes no option 'workers'"),
         ({"device": "cuda"}, "tune takes no option 'device'"),
-        ({"drop_last": True}, "takes no option 'drop_last'"),
+        ({"colour": "red"}, "takes no option 'colour'"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"cold": True}, "cold: a Numbers does not say which files it reads"),
         ({"batch_size": 5000}, "4000 samples do not fill one batch of 5000"),

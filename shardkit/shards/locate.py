@@ -95,7 +95,12 @@ class Unreplaced:
             if self.located.tars:
                 from shardkit.tars.cached_index import is_index_of
 
-                return is_index_of(self.located.folder.absolute(), self.path)
+                index = self.located.folder.absolute()
+                names = sorted({tar.name for tar in self.located.tars.values()})
+                # All tars, or those that have samples, where others were added.
+                return is_index_of(index, self.path) or (
+                    self.path.is_dir() and is_index_of(index, self.path, names)
+                )
             found = read_version(self.path, info.version)[0]
         except UsageError:
             return False

@@ -65,9 +65,10 @@ def index_tars(path: Path, names: Sequence[str] | None = None) -> Path:
         return ready
 
 
-def is_index_of(index: Path, path: Path) -> bool:
-    """Return True if this is the index that :func:`index_tars` finds for the tars as they are."""
-    return index in [each.index.absolute() for each in _candidates(*_find_tars(path, None))]
+def is_index_of(index: Path, path: Path, names: Sequence[str] | None = None) -> bool:
+    """Return True if this is the index that :func:`index_tars` finds for these tars as they are."""
+    found = _find_tars(path, names)
+    return index in [each.index.absolute() for each in _candidates(*found)]
 
 
 # --- which tars, which splits -------------------------------------------------------------
