@@ -249,7 +249,7 @@ print(listening.accept()[0].recv(99))
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
 def test_a_keeper_of_another_user_is_told_nothing(case: Case) -> None:
-    """Who listens where the keeper would, in a folder that all may write to."""
+    """Who listens where the keeper would, in a folder that all could write to before."""
     case.cache.mkdir(exist_ok=True)
     folder = os.open(case.cache, os.O_RDONLY)
     case.cache.chmod(0o777)
@@ -260,6 +260,7 @@ def test_a_keeper_of_another_user_is_told_nothing(case: Case) -> None:
             pass_fds=[folder],
         ) as other:
             assert other.stdout and other.stdout.readline() == b"listening\n"
+            case.cache.chmod(0o700)
             with pytest.raises(StorageError, match="runs as another user"):
                 case.open()
             assert other.stdout.read() == b"b''\n"
