@@ -21,7 +21,7 @@ class Sampler(DistributedSampler[int]):
     """Row numbers one by one, for ``DataLoader(dataset, sampler=...)``. Rank r has every
     ``world_size``-th, so that global batches are the same sets for any world size.
 
-    It is a ``DistributedSampler``: Lightning, Fabric and Ray Train leave it as it is. accelerate
+    It is a ``DistributedSampler``: Lightning and Fabric leave it as it is. accelerate
     would split its rows once more, and is refused.
 
     Args:
@@ -66,7 +66,7 @@ class Sampler(DistributedSampler[int]):
         self._num_told += 1
 
     def _batches(self, plan: BatchPlan) -> Iterator[list[int]]:
-        """Rows of the batches of the next epoch."""
+        """Yield the rows of each batch of the next epoch."""
         self._ranks.refuse_others()
         refuse_second_split(self, self._ranks.taker, self._ranks.world_size)
         begun, num_told = self.epoch, self._num_told
