@@ -137,6 +137,8 @@ def run_rank(env: dict[str, str], out: str, work: Callable[..., None], *args: ob
     file = os.open(out, os.O_WRONLY | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
+    # Whole lines, even with PYTHONUNBUFFERED: other ranks write into the same file.
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     os.environ.clear()  # the server's are those of the first test that had it started
     os.environ.update(env)
     set_start_method(None, force=True)  # as in a process started anew
