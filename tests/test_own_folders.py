@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +29,8 @@ from shardkit.errors import (
     ShardkitError,
 )
 from shardkit.index.journal import read_receipt
+from shardkit.system import locks
+from shardkit.system.own_files import remove_own
 from shardkit.system.records import from_record, read_record, write_record
 
 CAMPAIGN = Path(__file__).parent.parent / "scripts" / "campaign"
@@ -215,16 +218,37 @@ def test_a_link_in_the_place_of_a_version(
     assert len(shardkit.open(scene.at)) == 9
 
 
-def test_a_link_in_the_place_of_what_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", ["append", "edit", "overwrite", "restore", "unpack"])
+def test_a_link_in_the_place_of_a_work_folder(
+    command: str, corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = import_module("shardkit.operations.unpack_work")
-    other, at = write(tmp_path / "other" / "thesis.txt", "keep"), tmp_path / "at"
-    at.symlink_to(other.parent)
-    monkeypatch.setattr(Path, "is_symlink", lambda self: False)  # as it was a moment before
-    with pytest.raises(NotADirectoryError):
-        work.remove_tree(at)
-    assert other.read_text() == "keep"
+    """Put there after it was looked through: nothing of where it leads is removed or moved."""
+    source, at, out = corpora / "sources" / "pictures", tmp_path / "at", tmp_path / "out"
+    shutil.copytree(corpora / "packed" / "pictures-webdataset", at)
+    shardkit.edit(at, drop_classes=["class0"])
+    others = ("thesis.txt", "next/thesis.txt", "new/thesis.txt", "parts/thesis.txt", "added/t.txt")
+    kept = {name: write(tmp_path / "other" / name, "keep") for name in others}
+    look = locks.refuse_others
+
+    def swap(folder: Path) -> None:
+        look(folder)
+        folder.rename(tmp_path / "aside")
+        folder.symlink_to(tmp_path / "other")
+
+    monkeypatch.setattr(locks, "refuse_others", swap)
+    with suppress(ShardkitError):
+        if command == "append":
+            shardkit.append(at, source, **QUIET)
+        elif command == "edit":
+            shardkit.edit(at, drop_classes=["class1"])
+        elif command == "overwrite":
+            shardkit.pack(source, at, to="lmdb", overwrite=True, **QUIET)
+        elif command == "restore":
+            shardkit.edit(at, restore=1)
+        else:
+            shardkit.unpack(at, out, progress=False)
+    assert (tmp_path / "aside").is_dir()
+    assert {name: path.read_text() for name, path in kept.items()} == dict.fromkeys(others, "keep")
 
 
 def test_a_copy_goes_on_with_no_other_name(
@@ -450,10 +474,6 @@ def deep(folder: Path, levels: int = 1300) -> None:
     os.close(fd)
 
 
-def remove_deep(folder: Path) -> None:
-    import_module("shardkit.operations.unpack_work").remove_tree(folder)
-
-
 READ_BY = (
     *("info IT", "show IT", "verify IT", "unpack IT OUT", "convert IT OUT --to lmdb --workers 0"),
     *("stage IT OUT", "diff IT GOOD", "diff GOOD IT", "append MINE IT", "merge IT MINE OUT"),
@@ -488,7 +508,7 @@ def commands(corpora: Path, tmp_path: Path, run: Run) -> Iterator[Any]:
             assert "Traceback" not in ran.err and "cannot write the output" not in ran.err
             assert ran.code == 0 or ran.err.startswith("shardkit: error: ") or line[:4] in SAID
             assert ran.err.count("\n") <= 1 or ran.code == 0, (line, ran)
-            remove_deep(root)
+            remove_own(root)
 
     yield of
     signal.alarm(0)

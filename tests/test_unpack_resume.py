@@ -19,7 +19,8 @@ from test_publish import dies_before_change
 import shardkit
 from shardkit.errors import DataError, DestinationError, StorageError, UnsafePathError
 from shardkit.operations import unpack, unpack_work
-from shardkit.operations.unpack_work import LAST_MARKER, WORK_NAME, remove_tree
+from shardkit.operations.unpack_work import LAST_MARKER, WORK_NAME
+from shardkit.system.own_files import remove_own
 
 OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
 
@@ -121,7 +122,7 @@ def test_killed_before_any_step(
         assert tree(dest) == tree(source) and not (dest / WORK_NAME).exists()
         if not died:
             return
-        remove_tree(dest)
+        remove_own(dest)
     raise AssertionError("it never came to its end")
 
 
@@ -247,7 +248,7 @@ def test_folders_nested_deep(tmp_path: Path) -> None:
         assert shardkit.unpack(dataset, dest).num_files == 1
         found = (dest / ("d/" * 1500) / "a.txt").read_bytes()
     finally:
-        remove_tree(dest)  # shutil.rmtree, which pytest uses, recurses
+        remove_own(dest)  # shutil.rmtree, which pytest uses, recurses
     assert found == b"deep down"
 
 
@@ -257,5 +258,5 @@ def test_folders_nested_deeper_than_the_system_takes(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"6,005 bytes is longer than this system takes") as got:
             shardkit.unpack(dataset, dest)
     finally:
-        remove_tree(dest)
+        remove_own(dest)
     assert len(str(got.value)) < 500

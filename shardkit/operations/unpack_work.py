@@ -19,7 +19,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import count
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -27,7 +26,7 @@ from typing import Any
 from shardkit.errors import DestinationError
 from shardkit.system.durable_files import fsync_path, sync_filesystem
 from shardkit.system.locks import Lock
-from shardkit.system.own_files import entries_below, refuse_others
+from shardkit.system.own_files import entries_below, opened, refuse_others, remove
 from shardkit.system.paths import file_size, show_path
 from shardkit.system.records import from_record, read_record, write_record
 
@@ -131,8 +130,9 @@ class UnpackWork:
         return self._forget()
 
     def _forget(self) -> Done:
-        for name in {*os.listdir(self._work)} - {_LOCK, _RECORD}:
-            remove_tree(self._work / name)
+        with opened(self._work) as work:
+            for name in {*os.listdir(work)} - {_LOCK, _RECORD}:
+                remove(name, work)
         self._synced = Done()
         self._write(Done())
         return Done()
@@ -258,8 +258,9 @@ def _taken(dest: Path) -> DestinationError:
 
 def _remove_work(work: Path) -> None:
     """The record goes last but for the lock: without it, nothing is gone on from."""
-    for name in sorted(os.listdir(work), key=lambda name: (name == _LOCK, name == _RECORD)):
-        remove_tree(work / name)
+    with opened(work) as fd:
+        for name in sorted(os.listdir(fd), key=lambda name: (name == _LOCK, name == _RECORD)):
+            remove(name, fd)
     work.rmdir()
 
 
@@ -288,28 +289,3 @@ def _sizes(fd: int) -> Iterator[int]:
     for _, entry in entries_below(fd):
         if not entry.is_dir(follow_symlinks=False):
             yield entry.stat(follow_symlinks=False).st_size
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a file, or a folder and all that is in it, however deep: ``shutil.rmtree`` recurses,
-    and paths may be longer than the system takes. Folders are moved up before they are emptied.
-    """
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    names = (path.with_name(f"{path.name}.{number}") for number in count(1))
-    free = (name for name in names if not os.path.lexists(name))
-    waiting = [path]
-    while waiting:
-        folder = waiting.pop()
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            for entry in [*os.scandir(fd)]:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(next(free))
-                    os.rename(entry.name, waiting[-1], src_dir_fd=fd)
-                else:
-                    os.unlink(entry.name, dir_fd=fd)
-        finally:
-            os.close(fd)
-        folder.rmdir()

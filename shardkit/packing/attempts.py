@@ -21,8 +21,8 @@ from shardkit.corpus.base import Corpus
 from shardkit.errors import UsageError
 from shardkit.index.journal import Receipt, journal_path, write_finished
 from shardkit.packing.job import Job, Setup, stage_files, sync_files, write_job
-from shardkit.packing.publish import discard
 from shardkit.system.durable_files import fsync_path
+from shardkit.system.own_files import remove_own
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.tars.patterns import is_pattern
@@ -37,7 +37,7 @@ class Attempts:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         for old in setup.work.glob(f"{_PREFIX}*"):
-            discard(old)
+            remove_own(old)
         self.folder = setup.work / f"{_PREFIX}{uuid.uuid4().hex}"
         self.folder.mkdir()
 
@@ -54,7 +54,7 @@ class Attempts:
 
     def close(self) -> None:
         if self.folder.exists():
-            discard(self.folder)
+            remove_own(self.folder)
 
 
 def attempt(corpus: Corpus, job: Job, setup: Setup, attempts: str, where: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -36,6 +35,7 @@ from shardkit.packing.tokenize import slices, tokenize
 from shardkit.samples.sample import SampleBatch, sample_checksums
 from shardkit.system.blocks import block_sums
 from shardkit.system.durable_files import fsync_path
+from shardkit.system.own_files import remove_own
 from shardkit.system.refusals import os_errors
 
 CLS = "cls"
@@ -233,7 +233,7 @@ def _write(samples: SampleBatch, job: Job, setup: Setup, folder: Path | None) ->
             raise FormatError(f"{job.stem}: {name!r} cannot be a field name; rename those files")
     if folder is None:
         folder = setup.work / f"tmp-{job.stem}"
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_own(folder)
         folder.mkdir()
     container = get_format(setup.to)
     extents = container.write(folder, job.stem, samples.keys, columns, setup.compression)

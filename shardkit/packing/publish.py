@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import time
-import uuid
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -38,6 +35,7 @@ from shardkit.index.manifest import (
 )
 from shardkit.system.durable_files import atomic_write, fsync_path
 from shardkit.system.leases import is_lease
+from shardkit.system.own_files import opened, remove
 from shardkit.system.paths import show_path
 from shardkit.system.records import from_record, read_record, write_record
 
@@ -47,9 +45,6 @@ SCRATCH_NAME = "scratch"
 _MARKER = "whole.json"
 _LAST_MARKER = ".packing.json"
 """What the marker is called, beside shardkit.json, while the work folder itself is removed."""
-
-_TRIES = 10
-"""A file that a machine has in hand may appear while its folder is emptied."""
 
 _SPLIT_OF_SHARD = re.compile(r"(.+)-[0-9]{5,}\..*")
 
@@ -169,8 +164,7 @@ def publish(dest: Path, publication: Publication) -> None:
 
     Does nothing if that has been done. Raises ResumeError if the new index is nowhere.
     """
-    stage = dest / WORK_NAME / STAGE_NAME
-    if not (stage / INDEX_NAME).exists():
+    if not (dest / WORK_NAME / STAGE_NAME / INDEX_NAME).exists():
         if not (dest / INDEX_NAME).exists():
             raise ResumeError(
                 f"{show_path(dest)} held a whole dataset, but its {INDEX_NAME} is gone; pass"
@@ -181,11 +175,12 @@ def publish(dest: Path, publication: Publication) -> None:
     fsync_path(dest)
     for name in sorted(set(publication.old) - set(publication.new)):
         (dest / name).unlink(missing_ok=True)
-    for name in publication.new:
-        if (stage / name).exists():  # else an earlier call moved it
-            (stage / name).replace(dest / name)
-    fsync_path(dest)
-    (stage / INDEX_NAME).replace(dest / INDEX_NAME)
+    with opened(dest / WORK_NAME) as work, opened(Path(STAGE_NAME), within=work) as stage:
+        for name in publication.new:
+            with suppress(FileNotFoundError):  # an earlier call moved it
+                os.replace(name, dest / name, src_dir_fd=stage)
+        fsync_path(dest)
+        os.replace(INDEX_NAME, dest / INDEX_NAME, src_dir_fd=stage)
     fsync_path(dest)
 
 
@@ -203,26 +198,10 @@ def tidy(dest: Path) -> None:
 
 def clear_work(dest: Path, keep: Collection[str]) -> None:
     """Empty the work folder, but for what is named, and the lease."""
-    for path in list((dest / WORK_NAME).iterdir()):
-        if path.name in keep or is_lease(path.name):
-            continue
-        if path.is_dir() and not path.is_symlink():
-            discard(path)
-        else:
-            path.unlink()
-
-
-def discard(folder: Path) -> None:
-    """Remove a folder that another machine may still write into: an attempt at a job which nobody
-    waits for any more. Renamed first, nothing new can be made there under the path it knows."""
-    gone = folder.with_name(f"gone-{uuid.uuid4().hex}")
-    folder.rename(gone)
-    for _ in range(_TRIES):
-        shutil.rmtree(gone, ignore_errors=True)
-        if not gone.exists():
-            return
-        time.sleep(0.2)
-    shutil.rmtree(gone)
+    with opened(dest / WORK_NAME) as work:
+        for name in os.listdir(work):
+            if name not in keep and not is_lease(name):
+                remove(name, work)
 
 
 def forget_marker(dest: Path) -> None:
@@ -231,9 +210,9 @@ def forget_marker(dest: Path) -> None:
 
 def remove_work(dest: Path) -> None:
     """Remove a work folder that holds a lock and a lease at most."""
-    for path in (dest / WORK_NAME).glob("lease-*"):
-        path.unlink(missing_ok=True)
-    (dest / WORK_NAME / LOCK_NAME).unlink(missing_ok=True)
+    with opened(dest / WORK_NAME) as work:
+        for name in (*filter(is_lease, os.listdir(work)), LOCK_NAME):
+            remove(name, work)
     try:
         (dest / WORK_NAME).rmdir()
     except OSError:

@@ -6,7 +6,8 @@ the names of our own files, devices, FIFOs, forged records. So:
 Law: a work folder holds files and folders, nothing else. :func:`refuse_others` looks through all of
 it, under its lock and before anything in it is used. A new file is made by :func:`create`, and gets
 its final name by a rename, which replaces a link and never follows one. Records are read by
-:func:`read_own`.
+:func:`read_own`. What is removed or moved is named by an open folder (:func:`opened`): who puts a
+link in the folder's place meanwhile has nothing removed elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -26,6 +30,10 @@ _NO_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Without O_NONBLOCK, opening a FIFO blocks for ever."""
 
 _TARS = b"/scratch/tars/"
+
+_TRIES = 10
+_PAUSE_S = 0.2
+"""A file that a machine has in hand may appear while its folder is emptied."""
 
 MAX_OWN_BYTES = 1 << 30
 """Of a file that is read whole: a journal's of 10 million rows."""
@@ -48,8 +56,7 @@ def refuse_others(folder: Path, *, may_share: bool = True) -> None:
     """Raise DestinationError unless a folder holds, however deep, files and folders only; and no
     file that has another name, too, unless files ``may_share`` what lies under it. Links to tars
     that convert reads are its own; it makes them anew before it reads them."""
-    fd = os.open(folder, _FOLDER)
-    try:
+    with opened(folder) as fd:
         for path, entry in entries_below(fd):
             if _TARS in b"/" + path and entry.is_symlink():
                 continue
@@ -57,8 +64,70 @@ def refuse_others(folder: Path, *, may_share: bool = True) -> None:
             is_shared = is_file and not may_share and entry.stat(follow_symlinks=False).st_nlink > 1
             if is_shared or not (is_file or entry.is_dir(follow_symlinks=False)):
                 raise _other(folder / os.fsdecode(path))
+
+
+@contextmanager
+def opened(folder: Path, *, within: int | None = None) -> Iterator[int]:
+    """Give a folder's descriptor while the block lasts. Raises DestinationError for a link.
+
+    ``folder`` is relative to the open folder ``within``, if that is given.
+    """
+    try:
+        fd = os.open(folder, _FOLDER, dir_fd=within)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise _other(folder) from None
+        raise
+    try:
+        yield fd
     finally:
         os.close(fd)
+
+
+def remove_own(path: Path) -> None:
+    """:func:`remove` by a path. Raises DestinationError if it lies in a link."""
+    with opened(path.parent) as fd:
+        remove(path.name, fd)
+
+
+def remove(name: str, fd: int) -> None:
+    """Remove a file, or a folder and all that is in it, from an open folder.
+
+    Folders are moved up to that one, under new names, before they are emptied: ``shutil.rmtree``
+    recurses, and paths may be longer than the system takes. And another machine may still write
+    into one, for an attempt at a job that nobody waits for any more: it can make nothing new under
+    the path that it knows.
+    """
+    try:
+        is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode)
+    except FileNotFoundError:
+        return
+    if not is_folder:
+        os.unlink(name, dir_fd=fd)
+        return
+    waiting = [_set_aside(name, fd, fd)]
+    tries = _TRIES
+    while waiting:
+        gone = waiting.pop()
+        try:
+            with opened(Path(gone), within=fd) as inner:
+                for entry in [*os.scandir(inner)]:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(_set_aside(entry.name, inner, fd))
+                    else:
+                        os.unlink(entry.name, dir_fd=inner)
+            os.rmdir(gone, dir_fd=fd)
+        except OSError:
+            if not (tries := tries - 1):
+                raise
+            time.sleep(_PAUSE_S)
+            waiting.append(gone)
+
+
+def _set_aside(name: str, base: int, fd: int) -> str:
+    gone = f"gone-{uuid.uuid4().hex}"
+    os.rename(name, gone, src_dir_fd=base, dst_dir_fd=fd)
+    return gone
 
 
 def entries_below(fd: int) -> Iterator[tuple[bytes, os.DirEntry[str]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from shardkit.packing.pack import parse_fields, parse_options
 from shardkit.packing.run import run_pack
 from shardkit.remote.urls import Url, as_place, refuse_overlap
 from shardkit.shards.locate import locate
+from shardkit.system.own_files import remove_own
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
 from shardkit.tokens.load import open_tokenizer
@@ -183,7 +183,7 @@ def _append(
     except (DestinationError, ResumeError):
         if not added.exists():
             raise
-        shutil.rmtree(added)
+        remove_own(added)
         revision.notes.append("the source changed since an interrupted call: it is packed anew")
         notes = pack_it()
     what = f"append {source.resolve().name}"
@@ -191,7 +191,7 @@ def _append(
         revision, recipe, locate(added), what, started, moved_from=ADDED_NAME, notes=notes
     )
     if made.was_complete:
-        shutil.rmtree(added)
+        remove_own(added)
     return made
 
 

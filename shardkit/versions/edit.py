@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from shardkit.packing.plan import draw, num_val
 from shardkit.packing.result import COMPLETE
 from shardkit.reading.dataset import Dataset
 from shardkit.shards.locate import Located
+from shardkit.system.own_files import remove_own
 from shardkit.system.paths import as_path, first_few, show_path
 from shardkit.system.refusals import os_errors
 from shardkit.versions.choose import (
@@ -104,7 +104,7 @@ def edit(
             return revision.finished
         if revision.finished is not None:  # by a function that may have been another
             revision.notes.append(f"an interrupted change was ended first: {asked.words()}")
-        shutil.rmtree(revision.stage, ignore_errors=True)  # which may hold splits of that one
+        remove_own(revision.stage)  # which may hold splits of that one
         if asked.filter is None and revision.was_last(recipe):  # a function may be another now
             return _result(revision, asked, revision.place.info, started, notes=[COMPLETE])
         if asked.restore is not None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,7 +38,7 @@ from shardkit.packing.publish import LOCK_NAME, clear_work, is_marked, remove_wo
 from shardkit.shards.locate import Located, locate
 from shardkit.system.durable_files import atomic_write, fsync_path
 from shardkit.system.locks import Lock
-from shardkit.system.own_files import refuse_others
+from shardkit.system.own_files import opened, refuse_others, remove_own
 from shardkit.system.paths import show_path
 from shardkit.system.records import from_record, read_record, write_record
 from shardkit.versions.own_rows import OwnRows, write_rows
@@ -229,9 +229,11 @@ class Revision:
             (self.dest / name).unlink(missing_ok=True)
         index = self.stage / INDEX_NAME
         if index.exists():
-            for path, name in moves:
-                if (self.work / path).exists():  # else an earlier call moved it
-                    (self.work / path).replace(self.dest / name)
+            with opened(self.work) as work:
+                for path, name in moves:
+                    folder, _, held = path.partition("/")
+                    with suppress(FileNotFoundError), opened(Path(folder), within=work) as at:
+                        os.replace(held, self.dest / name, src_dir_fd=at)  # else it was moved
             old = self.dest / index_name(version - 1)
             if not old.exists():
                 atomic_write(old, [read_index(self.dest)])
@@ -247,7 +249,7 @@ class Revision:
         try:
             held = {path.name for path in self.work.iterdir()} - {LOCK_NAME, _STARTED, STAGE_NAME}
             if CHANGE_NAME not in held:
-                shutil.rmtree(self.stage, ignore_errors=True)
+                remove_own(self.stage)
             if not held:
                 clear_work(self.dest, {LOCK_NAME})
                 remove_work(self.dest)
