@@ -413,6 +413,13 @@ def test_an_iterator_for_each_step(workers: int, num_batches: int | None, cause:
         assert said.gain.factor == pytest.approx(0.1 / (0.03 if not workers else 0.0108), rel=0.01)
 
 
+def test_an_iterator_for_each_step_where_others_have_the_cores() -> None:
+    """Then more is lost to what follows the first batch, and lies between two of them, too."""
+    parts = {"transform": 0.01, "cpu": 0.001, "epochs": Epochs(0.093, 0.43, 80, 1.0)}
+    said = diagnose(evidence(rank(0.202, 0.009, num_workers=1, **parts), **BUSY))
+    assert said.cause == "iterator per step"
+
+
 def rates_of(**steps_per_s: float) -> Rates:
     """With blocks that vary by 2 %."""
     return Rates(**{name: rate(1 / each) for name, each in steps_per_s.items()})

@@ -54,13 +54,11 @@ def saves_most(case: Case, gain: Gain, least: float = MOST) -> bool:
 
 
 def epoch_starts(case: Case) -> Suspect | None:
-    """More is lost where epochs begin than within them."""
+    """More is lost where epochs begin than within them, or nothing is within them."""
     loop, loader, epochs = case.loop, case.rank.loader, case.rank.epochs
-    if loop.gap <= loop.steady - loop.free:
-        return None
-    if epochs.steps <= FEW_STEPS < (loader.num_batches or math.inf):
+    if loop.gap and epochs.steps <= FEW_STEPS < (loader.num_batches or math.inf):
         return iterator_per_step(case)
-    if loader.num_workers == 0:
+    if loop.gap <= loop.steady - loop.free or loader.num_workers == 0:
         return None
     sentence = (
         f"Each epoch begins with {ms(epochs.first_batch_s)} in which the loop waits for the first"
