@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from conftest import write
 
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError
+from shardkit.inputs.open import open_corpus
 
 IMAGES = np.arange(20 * 4 * 3, dtype=np.uint8).reshape(20, 4, 3)
 LABELS = np.arange(20) % 7

@@ -17,9 +17,9 @@ import torch
 from test_corpus_files import read_all, tree
 
 import shardkit
-from shardkit.corpus.arrays import ArrayCorpus
-from shardkit.corpus.kinds import from_spec
 from shardkit.errors import CorpusError
+from shardkit.inputs.arrays import ArrayCorpus
+from shardkit.inputs.kinds import from_spec
 from shardkit.samples.sample import SampleBatch
 
 
@@ -184,7 +184,7 @@ def test_splits_and_workers(tmp_path: Path) -> None:
 def test_torch_is_imported_for_tensors_alone(tmp_path: Path) -> None:
     tree(tmp_path, {"a.npy": npy(np.arange(2))})
     code = (
-        "import sys; from pathlib import Path; from shardkit.corpus.open import open_corpus;"
+        "import sys; from pathlib import Path; from shardkit.inputs.open import open_corpus;"
         "c = open_corpus(sys.argv[1]); r, = c.runs(Path()); c.read(r, Path());"
         "print(c.kind, sorted({'torch', 'h5py', 'lmdb', 'PIL', 'zstandard'} & {*sys.modules}))"
     )

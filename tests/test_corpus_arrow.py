@@ -13,9 +13,9 @@ from test_corpus_files import read_all
 from test_corpus_parquet import texts_of
 
 import shardkit
-from shardkit.corpus.detect import detect
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, FormatError
+from shardkit.inputs.detect import detect
+from shardkit.inputs.open import open_corpus
 
 TEXTS = [f"row {i} é" for i in range(50)]
 OPTIONS = {"workers": 0, "progress": False}

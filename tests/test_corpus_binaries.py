@@ -19,11 +19,11 @@ from jobs import EXAMPLES
 from test_corpus_files import read_all
 
 import shardkit
-from shardkit.corpus.binaries import BinaryCorpus
-from shardkit.corpus.detect import detect
-from shardkit.corpus.kinds import from_spec
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, UsageError
+from shardkit.inputs.binaries import BinaryCorpus
+from shardkit.inputs.detect import detect
+from shardkit.inputs.kinds import from_spec
+from shardkit.inputs.open import open_corpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 

@@ -9,9 +9,9 @@ import pytest
 from conftest import picture, write
 
 import shardkit
-from shardkit.corpus.odd_names import called_as_splits, role_in, splits_in
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError
+from shardkit.inputs.odd_names import called_as_splits, role_in, splits_in
+from shardkit.inputs.open import open_corpus
 
 OPTIONS = {"to": "npy", "workers": 0, "progress": False}
 

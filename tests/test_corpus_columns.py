@@ -12,14 +12,14 @@ from conftest import picture, write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.corpus.tables.column_plan import make_plan
-from shardkit.corpus.tables.columns import Fact, Facts, TablePlan, field_base
-from shardkit.corpus.tables.features import card_head, class_names, from_yaml, in_schema, of_hub
-from shardkit.corpus.tables.json_fields import KeyFields, members
-from shardkit.corpus.tables.json_keys import KeySearch, first_keys, notes_on_keys
-from shardkit.corpus.tables.media import ending_of, kept_name, sniff
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.index.manifest import is_field_name
+from shardkit.inputs.tables.column_plan import make_plan
+from shardkit.inputs.tables.columns import Fact, Facts, TablePlan, field_base
+from shardkit.inputs.tables.features import card_head, class_names, from_yaml, in_schema, of_hub
+from shardkit.inputs.tables.json_fields import KeyFields, members
+from shardkit.inputs.tables.json_keys import KeySearch, first_keys, notes_on_keys
+from shardkit.inputs.tables.media import ending_of, kept_name, sniff
 
 FACTS: dict[str, Fact] = {
     "text": Fact("string", "text"),

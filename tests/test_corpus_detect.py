@@ -13,13 +13,13 @@ from test_corpus_files import JPG, WALKED, one_of_each, tree
 
 import shardkit
 from shardkit.cli.pack import KINDS
-from shardkit.corpus.annotations.layouts import LAYOUTS
-from shardkit.corpus.census import Census, spread, take_census
-from shardkit.corpus.detect import detect
-from shardkit.corpus.endings import EXTENSIONS, TAR
-from shardkit.corpus.kinds import CORPORA
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, SampleError, StorageError
+from shardkit.inputs.annotations.layouts import LAYOUTS
+from shardkit.inputs.census import Census, spread, take_census
+from shardkit.inputs.detect import detect
+from shardkit.inputs.endings import EXTENSIONS, TAR
+from shardkit.inputs.kinds import CORPORA
+from shardkit.inputs.open import open_corpus
 
 
 def folder(root: Path, names: list[str]) -> Path:
@@ -177,7 +177,7 @@ def test_a_looping_link_is_found(tmp_path: Path) -> None:
 
 def sample(monkeypatch: pytest.MonkeyPatch, files: int, of_folder: int, block: int) -> None:
     for name, value in (("SAMPLE", files), ("FOLDER", of_folder), ("BLOCK", block)):
-        monkeypatch.setattr(f"shardkit.corpus.census.{name}_FILES", value)
+        monkeypatch.setattr(f"shardkit.inputs.census.{name}_FILES", value)
 
 
 def test_only_so_many_files_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

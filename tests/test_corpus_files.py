@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from tables import parquet
 from tf_records import records
 
-from shardkit.corpus import files
-from shardkit.corpus.annotations.layouts import LAYOUTS
-from shardkit.corpus.base import Corpus, Run
-from shardkit.corpus.files import input_stamp, read_files, walk
-from shardkit.corpus.kinds import CORPORA
-from shardkit.corpus.names import encode, extension, stems
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import StorageError
+from shardkit.inputs import files
+from shardkit.inputs.annotations.layouts import LAYOUTS
+from shardkit.inputs.base import Corpus, Run
+from shardkit.inputs.files import input_stamp, read_files, walk
+from shardkit.inputs.kinds import CORPORA
+from shardkit.inputs.names import encode, extension, stems
+from shardkit.inputs.open import open_corpus
 from shardkit.samples.encoding import npy_header
 from shardkit.samples.sample import SampleBatch
 from shardkit.system.stamps import UPPER
@@ -328,8 +328,8 @@ def run_without_rights(code: str, folder: Path, before: str = "") -> str:
     ``before`` runs with all rights, and imports what may lie where nobody else can read.
     """
     drop = "import os, sys; os.geteuid() or (os.setgid(65534), os.setuid(65534))\n"
-    loaded = "import shardkit.corpus.files, shardkit.corpus.open, shardkit.corpus.kinds\n"
-    loaded += "[*shardkit.corpus.kinds.CORPORA.values()]\n"
+    loaded = "import shardkit.inputs.files, shardkit.inputs.open, shardkit.inputs.kinds\n"
+    loaded += "[*shardkit.inputs.kinds.CORPORA.values()]\n"
     script = loaded + before + drop + code
     env = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
     done = subprocess.run(
@@ -357,7 +357,7 @@ def test_an_unreadable_file_is_a_reject(open_folder: Path) -> None:
     (open_folder / "b.jpg").chmod(0)
     code = """
 from pathlib import Path
-corpus = shardkit.corpus.open.open_corpus(sys.argv[1])
+corpus = shardkit.inputs.open.open_corpus(sys.argv[1])
 (run,) = corpus.runs(Path("/"))
 batch = corpus.read(run, Path("/"))
 print(batch.keys, batch.rejects)
@@ -372,8 +372,8 @@ def test_an_unreadable_source_is_named(open_folder: Path, mode: int) -> None:
     (open_folder / "locked").chmod(mode)
     code = """
 try:
-    list(shardkit.corpus.files.walk(__import__("pathlib").Path(sys.argv[1])))
-except shardkit.corpus.files.StorageError as error:
+    list(shardkit.inputs.files.walk(__import__("pathlib").Path(sys.argv[1])))
+except shardkit.inputs.files.StorageError as error:
     print(error)
 """
     out = run_without_rights(code, open_folder / "locked")

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from test_corpus_files import read_all
 
 import shardkit
-from shardkit.corpus import files, lines
-from shardkit.corpus.files import read_files
-from shardkit.corpus.lines import map_range, mapped_copy, read_pieces
-from shardkit.corpus.open import open_corpus
-from shardkit.corpus.tables import json_scan, jsonl
-from shardkit.corpus.tables.json_scan import scan_json
-from shardkit.corpus.tables.jsonl import JsonlCorpus
 from shardkit.errors import SampleError
+from shardkit.inputs import files, lines
+from shardkit.inputs.files import read_files
+from shardkit.inputs.lines import map_range, mapped_copy, read_pieces
+from shardkit.inputs.open import open_corpus
+from shardkit.inputs.tables import json_scan, jsonl
+from shardkit.inputs.tables.json_scan import scan_json
+from shardkit.inputs.tables.jsonl import JsonlCorpus
 
 OPTIONS = {"workers": 0, "progress": False}
 

@@ -15,12 +15,12 @@ from test_corpus_files import read_all
 from test_corpus_rows import rows_of, same
 
 import shardkit
-from shardkit.corpus.containers.find import container_kind
-from shardkit.corpus.containers.idx_files import idx_title, is_idx_name
-from shardkit.corpus.detect import detect
-from shardkit.corpus.endings import kind_of
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, FormatError
+from shardkit.inputs.containers.find import container_kind
+from shardkit.inputs.containers.idx_files import idx_title, is_idx_name
+from shardkit.inputs.detect import detect
+from shardkit.inputs.endings import kind_of
+from shardkit.inputs.open import open_corpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 
@@ -73,7 +73,7 @@ def test_compressed_files_are_unpacked_once(
     source = mnist(tmp_path / "in", NAMES[1])
     corpus = open_corpus(source)
     runs = [*corpus.runs(tmp_path / "scratch")]
-    monkeypatch.setattr("shardkit.corpus.lines._gunzip", None)
+    monkeypatch.setattr("shardkit.inputs.lines._gunzip", None)
     assert sum(len(corpus.read(run, tmp_path / "scratch")) for run in runs) == 25
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from test_corpus_files import JPG, PNG, read_all, tree
 
-from shardkit.corpus.images import ImageCorpus
-from shardkit.corpus.kinds import from_spec
-from shardkit.corpus.labels import read_labels
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
+from shardkit.inputs.images import ImageCorpus
+from shardkit.inputs.kinds import from_spec
+from shardkit.inputs.labels import read_labels
+from shardkit.inputs.open import open_corpus
 from shardkit.samples.sample import SampleBatch, pack_paths, unpack_paths
 
 

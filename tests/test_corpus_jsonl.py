@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from test_corpus_files import read_all, tree
 
 import shardkit
-from shardkit.corpus import lines
-from shardkit.corpus.files import input_stamp
-from shardkit.corpus.kinds import from_spec
-from shardkit.corpus.lines import BLANK, line_pieces, read_pieces
-from shardkit.corpus.open import open_corpus
-from shardkit.corpus.tables import jsonl
-from shardkit.corpus.tables.jsonl import JsonlCorpus
 from shardkit.errors import CorpusError, DataError, StorageError
+from shardkit.inputs import lines
+from shardkit.inputs.files import input_stamp
+from shardkit.inputs.kinds import from_spec
+from shardkit.inputs.lines import BLANK, line_pieces, read_pieces
+from shardkit.inputs.open import open_corpus
+from shardkit.inputs.tables import jsonl
+from shardkit.inputs.tables.jsonl import JsonlCorpus
 from shardkit.samples.sample import SampleBatch, unpack_paths
 
 LINES = b'{"text": "one"}\n{"text": "two", "n": 2}\n\n  \n["three"]\n4'

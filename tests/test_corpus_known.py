@@ -17,9 +17,9 @@ from conftest import picture, write
 from pyarrow import parquet as pq
 
 import shardkit
-from shardkit.corpus.annotations.yolo_files import lists_of_splits
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError
+from shardkit.inputs.annotations.yolo_files import lists_of_splits
+from shardkit.inputs.open import open_corpus
 
 OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
 

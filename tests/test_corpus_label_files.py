@@ -10,12 +10,12 @@ import pytest
 from conftest import picture, write
 
 import shardkit
-from shardkit.corpus import label_samples
-from shardkit.corpus.label_files import advice, label_notes
-from shardkit.corpus.label_samples import NamedSamples
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
+from shardkit.inputs import label_samples
+from shardkit.inputs.label_files import advice, label_notes
+from shardkit.inputs.label_samples import NamedSamples
+from shardkit.inputs.open import open_corpus
 
 NAMES = "abcdefghijkl"
 

@@ -33,8 +33,8 @@ from layouts import (
 )
 
 import shardkit
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, DestinationError, ResumeError, SampleError
+from shardkit.inputs.open import open_corpus
 from shardkit.packing.job import Setup, write_job
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from layouts import MAKERS, coco
 from test_corpus_files import JPG, PNG
 
-from shardkit.corpus.annotations.companions import group_names
-from shardkit.corpus.annotations.layouts import CompanionCount, judge_companions
-from shardkit.corpus.annotations.siblings import judge_siblings
-from shardkit.corpus.annotations.stem_fit import fit, shared_suffixes
-from shardkit.corpus.annotations.tracks import TrackLook
-from shardkit.corpus.detect import detect
-from shardkit.corpus.open import open_corpus
-from shardkit.corpus.roles import role_of, split_tracks
 from shardkit.errors import CorpusError
+from shardkit.inputs.annotations.companions import group_names
+from shardkit.inputs.annotations.layouts import CompanionCount, judge_companions
+from shardkit.inputs.annotations.siblings import judge_siblings
+from shardkit.inputs.annotations.stem_fit import fit, shared_suffixes
+from shardkit.inputs.annotations.tracks import TrackLook
+from shardkit.inputs.detect import detect
+from shardkit.inputs.open import open_corpus
+from shardkit.inputs.roles import role_of, split_tracks
 
 
 def folder(root: Path, names: list[str]) -> Path:

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layouts import coco, csv_of, jsonl, parquet_of
 
-from shardkit.corpus.annotations.captions import read_captions
-from shardkit.corpus.annotations.class_names import find_class_names
-from shardkit.corpus.annotations.coco_file import CocoFile, looks_like_coco, read_coco
-from shardkit.corpus.annotations.metadata_columns import plan_columns
-from shardkit.corpus.annotations.metadata_files import find_metadata, read_rows
-from shardkit.corpus.annotations.named_files import base_of, clean_path
 from shardkit.errors import CorpusError
+from shardkit.inputs.annotations.captions import read_captions
+from shardkit.inputs.annotations.class_names import find_class_names
+from shardkit.inputs.annotations.coco_file import CocoFile, looks_like_coco, read_coco
+from shardkit.inputs.annotations.metadata_columns import plan_columns
+from shardkit.inputs.annotations.metadata_files import find_metadata, read_rows
+from shardkit.inputs.annotations.named_files import base_of, clean_path
 
 # --- columns ------------------------------------------------------------------------------
 

@@ -32,14 +32,14 @@ from test_corpus_files import JPG, PNG, check_run
 from tf_records import records
 
 import shardkit
-from shardkit.corpus.annotations.annotated import AnnotatedCorpus, _decoded
-from shardkit.corpus.annotations.layouts import LAYOUTS
-from shardkit.corpus.base import Corpus, Run
-from shardkit.corpus.kinds import CORPORA, from_spec
-from shardkit.corpus.names import extension, join
-from shardkit.corpus.open import open_corpus
-from shardkit.corpus.paired import PairedCorpus
 from shardkit.errors import ShardkitError
+from shardkit.inputs.annotations.annotated import AnnotatedCorpus, _decoded
+from shardkit.inputs.annotations.layouts import LAYOUTS
+from shardkit.inputs.base import Corpus, Run
+from shardkit.inputs.kinds import CORPORA, from_spec
+from shardkit.inputs.names import extension, join
+from shardkit.inputs.open import open_corpus
+from shardkit.inputs.paired import PairedCorpus
 from shardkit.samples.sample import unpack_paths
 
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from test_corpus_files import read_all
 
 import shardkit
-from shardkit.corpus.containers.lmdb_files import kind_of_key, shown_key
-from shardkit.corpus.detect import detect
-from shardkit.corpus.kinds import from_spec
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, FormatError
+from shardkit.inputs.containers.lmdb_files import kind_of_key, shown_key
+from shardkit.inputs.detect import detect
+from shardkit.inputs.kinds import from_spec
+from shardkit.inputs.open import open_corpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_corpus_files import JPG, PNG, read_all, tree
 
-from shardkit.corpus.files import FolderListing
-from shardkit.corpus.folders import Root
-from shardkit.corpus.kinds import from_spec
-from shardkit.corpus.names import encode
-from shardkit.corpus.paired import PairedCorpus, paired_run
 from shardkit.errors import CorpusError
+from shardkit.inputs.files import FolderListing
+from shardkit.inputs.folders import Root
+from shardkit.inputs.kinds import from_spec
+from shardkit.inputs.names import encode
+from shardkit.inputs.paired import PairedCorpus, paired_run
 from shardkit.samples.sample import SampleBatch, unpack_paths
 
 

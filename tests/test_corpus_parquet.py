@@ -18,13 +18,13 @@ from tables import parquet
 from test_corpus_files import read_all
 
 import shardkit
-from shardkit.corpus.detect import detect
-from shardkit.corpus.kinds import from_spec
-from shardkit.corpus.open import open_corpus
-from shardkit.corpus.tables import parquet as parquet_module
-from shardkit.corpus.tables.column_plan import choose_column
-from shardkit.corpus.tables.table_splits import splits_of_paths
 from shardkit.errors import CorpusError, SampleError
+from shardkit.inputs.detect import detect
+from shardkit.inputs.kinds import from_spec
+from shardkit.inputs.open import open_corpus
+from shardkit.inputs.tables import parquet as parquet_module
+from shardkit.inputs.tables.column_plan import choose_column
+from shardkit.inputs.tables.table_splits import splits_of_paths
 
 OPTIONS = {"workers": 0, "progress": False}
 TEXTS = [f"row {i} é\r\n" * (i % 5) for i in range(50)]

@@ -14,8 +14,8 @@ from conftest import CONTAINERS, write
 from test_corpus_rows import enumerated
 
 import shardkit
-from shardkit.corpus.detect import detect
-from shardkit.corpus.open import open_corpus
+from shardkit.inputs.detect import detect
+from shardkit.inputs.open import open_corpus
 
 OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
 

@@ -15,12 +15,12 @@ from test_corpus_files import read_all
 from test_corpus_rows import column
 
 import shardkit
-from shardkit.corpus.containers.npy_reading import reading_of
-from shardkit.corpus.containers.row_columns import ArrayColumn, divide
-from shardkit.corpus.containers.row_parts import find_parts
-from shardkit.corpus.detect import detect
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError
+from shardkit.inputs.containers.npy_reading import reading_of
+from shardkit.inputs.containers.row_columns import ArrayColumn, divide
+from shardkit.inputs.containers.row_parts import find_parts
+from shardkit.inputs.detect import detect
+from shardkit.inputs.open import open_corpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 

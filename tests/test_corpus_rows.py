@@ -17,14 +17,14 @@ from forked_workers import workers_for
 from test_corpus_files import read_all
 
 import shardkit
-from shardkit.corpus.containers.npy_reading import reading_of
-from shardkit.corpus.containers.row_columns import ArrayColumn, divide
-from shardkit.corpus.containers.row_series import is_series
-from shardkit.corpus.containers.rows import RowCorpus
-from shardkit.corpus.detect import detect
-from shardkit.corpus.kinds import from_spec
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, FormatError, ResumeError, SampleError
+from shardkit.inputs.containers.npy_reading import reading_of
+from shardkit.inputs.containers.row_columns import ArrayColumn, divide
+from shardkit.inputs.containers.row_series import is_series
+from shardkit.inputs.containers.rows import RowCorpus
+from shardkit.inputs.detect import detect
+from shardkit.inputs.kinds import from_spec
+from shardkit.inputs.open import open_corpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 
@@ -214,8 +214,8 @@ def test_rows_are_exact_to_the_bit(name: str, compressed: bool, tmp_path: Path) 
 
 
 def test_huge_rows_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.corpus.containers.rows.HUGE_BYTES", 10)
-    monkeypatch.setattr("shardkit.corpus.containers.rows._CHUNK_BYTES", 7)
+    monkeypatch.setattr("shardkit.inputs.containers.rows.HUGE_BYTES", 10)
+    monkeypatch.setattr("shardkit.inputs.containers.rows._CHUNK_BYTES", 7)
     npy(tmp_path / "x.npy", IMAGES)
     batch = read_all(open_corpus(tmp_path / "x.npy"), tmp_path / "scratch")["train"]
     values = batch.columns["x.npy"]

@@ -18,11 +18,11 @@ from tables import arrow_stream, state
 from test_corpus_files import read_all
 
 import shardkit
-from shardkit.corpus.kinds import from_spec
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, SampleError
 from shardkit.images.sniff import image_field
 from shardkit.index.manifest import read_info
+from shardkit.inputs.kinds import from_spec
+from shardkit.inputs.open import open_corpus
 from shardkit.samples.sample import SampleBatch, unpack_paths
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
@@ -878,7 +878,7 @@ def test_many_small_numbers_do_not_make_one_shard(tmp_path: Path) -> None:
 
 
 def test_huge_values_are_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.corpus.tables.cells.HUGE_BYTES", 10)
+    monkeypatch.setattr("shardkit.inputs.tables.cells.HUGE_BYTES", 10)
     table = pa.table({"image": files({"bytes": picture(1)}), "text": ["long enough to be huge"]})
     batch = read_table(save_parquet(tmp_path / "in", table), tmp_path)
     assert [type(batch.columns[name][0]) for name in ("jpg", "txt")] == [memoryview, memoryview]

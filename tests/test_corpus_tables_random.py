@@ -20,7 +20,7 @@ from tables import arrow_stream, state
 from test_corpus_files import read_all
 
 import shardkit
-from shardkit.corpus.open import open_corpus
+from shardkit.inputs.open import open_corpus
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
 

@@ -10,10 +10,10 @@ import pytest
 from test_corpus_files import JPG, read_all, tree
 
 import shardkit
-from shardkit.corpus.kinds import from_spec
-from shardkit.corpus.text import TextCorpus
-from shardkit.corpus.text_folders import TextFolders
 from shardkit.errors import CorpusError
+from shardkit.inputs.kinds import from_spec
+from shardkit.inputs.text import TextCorpus
+from shardkit.inputs.text_folders import TextFolders
 
 
 def test_bytes_as_they_are(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_what_was_packed_before_texts_had_classes_is_whole(
 ) -> None:
     source = tree(tmp_path / "in", IMDB)
     with monkeypatch.context() as patch:
-        patch.setattr("shardkit.corpus.text.find_text_folders", lambda *_: TextFolders())
+        patch.setattr("shardkit.inputs.text.find_text_folders", lambda *_: TextFolders())
         shardkit.pack(source, tmp_path / "out", to="npy", workers=0, progress=False)
     assert shardkit.open(tmp_path / "out", split="test").classes is None
     assert shardkit.verify(tmp_path / "out", against=source).ok

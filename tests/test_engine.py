@@ -13,9 +13,9 @@ import pytest
 from conftest import make_images, make_texts, tree
 
 import shardkit
-from shardkit.corpus.base import Corpus
 from shardkit.errors import SampleError
 from shardkit.index.journal import Receipt
+from shardkit.inputs.base import Corpus
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
 from shardkit.packing.job import Job, Setup

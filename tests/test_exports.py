@@ -25,7 +25,6 @@ from text_data import make_tokenizer
 from token_data import documents, npy, pack_tokens
 
 import shardkit
-from shardkit.corpus.containers.token_files import open_token_file
 from shardkit.errors import (
     ChecksumError,
     DataError,
@@ -34,6 +33,7 @@ from shardkit.errors import (
     StorageError,
     UsageError,
 )
+from shardkit.inputs.containers.token_files import open_token_file
 from shardkit.operations import export_folder, export_ids, export_table
 from shardkit.operations.export import EXPORTS
 from shardkit.operations.export_folder import MARKER

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardkit
-from shardkit.corpus.containers.hdf5_groups import MANY_GROUPS, find_sample_groups
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError
+from shardkit.inputs.containers.hdf5_groups import MANY_GROUPS, find_sample_groups
+from shardkit.inputs.open import open_corpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 

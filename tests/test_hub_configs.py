@@ -14,10 +14,10 @@ from conftest import Run, write
 from pyarrow import parquet
 
 import shardkit
-from shardkit.corpus.open import open_corpus
-from shardkit.corpus.tables.card_patterns import matches
-from shardkit.corpus.tables.hub_configs import Config, config_folder, configs_of_card
 from shardkit.errors import CorpusError
+from shardkit.inputs.open import open_corpus
+from shardkit.inputs.tables.card_patterns import matches
+from shardkit.inputs.tables.hub_configs import Config, config_folder, configs_of_card
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 

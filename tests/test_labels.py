@@ -12,9 +12,9 @@ from conftest import picture, write
 
 import shardkit
 from shardkit.cli import group
-from shardkit.corpus.label_tables import split_option
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError
+from shardkit.inputs.label_tables import split_option
+from shardkit.inputs.open import open_corpus
 
 OPTIONS = {"to": "npy", "workers": 0, "progress": False}
 

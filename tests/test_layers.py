@@ -31,7 +31,7 @@ LAYERS = [
     {"index"},
     {"tars", "remote"},
     {"shards"},
-    {"corpus", "batches"},
+    {"inputs", "batches"},
     {"packing", "reading"},
     {"sequences"},
     {"loading", "operations", "dali", "readers"},
@@ -150,19 +150,19 @@ def test_imports_go_down() -> None:
 
 
 def inner_room(name: str) -> str:
-    """The room within ``corpus`` that a module of it lies in; ``""`` for its hall."""
+    """The room within ``inputs`` that a module of it lies in; ``""`` for its hall."""
     return name.split(".")[1] if name.count(".") == 2 else ""
 
 
 def test_kinds_of_input_know_little_of_one_another() -> None:
     """Tables and containers stand on the seam and on folders, annotations on tables besides."""
-    over_all = {"corpus.open", "corpus.detect", "corpus.census", "corpus.kinds"}
-    for name in {name for name in MODULES if name.startswith("corpus.")} - over_all:
+    over_all = {"inputs.open", "inputs.detect", "inputs.census", "inputs.kinds"}
+    for name in {name for name in MODULES if name.startswith("inputs.")} - over_all:
         below = {"", inner_room(name)}
         if inner_room(name) == "annotations":
             below.add("tables")
         for other in OURS[name]:
-            if other.startswith("corpus"):
+            if other.startswith("inputs"):
                 is_below = other not in over_all and inner_room(other) in below
                 assert is_below, f"{name} imports {other}"
 
@@ -191,9 +191,9 @@ def texts(tree: ast.AST) -> Iterator[str]:
 
 
 NAMES_FORMATS = {"readers", "measure.doctor.verdict.advice", "watching.fetching"}
-NAMES_FORMATS |= {"corpus.kinds", "corpus.endings"}
+NAMES_FORMATS |= {"inputs.kinds", "inputs.endings"}
 NAMES_FORMATS |= {
-    f"corpus.containers.{name}"
+    f"inputs.containers.{name}"
     for name in ("find", "hdf5_recipes", "hdf5_rows", "lmdb_files", "lmdb_values", "row_recipes")
 }
 """Whose public classes have a format's name each, what recommends one by name, and what knows the
@@ -250,7 +250,7 @@ def test_only_functions_that_need_it_import_torch() -> None:
 
     using = {name for name, tree in MODULES.items() if uses_torch(tree)}
     feeding = {name for name in MODULES if name.partition(".")[0] == "loading"}
-    elsewhere = {"corpus.arrays", "images.nvjpeg", "batches.collate", "batches.maker"}
+    elsewhere = {"inputs.arrays", "images.nvjpeg", "batches.collate", "batches.maker"}
     elsewhere |= {"watching.counting", "watching.tracing"}
     elsewhere |= {"batches.parcels"}
     assert using - feeding == elsewhere | TORCH_CLASSES | {"measure.image_support"}

@@ -19,12 +19,12 @@ from odd_pictures import png16
 from PIL import Image, features
 
 import shardkit
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import DataError, IndexFileError, ResumeError, SampleError, UsageError
 from shardkit.images.choice import ImageChoice
 from shardkit.images.encode import rewrite
 from shardkit.images.naming import renamed
 from shardkit.images.sniff import image_field
+from shardkit.inputs.open import open_corpus
 from shardkit.memory import gather
 from shardkit.packing import drawn
 from shardkit.packing.estimate import estimate

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.corpus.base import Run
 from shardkit.errors import CorpusError
+from shardkit.inputs.base import Run
 from shardkit.packing import plan
 from shardkit.packing.listing_file import decode_runs, decode_shard, encode_shard, first_change
 from shardkit.packing.plan import boundaries, cut, draw, take

@@ -11,9 +11,9 @@ from array_files import IMAGES, LABELS, folder, hdf5, npz, run_note, safetensors
 from conftest import Run
 
 import shardkit
-from shardkit.corpus.containers.row_recipes import LINES_OF_CLASSES
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError
+from shardkit.inputs.containers.row_recipes import LINES_OF_CLASSES
+from shardkit.inputs.open import open_corpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 

@@ -11,11 +11,11 @@ from test_corpus_files import read_all, tree
 from test_corpus_jsonl import zst
 
 import shardkit
-from shardkit.corpus.folders import split_folders
-from shardkit.corpus.tables.jsonl import JsonlCorpus
-from shardkit.corpus.text import TextCorpus
-from shardkit.corpus.text_splits import CHANCE
 from shardkit.errors import CorpusError, SampleError
+from shardkit.inputs.folders import split_folders
+from shardkit.inputs.tables.jsonl import JsonlCorpus
+from shardkit.inputs.text import TextCorpus
+from shardkit.inputs.text_splits import CHANCE
 from shardkit.samples.split_names import mixed_names
 
 OPTIONS: dict[str, Any] = {"to": "npy", "progress": False}

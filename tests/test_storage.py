@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from conftest import nothing_left_open, write
 
-from shardkit.corpus.tables.table_files import ClosedFile
 from shardkit.errors import StorageError
+from shardkit.inputs.tables.table_files import ClosedFile
 from shardkit.operations.unpack import _reorder
 from shardkit.system.full_reads import pread, pread_full
 from shardkit.system.locks import Lock

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from webdataset.tariterators import base_plus_ext
 
 import shardkit
-from shardkit.corpus.containers.tar_classes import classes_of
 from shardkit.errors import CorpusError, DataError, FormatError, ResumeError, UsageError
+from shardkit.inputs.containers.tar_classes import classes_of
 from shardkit.tars.patterns import expand, in_one_folder, is_pattern
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}

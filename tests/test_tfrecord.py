@@ -19,15 +19,15 @@ from test_corpus_files import read_all
 from tf_records import example, frame, piece, records, varint
 
 import shardkit
-from shardkit.corpus.containers import crc32c as checksums
-from shardkit.corpus.containers.crc32c import crc32c, masked_crc32c
-from shardkit.corpus.containers.tf_example import parse_example, unpack_varints
-from shardkit.corpus.containers.tfrecord import TfRecordCorpus
-from shardkit.corpus.containers.tfrecord_file import first_records, is_record_name
-from shardkit.corpus.detect import detect
-from shardkit.corpus.kinds import from_spec
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import CorpusError, FormatError, SampleError
+from shardkit.inputs.containers import crc32c as checksums
+from shardkit.inputs.containers.crc32c import crc32c, masked_crc32c
+from shardkit.inputs.containers.tf_example import parse_example, unpack_varints
+from shardkit.inputs.containers.tfrecord import TfRecordCorpus
+from shardkit.inputs.containers.tfrecord_file import first_records, is_record_name
+from shardkit.inputs.detect import detect
+from shardkit.inputs.kinds import from_spec
+from shardkit.inputs.open import open_corpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 

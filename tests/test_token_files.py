@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from token_files import index, llm_c, megatron, nanogpt
 
 import shardkit
-from shardkit.corpus.containers import token_files, tokens
-from shardkit.corpus.containers.token_files import is_token_file, open_token_file
 from shardkit.errors import (
     CorpusError,
     DataError,
@@ -25,6 +23,8 @@ from shardkit.errors import (
     UsageError,
 )
 from shardkit.index.manifest import read_info
+from shardkit.inputs.containers import token_files, tokens
+from shardkit.inputs.containers.token_files import is_token_file, open_token_file
 
 OPTIONS = {"workers": 0, "progress": False}
 

@@ -19,9 +19,9 @@ from test_tfrecord import imagenet
 from tf_records import records
 
 import shardkit
-from shardkit.corpus.open import open_corpus
-from shardkit.corpus.whole_sets import notes_on_splits
 from shardkit.errors import CorpusError
+from shardkit.inputs.open import open_corpus
+from shardkit.inputs.whole_sets import notes_on_splits
 from shardkit.samples.numbered_files import missing_files
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}

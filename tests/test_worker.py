@@ -13,7 +13,7 @@ import pytest
 from conftest import make_images, tree
 
 import shardkit
-from shardkit.corpus.open import open_corpus
+from shardkit.inputs.open import open_corpus
 from shardkit.packing.job import Setup
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions

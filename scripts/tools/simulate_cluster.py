@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import shardkit
-from shardkit.corpus.base import Run
-from shardkit.corpus.images import ImageCorpus
+from shardkit.inputs.base import Run
+from shardkit.inputs.images import ImageCorpus
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 

@@ -23,7 +23,7 @@ from shardkit.system.paths import show_path
 
 KINDS = ["images", "paired", "parallel", "companions", "metadata", "coco", "yolo", "captions"]
 KINDS += ["text", "jsonl", "arrays", "parquet", "hf", "rows", "tfrecord", "lmdb", "media", "files"]
-"""Those of :data:`shardkit.corpus.kinds.CORPORA`, which is too much to import for a help text."""
+"""Those of :data:`shardkit.inputs.kinds.CORPORA`, which is too much to import for a help text."""
 
 CONTAINERS = [name for made in FORMATS.values() for name in (made.name, *made.aliases)]
 

@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from shardkit.arrays import Mask
-from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import IndexFileError, SampleError
 from shardkit.images.choice import describe, is_lossless
 from shardkit.images.naming import RAW_FIELD, renamed
@@ -19,6 +18,7 @@ from shardkit.images.restarting import FIELD as JPEG
 from shardkit.images.restarting import without_restarts
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, read_rejected
+from shardkit.inputs.base import Corpus, Run
 from shardkit.operations.copies import Copies
 from shardkit.operations.detokenize import TEXT, Texts
 from shardkit.operations.restored import has_restarts

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import xxhash
 
-from shardkit.corpus.base import Corpus, Run, entries_of
+from shardkit.inputs.base import Corpus, Run, entries_of
 from shardkit.samples.sample import SampleBatch, Value
 
 SAME_AS = "the same contents as "

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from shardkit.corpus.containers.tar_classes import find_classes
-from shardkit.corpus.containers.tar_neighbours import count_beside
-from shardkit.corpus.containers.tar_source import packed_tars
-from shardkit.corpus.containers.token_files import is_token_file
-from shardkit.corpus.detect import container_at
-from shardkit.corpus.kinds import CORPORA
 from shardkit.errors import UsageError
+from shardkit.inputs.containers.tar_classes import find_classes
+from shardkit.inputs.containers.tar_neighbours import count_beside
+from shardkit.inputs.containers.tar_source import packed_tars
+from shardkit.inputs.containers.token_files import is_token_file
+from shardkit.inputs.detect import container_at
+from shardkit.inputs.kinds import CORPORA
 from shardkit.operations.export_folder import ExportFolder
 from shardkit.operations.export_ids import BinExport, Exported, MegatronExport
 from shardkit.operations.export_table import ParquetExport

@@ -1,6 +1,6 @@
 """Token ids as nanoGPT and Megatron read them.
 
-:mod:`shardkit.corpus.containers.token_files` reads them back.
+:mod:`shardkit.inputs.containers.token_files` reads them back.
 
 Ids take the dtype that these programs expect. Their vocabulary stands beside them in ``meta.json``:
 nanoGPT's own ``meta.pkl`` would be a pickle, and it does without one.
@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shardkit.arrays import Integers
-from shardkit.corpus.containers.token_evidence import META
-from shardkit.corpus.containers.token_files import INDEX_HEAD, INDEX_MAGIC
 from shardkit.errors import FormatError, UsageError
+from shardkit.inputs.containers.token_evidence import META
+from shardkit.inputs.containers.token_files import INDEX_HEAD, INDEX_MAGIC
 from shardkit.operations.detokenize import spec_of
 from shardkit.operations.export_documents import DocumentBlocks, vocabulary_of
 from shardkit.samples.encoding import TOKENS

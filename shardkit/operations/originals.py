@@ -9,15 +9,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from shardkit.corpus.base import Corpus
-from shardkit.corpus.binaries import BinaryCorpus
-from shardkit.corpus.containers.tar_source import TARS_KIND, tar_corpus
-from shardkit.corpus.kinds import CORPORA
-from shardkit.corpus.open import open_corpus
-from shardkit.corpus.tables.parquet import ParquetCorpus, SpooledCorpus
-from shardkit.corpus.text import TextCorpus
 from shardkit.errors import CorpusError
 from shardkit.index.manifest import INDEX_NAME
+from shardkit.inputs.base import Corpus
+from shardkit.inputs.binaries import BinaryCorpus
+from shardkit.inputs.containers.tar_source import TARS_KIND, tar_corpus
+from shardkit.inputs.kinds import CORPORA
+from shardkit.inputs.open import open_corpus
+from shardkit.inputs.tables.parquet import ParquetCorpus, SpooledCorpus
+from shardkit.inputs.text import TextCorpus
 from shardkit.operations.compare import Originals
 from shardkit.operations.restored import require_undo
 from shardkit.packing.hugging_face import is_hugging_face

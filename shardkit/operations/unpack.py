@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Integers
-from shardkit.corpus.containers.dataset import samples_to_undo
 from shardkit.errors import DataError, DestinationError, UnsafePathError
 from shardkit.formats import TARS
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo
+from shardkit.inputs.containers.dataset import samples_to_undo
 from shardkit.operations.detokenize import Texts
 from shardkit.operations.restored import File, has_restarts, require_undo, undoing
 from shardkit.operations.unpack_work import (

@@ -17,9 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shardkit.corpus.base import Corpus
 from shardkit.errors import UsageError
 from shardkit.index.journal import Receipt, journal_path, write_finished
+from shardkit.inputs.base import Corpus
 from shardkit.packing.job import Job, Setup, stage_files, sync_files, write_job
 from shardkit.system.durable_files import fsync_path
 from shardkit.system.own_files import remove_own

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from shardkit.corpus.base import Corpus, Input, Run
 from shardkit.errors import CorpusError, FormatError
+from shardkit.inputs.base import Corpus, Input, Run
 from shardkit.memory.chunks import release_freed
 from shardkit.packing.destination import TOKENIZER_RECORD, Destination
 from shardkit.packing.options import PackOptions

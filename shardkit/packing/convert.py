@@ -13,12 +13,6 @@ from typing import Any
 import xxhash
 
 from shardkit.arguments import unknown_option
-from shardkit.corpus.containers.tar_neighbours import count_beside
-from shardkit.corpus.containers.tar_source import TARS_KIND, dataset_corpus, packed_tars
-from shardkit.corpus.containers.token_evidence import told
-from shardkit.corpus.containers.token_files import is_token_file, open_token_file
-from shardkit.corpus.containers.tokens import TokenFileCorpus, largest_id
-from shardkit.corpus.detect import container_at
 from shardkit.errors import UsageError
 from shardkit.formats import names_of
 from shardkit.images.sniff import IMAGE_FIELDS
@@ -26,6 +20,12 @@ from shardkit.index.assembling import check_unique_keys
 from shardkit.index.manifest import DALI_INDEX, SplitInfo, read_rejected
 from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex
+from shardkit.inputs.containers.tar_neighbours import count_beside
+from shardkit.inputs.containers.tar_source import TARS_KIND, dataset_corpus, packed_tars
+from shardkit.inputs.containers.token_evidence import told
+from shardkit.inputs.containers.token_files import is_token_file, open_token_file
+from shardkit.inputs.containers.tokens import TokenFileCorpus, largest_id
+from shardkit.inputs.detect import container_at
 from shardkit.packing.finish import Origin
 from shardkit.packing.from_bucket import own_name
 from shardkit.packing.options import PackOptions
@@ -86,7 +86,7 @@ def convert(
         dest: folder to make, or the URL of one in a bucket; default: the name and format, here.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``.
         eos: of files of ids: the id that ends documents. nanoGPT's are cut into documents by it,
-            else into pieces of :data:`shardkit.corpus.containers.tokens.PIECE_TOKENS`.
+            else into pieces of :data:`shardkit.inputs.containers.tokens.PIECE_TOKENS`.
         stored_dtype: of ids without a header, as of :class:`shardkit.TokenDataset`.
         options: those of :class:`shardkit.packing.options.PackOptions` in :data:`OPTIONS`.
 

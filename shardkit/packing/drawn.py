@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from shardkit.corpus.base import Corpus, Run
 from shardkit.images.sniff import IMAGE_FIELDS
+from shardkit.inputs.base import Corpus, Run
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import draw, take
 from shardkit.samples.sample import SampleBatch

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import SampleError, UsageError
 from shardkit.images import decoders
 from shardkit.images.choice import ImageChoice
 from shardkit.images.encode import require_writers, why_not_written
 from shardkit.images.losses import NAMES as LOSSES
 from shardkit.images.restarting import counted
+from shardkit.inputs.open import open_corpus
 from shardkit.packing.drawn import draw_entries, read_samples
 from shardkit.packing.pack import parse_fields, parse_options, refuse_choice
 from shardkit.packing.picture_cost import Cost, Costs, measure_all

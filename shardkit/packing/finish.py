@@ -53,7 +53,7 @@ def assemble(
     shardkit.json, whose contents it returns.
 
     Args:
-        classes: as of :class:`shardkit.corpus.base.Corpus`.
+        classes: as of :class:`shardkit.inputs.base.Corpus`.
         receipts: of all shards, in order, those of a split together.
 
     Raises:
@@ -98,7 +98,7 @@ def with_signposts(folder: Path, info: DatasetInfo) -> DatasetInfo:
 
 def own_origin(spec: dict[str, Any], packed: str | None = None) -> Origin:
     """Enough of the input for ``verify --against`` to list it again, and to know it again.
-    ``spec``: as of :class:`shardkit.corpus.base.Corpus`."""
+    ``spec``: as of :class:`shardkit.inputs.base.Corpus`."""
     kept = {name: value for name, value in spec.items() if name != "classes"}
     return Origin(Provenance(kept, packed))
 

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Integers
-from shardkit.corpus.base import Corpus, Run
-from shardkit.corpus.kinds import from_spec
 from shardkit.errors import FormatError, SampleError
 from shardkit.formats import get_format
 from shardkit.formats.dali_index import dali_index, dali_index_name
@@ -22,6 +20,8 @@ from shardkit.images.choice import ImageChoice
 from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_finished
 from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import WORK_NAME, is_field_name
+from shardkit.inputs.base import Corpus, Run
+from shardkit.inputs.kinds import from_spec
 from shardkit.packing.choose_tokenizer import reopen
 from shardkit.packing.listing_file import LISTING_NAME, decode_shard, read_segment
 from shardkit.packing.pictures import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shardkit.corpus.base import Corpus
+from shardkit.inputs.base import Corpus
 from shardkit.packing.listing import Listing
 
 
@@ -14,7 +14,7 @@ class ListedInput:
     """Plain values, so that who has no access to the input may have them.
 
     Attributes:
-        kind, classes, spec, ignored, notes: as of :class:`shardkit.corpus.base.Corpus`.
+        kind, classes, spec, ignored, notes: as of :class:`shardkit.inputs.base.Corpus`.
         num_entries, num_bytes: listed. contents, state, seen: checksums of that, as of
             :class:`shardkit.packing.listing.Listing`.
     """

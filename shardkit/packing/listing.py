@@ -11,8 +11,8 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Integers
-from shardkit.corpus.base import Corpus, Run
 from shardkit.errors import CorpusError, ResumeError
+from shardkit.inputs.base import Corpus, Run
 from shardkit.packing.job import Job
 from shardkit.packing.listing_file import LISTING_NAME, decode_runs, encode_shard, first_change
 from shardkit.packing.options import PackOptions

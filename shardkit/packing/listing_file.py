@@ -15,8 +15,8 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Integers
-from shardkit.corpus.base import Run
 from shardkit.errors import StorageError
+from shardkit.inputs.base import Run
 from shardkit.system.paths import show_path
 from shardkit.system.stamps import UPPER
 

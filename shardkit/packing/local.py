@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import shardkit.errors
-from shardkit.corpus.base import Corpus
 from shardkit.errors import DataError, StorageError
 from shardkit.index.journal import Receipt
+from shardkit.inputs.base import Corpus
 from shardkit.packing.answers import rebuild
 from shardkit.packing.backlog import Backlog
 from shardkit.packing.job import Job, Setup, commit_job, write_job

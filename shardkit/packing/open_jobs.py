@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardkit.corpus.base import Corpus
 from shardkit.errors import SampleError
 from shardkit.index.journal import Receipt, journal_path, read_receipt
+from shardkit.inputs.base import Corpus
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
 from shardkit.packing.job import Job

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.arguments import unknown_option
-from shardkit.corpus.base import Input
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import UsageError
 from shardkit.formats import FOR_TOKENS, FORMATS, get_format
 from shardkit.images.choice import ImageChoice
+from shardkit.inputs.base import Input
+from shardkit.inputs.open import open_corpus
 from shardkit.packing.choose_tokenizer import refuse_without_text
 from shardkit.packing.from_bucket import Fetched, local_source, own_name
 from shardkit.packing.hugging_face import is_hugging_face
@@ -137,7 +137,7 @@ def _pack_spooled(
     fields: list[str] | None,
     started: float,
 ) -> PackResult:
-    from shardkit.corpus.tables.parquet import SpooledCorpus
+    from shardkit.inputs.tables.parquet import SpooledCorpus
     from shardkit.packing.spool import Spool, notes_of, splits_of
 
     splits = splits_of(source)

@@ -11,8 +11,8 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Hashes, Integers
-from shardkit.corpus.base import Run
 from shardkit.errors import CorpusError
+from shardkit.inputs.base import Run
 from shardkit.samples.sample import mix64
 
 SHARD_ENTRIES = 100_000

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import lru_cache
 
-from shardkit.corpus.base import Corpus
 from shardkit.errors import SampleError, UsageError
 from shardkit.index.journal import Receipt
+from shardkit.inputs.base import Corpus
 from shardkit.packing.answers import Answer, rebuild
 from shardkit.packing.attempts import Attempts, attempt
 from shardkit.packing.backlog import Backlog

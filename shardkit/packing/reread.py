@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from shardkit.corpus.base import Corpus
 from shardkit.index.making import hashes, join_names
 from shardkit.index.manifest import DatasetInfo, read_rejected
 from shardkit.index.rows import RowIndex
+from shardkit.inputs.base import Corpus
 from shardkit.packing.finish import reject_lines
 from shardkit.packing.job import Job, Setup, read_job
 from shardkit.samples.sample import SampleBatch, sample_checksums

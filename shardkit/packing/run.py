@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shardkit.corpus.base import Corpus
 from shardkit.errors import CorpusError, UsageError
 from shardkit.images.encode import require_writers
 from shardkit.index.journal import Receipt, journal_path
 from shardkit.index.manifest import PART_NAME
+from shardkit.inputs.base import Corpus
 from shardkit.packing.choose_tokenizer import ChosenTokenizer, load_chosen, prepare_tokenizer
 from shardkit.packing.conclude import Conclusion
 from shardkit.packing.destination import Destination

@@ -12,7 +12,7 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Hashes, Integers, Mask
-from shardkit.corpus.base import Run
+from shardkit.inputs.base import Run
 from shardkit.packing.plan import boundaries, draw
 from shardkit.system.own_files import create
 

@@ -16,10 +16,10 @@ from typing import Any, Self
 
 import xxhash
 
-from shardkit.corpus.tables.parquet import spool_name
-from shardkit.corpus.tables.table_files import arrow_errors
 from shardkit.errors import CorpusError, DestinationError, UsageError
 from shardkit.index.manifest import WORK_NAME, is_field_name
+from shardkit.inputs.tables.parquet import spool_name
+from shardkit.inputs.tables.table_files import arrow_errors
 from shardkit.system.durable_files import fsync_path
 from shardkit.system.locks import Lock
 from shardkit.system.paths import show_path

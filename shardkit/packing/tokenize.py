@@ -12,8 +12,8 @@ from tempfile import TemporaryFile
 import numpy as np
 
 from shardkit.arrays import Array
-from shardkit.corpus.base import Run
 from shardkit.errors import FormatError, SampleError
+from shardkit.inputs.base import Run
 from shardkit.memory.chunks import release_freed, release_pages
 from shardkit.packing.pictures import without
 from shardkit.samples.encoding import TOKENS, npy_header

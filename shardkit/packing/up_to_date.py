@@ -26,8 +26,6 @@ from typing import Any
 
 import xxhash
 
-from shardkit.corpus.base import Corpus
-from shardkit.corpus.containers.dataset import DatasetCorpus
 from shardkit.errors import DataError, DestinationError, ShardkitError
 from shardkit.images.choice import ImageChoice
 from shardkit.index.manifest import (
@@ -39,6 +37,8 @@ from shardkit.index.manifest import (
     read_rejected,
 )
 from shardkit.index.provenance import Provenance
+from shardkit.inputs.base import Corpus
+from shardkit.inputs.containers.dataset import DatasetCorpus
 from shardkit.packing.choose_tokenizer import ChosenTokenizer
 from shardkit.packing.job import Job, Setup
 from shardkit.packing.listing import Listing, list_jobs

@@ -10,9 +10,9 @@ import numpy as np
 
 from shardkit.arguments import integer, known_options
 from shardkit.arrays import Integers
-from shardkit.corpus.containers.token_files import is_token_file
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
+from shardkit.inputs.containers.token_files import is_token_file
 from shardkit.order.epochs import EpochOrder, Shuffle
 from shardkit.reading.dataset import Batch, Dataset, from_front, row_numbers
 from shardkit.remote.options import RemoteOptions

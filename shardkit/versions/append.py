@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from shardkit.corpus.base import Input
-from shardkit.corpus.open import open_corpus
 from shardkit.errors import DestinationError, ResumeError, UsageError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info
+from shardkit.inputs.base import Input
+from shardkit.inputs.open import open_corpus
 from shardkit.operations.detokenize import spec_of
 from shardkit.packing.choose_tokenizer import refuse_without_text
 from shardkit.packing.options import PackOptions

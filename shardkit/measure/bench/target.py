@@ -12,9 +12,9 @@ import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.batches.source import Source
-from shardkit.corpus.containers.token_files import is_token_file
 from shardkit.errors import DataError
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME
+from shardkit.inputs.containers.token_files import is_token_file
 from shardkit.operations.stage import copy_files, stage
 from shardkit.reading.dataset import Dataset
 from shardkit.remote.urls import Url

@@ -1,5 +1,0 @@
-"""Pictures with annotations: masks, boxes, captions and labels, in the layouts that people use.
-
-Which of them a folder has is found in :mod:`shardkit.corpus.annotations.layouts`; whether folders
-side by side are classes, in :mod:`shardkit.corpus.annotations.siblings`.
-"""

@@ -1,0 +1,6 @@
+"""What can be packed: one file a kind of input, and the table of them all.
+
+Here are the seam, folders of small files, and how a kind is detected; ``annotations``,
+``containers`` and ``tables`` within have the kinds that take more than a file. Adding one is a
+class derived from :class:`shardkit.inputs.base.Input` and a line in :mod:`shardkit.inputs.kinds`.
+"""

@@ -1,0 +1,316 @@
+"""What the corpora made of folders of files share: splits, runs, batches."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from shardkit.errors import CorpusError, StorageError
+from shardkit.inputs.base import Input, Run
+from shardkit.inputs.files import FolderListing, Reason, list_folder, read_files, walk
+from shardkit.inputs.names import encode, extension, join, stems
+from shardkit.samples.sample import SPLIT_NAMES, SampleBatch, Value
+from shardkit.samples.split_names import LONG_NAMES
+from shardkit.system.paths import show_path
+
+
+@dataclass(frozen=True)
+class Root:
+    """A split, and the folder (relative to the source) that holds it."""
+
+    split: str
+    base: str
+
+    def key_base(self, base: str) -> str:
+        """``base`` relative to this root: keys do not repeat the split's name."""
+        return base[len(self.base) + 1 :] if self.base else base
+
+
+def split_roots(top: FolderListing) -> list[Root]:
+    """The splits of a source whose top folder, packable files only, is ``top``.
+
+    Top-level folders are splits only if every one is named as one and no packable file lies
+    beside them: a class folder called ``train`` among others stays a class.
+    """
+    splits = None if top.names else split_folders(top.folders)
+    if splits is None:
+        return [Root("train", "")]
+    return [Root(split, name) for name, split in sorted(splits.items())]
+
+
+_BEHIND = re.compile(r"([-_ ]?(?:19|20)[0-9]{2}|[-_ ](?:set|split|data))$")
+"""What may stand behind a split's name."""
+
+
+def split_of(name: str) -> str | None:
+    """The split that a folder is called after, whatever its case, a year behind it apart, as in
+    ``train2017``, or a word, as in ``test_set``; None if it is called otherwise. ``training`` and
+    ``testing``, as ADE20K and KITTI have them, are train and test."""
+    word = _BEHIND.sub("", name.lower())
+    split = LONG_NAMES.get(word, word)
+    return split if split in SPLIT_NAMES else None
+
+
+def split_folders(names: Sequence[str]) -> dict[str, str] | None:
+    """Folder -> split, if every folder is called after one; else None.
+
+    Where ``train2014`` lies beside ``train2017``, splits are called as the folders are.
+    """
+    found = {name: split_of(name) for name in names}
+    splits = {name: split for name, split in found.items() if split is not None}
+    if not splits or len(splits) < len(found):
+        return None
+    return splits if len({*splits.values()}) == len(splits) else {name: name for name in names}
+
+
+def find_roots(
+    source: Path, extensions: frozenset[str] | None, ignored: dict[str, int]
+) -> list[Root]:
+    """:func:`split_roots` of a folder on disk; files beside splits are counted in ``ignored``."""
+    beside: dict[str, int] = {}
+    roots = split_roots(list_names(source, "", extensions, beside))
+    if roots[0].base:
+        ignored.update(beside)
+    return roots
+
+
+def walk_named(
+    source: Path, is_wanted: Callable[[str], bool], ignored: dict[str, int]
+) -> Iterator[tuple[Root, FolderListing]]:
+    """Every folder of each split, with the names of the files that are wanted, whatever ending
+    they have; others are counted in ``ignored``."""
+    beside: dict[str, int] = {}
+    top = list_names(source, "", None, beside)
+    top.keep_named(is_wanted, beside)
+    roots = split_roots(top)
+    if roots[0].base:
+        ignored.update(beside)
+    for root in roots:
+        for folder in walk(source, root.base, None, ignored):
+            folder.keep_named(is_wanted, ignored)
+            yield root, folder
+
+
+def list_names(
+    source: Path,
+    base: str,
+    extensions: frozenset[str] | None,
+    ignored: dict[str, int] | None = None,
+) -> FolderListing:
+    """One folder's sub-folders and files of these extensions: names only."""
+    folder, _ = list_folder(source, base, measure=False)
+    folder.keep(extensions, {} if ignored is None else ignored)
+    return folder
+
+
+def peek(source: Path, base: str, extensions: frozenset[str] | None = None) -> FolderListing:
+    """As :func:`list_names`; of a folder that cannot be listed, nothing: whoever packs says so."""
+    found = _peek(source, base)
+    if extensions is None:
+        return found
+    names = [name for name in found.names if extension(name) in extensions] if extensions else []
+    return FolderListing(base, found.folders, names)
+
+
+def _peek(source: Path, base: str) -> FolderListing:
+    held = _PEEKED.get()
+    if held is not None and (source, base) in held:
+        return held[source, base]
+    try:
+        found = list_names(source, base, None)
+    except StorageError:
+        found = FolderListing(base)
+    if held is not None:
+        held[source, base] = found
+    return found
+
+
+_PEEKED: ContextVar[dict[tuple[Path, str], FolderListing] | None] = ContextVar(
+    "peeked", default=None
+)
+
+
+@contextmanager
+def peeking_once() -> Iterator[None]:
+    """Within, :func:`peek` lists a folder once, and those that :func:`have_seen` was told of never.
+
+    Each of many layouts asks for the same names, and listing a million of them takes a second or,
+    over a network, far more.
+    """
+    held = _PEEKED.get()
+    token = _PEEKED.set({} if held is None else held)
+    try:
+        yield
+    finally:
+        _PEEKED.reset(token)
+
+
+def have_seen(source: Path, folder: FolderListing) -> None:
+    """Keep a folder's names, all of them, for :func:`peeking_once`."""
+    held = _PEEKED.get()
+    if held is not None:
+        held[source, folder.base] = folder
+
+
+def run_of(folder: FolderListing, root: Root, label: int | None = None) -> Run:
+    """The run of a folder of which each file is a sample."""
+    return Run(
+        split=root.split,
+        base=folder.base,
+        label=label,
+        locators=encode(folder.names),
+        keys=encode(stems(folder.names), root.key_base(folder.base)),
+        sizes=folder.sizes,
+        stamps=folder.stamps,
+    )
+
+
+def batch_of(
+    run: Run,
+    values: list[Value | Reason],
+    fields: list[str] | str,
+    paths: list[bytes] | None = None,
+) -> SampleBatch:
+    """One sample for each entry that has a value, one reject for each that has a reason.
+
+    ``fields`` names the field of each value, or of all. ``paths`` are the original paths where
+    they are not ``base/locator``.
+    """
+    batch = SampleBatch()
+    keys, paths = run.keys, paths if paths is not None else encode_paths(run)
+    if any(isinstance(value, Reason) for value in values):
+        kept = [i for i, value in enumerate(values) if not isinstance(value, Reason)]
+        batch.rejects = rejects(run, values)
+        keys, paths = [keys[i] for i in kept], [paths[i] for i in kept]
+        values = [values[i] for i in kept]
+        fields = fields if isinstance(fields, str) else [fields[i] for i in kept]
+    batch.keys = list(keys)
+    batch.paths = pack_own_paths(keys, paths)
+    batch.columns = _columns(values, fields)  # type: ignore[arg-type]  # no reasons are left
+    if run.label is not None and keys:
+        batch.columns["cls"] = [b"%d" % run.label] * len(keys)
+    return batch
+
+
+def rejects(run: Run, values: list[Value | Reason]) -> list[tuple[str, str]]:
+    """(path, reason) of each entry that has one."""
+    return [
+        (join(run.base, os.fsdecode(locator)), value)
+        for locator, value in zip(run.locators, values, strict=True)
+        if isinstance(value, Reason)
+    ]
+
+
+def encode_paths(run: Run) -> list[bytes]:
+    """Paths, relative to the source, of a run whose locators are names in its folder."""
+    prefix = encode([join(run.base, "")])[0]
+    return [prefix + name for name in run.locators]
+
+
+def pack_own_paths(keys: list[bytes], paths: list[bytes]) -> list[bytes]:
+    """As :func:`shardkit.samples.sample.pack_paths`, for one file a sample: five times as fast."""
+    return [
+        b"+" + path[len(key) :] if path.startswith(key) else b"=" + path
+        for key, path in zip(keys, paths, strict=True)
+    ]
+
+
+def _columns(values: list[Value], fields: list[str] | str) -> dict[str, list[Value | None]]:
+    if not values:
+        return {}
+    if isinstance(fields, str):
+        return {fields: [*values]}
+    return {
+        name: [v if f == name else None for v, f in zip(values, fields, strict=True)]
+        for name in sorted(set(fields))
+    }
+
+
+def pass_over(name: str, ignored: dict[str, int]) -> None:
+    """Count a file in ``ignored``."""
+    ending = extension(name)
+    ignored[ending] = ignored.get(ending, 0) + 1
+
+
+def pass_names(folder: FolderListing, passed: Set[str], ignored: dict[str, int]) -> None:
+    """Drop files from a folder's listing, and count them in ``ignored``."""
+    if not passed:
+        return
+    for name in passed:
+        pass_over(name, ignored)
+    kept = [i for i, name in enumerate(folder.names) if name not in passed]
+    folder.names = [folder.names[i] for i in kept]
+    folder.sizes = [folder.sizes[i] for i in kept] if folder.sizes else []
+    folder.stamps = [folder.stamps[i] for i in kept] if folder.stamps else []
+
+
+def nothing_found(kind: str, source: Path, ignored: dict[str, int]) -> CorpusError:
+    """What to raise when listing ends without an entry."""
+    seen = f", only {count_endings(ignored)} of other kinds" if ignored else ""
+    where = show_path(source)
+    return CorpusError(f"no {kind} in {where}{seen}; check the path, or choose --corpus")
+
+
+def count_endings(counts: dict[str, int]) -> str:
+    """``{".jpg": 10, ".png": 2}`` -> ``"12 files (.jpg 10, .png 2)"``; the five commonest."""
+    total = sum(counts.values())
+    common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{ending or 'no extension'} {count}" for ending, count in common[:5]]
+    shown += ["..."] if len(common) > 5 else []
+    return f"{total:,} file{'s' * (total != 1)} ({', '.join(shown)})"
+
+
+class FolderCorpus(Input):
+    """A folder, nested at will. Without ``extensions`` all files count; each is a sample of one
+    field, unless a kind has other :meth:`folder_runs`."""
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+        self.classes: list[str] | None = None
+        self.ignored: dict[str, int] = {}
+
+    @classmethod
+    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
+        return cls(source)
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+    def splits(self) -> list[str]:
+        return [root.split for root in self.roots({})]
+
+    def roots(self, ignored: dict[str, int]) -> list[Root]:
+        """Files beside the folders of splits are counted in ``ignored``."""
+        return find_roots(self.source, self.extensions or None, ignored)
+
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        self.ignored.clear()
+        found = False
+        for root in self.roots(self.ignored):
+            for folder in walk(self.source, root.base, self.extensions or None, self.ignored):
+                for run in self.folder_runs(folder, root):
+                    found = True
+                    yield run
+                if folder.lost:
+                    yield self.lost_run(folder, root)
+        if not found:
+            raise nothing_found(self.noun, self.source, self.ignored)
+
+    def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
+        """The runs of one folder's own files; none if no file there is a sample."""
+        return iter([run_of(folder, root)] if folder.names else [])
+
+    def lost_run(self, folder: FolderListing, root: Root) -> Run:
+        """The run of a folder's ``lost`` names, each of which becomes a reject when read."""
+        nothing = [0] * len(folder.lost)
+        keys = encode(folder.lost, root.key_base(folder.base))
+        return Run(root.split, folder.base, None, encode(folder.lost), keys, nothing, nothing)
+
+    def contents(self, run: Run) -> list[Value | Reason]:
+        return read_files(self.source / run.base, run.locators, run.sizes)
