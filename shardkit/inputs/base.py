@@ -71,6 +71,16 @@ class Run:
         )
 
 
+def join(runs: Sequence[Run]) -> Run:
+    """Return one run of the entries of several that share all else."""
+    first, *others = runs
+    made = first.slice(0, 0) if others else first
+    for run in runs if others else ():
+        for name in ("locators", "keys", "sizes", "stamps"):
+            getattr(made, name).extend(getattr(run, name))
+    return made
+
+
 def entries_of(run: Run, batch: SampleBatch) -> Sequence[int]:
     """The entry of the run that each of its samples was made of: bad ones have no sample."""
     if len(batch) == len(run):
@@ -92,6 +102,9 @@ class Corpus(Protocol):
         has_text: whether samples may hold a text that can be tokenized.
         has_restarts: whether JPEGs may have restart markers that an earlier pack added.
         keeps_shards: whether each run is one shard, to be packed as it is.
+        is_stamped: whether equal stamps mean that nothing changed.
+        takes_order: whether a run may have its entries in any order, of any place in the input; and
+            one of them may become several samples.
         classes: class names in index order, known after construction; None where there are none.
         ignored: files passed over while listing, by extension, and under ``hidden`` what begins
             with a dot, folders too; filled by ``runs``.
@@ -103,6 +116,8 @@ class Corpus(Protocol):
     has_text: bool = False
     has_restarts: bool = False
     keeps_shards: ClassVar[bool] = False
+    is_stamped: ClassVar[bool] = True
+    takes_order: ClassVar[bool] = False
     classes: list[str] | None
     ignored: dict[str, int]
     notes: Sequence[str] = ()
@@ -115,6 +130,11 @@ class Corpus(Protocol):
     def spec(self) -> dict[str, Any]:
         """JSON from which :func:`shardkit.inputs.kinds.from_spec` rebuilds this corpus, source
         apart."""
+
+    def objects(self) -> bytes:
+        """Return what ``from_spec`` needs besides in another process, pickled: it finds it in the
+        spec as ``objects``. Raises UsageError if that cannot be done."""
+        return b""
 
     def splits(self) -> list[str]:
         """The splits that ``runs`` may yield, from a look at the top folder alone."""

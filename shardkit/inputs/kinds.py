@@ -61,13 +61,15 @@ CORPORA: KindTable[Input] = KindTable(
 
 CONVERTED: KindTable[Corpus] = KindTable(
     {
+        "objects": "objects.rows:RowsCorpus",
+        "stream": "objects.stream:StreamCorpus",
         "dataset": "containers.dataset:DatasetCorpus",
         "tokens": "containers.tokens:TokenFileCorpus",
         "tar folders": "containers.tar_folders:TarFolderCorpus",
         "packed tars": "containers.packed_tars:PackedTarCorpus",
     }
 )
-"""What ``convert`` takes besides."""
+"""What ``pack`` takes of Python objects, and ``convert`` of what is packed."""
 
 
 def from_spec(source: Path, spec: dict[str, Any]) -> Corpus:

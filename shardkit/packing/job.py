@@ -20,7 +20,7 @@ from shardkit.images.choice import ImageChoice
 from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_finished
 from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import WORK_NAME, is_field_name
-from shardkit.inputs.base import Corpus, Run
+from shardkit.inputs.base import Corpus, Run, join
 from shardkit.inputs.kinds import from_spec
 from shardkit.packing.choose_tokenizer import reopen
 from shardkit.packing.listing_file import LISTING_NAME, decode_shard, read_segment
@@ -81,6 +81,7 @@ class Setup:
         tokens: what makes tokens of text, as
             :class:`shardkit.packing.choose_tokenizer.ChosenTokenizer` has it.
         numbers: what each class number of the input becomes; None: what it is.
+        objects: as of :meth:`Corpus.objects`.
     """
 
     source: str
@@ -94,6 +95,7 @@ class Setup:
     images: dict[str, Any] = field(default_factory=dict)
     tokens: dict[str, Any] | None = None
     numbers: list[int] | None = None
+    objects: bytes = b""
 
     @property
     def work(self) -> Path:
@@ -113,7 +115,8 @@ class Setup:
 
     def open_corpus(self) -> Corpus:
         """The input, for reading."""
-        return from_spec(Path(self.source), self.corpus)
+        more = {"objects": self.objects} if self.objects else {}
+        return from_spec(Path(self.source), {**self.corpus, **more})
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,8 @@ def read_job(corpus: Corpus, job: Job, setup: Setup, report: OnProgress) -> Samp
     """
     segment = read_segment(setup.listing, job.start, job.size, job.digest)
     runs, order = decode_shard(segment)
+    if order is not None and corpus.takes_order:
+        runs, order = [join(runs).take(order.tolist())], None
     choice = ImageChoice.from_json(setup.images)
     samples = SampleBatch()
     for run in runs if setup.tokens is None else chain.from_iterable(map(slices, runs)):

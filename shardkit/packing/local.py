@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -73,10 +73,12 @@ class _Worker:
         return self.process.stdout.fileno()  # type: ignore[union-attr]
 
     def send(self, message: dict[str, Any]) -> None:
+        self.send_bytes(json.dumps(message).encode() + b"\n")
+
+    def send_bytes(self, data: bytes) -> None:
         try:
             # Longer than a pipe holds is no trouble: a worker with a free hand is reading.
-            line = json.dumps(message).encode() + b"\n"
-            write_full(self.process.stdin.fileno(), [line])  # type: ignore[union-attr]
+            write_full(self.process.stdin.fileno(), [data])  # type: ignore[union-attr]
         except BrokenPipeError as error:
             raise self._death() from error
 
@@ -126,9 +128,13 @@ class ProcessPool:
                 self._workers.append(worker)
                 self._selector.register(worker.answers_fd, selectors.EVENT_READ, worker)
             for worker in self._workers:
-                worker.send(asdict(setup))
+                # Pickled objects come behind the line, as they are.
+                worker.send({**asdict(replace(setup, objects=b"")), "objects": len(setup.objects)})
+                worker.send_bytes(setup.objects)
             for worker in self._workers:
-                worker.receive()
+                for answer in worker.receive():
+                    if "error" in answer:
+                        raise rebuild(*answer["error"])
         except BaseException:
             self._stop()
             raise

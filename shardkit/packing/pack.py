@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from shardkit.inputs.open import open_corpus
 from shardkit.packing.choose_tokenizer import refuse_without_text
 from shardkit.packing.from_bucket import Fetched, local_source, own_name
 from shardkit.packing.hugging_face import is_hugging_face
+from shardkit.packing.objects import pack_objects
 from shardkit.packing.options import PackOptions
 from shardkit.packing.remote_destination import refuse_taken, staging_of
 from shardkit.packing.result import PackResult
@@ -47,10 +48,13 @@ def pack(
     labels: str | Path | None = None,
     text_field: str | None = None,
     fields: str | Sequence[str] | None = None,
+    fn: Callable[[Any], Any] | None = None,
+    names: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
     shard_size: str | int | None = None,
     **options: Any,
 ) -> PackResult:
-    """Pack small files into shards that any tool can open.
+    """Pack small files, or what Python objects hold, into shards that any tool can open.
 
     Call it again after an interruption, even a kill -9, and it goes on; the result is the same to
     the byte. It does not depend on the number of workers. On a dataset that is what it would make,
@@ -61,7 +65,10 @@ def pack(
             or film; .jsonl, .parquet or TFRecord files, or arrays of rows, or one such file; a
             folder that Hugging Face datasets saved, or a dataset of that library itself, one or
             several splits, stored or streamed: see :mod:`shardkit.packing.spool`; any files, with
-            ``corpus="files"``.
+            ``corpus="files"``. Or an object: a map-style dataset (``__len__`` and ``__getitem__``),
+            a table (pyarrow, pandas, polars), a dict of splits of such, or what can be iterated
+            over again: an iterable dataset, or a function that returns an iterator. A sample is a
+            dict of fields, or a tuple: see :mod:`shardkit.inputs.objects.fields`.
         dest: folder to make, or the URL of one in a bucket, but not for a dataset of that library;
             default: the source's name and format, in the current folder.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``; may be left out for tokens, which go
@@ -74,6 +81,9 @@ def pack(
             of tables that is their text.
         fields: columns of tables, or keys of .jsonl lines, to pack, as a list or as text with
             commas; default: all columns, and whole lines. What is left out is in ``notes``.
+        fn: makes of each input in ``source``, a sequence or a folder, a sample, or yields several.
+        names: fields of the values of samples that are tuples; ``("image", "cls")`` is understood.
+        classes: names of the classes of ``cls``, in order; default: ``source.classes``.
         shard_size: input bytes a shard, as ``"256MB"`` or a number; default: 4 MB at first, then a
             32nd of what came before, up to 256 MB; 1 MB to 32 MB of text to tokenize. So shards are
             many if there is enough for many.
@@ -93,7 +103,13 @@ def pack(
         if dest is None:
             raise UsageError("dest is missing: a dataset has no name to choose one by")
         return _pack_spooled(source, as_path(dest, "dest"), made, text_field, chosen, started)
-    _refuse_object(source)
+    if fn is not None or not isinstance(source, (str, os.PathLike)):
+        for name, value in (("corpus", corpus), ("labels", labels), ("text_field", text_field)):
+            if value is not None:
+                raise UsageError(f"{name} is for files, and the source is an object: leave it out")
+        return pack_objects(source, dest, made, fn, names, chosen, classes, started)
+    if names is not None or classes is not None:
+        raise UsageError("names and classes are for Python objects, and the source is a path")
     if labels is not None:
         as_path(labels, "labels")  # before anything is fetched
 
@@ -116,17 +132,6 @@ def pack(
                 return pack_folder(fetched.fetch(place), target)
         place = local
     return pack_folder(place, None)
-
-
-def _refuse_object(source: object) -> None:
-    """Raise UsageError for a table, or rows, of another library, and say what takes it."""
-    if isinstance(source, (str, os.PathLike)):
-        return
-    raise UsageError(
-        f"the source is a {type(source).__name__}, and must be a path or a dataset of Hugging Face"
-        " datasets; Dataset.from_pandas, from_list, from_dict or from_generator of datasets make"
-        " one, and DatasetDict several splits"
-    )
 
 
 def _pack_spooled(

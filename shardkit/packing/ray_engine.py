@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from functools import lru_cache
 
 from shardkit.errors import SampleError, UsageError
 from shardkit.index.journal import Receipt
@@ -107,13 +105,14 @@ def do_job(told: Told, raw: Told) -> Answer:
     """A task: one job, on whichever node."""
 
     def do() -> Told:
-        corpus = _opened(told["attempts"], json.dumps(told["setup"]))
-        return attempt(corpus, Job(**raw), Setup(**told["setup"]), told["attempts"], here())
+        run, setup = told["attempts"], Setup(**told["setup"])
+        if run not in _opened:
+            _opened.clear()
+            _opened[run] = setup.open_corpus()
+        return attempt(_opened[run], Job(**raw), setup, run, here())
 
     return answered(told, do)
 
 
-@lru_cache(maxsize=1)
-def _opened(run: str, setup: str) -> Corpus:
-    """The input of one run, opened once by each process that does jobs of it."""
-    return Setup(**json.loads(setup)).open_corpus()
+_opened: dict[str, Corpus] = {}
+"""The input of one run, opened once by each process that does jobs of it."""

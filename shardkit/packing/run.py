@@ -154,7 +154,14 @@ class _Pack:
                     f"nothing could be packed from {self.source}: every input was rejected"
                 )
             end = Conclusion(self.destination, self.options, self.recipe, self.chosen, self.origin)
-            return end.publish(receipts, listed, jobs.tally.num_rejects, len(jobs.resumed), started)
+            return end.publish(
+                receipts,
+                listed,
+                jobs.tally.num_rejects,
+                len(jobs.resumed),
+                started,
+                is_proof=self.corpus.is_stamped,
+            )
 
     def _engine(self) -> Engine:
         setup = Setup(
@@ -169,8 +176,14 @@ class _Pack:
             images=self.options.images.to_json(),
             tokens=None if self.chosen is None else asdict(self.chosen),
             numbers=self._numbers(),
+            objects=self._objects(),
         )
         return choose_engine(setup, self.corpus, self.options, self.destination)
+
+    def _objects(self) -> bytes:
+        """Return what other processes need of the input besides its spec."""
+        is_alone = self.options.engine == "local" and not self.options.num_workers
+        return b"" if is_alone else self.corpus.objects()
 
     def _numbers(self) -> list[int] | None:
         """What each class number of the corpus becomes."""

@@ -124,7 +124,8 @@ def up_to_date(dest: Path, asked: Asked) -> UpToDate | None:
         _refuse_broken(dest, info)
         if not _is_proved(dest, info, asked, listing, num_rejects):
             _refuse_another(dest, info, asked, listed)
-            prove_untouched(dest, asked.recipe, listing.state)
+            if asked.corpus.is_stamped:
+                prove_untouched(dest, asked.recipe, listing.state)
     return UpToDate(info, listing, num_rejects)
 
 

@@ -32,11 +32,17 @@ def main() -> None:
     _open_stderr()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a library that prints must not break the protocol
-    setup = Setup(**json.loads(sys.stdin.readline()))
-    packer = _Packer(setup, answers)
+    asked = sys.stdin.buffer
+    told = json.loads(asked.readline())
+    setup = Setup(**{**told, "objects": asked.read(told["objects"])})
     try:
+        try:
+            packer = _Packer(setup, answers)
+        except ShardkitError as error:
+            Answers(answers).send(error_answer(error))
+            return
         Answers(answers).send({"ready": True})
-        for line in sys.stdin:
+        for line in asked:
             packer.do(line)
         packer.finish()
     except BrokenPipeError:  # the packer is gone; nobody is left to tell
@@ -78,7 +84,7 @@ class _Packer:
         self._committer = ThreadPoolExecutor(1)
         self._committing: Future[None] | None = None
 
-    def do(self, line: str) -> None:
+    def do(self, line: bytes) -> None:
         job = Job(**json.loads(line))
         try:
             written = write_job(self._corpus, job, self._setup, self._answers.report)

@@ -1,0 +1,1 @@
+"""Python objects as inputs: datasets, lists, functions over inputs, and iterables."""

@@ -1,0 +1,288 @@
+"""One sample, as Python has it, turned into named fields of bytes.
+
+What a value becomes depends on its name and its type alone, never on other samples, so any worker
+makes the same of it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.errors import SampleError, UsageError
+from shardkit.index.manifest import is_field_name
+from shardkit.inputs.tables.column_plan import MAIN_NAMES
+from shardkit.inputs.tables.columns import LABEL_NAMES, field_base
+from shardkit.inputs.tables.media import HEAD_BYTES, ending_of
+from shardkit.samples.encoding import is_plain_dtype, npy_header
+from shardkit.samples.sample import KEY, Value
+
+Fields = dict[str, Value]
+"""Field name -> canonical value, as a :class:`shardkit.samples.sample.SampleBatch` holds it."""
+
+TEXT_NAMES = ("text", "txt")
+"""Names of a text that becomes field ``txt``."""
+
+PIXELS = "__pixels__"
+"""The ending of a field that holds an image's pixels until a worker encodes them."""
+
+_FILE_NAMES = frozenset(name for names in MAIN_NAMES.values() for name in names)
+"""Names of a sample's main image, audio or video, whose field is named by what it holds."""
+
+_PNG_MODES = frozenset({"1", "L", "LA", "I;16", "P", "RGB", "RGBA"})
+"""Modes of Pillow that a PNG holds without loss."""
+
+
+@dataclass(frozen=True)
+class SampleForm:
+    """How samples are read. Checked when made, raising UsageError.
+
+    Attributes:
+        names: the names of a tuple's values, in order. fields: names that are taken, None for all.
+        num_classes: labels must be less than that, if it is known.
+        is_reencoded: images will be encoded once more, so that PNG need not compress them.
+    """
+
+    names: tuple[str, ...] | None = None
+    fields: tuple[str, ...] | None = None
+    num_classes: int | None = None
+    is_reencoded: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.names or ():
+            if not isinstance(name, str):
+                raise UsageError(f"names must be texts, got {name!r}")
+        if self.names is not None and len(set(self.names)) != len(self.names):
+            raise UsageError(f"names must differ, got {', '.join(self.names)}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was chosen, as plain values."""
+        chosen = {"names": self.names, "fields": self.fields}
+        return {name: [*value] for name, value in chosen.items() if value is not None}
+
+    def fields_of(self, sample: Any) -> tuple[bytes | None, Fields]:
+        """Return a sample's own key (``__key__``), or None, and its fields.
+
+        Raises:
+            SampleError: a value cannot be stored, or there is none; names the field.
+        """
+        named = self._named(sample)
+        key = named.get(KEY)
+        made: Fields = {}
+        for name, value in named.items():
+            if name == KEY or value is None or self._is_excluded(name):
+                continue
+            field, stored = self._stored(name, value)
+            if field in made:
+                raise SampleError(f"two values are field {field!r}; rename {name!r}")
+            made[field] = stored
+        if not made:
+            raise SampleError("has no value that could be stored")
+        return None if key is None else _key(key), made
+
+    def _named(self, sample: Any) -> Mapping[Any, Any]:
+        if isinstance(sample, Mapping):
+            return sample
+        if not isinstance(sample, tuple | list):
+            sample = (sample,)
+        names = self.names
+        if names is None and len(sample) == 2 and _is_integer(sample[1]):
+            names = (_name_of(sample[0]), "cls")
+        elif names is None and len(sample) == 1:
+            names = (_name_of(sample[0]),)
+        if names is None:
+            raise SampleError(
+                f"is a {type(sample).__name__} of {_types(sample)}; say what they are, as in"
+                ' names=("jpg", "cls"), or return a dict'
+            )
+        if len(names) != len(sample):
+            raise SampleError(f"has {len(sample)} values, and names has {len(names)}")
+        return dict(zip(names, sample, strict=True))
+
+    def _is_excluded(self, name: Any) -> bool:
+        return self.fields is not None and name not in self.fields
+
+    def _stored(self, name: Any, value: Any) -> tuple[str, Value]:
+        if not isinstance(name, str):
+            raise SampleError(f"has a field named {name!r}; names must be texts")
+        try:
+            field, stored = _store(name, value, self)
+        except SampleError as error:
+            raise SampleError(f"field {name!r} {error}") from error
+        if not is_field_name(field):
+            raise SampleError(
+                f"field {name!r} cannot be stored under {field!r}; use letters, digits, dots and _"
+            )
+        return field, stored
+
+
+def _key(key: Any) -> bytes:
+    made = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
+    if not isinstance(made, bytes) or not made or b"\0" in made:
+        raise SampleError(f"{KEY} must be a text that is not empty, got {key!r}")
+    return made
+
+
+def _name_of(value: Any) -> str:
+    """Return the name of a value that has none: of an image and its class, or alone."""
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, bytes | bytearray | memoryview | os.PathLike) or _is_image(value):
+        return "image"
+    if isinstance(value, dict | list):
+        return "json"
+    return "cls" if _is_integer(value) else "npy"
+
+
+def _types(sample: Sequence[Any]) -> str:
+    return ", ".join(type(value).__name__ for value in sample)
+
+
+def _is_integer(value: Any) -> bool:
+    if isinstance(value, bool | np.bool_):
+        return False
+    is_scalar = getattr(value, "shape", None) == () and _kind(value) in "iu"
+    return isinstance(value, int) or is_scalar
+
+
+def _kind(value: Any) -> str:
+    """Return the kind of a numpy or torch scalar's dtype; ``""`` for other values."""
+    dtype = getattr(value, "dtype", None)
+    if isinstance(dtype, np.dtype):
+        return dtype.kind
+    name = str(dtype)
+    return "i" if name.startswith(("torch.int", "torch.uint")) else ""
+
+
+def _is_image(value: Any) -> bool:
+    """Return True for an image of Pillow, which need not be imported to tell."""
+    return any(
+        made.__module__ == "PIL.Image" and made.__name__ == "Image" for made in type(value).__mro__
+    )
+
+
+# --- one value ----------------------------------------------------------------------------
+
+
+def _store(name: str, value: Any, form: SampleForm) -> tuple[str, Value]:
+    if isinstance(value, bytes | bytearray | memoryview):
+        data: Value = value if isinstance(value, bytes) else bytes(value)
+        return _by_content(name, data, None), data
+    if isinstance(value, str):
+        return _text(name, value)
+    if isinstance(value, os.PathLike):
+        return _file(name, Path(value))
+    if name in LABEL_NAMES and _is_integer(value):
+        return "cls", _label(int(value), form.num_classes)
+    if isinstance(value, bool | int | float | complex | np.generic | np.ndarray):
+        return _array(name, np.asarray(value))
+    if _is_image(value):
+        return _image(name, value, form)
+    if isinstance(value, dict | list | tuple):
+        return _ended(name, "json"), _json(value)
+    if hasattr(value, "detach") and hasattr(value, "numpy"):  # a tensor of torch
+        try:
+            return _array(name, value.detach().cpu().numpy())
+        except TypeError as error:  # bfloat16, or sparse
+            raise SampleError(f"is a tensor that numpy cannot hold: {error}") from error
+    raise SampleError(
+        f"is a {type(value).__module__}.{type(value).__qualname__}; store bytes, a text, numbers,"
+        " an array, a tensor, an image, a path, or what JSON can hold"
+    )
+
+
+def _ended(name: str, ending: str) -> str:
+    """Return the field of a value of that name: its name tells what it holds, or ends in it."""
+    if name == ending or name.endswith(f".{ending}"):
+        return name
+    return f"{field_base(name)}.{ending}"
+
+
+def _by_content(name: str, value: Value, path: str | None) -> str:
+    """Return the field of a file's bytes: by what it holds if the name does not tell."""
+    if path is None and name not in ("image", "img", "picture", "photo"):
+        if name in ("audio", "sound", "speech", "video", "film", "movie", "clip"):
+            return ending_of(bytes(value[:HEAD_BYTES]), None)
+        return name
+    ending = ending_of(bytes(value[:HEAD_BYTES]), path)
+    if name in _FILE_NAMES:
+        return ending
+    return _ended(name, ending)
+
+
+def _text(name: str, value: str) -> tuple[str, Value]:
+    try:
+        data = value.encode()
+    except UnicodeEncodeError as error:
+        raise SampleError(f"is a text that is not valid Unicode: {error.reason}") from error
+    if name in TEXT_NAMES:
+        return "txt", data
+    if name == "json" or name.endswith(".json"):
+        try:
+            json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise SampleError(f"is not JSON: {error}") from error
+        return name, data
+    if name in LABEL_NAMES:
+        raise SampleError(
+            f"is the text {value[:40]!r}, and labels are whole numbers; number the classes, and"
+            " pass classes= with their names"
+        )
+    return _ended(name, "txt"), data
+
+
+def _file(name: str, path: Path) -> tuple[str, Value]:
+    try:
+        data = path.read_bytes() if path.is_file() else None
+    except OSError as error:
+        raise SampleError(f"names {path}, which cannot be read: {error.strerror}") from error
+    if data is None:
+        raise SampleError(f"names {path}, which is no file")
+    return _by_content(name, data, str(path)), data
+
+
+def _label(number: int, num_classes: int | None) -> bytes:
+    if num_classes is not None and not 0 <= number < num_classes:
+        raise SampleError(f"is class {number}, and there are {num_classes}")
+    return b"%d" % number
+
+
+def _array(name: str, array: Any) -> tuple[str, Value]:
+    if not is_plain_dtype(array.dtype):
+        raise SampleError(f"is an array of {array.dtype}, which only pickle could store")
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    shape = array.shape
+    data = npy_header(array.dtype.str, shape) + np.ascontiguousarray(array).tobytes()
+    return _ended(name, "npy"), data
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=True, default=_in_json).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SampleError(f"holds what JSON cannot: {error}") from error
+
+
+def _in_json(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__}")
+
+
+def _image(name: str, image: Any, form: SampleForm) -> tuple[str, Value]:
+    if image.mode not in _PNG_MODES:
+        raise SampleError(
+            f"is an image of mode {image.mode}, which PNG cannot hold; return"
+            " image.convert('RGB'), or numpy.asarray(image)"
+        )
+    out = io.BytesIO()
+    image.save(out, "PNG", **({"compress_level": 0} if form.is_reencoded else {}))
+    return ("png" if name in _FILE_NAMES else _ended(name, "png")), out.getvalue()

@@ -1,0 +1,79 @@
+"""``pack`` of Python objects: which kind of source it is, and what comes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from shardkit.errors import UsageError
+from shardkit.inputs.base import Corpus
+from shardkit.inputs.objects.fields import SampleForm
+from shardkit.inputs.objects.rows import RowsCorpus
+from shardkit.inputs.objects.source import Rows, described, is_map_style, iterator_of, splits_of
+from shardkit.inputs.objects.stream import StreamCorpus
+from shardkit.packing.options import PackOptions
+from shardkit.packing.result import PackResult
+from shardkit.packing.run import run_pack
+from shardkit.remote.urls import as_place
+
+
+def pack_objects(
+    source: Any,
+    dest: str | Path | None,
+    made: PackOptions,
+    fn: Callable[[Any], Any] | None,
+    names: Sequence[str] | None,
+    fields: Sequence[str] | None,
+    classes: Sequence[str] | None,
+    started: float,
+) -> PackResult:
+    """Pack the samples of an object. Arguments are as of :func:`shardkit.packing.pack.pack`.
+
+    Raises:
+        UsageError: it cannot be packed, or not with these options.
+    """
+    if dest is None:
+        raise UsageError("dest is missing: an object has no name to choose one by")
+    splits = splits_of(source)
+    is_reencoded = made.images.image_format not in ("keep", "png")
+    known = [*classes] if classes is not None else classes_of(splits)
+    form = SampleForm(
+        names=None if names is None else tuple(names),
+        fields=None if fields is None else tuple(fields),
+        num_classes=None if known is None else len(known),
+        is_reencoded=is_reencoded,
+    )
+    opened: Corpus
+    if all(map(is_map_style, splits.values())):
+        opened = RowsCorpus({name: Rows(own, fn) for name, own in splits.items()}, form, known)
+    elif fn is not None:
+        raise UsageError("fn takes inputs that have a number: pass a list of them")
+    else:
+        refuse_for_streams(made)
+        opened = StreamCorpus(splits, form, known)
+        for own in splits.values():
+            iterator_of(own)
+    return run_pack(Path(described(source)), opened, as_place(dest, "dest"), made, started)
+
+
+def classes_of(splits: dict[str, Any]) -> list[str] | None:
+    """Return the names of classes that the source itself says, alike in all of its splits."""
+    found = [getattr(own, "classes", None) for own in splits.values()]
+    first = found[0]
+    if not isinstance(first, list | tuple) or not all(isinstance(name, str) for name in first):
+        return None
+    return [*first] if all(other == first for other in found) else None
+
+
+def refuse_for_streams(made: PackOptions) -> None:
+    """Raise UsageError for options that need rows by number."""
+    for name, is_given in (
+        ("part", made.part is not None),
+        ("engine='ray'", made.engine == "ray"),
+    ):
+        if is_given:
+            raise UsageError(
+                f"{name} needs rows by number, and the source can only be iterated over; pass a"
+                " dataset with __len__ and __getitem__, or a list of inputs and fn="
+            )
