@@ -105,6 +105,8 @@ class Corpus(Protocol):
         is_stamped: whether equal stamps mean that nothing changed.
         takes_order: whether a run may have its entries in any order, of any place in the input; and
             one of them may become several samples.
+        mixes_splits: whether runs of one split may come between those of another.
+        is_read_once: whether it is not to be read only to see if a dataset is up to date.
         classes: class names in index order, known after construction; None where there are none.
         ignored: files passed over while listing, by extension, and under ``hidden`` what begins
             with a dot, folders too; filled by ``runs``.
@@ -118,6 +120,8 @@ class Corpus(Protocol):
     keeps_shards: ClassVar[bool] = False
     is_stamped: ClassVar[bool] = True
     takes_order: ClassVar[bool] = False
+    mixes_splits: ClassVar[bool] = False
+    is_read_once: ClassVar[bool] = False
     classes: list[str] | None
     ignored: dict[str, int]
     notes: Sequence[str] = ()

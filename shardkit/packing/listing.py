@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from shardkit.inputs.base import Corpus, Run
 from shardkit.packing.job import Job
 from shardkit.packing.listing_file import LISTING_NAME, decode_runs, encode_shard, first_change
 from shardkit.packing.options import PackOptions
-from shardkit.packing.plan import cut, num_val, take
+from shardkit.packing.plan import Cutter, cut, num_val, take
 from shardkit.packing.scatter import ScatteredEntries, Shard
 from shardkit.system.own_files import create
 from shardkit.system.records import read_record, write_record
@@ -127,11 +127,36 @@ def list_jobs(
     """
     if options.val_fraction:
         _check_val(corpus.splits())
+    if corpus.mixes_splits:
+        yield from _list_mixed(listing, options, runs)
+        listing.complete()
+        return
     for split, own in groupby(runs, key=lambda run: run.split):
         for name, shards in _divide(corpus, split, own, options, listing.scatter_path):
             for number, (shard, order) in enumerate(shards):
                 yield listing.add(name, number, shard, order)
     listing.complete()
+
+
+def _list_mixed(listing: Listing, options: PackOptions, runs: Iterable[Run]) -> Iterator[Job]:
+    """Cut runs of which those of a split need not follow one another."""
+    cutters: dict[str, Cutter] = {}
+    numbers: dict[str, Iterator[int]] = {}
+    for run in runs:
+        if run.split not in cutters:
+            cutters[run.split] = Cutter(*_sizes_of(options))
+            numbers[run.split] = count()
+        for shard in cutters[run.split].add(run):
+            yield listing.add(run.split, next(numbers[run.split]), shard, None)
+    for split, cutter in cutters.items():
+        for shard in cutter.end():
+            yield listing.add(split, next(numbers[split]), shard, None)
+
+
+def _sizes_of(options: PackOptions) -> tuple[int, int | None]:
+    """Return the most, and the least, that a shard is to hold."""
+    given = options.shard_bytes
+    return (given, None) if isinstance(given, int) else given[::-1]
 
 
 def _check_val(splits: list[str]) -> None:
@@ -149,8 +174,7 @@ def _divide(
 ) -> Iterator[tuple[str, Iterator[Shard]]]:
     """The splits to make of one: itself, reordered on request, less a validation split."""
     val_fraction = options.val_fraction if split == TRAIN else 0.0
-    given = options.shard_bytes
-    sizes = (given, None) if isinstance(given, int) else given[::-1]
+    sizes = _sizes_of(options)
     if corpus.keeps_shards:
         yield split, (([run], None) for run in runs)
     elif not options.shuffle and not val_fraction:

@@ -16,7 +16,7 @@ from shardkit.inputs.base import Input
 from shardkit.inputs.open import open_corpus
 from shardkit.packing.choose_tokenizer import refuse_without_text
 from shardkit.packing.from_bucket import Fetched, local_source, own_name
-from shardkit.packing.hugging_face import is_hugging_face
+from shardkit.packing.hugging_face import are_tables, is_hugging_face
 from shardkit.packing.objects import pack_objects
 from shardkit.packing.options import PackOptions
 from shardkit.packing.remote_destination import refuse_taken, staging_of
@@ -96,7 +96,7 @@ def pack(
     made = parse_options(to, shard_size, options)
     started = time.perf_counter()
     chosen = parse_fields(fields)
-    if is_hugging_face(source):
+    if is_hugging_face(source) or (fn is None and are_tables(source)):
         for name, value in (("corpus", corpus), ("labels", labels)):
             if value is not None:
                 raise UsageError(f"{name} is for files, and the source is a dataset: leave it out")

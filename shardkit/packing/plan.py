@@ -41,23 +41,40 @@ def cut(runs: Iterable[Run], most: int, least: int | None = None) -> Iterator[li
     at least one entry, so a single larger one gets a shard to itself, and at most
     :data:`SHARD_ENTRIES`.
     """
-    shard: list[Run] = []
-    begin = done = held = 0  # bytes before the shard, and before the entry; entries of the shard
+    cutter = Cutter(most, least)
     for run in runs:
-        ends = done + np.cumsum(np.array(run.sizes, np.int64))
+        yield from cutter.add(run)
+    yield from cutter.end()
+
+
+class Cutter:
+    """:func:`cut`, run by run."""
+
+    def __init__(self, most: int, least: int | None = None) -> None:
+        self._limits = most, least
+        self._shard: list[Run] = []
+        self._begin = self._done = self._held = 0
+        """Bytes before the shard, and before the entry; entries of the shard."""
+
+    def add(self, run: Run) -> Iterator[list[Run]]:
+        """Yield the shards that are full."""
+        ends = self._done + np.cumsum(np.array(run.sizes, np.int64))
         start = 0
         while start < len(run):
-            stop, is_full = _fill(ends, start, begin, most, least, held)
+            stop, is_full = _fill(ends, start, self._begin, *self._limits, self._held)
             if stop > start:
-                shard.append(run.slice(start, stop))
-                held += stop - start
-                done = int(ends[stop - 1])
+                self._shard.append(run.slice(start, stop))
+                self._held += stop - start
+                self._done = int(ends[stop - 1])
             if is_full:
-                yield shard
-                shard, held, begin = [], 0, done
+                yield self._shard
+                self._shard, self._held, self._begin = [], 0, self._done
             start = stop
-    if shard:
-        yield shard
+
+    def end(self) -> Iterator[list[Run]]:
+        """Yield the last shard, if there is anything left."""
+        if self._shard:
+            yield self._shard
 
 
 def _fill(

@@ -77,14 +77,16 @@ def run_pack(
     with os_errors(f"packing into {dest}"):
         asked = _asked(source, corpus, options, recipe, origin)
         # A copy of itself is none: it is refused below.
-        if options.part is None and isinstance(dest, Path) and dest.resolve() != source.resolve():
+        is_comparable = options.part is None and not corpus.is_read_once
+        if is_comparable and isinstance(dest, Path) and dest.resolve() != source.resolve():
             found = up_to_date(dest, asked)
             if found is not None:
                 seconds = time.perf_counter() - started
                 return _found_up_to_date(dest.resolve(), corpus, found, seconds)
         with _open(dest, source, options) as destination:
             if finished := destination.finished(recipe, PackResult):
-                if isinstance(dest, Path) and up_to_date(destination.dest, asked) is None:
+                is_other = is_comparable and isinstance(dest, Path)
+                if is_other and up_to_date(destination.dest, asked) is None:
                     raise destination.taken()
                 notes = [*finished.notes, COMPLETE]
                 return replace(finished, notes=notes, was_complete=True)
@@ -153,7 +155,10 @@ class _Pack:
                 raise CorpusError(
                     f"nothing could be packed from {self.source}: every input was rejected"
                 )
-            end = Conclusion(self.destination, self.options, self.recipe, self.chosen, self.origin)
+            origin = self.origin
+            if self.corpus.is_read_once:  # a listing has what the iterator gave, by chance, at once
+                origin = own_origin(listed.spec)
+            end = Conclusion(self.destination, self.options, self.recipe, self.chosen, origin)
             return end.publish(
                 receipts,
                 listed,

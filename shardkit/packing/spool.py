@@ -20,6 +20,7 @@ from shardkit.errors import CorpusError, DestinationError, UsageError
 from shardkit.index.manifest import WORK_NAME, is_field_name
 from shardkit.inputs.tables.parquet import spool_name
 from shardkit.inputs.tables.table_files import arrow_errors
+from shardkit.packing.hugging_face import are_tables
 from shardkit.system.durable_files import fsync_path
 from shardkit.system.locks import Lock
 from shardkit.system.paths import show_path
@@ -48,8 +49,8 @@ def splits_of(source: Any) -> dict[str, Any]:
         UsageError: there is none, or a split's name cannot name files.
     """
     if not isinstance(source, dict):
-        name = str(source.split)
-        return {name if is_field_name(name) and source.split is not None else "train": source}
+        name = str(getattr(source, "split", None))
+        return {name if is_field_name(name) and name != "None" else "train": source}
     splits = {str(name): dataset for name, dataset in source.items()}
     for name in splits:
         if not is_field_name(name):
@@ -145,14 +146,16 @@ def _write(path: Path, split: str, dataset: Any, limit: int | None, bar: Progres
     with arrow_errors(path):  # says so if pyarrow is not there
         from pyarrow import parquet
 
-    dataset = undecoded(dataset, split)
-    schema = dataset.features.arrow_schema
+    is_plain = are_tables(dataset)
+    dataset = as_table(dataset) if is_plain else undecoded(dataset, split)
+    schema = dataset.schema if is_plain else dataset.features.arrow_schema
     num_rows = 0
     try:
         # Plain: so that sizes say what rows hold, and rows of one value are not of no size.
         with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
             for table in _groups(first_rows(tables(dataset), limit)):
-                writer.write_table(embedded(table, schema), row_group_size=len(table))
+                held = table if is_plain else embedded(table, schema)
+                writer.write_table(held, row_group_size=len(table))
                 num_rows += len(table)
                 bar.add(len(table), table.nbytes)
     except (UsageError, OSError):
@@ -164,6 +167,13 @@ def _write(path: Path, split: str, dataset: Any, limit: int | None, bar: Progres
             " that all its rows have, as with .cast(features)"
         ) from error
     return num_rows
+
+
+def as_table(source: Any) -> Any:
+    """Return a table as pyarrow has it; of pandas, without an index that only counts rows."""
+    import pyarrow as pa
+
+    return source if isinstance(source, pa.Table) else pa.table(source)
 
 
 def undecoded(dataset: Any, split: str) -> Any:
@@ -207,7 +217,7 @@ def _unknown(split: str, why: str) -> CorpusError:
 
 
 def tables(dataset: Any) -> Iterator[Any]:
-    """The rows of a dataset of format ``arrow``, as tables of bounded size."""
+    """The rows of a table, or of a dataset of format ``arrow``, as tables of bounded size."""
     if not hasattr(dataset, "__len__"):
         # A stream of examples one by one: datasets looks for columns in the first of a table alone,
         # and would lose what only a later one has.

@@ -23,6 +23,11 @@ CHUNK_BYTES = 4_000_000
 CHUNK_ROWS = 8_192
 """A file holds so much, or so many samples."""
 
+Sample = tuple[bytes, Fields | str]
+"""A key, and fields, or why there are none."""
+
+Samples = Sequence[Sample]
+
 _REJECT = b"!"
 """What begins the locator of a sample that cannot be packed; behind it is why."""
 
@@ -39,6 +44,7 @@ class StreamCorpus(Corpus):
     has_pictures = True
     has_text = True
     is_stamped = False
+    is_read_once = True
 
     def __init__(
         self, splits: dict[str, Any], form: SampleForm, classes: list[str] | None = None
@@ -63,16 +69,23 @@ class StreamCorpus(Corpus):
     # --- listing --------------------------------------------------------------------------
 
     def runs(self, scratch: Path) -> Iterator[Run]:
-        is_empty = True
-        for split, source in self._splits.items():
-            for number, samples in enumerate(_chunks(self._samples(split, source))):
-                is_empty = False
-                name = f"{split}-{number:06d}.chunk"
-                yield _write(scratch / name, Run(split, name), samples)
-        if is_empty:
+        number = -1
+        for number, (split, samples) in enumerate(self._chunks()):
+            name = f"{number:08d}.chunk"
+            yield _write(scratch / name, Run(split, name), samples)
+        if number < 0:
             raise CorpusError("the source has no samples: there is nothing to pack")
 
-    def _samples(self, split: str, source: Any) -> Iterator[tuple[bytes, Fields | str]]:
+    def _chunks(self) -> Iterator[tuple[str, Samples]]:
+        for split, source in self._splits.items():
+            held = Held()
+            for key, fields in self._samples(split, source):
+                if held.add(key, fields):
+                    yield split, held.take()
+            if held.samples:
+                yield split, held.take()
+
+    def _samples(self, split: str, source: Any) -> Iterator[Sample]:
         """Yield (key, fields, or why there are none) of each sample."""
         row = 0
         samples = iterator_of(source)
@@ -117,22 +130,26 @@ class StreamCorpus(Corpus):
         return f"sample {run.keys[i].decode(errors='replace')!r}"
 
 
-def _chunks(
-    samples: Iterator[tuple[bytes, Fields | str]],
-) -> Iterator[list[tuple[bytes, Fields | str]]]:
-    held: list[tuple[bytes, Fields | str]] = []
-    num_bytes = 0
-    for key, fields in samples:
-        held.append((key, fields))
-        num_bytes += 0 if isinstance(fields, str) else sum(map(len, fields.values()))
-        if num_bytes >= CHUNK_BYTES or len(held) >= CHUNK_ROWS:
-            yield held
-            held, num_bytes = [], 0
-    if held:
-        yield held
+class Held:
+    """Samples until they are enough for a chunk."""
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self._num_bytes = 0
+
+    def add(self, key: bytes, fields: Fields | str) -> bool:
+        """Return True if it is time to take them."""
+        self.samples.append((key, fields))
+        self._num_bytes += 0 if isinstance(fields, str) else sum(map(len, fields.values()))
+        return self._num_bytes >= CHUNK_BYTES or len(self.samples) >= CHUNK_ROWS
+
+    def take(self) -> Samples:
+        """Return them, and hold none."""
+        taken, self.samples, self._num_bytes = self.samples, [], 0
+        return taken
 
 
-def _write(path: Path, run: Run, samples: Sequence[tuple[bytes, Fields | str]]) -> Run:
+def _write(path: Path, run: Run, samples: Samples) -> Run:
     """Write a chunk, and fill its run: JSON of field names, then lengths (rows x fields; -1 is
     absent), then all values end to end."""
     good = [fields for _, fields in samples if not isinstance(fields, str)]

@@ -1,0 +1,248 @@
+"""``Writer``: a dataset made by a loop that has one sample after another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from queue import Empty, Full, Queue
+from threading import Thread
+from typing import Any, Self
+
+from shardkit.errors import DestinationError, SampleError, ShardkitError, UsageError
+from shardkit.index.journal import journal_path, read_receipt
+from shardkit.index.manifest import WORK_NAME, is_field_name
+from shardkit.inputs.base import Run
+from shardkit.inputs.objects.fields import SampleForm
+from shardkit.inputs.objects.stream import Held, Samples, StreamCorpus
+from shardkit.packing.listing_file import LISTING_NAME, decode_runs
+from shardkit.packing.objects import refuse_for_streams
+from shardkit.packing.pack import parse_fields, parse_options
+from shardkit.packing.publish import STAGE_NAME
+from shardkit.packing.result import PackResult
+from shardkit.packing.run import run_pack
+from shardkit.system.paths import as_path, show_path
+from shardkit.system.refusals import os_errors
+
+_WAIT_S = 0.2
+"""How often a writer that waits for the packer looks whether that has failed."""
+
+
+class Writer:
+    """Writes samples into a dataset, shard by shard. A context manager.
+
+    A shard is packed, and on the disk, while the next one is filled, so memory holds a few MB of
+    samples. The dataset appears at ``dest`` when the block ends well; after an exception, or a
+    kill, nothing there opens as a dataset, and ``resume=True`` goes on behind the last whole shard.
+
+    Args:
+        dest: folder to make.
+        to, shard_size, fields, names, classes: as of :func:`shardkit.pack`.
+        part: prefix of the keys of samples that have none of their own (``__key__``), so that
+            datasets of several writers can be merged.
+        resume: go on with what an earlier writer left at ``dest``.
+        options: as of :func:`shardkit.pack`, but for those that need the number of samples.
+
+    Attributes:
+        written: split -> how many of its samples an earlier writer has packed: with ``resume``, go
+            on behind these. result: what was made, once the block has ended.
+
+    Raises:
+        UsageError: an option is wrong. DestinationError: ``dest`` holds something.
+    """
+
+    def __init__(
+        self,
+        dest: str | Path,
+        *,
+        to: str | None = None,
+        shard_size: str | int | None = None,
+        fields: str | Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+        classes: Sequence[str] | None = None,
+        part: str = "",
+        resume: bool = False,
+        **options: Any,
+    ) -> None:
+        self.dest = as_path(dest, "dest")
+        for name in ("shuffle", "val_fraction", "limit", "train_tokenizer", "part"):
+            if options.get(name):
+                raise UsageError(f"a Writer takes no {name}: it does not know the samples to come")
+        options = {"progress": False, **options}
+        self._options = parse_options(to, shard_size, options)
+        refuse_for_streams(self._options)
+        chosen = parse_fields(fields)
+        self._form = SampleForm(
+            names=None if names is None else tuple(names),
+            fields=None if chosen is None else tuple(chosen),
+            num_classes=None if classes is None else len(classes),
+            is_reencoded=self._options.images.image_format not in ("keep", "png"),
+        )
+        self._prefix = f"{part}-".encode() if part else b""
+        with os_errors(f"opening {show_path(self.dest)}"):
+            before = _packed_before(self.dest)
+        if before and not (resume or self._options.overwrite):
+            raise DestinationError(
+                f"{show_path(self.dest)} holds {sum(map(len, before)):,} samples of a Writer that"
+                " did not end: pass resume=True to go on behind them, or overwrite=True"
+            )
+        before = before if resume else []
+        self.written: dict[str, int] = {}
+        for run in before:
+            self.written[run.split] = self.written.get(run.split, 0) + len(run)
+        self.result: PackResult | None = None
+        self._counts = dict(self.written)
+        self._held: dict[str, Held] = {}
+        self._chunks: Queue[tuple[str, Samples] | None] = Queue(2)
+        self._error: BaseException | None = None
+        self._is_given_up = False
+        self._corpus = _Chunks(self._form, None if classes is None else [*classes], before)
+        self._thread = Thread(target=self._pack, name="shardkit-writer", daemon=True)
+        self._is_open = True
+        self._thread.start()
+
+    @property
+    def num_written(self) -> int:
+        """How many samples an earlier writer has packed, of all splits together."""
+        return sum(self.written.values())
+
+    def write(self, sample: Any, split: str = "train") -> None:
+        """Add a sample: a dict of fields, or a tuple, as of :func:`shardkit.pack`.
+
+        Raises:
+            SampleError: a value cannot be stored; nothing is added.
+            DataError: packing failed: the disk is full, or the like.
+        """
+        if not self._is_open:
+            raise UsageError("this Writer is closed")
+        if not is_field_name(split):
+            raise UsageError(f"split {split!r} cannot name files (A-Z a-z 0-9 _ . -)")
+        number = self._counts.get(split, 0)
+        try:
+            own, fields = self._form.fields_of(sample)
+        except SampleError as error:
+            raise SampleError(f"split {split}, sample {number:,} {error}") from error
+        self._counts[split] = number + 1
+        held = self._held.setdefault(split, Held())
+        if held.add(own or self._prefix + b"%012d" % number, fields):
+            self._put((split, held.take()))
+
+    def close(self) -> PackResult:
+        """Pack what is left, and have the dataset appear."""
+        if self._is_open:
+            for split, held in self._held.items():
+                if held.samples:
+                    self._put((split, held.take()))
+            self._put(None)
+            self._is_open = False
+        self._thread.join()
+        self._raise()
+        if self.result is None:
+            raise DestinationError(f"{show_path(self.dest)} was not written")
+        return self.result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            self.close()
+            return
+        self._is_open, self._is_given_up = False, True
+        self._thread.join()
+
+    # --- the packer's side ----------------------------------------------------------------
+
+    def _put(self, chunk: tuple[str, Samples] | None) -> None:
+        while True:
+            self._raise()
+            try:
+                self._chunks.put(chunk, timeout=_WAIT_S)
+                return
+            except Full:
+                continue
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            error, self._is_open = self._error, False
+            raise error
+
+    def _pack(self) -> None:
+        try:
+            source = Path("<Writer>")
+            self._corpus.chunks = self._arriving()
+            started = time.perf_counter()
+            self.result = run_pack(source, self._corpus, self.dest, self._options, started)
+        except _GivenUpError:
+            pass
+        except BaseException as error:  # noqa: BLE001  # raised again where samples are written
+            self._error = error
+
+    def _arriving(self) -> Iterator[tuple[str, Samples]]:
+        while True:
+            if self._is_given_up:
+                raise _GivenUpError("the block of the Writer ended in an error")
+            try:
+                chunk = self._chunks.get(timeout=_WAIT_S)
+            except Empty:
+                continue
+            if chunk is None:
+                return
+            yield chunk
+
+
+class _GivenUpError(ShardkitError):
+    """The caller's block ended in an error."""
+
+
+class _Chunks(StreamCorpus):
+    """What a writer is given, behind the runs that were packed before."""
+
+    mixes_splits = True
+
+    def __init__(self, form: SampleForm, classes: list[str] | None, before: list[Run]) -> None:
+        super().__init__({}, form, classes)
+        self._before = before
+        self.chunks: Iterator[tuple[str, Samples]] = iter(())
+
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        yield from self._before
+        yield from super().runs(scratch)
+
+    def _chunks(self) -> Iterator[tuple[str, Samples]]:
+        return self.chunks
+
+
+def _packed_before(dest: Path) -> list[Run]:
+    """Return the runs of the whole shards that an earlier writer left, which are the first ones of
+    each split."""
+    work = dest / WORK_NAME
+    try:
+        listed = [*decode_runs((work / LISTING_NAME).read_bytes())]
+    except FileNotFoundError:
+        return []
+    kept = []
+    for split in dict.fromkeys(run.split for run in listed):
+        own = (run for run in listed if run.split == split)
+        kept += [*islice_entries(own, _num_packed(work, split))]
+    return kept
+
+
+def _num_packed(work: Path, split: str) -> int:
+    total = shard = 0
+    while (receipt := read_receipt(journal_path(work, split, shard))) is not None:
+        if not all((work / STAGE_NAME / name).exists() for name in receipt.file_bytes):
+            break
+        total += receipt.num_rows + len(receipt.rejects)
+        shard += 1
+    return total
+
+
+def islice_entries(runs: Iterator[Run], num: int) -> Iterator[Run]:
+    """Yield the first ``num`` entries."""
+    for run in runs:
+        part = run.slice(0, num)
+        if not len(part):
+            return
+        yield part
+        num -= len(part)
