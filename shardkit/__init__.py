@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _HOME = {
     "pack": "shardkit.packing.pack",
     "PackResult": "shardkit.packing.pack",
+    "Writer": "shardkit.packing.writer",
     "estimate": "shardkit.packing.estimate",
     "merge": "shardkit.versions.merge",
     "append": "shardkit.versions.append",
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from shardkit.packing.estimate import estimate as estimate
     from shardkit.packing.pack import PackResult as PackResult
     from shardkit.packing.pack import pack as pack
+    from shardkit.packing.writer import Writer as Writer
     from shardkit.readers import open as open
     from shardkit.reading.concat import concat as concat
     from shardkit.reading.dataset import Dataset as Dataset

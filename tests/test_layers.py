@@ -57,6 +57,7 @@ PUBLIC = [
     "readers",
     "pack",
     "PackResult",
+    "Writer",
     "estimate",
     "merge",
     "append",

@@ -87,6 +87,12 @@ token_options = together(
     metavar="A,B",
     help="Columns of tables, or keys of .jsonl lines, to pack.  [default: all; whole lines]",
 )
+@click.option(
+    "--fn",
+    metavar="FILE.py:NAME",
+    help="Function that returns a sample for each input, or yields several. Inputs are the lines"
+    " of SOURCE, or the files in it.",
+)
 @workers_option
 @engine_options
 @click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,24 @@ from shardkit.inputs.objects.fields import SampleForm
 from shardkit.inputs.objects.rows import RowsCorpus
 from shardkit.inputs.objects.source import Rows, described, is_map_style, iterator_of, splits_of
 from shardkit.inputs.objects.stream import StreamCorpus
+from shardkit.memory.whole_files import read_file
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
 from shardkit.remote.urls import as_place
+from shardkit.system.functions import load_function
+from shardkit.system.paths import as_path, show_path
+from shardkit.system.refusals import os_errors
+
+MAX_LIST_BYTES = 1 << 30
+"""Of a file of inputs."""
 
 
 def pack_objects(
     source: Any,
     dest: str | Path | None,
     made: PackOptions,
-    fn: Callable[[Any], Any] | None,
+    fn: Callable[[Any], Any] | str | None,
     names: Sequence[str] | None,
     fields: Sequence[str] | None,
     classes: Sequence[str] | None,
@@ -35,6 +43,10 @@ def pack_objects(
     """
     if dest is None:
         raise UsageError("dest is missing: an object has no name to choose one by")
+    if isinstance(fn, str):
+        fn = load_function(fn, "fn")
+    if isinstance(source, (str, os.PathLike)):
+        source = inputs_in(as_path(source, "the source"))
     splits = splits_of(source)
     is_reencoded = made.images.image_format not in ("keep", "png")
     known = [*classes] if classes is not None else classes_of(splits)
@@ -45,8 +57,11 @@ def pack_objects(
         is_reencoded=is_reencoded,
     )
     opened: Corpus
+    file = getattr(getattr(fn, "__code__", None), "co_filename", "")
     if all(map(is_map_style, splits.values())):
-        opened = RowsCorpus({name: Rows(own, fn) for name, own in splits.items()}, form, known)
+        opened = RowsCorpus(
+            {name: Rows(own, fn, file) for name, own in splits.items()}, form, known
+        )
     elif fn is not None:
         raise UsageError("fn takes inputs that have a number: pass a list of them")
     else:
@@ -55,6 +70,23 @@ def pack_objects(
         for own in splits.values():
             iterator_of(own)
     return run_pack(Path(described(source)), opened, as_place(dest, "dest"), made, started)
+
+
+def inputs_in(path: Path) -> list[Any]:
+    """Return the inputs that a path stands for: the files of a folder, or the lines of a file.
+
+    Raises:
+        UsageError: there is no such thing, or nothing in it.
+    """
+    with os_errors(f"reading {show_path(path)}"):
+        if path.is_dir():
+            found: list[Any] = sorted(own for own in path.rglob("*") if own.is_file())
+        else:
+            lines = read_file(path, MAX_LIST_BYTES).decode("utf-8", "surrogateescape").split("\n")
+            found = [line.rstrip("\r") for line in lines if line.strip()]
+    if not found:
+        raise UsageError(f"{show_path(path)} has no inputs for fn")
+    return found
 
 
 def classes_of(splits: dict[str, Any]) -> list[str] | None:

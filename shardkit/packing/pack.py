@@ -48,7 +48,7 @@ def pack(
     labels: str | Path | None = None,
     text_field: str | None = None,
     fields: str | Sequence[str] | None = None,
-    fn: Callable[[Any], Any] | None = None,
+    fn: Callable[[Any], Any] | str | None = None,
     names: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
     shard_size: str | int | None = None,
@@ -81,7 +81,9 @@ def pack(
             of tables that is their text.
         fields: columns of tables, or keys of .jsonl lines, to pack, as a list or as text with
             commas; default: all columns, and whole lines. What is left out is in ``notes``.
-        fn: makes of each input in ``source``, a sequence or a folder, a sample, or yields several.
+        fn: function that returns a sample for each input of ``source``, or yields several; or where
+            it is: ``"reader.py:make"``. Inputs are a list of anything, or the files of a folder,
+            or the lines of a file.
         names: fields of the values of samples that are tuples; ``("image", "cls")`` is understood.
         classes: names of the classes of ``cls``, in order; default: ``source.classes``.
         shard_size: input bytes a shard, as ``"256MB"`` or a number; default: 4 MB at first, then a

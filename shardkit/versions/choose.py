@@ -150,31 +150,3 @@ def _said(
     if not isinstance(said, bool | np.bool_):
         raise DataError(f"{dataset.where(row)}: filter said {said!r}, expected True or False")
     return bool(said)
-
-
-def load_function(given: str) -> Callable[[dict[str, Any]], Any]:
-    """``file.py:name``, or ``module:name``. Raises UsageError."""
-    import importlib
-    import importlib.util
-
-    where, _, name = given.rpartition(":")
-    try:
-        if where.endswith(".py"):
-            spec = importlib.util.spec_from_file_location("_shardkit_filter", where)
-            if spec is None or spec.loader is None:
-                raise ImportError(f"{where} is no Python file")
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(where)
-        found = getattr(module, name)
-    # Whatever a user's file raises while it is read, this is what they need to know.
-    except Exception as error:
-        raise UsageError(
-            f"filter {given!r}: expected file.py:function or module:function:"
-            f" {type(error).__name__}: {error}"
-        ) from error
-    if not callable(found):
-        raise UsageError(f"filter {given!r} is no function")
-    function: Callable[[dict[str, Any]], Any] = found
-    return function

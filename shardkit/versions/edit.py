@@ -21,6 +21,7 @@ from shardkit.packing.plan import draw, num_val
 from shardkit.packing.result import COMPLETE
 from shardkit.reading.dataset import Dataset
 from shardkit.shards.locate import Located
+from shardkit.system.functions import load_function
 from shardkit.system.own_files import remove_own
 from shardkit.system.paths import as_path, first_few, show_path
 from shardkit.system.refusals import os_errors
@@ -29,7 +30,6 @@ from shardkit.versions.choose import (
     Masks,
     having_classes,
     having_keys,
-    load_function,
     passing,
     read_keys,
 )
@@ -166,7 +166,9 @@ def _chosen(
     if asked.drop_classes:
         narrow(having_classes(indexes, place.info, asked.drop_classes), drops=True)
     if asked.filter is not None:
-        function = load_function(asked.filter) if isinstance(asked.filter, str) else asked.filter
+        function = asked.filter
+        if isinstance(function, str):
+            function = load_function(function, "filter")
         datasets = {name: Dataset(place.folder, name) for name in indexes}
         narrow(passing(datasets, function, progress))
     if asked.drop_duplicates:

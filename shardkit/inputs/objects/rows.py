@@ -59,11 +59,14 @@ class RowsCorpus(Corpus):
         return to_bytes((self._splits, self._form))
 
     def spec(self) -> dict[str, Any]:
-        own: dict[str, Any] = {
+        functions = sorted({name for rows in self._splits.values() if (name := rows.name_of_fn)})
+        return {
             "kind": self.kind,
             "rows": {name: len(rows) for name, rows in self._splits.items()},
+            "fn": functions,
+            **self._form.to_json(),
+            "classes": self.classes,
         }
-        return {**own, **self._form.to_json(), "classes": self.classes}
 
     def splits(self) -> list[str]:
         return [*self._splits]

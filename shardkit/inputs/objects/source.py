@@ -76,6 +76,8 @@ class Rows:
 
     source: Any
     fn: Fn | None = None
+    file: str = ""
+    """Of ``fn``: its code has none in a worker, as cloudpickle leaves it out."""
 
     def __len__(self) -> int:
         return len(self.source)
@@ -91,32 +93,32 @@ class Rows:
             value = self.source[row]
             if self.fn is None:
                 return [value]
-            what = f"from {_shown(value)}: {_name_of(self.fn)} raised"
+            what = f"from {_shown(value)}: {self.name_of_fn} raised"
             made = self.fn(value)
             return [*made] if isinstance(made, Iterator) else [made]
         # Whatever a user's code raises, the row is what they need to know.
         except Exception as error:
-            raise SampleError(f"{what} {told(error)}") from error
+            raise SampleError(f"{what} {told(error, self.file)}") from error
 
     @property
-    def may_be_many(self) -> bool:
-        """Whether a row may be several samples."""
-        return self.fn is not None
+    def name_of_fn(self) -> str:
+        """The function's name; empty if there is none."""
+        return "" if self.fn is None else getattr(self.fn, "__qualname__", type(self.fn).__name__)
 
 
 def _shown(value: Any) -> str:
     return repr(os.fspath(value) if isinstance(value, os.PathLike) else value)[:200]
 
 
-def _name_of(fn: Fn) -> str:
-    return getattr(fn, "__qualname__", type(fn).__name__)
-
-
-def told(error: Exception) -> str:
-    """Return an exception in one line, with the line of code that raised it."""
+def told(error: Exception, file: str = "") -> str:
+    """Return an exception in one line, with the line of code that raised it; in ``file``, if the
+    code does not say."""
     frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{_one_line(error)}{where}"
+    if not frames:
+        return _one_line(error)
+    name = frames[-1].filename
+    name = file if name.startswith("<") and file else name
+    return f"{_one_line(error)} ({name}:{frames[-1].lineno})"
 
 
 # --- to other processes -------------------------------------------------------------------
