@@ -82,7 +82,7 @@ class RowsCorpus(Corpus):
                     numbers = range(first, min(first + RUN_ROWS, stop))
                     yield Run(
                         split=name,
-                        base="",
+                        base=name,  # of the split that it may be cut from
                         locators=[b"%d" % row for row in numbers],
                         keys=[b"%012d" % row for row in numbers],
                         sizes=[size] * len(numbers),
@@ -117,12 +117,12 @@ class RowsCorpus(Corpus):
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         batch = SampleBatch()
         kept: list[list[tuple[str, Any]]] = []
-        rows = self._splits[run.split]
-        for number, key in zip(run.locators, run.keys, strict=True):
+        rows = self._splits[run.base]
+        for entry, key in enumerate(run.keys):
             try:
-                made = self._made_of(rows, int(number))
+                made = self._made_of(rows, int(run.locators[entry]))
             except SampleError as error:
-                batch.rejects.append((f"row {int(number)}", str(error)))
+                batch.rejects.append((self.entry_name(run, entry), str(error)))
                 continue
             for i, (own, fields) in enumerate(made):
                 name = own or (b"%s-%06d" % (key, i) if len(made) > 1 else key)
@@ -134,7 +134,7 @@ class RowsCorpus(Corpus):
         return batch
 
     def entry_name(self, run: Run, i: int) -> str:
-        return f"row {int(run.locators[i])}"
+        return f"row {int(run.locators[i])} of {run.base}"
 
     def _made_of(self, rows: Rows, row: int) -> list[tuple[bytes | None, Fields]]:
         return [self._form.fields_of(sample) for sample in rows.samples(row)]

@@ -96,7 +96,7 @@ class StreamCorpus(Corpus):
                 return
             # Whatever a user's code raises, the row is what they need to know; nothing follows it.
             except Exception as error:
-                raise CorpusError(f"split {split}, sample {row:,}: {told(error)}") from error
+                raise SampleError(f"sample {row} of {split}: {told(error)}") from error
             key = b"%012d" % row
             row += 1
             try:
