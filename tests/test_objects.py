@@ -215,6 +215,19 @@ def test_killed(after_s: float, workers: int, plain: Path, tmp_path: Path) -> No
     assert shards(dest) == shards(plain)
 
 
+def test_compared_with_its_source(plain: Path) -> None:
+    assert shardkit.verify(plain, against=Rows()).ok
+    assert shardkit.verify(plain, against=generated).num_compared == NUM
+    for source, said in (
+        (Rows(changed=17), "its cls differs from the original"),
+        (Rows(NUM - 1), "has no original in the given object"),
+        (Rows(NUM + 1), "is not in the dataset"),
+        (Rows(bad=3), "unplugged"),
+    ):
+        problems = shardkit.verify(plain, against=source).problems
+        assert any(said in problem.what for problem in problems)
+
+
 # --- what is refused ----------------------------------------------------------------------
 
 

@@ -134,6 +134,7 @@ RAN = {
     "docs/doctor.md": ["doctor", "doctor", "doctor"],
     "docs/feeding.md": ["pack", *9 * ["python"]],
     "docs/measuring.md": ["pack", *5 * ["bench"], "python", "stage", "tune", "python"],
+    "docs/pack-anything.md": [*6 * ["python"]],
     "docs/packing.md": [
         *("pack", "info", "info", "show", "verify", "convert", "diff", "info", "unpack"),
         *("pack", "edit", "convert"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -15,12 +16,14 @@ from shardkit.inputs.base import Corpus
 from shardkit.inputs.binaries import BinaryCorpus
 from shardkit.inputs.containers.tar_source import TARS_KIND, tar_corpus
 from shardkit.inputs.kinds import CORPORA
+from shardkit.inputs.objects.fields import SampleForm
 from shardkit.inputs.open import open_corpus
 from shardkit.inputs.tables.parquet import ParquetCorpus, SpooledCorpus
 from shardkit.inputs.text import TextCorpus
 from shardkit.operations.compare import Originals
 from shardkit.operations.restored import require_undo
 from shardkit.packing.hugging_face import is_hugging_face
+from shardkit.packing.objects import open_objects
 from shardkit.packing.spool import Spool, splits_of
 from shardkit.shards.locate import Located
 from shardkit.system.paths import as_path, show_path
@@ -37,9 +40,9 @@ def originals_of(place: Located, against: Any) -> Opener:
     end; it is said here already if they cannot be what was packed.
 
     Raises:
-        UsageError: this is neither a path nor such a dataset, or restart markers were added, and
-            what removes them was not built. CorpusError: the dataset does not
-            know its input, or this is of another kind.
+        UsageError: this is neither a path nor an object that gives samples, or restart markers were
+            added, and what removes them was not built. CorpusError: the dataset does not know its
+            input, or this is of another kind.
     """
     require_undo(place.info)
     if place.info.version > 1:
@@ -60,9 +63,30 @@ def originals_of(place: Located, against: Any) -> Opener:
                 " the files that it was packed from"
             )
         return partial(_spooled, place, splits_of(against))
+    if not isinstance(against, str | os.PathLike):
+        objects = _objects(place, against)
+        return lambda _: nullcontext(Originals(place, objects, "the given object"))
     source = as_path(against, "the original input")
     corpus = _input_at(place, source)
     return lambda _: nullcontext(Originals(place, corpus, show_path(source)))
+
+
+def _objects(place: Located, source: Any) -> Corpus:
+    """The samples of an object, as they were packed. Raises CorpusError if they were not."""
+    spec = place.info.provenance.spec
+    if place.info.provenance.kind not in ("objects", "stream"):
+        raise CorpusError(f"{place.shown} was not packed from a Python object: give its files")
+    if spec.get("fn"):
+        raise CorpusError(
+            f"{place.shown} was packed by fn={spec['fn'][0]}: give a function that yields its"
+            " samples, or a list of them"
+        )
+    names, fields = spec.get("names"), place.info.provenance.fields
+    form = SampleForm(
+        names=None if names is None else tuple(names),
+        fields=None if fields is None else tuple(fields),
+    )
+    return open_objects(source, None, form, place.info.classes)
 
 
 @contextmanager

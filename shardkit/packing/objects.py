@@ -47,29 +47,34 @@ def pack_objects(
         fn = load_function(fn, "fn")
     if isinstance(source, (str, os.PathLike)):
         source = inputs_in(as_path(source, "the source"))
-    splits = splits_of(source)
-    is_reencoded = made.images.image_format not in ("keep", "png")
-    known = [*classes] if classes is not None else classes_of(splits)
+    known = [*classes] if classes is not None else classes_of(splits_of(source))
     form = SampleForm(
         names=None if names is None else tuple(names),
         fields=None if fields is None else tuple(fields),
         num_classes=None if known is None else len(known),
-        is_reencoded=is_reencoded,
+        is_reencoded=made.images.image_format not in ("keep", "png"),
     )
-    opened: Corpus
-    file = getattr(getattr(fn, "__code__", None), "co_filename", "")
-    if all(map(is_map_style, splits.values())):
-        opened = RowsCorpus(
-            {name: Rows(own, fn, file) for name, own in splits.items()}, form, known
-        )
-    elif fn is not None:
-        raise UsageError("fn takes inputs that have a number: pass a list of them")
-    else:
+    opened = open_objects(source, fn, form, known)
+    if opened.is_read_once:
         refuse_for_streams(made)
-        opened = StreamCorpus(splits, form, known)
-        for own in splits.values():
-            iterator_of(own)
     return run_pack(Path(described(source)), opened, as_place(dest, "dest"), made, started)
+
+
+def open_objects(
+    source: Any, fn: Callable[[Any], Any] | None, form: SampleForm, classes: list[str] | None
+) -> Corpus:
+    """Return the samples of an object as a corpus. Raises UsageError for what gives none."""
+    splits = splits_of(source)
+    if all(map(is_map_style, splits.values())):
+        file = getattr(getattr(fn, "__code__", None), "co_filename", "")
+        return RowsCorpus(
+            {name: Rows(own, fn, file) for name, own in splits.items()}, form, classes
+        )
+    if fn is not None:
+        raise UsageError("fn takes inputs that have a number: pass a list of them")
+    for own in splits.values():
+        iterator_of(own)
+    return StreamCorpus(splits, form, classes)
 
 
 def inputs_in(path: Path) -> list[Any]:
