@@ -15,6 +15,7 @@ import pytest
 import torch.utils.data
 from conftest import Run, make_images, tree, write
 from object_sources import NUM, Rows, generated, make_some, sample, slow
+from PIL import Image
 
 import shardkit
 from shardkit.errors import (
@@ -249,6 +250,43 @@ def test_refusals(tmp_path: Path) -> None:
     assert "split 'a/b' cannot name files" in refused({"a/b": [1]})
     held = [sys.stdout]  # cannot be pickled
     assert "cannot be sent to worker processes" in refused(held, fn=len, workers=1)
+
+
+def test_what_is_said(tmp_path: Path) -> None:
+    rows = [{"label": 0.5, "txt": "a"}, {"label": 1.5, "txt": "b"}]
+    note = "'label' holds no whole number: it is field label.npy, and not cls"
+    for number, source in enumerate((rows, lambda: iter(rows))):
+        made = shardkit.pack(source, tmp_path / f"{number}", workers=0, **QUIET)
+        assert made.notes == [note]
+    made = shardkit.pack([0, 3, 4, 5], tmp_path / "fn", workers=0, fn=make_some, **QUIET)
+    assert made.notes == ["inputs of which fn made no sample: 2"]
+    file = write(tmp_path / "a.txt", "text")
+    for source in ([str(file)], [(str(file), 1)], [{"image": str(file)}]):
+        with pytest.raises(UsageError, match="the path of a file as a text"):
+            shardkit.pack(source, tmp_path / "d", workers=0, **QUIET)
+
+
+class Decoding(list[Any]):
+    """As torchvision's ImageFolder."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self.samples = [(str(file), 0) for file in files]
+        super().__init__((Image.open(file).convert("RGB"), 0) for file in files)
+
+
+def test_decoded_files_are_spoken_of(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.jpg" for number in range(3)]
+    for number, file in enumerate(files):
+        noise = np.random.default_rng(number).integers(0, 255, (64, 64, 3), np.uint8)
+        Image.fromarray(noise).save(file, quality=50)
+    made = shardkit.pack(Decoding(files), tmp_path / "d", workers=0, **QUIET)
+    (note,) = made.notes
+    assert note.startswith("the dataset decoded its files, and the result is ")
+    kept = [(Path(path), label) for path, label in Decoding(files).samples]
+    shardkit.pack(kept, tmp_path / "e", workers=0, **QUIET)
+    assert [sample["jpg"] for sample in shardkit.open(tmp_path / "e")] == [
+        file.read_bytes() for file in files
+    ]
 
 
 def test_nothing_to_pack(tmp_path: Path) -> None:

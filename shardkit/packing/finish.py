@@ -17,6 +17,7 @@ from shardkit.index.assembling import assemble_split
 from shardkit.index.journal import Receipt
 from shardkit.index.manifest import REJECTED_NAME, DatasetInfo
 from shardkit.index.provenance import Provenance
+from shardkit.inputs.objects.rows import NO_SAMPLE
 from shardkit.packing.choose_tokenizer import ChosenTokenizer
 from shardkit.packing.destination import Destination
 from shardkit.packing.options import PackOptions
@@ -130,6 +131,8 @@ def notes_on(options: PackOptions, receipts: list[Receipt]) -> list[str]:
     """What became of pictures, and what there is to say of options that came to nothing, a line
     each."""
     notes = _notes_on_pictures(options, receipts) if options.images else []
+    if empty := sum(receipt.counts.get(NO_SAMPLE, 0) for receipt in receipts):
+        notes.append(f"{NO_SAMPLE}: {empty:,}")
     stored = (encoding for receipt in receipts for encoding in receipt.encodings.values())
     if options.compression is not None and not any("codec" in encoding for encoding in stored):
         notes.append(

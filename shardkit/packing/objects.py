@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from shardkit.remote.urls import as_place
 from shardkit.system.functions import load_function
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
+
+LARGER = 1.2
+"""A dataset that is so many times as large as the files it was made of is said to be."""
 
 MAX_LIST_BYTES = 1 << 30
 """Of a file of inputs."""
@@ -57,7 +61,28 @@ def pack_objects(
     opened = open_objects(source, fn, form, known)
     if opened.is_read_once:
         refuse_for_streams(made)
-    return run_pack(Path(described(source)), opened, as_place(dest, "dest"), made, started)
+    result = run_pack(Path(described(source)), opened, as_place(dest, "dest"), made, started)
+    note = decoded_files(source, result)
+    return replace(result, notes=[*result.notes, note]) if note else result
+
+
+def decoded_files(source: Any, result: PackResult) -> str:
+    """Return a note if a dataset, such as torchvision's ImageFolder, decoded what were files."""
+    listed = getattr(source, "samples", None)
+    if not isinstance(listed, list) or not listed or result.was_complete:
+        return ""
+    try:
+        num_bytes = sum(os.path.getsize(path) for path, _ in listed)
+    except (TypeError, ValueError, OSError):
+        return ""
+    times = result.dataset_bytes / max(num_bytes, 1)
+    if times < LARGER:
+        return ""
+    return (
+        f"the dataset decoded its files, and the result is {times:.1f} times as large; to keep"
+        " their bytes: shardkit.pack([(pathlib.Path(path), label) for path, label in"
+        " dataset.samples], dest, classes=dataset.classes, ...)"
+    )
 
 
 def open_objects(
@@ -65,6 +90,8 @@ def open_objects(
 ) -> Corpus:
     """Return the samples of an object as a corpus. Raises UsageError for what gives none."""
     splits = splits_of(source)
+    for own in splits.values() if fn is None else ():
+        refuse_paths(own)
     if all(map(is_map_style, splits.values())):
         file = getattr(getattr(fn, "__code__", None), "co_filename", "")
         return RowsCorpus(
@@ -75,6 +102,18 @@ def open_objects(
     for own in splits.values():
         iterator_of(own)
     return StreamCorpus(splits, form, classes)
+
+
+def refuse_paths(source: Any) -> None:
+    """Raise UsageError for a list that names files by text, which would be packed as texts."""
+    first = source[0] if isinstance(source, list | tuple) and source else None
+    values = [*first.values()] if isinstance(first, dict) else first
+    for value in values if isinstance(values, list | tuple) else [values]:
+        if isinstance(value, str) and len(value) < 4096 and os.path.isfile(value):
+            raise UsageError(
+                f"the first sample holds the path of a file as a text, {value[:200]!r}: pass"
+                " pathlib.Path(...) to pack the file, or fn= to read it"
+            )
 
 
 def inputs_in(path: Path) -> list[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,15 @@ class SampleForm:
                 f"field {name!r} cannot be stored under {field!r}; use letters, digits, dots and _"
             )
         return field, stored
+
+
+def labels_not_taken(fields: Iterable[str]) -> list[str]:
+    """Return notes on fields that are named as labels, and are none."""
+    return [
+        f"{name.rpartition('.')[0]!r} holds no whole number: it is field {name}, and not cls"
+        for name in fields
+        if name.rpartition(".")[0] in LABEL_NAMES
+    ]
 
 
 def _key(key: Any) -> bytes:

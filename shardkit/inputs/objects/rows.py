@@ -10,11 +10,13 @@ import xxhash
 
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import Corpus, Run
-from shardkit.inputs.objects.fields import Fields, SampleForm
+from shardkit.inputs.objects.fields import Fields, SampleForm, labels_not_taken
 from shardkit.inputs.objects.source import Rows, from_bytes, to_bytes
 from shardkit.inputs.tables.by_field import by_field
 from shardkit.samples.sample import SampleBatch, pack_paths
 from shardkit.system.stamps import UPPER
+
+NO_SAMPLE = "inputs of which fn made no sample"
 
 RUN_ROWS = 8_192
 """Rows of a run at most."""
@@ -104,6 +106,7 @@ class RowsCorpus(Corpus):
         digest, size = xxhash.xxh3_64(), 0
         try:
             for _, fields in self._made_of(rows, row):
+                self.notes += [n for n in labels_not_taken(fields) if n not in self.notes]
                 for name, value in sorted(fields.items()):
                     size += len(value)
                     digest.update(b"%s %d " % (name.encode(), len(value)))
@@ -124,6 +127,7 @@ class RowsCorpus(Corpus):
             except SampleError as error:
                 batch.rejects.append((self.entry_name(run, entry), str(error)))
                 continue
+            batch.counts[NO_SAMPLE] += not made
             for i, (own, fields) in enumerate(made):
                 name = own or (b"%s-%06d" % (key, i) if len(made) > 1 else key)
                 cells = sorted(fields.items())

@@ -12,7 +12,7 @@ import xxhash
 
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import Corpus, Run
-from shardkit.inputs.objects.fields import Fields, SampleForm
+from shardkit.inputs.objects.fields import Fields, SampleForm, labels_not_taken
 from shardkit.inputs.objects.source import iterator_of, told
 from shardkit.inputs.tables.by_field import by_field
 from shardkit.samples.sample import SampleBatch, Value, pack_paths
@@ -104,6 +104,8 @@ class StreamCorpus(Corpus):
             except SampleError as error:
                 yield key, str(error)
                 continue
+            if row == 1:
+                self.notes += labels_not_taken(fields)
             yield own or key, fields
 
     # --- reading --------------------------------------------------------------------------
