@@ -9,8 +9,8 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,11 @@ from shardkit.samples.sample import KEY, Value
 Fields = dict[str, Value]
 """Field name -> canonical value, as a :class:`shardkit.samples.sample.SampleBatch` holds it."""
 
+Store = Callable[[Any], tuple[str, Value]]
+"""Stores values of one name and type: returns the field, and its value."""
+
 TEXT_NAMES = ("text", "txt")
 """Names of a text that becomes field ``txt``."""
-
-PIXELS = "__pixels__"
-"""The ending of a field that holds an image's pixels until a worker encodes them."""
 
 _FILE_NAMES = frozenset(name for names in MAIN_NAMES.values() for name in names)
 """Names of a sample's main image, audio or video, whose field is named by what it holds."""
@@ -54,6 +54,9 @@ class SampleForm:
     fields: tuple[str, ...] | None = None
     num_classes: int | None = None
     is_reencoded: bool = False
+    _stores: dict[tuple[Any, type], Store] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         for name in self.names or ():
@@ -61,6 +64,9 @@ class SampleForm:
                 raise UsageError(f"names must be texts, got {name!r}")
         if self.names is not None and len(set(self.names)) != len(self.names):
             raise UsageError(f"names must differ, got {', '.join(self.names)}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SampleForm, (self.names, self.fields, self.num_classes, self.is_reencoded)
 
     def to_json(self) -> dict[str, Any]:
         """Return what was chosen, as plain values."""
@@ -73,19 +79,47 @@ class SampleForm:
         Raises:
             SampleError: a value cannot be stored, or there is none; names the field.
         """
-        named = self._named(sample)
-        key = named.get(KEY)
+        named = sample if type(sample) is dict else self._named(sample)
+        key = None
         made: Fields = {}
         for name, value in named.items():
-            if name == KEY or value is None or self._is_excluded(name):
+            if value is None:
                 continue
-            field, stored = self._stored(name, value)
-            if field in made:
+            if name == KEY:
+                key = _key(value)
+                continue
+            store = self._stores.get((name, type(value)))
+            if store is None:
+                store = self._stores[name, type(value)] = self._choose_store(name, value)
+            try:
+                field, stored = store(value)
+            except SampleError as error:
+                raise SampleError(f"field {name!r} {error}") from error
+            if field in made and field:
                 raise SampleError(f"two values are field {field!r}; rename {name!r}")
             made[field] = stored
+        made.pop("", None)  # excluded
         if not made:
             raise SampleError("has no value that could be stored")
-        return None if key is None else _key(key), made
+        return key, made
+
+    def _choose_store(self, name: Any, value: Any) -> Store:
+        """Return what stores all values of one name and type."""
+        if self.fields is not None and name not in self.fields:
+            return _exclude
+        if not isinstance(name, str):
+            raise SampleError(f"has a field named {name!r}; names must be texts")
+        try:
+            field, _ = _store(name, value, self)
+        except SampleError as error:
+            raise SampleError(f"field {name!r} {error}") from error
+        if not is_field_name(field):
+            raise SampleError(
+                f"field {name!r} cannot be stored under {field!r}; use letters, digits, dots and _"
+            )
+        if type(value) is bytes and field == name:
+            return lambda value: (name, value)
+        return lambda value: _store(name, value, self)
 
     def _named(self, sample: Any) -> Mapping[Any, Any]:
         if isinstance(sample, Mapping):
@@ -105,22 +139,6 @@ class SampleForm:
         if len(names) != len(sample):
             raise SampleError(f"has {len(sample)} values, and names has {len(names)}")
         return dict(zip(names, sample, strict=True))
-
-    def _is_excluded(self, name: Any) -> bool:
-        return self.fields is not None and name not in self.fields
-
-    def _stored(self, name: Any, value: Any) -> tuple[str, Value]:
-        if not isinstance(name, str):
-            raise SampleError(f"has a field named {name!r}; names must be texts")
-        try:
-            field, stored = _store(name, value, self)
-        except SampleError as error:
-            raise SampleError(f"field {name!r} {error}") from error
-        if not is_field_name(field):
-            raise SampleError(
-                f"field {name!r} cannot be stored under {field!r}; use letters, digits, dots and _"
-            )
-        return field, stored
 
 
 def labels_not_taken(fields: Iterable[str]) -> list[str]:
@@ -175,6 +193,10 @@ def _is_image(value: Any) -> bool:
     return any(
         made.__module__ == "PIL.Image" and made.__name__ == "Image" for made in type(value).__mro__
     )
+
+
+def _exclude(value: Any) -> tuple[str, Value]:
+    return "", b""
 
 
 # --- one value ----------------------------------------------------------------------------

@@ -10,10 +10,10 @@ import xxhash
 
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import Corpus, Run
-from shardkit.inputs.objects.fields import Fields, SampleForm, labels_not_taken
+from shardkit.inputs.objects.batches import add_sample, fill
+from shardkit.inputs.objects.fields import SampleForm, labels_not_taken
 from shardkit.inputs.objects.source import Rows, from_bytes, to_bytes
-from shardkit.inputs.tables.by_field import by_field
-from shardkit.samples.sample import SampleBatch, pack_paths
+from shardkit.samples.sample import SampleBatch
 from shardkit.system.stamps import UPPER
 
 NO_SAMPLE = "inputs of which fn made no sample"
@@ -105,7 +105,8 @@ class RowsCorpus(Corpus):
         """Return the bytes of what a row becomes, and a stamp of them."""
         digest, size = xxhash.xxh3_64(), 0
         try:
-            for _, fields in self._made_of(rows, row):
+            for sample in rows.samples(row):
+                fields = self._form.fields_of(sample)[1]
                 self.notes += [n for n in labels_not_taken(fields) if n not in self.notes]
                 for name, value in sorted(fields.items()):
                     size += len(value)
@@ -119,29 +120,23 @@ class RowsCorpus(Corpus):
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         batch = SampleBatch()
-        kept: list[list[tuple[str, Any]]] = []
-        rows = self._splits[run.base]
+        rows, fields_of = self._splits[run.base], self._form.fields_of
         for entry, key in enumerate(run.keys):
             try:
-                made = self._made_of(rows, int(run.locators[entry]))
+                made = [fields_of(sample) for sample in rows.samples(int(run.locators[entry]))]
             except SampleError as error:
                 batch.rejects.append((self.entry_name(run, entry), str(error)))
                 continue
+            if len(made) == 1:
+                add_sample(batch, made[0][0] or key, made[0][1])
+                continue
             batch.counts[NO_SAMPLE] += not made
             for i, (own, fields) in enumerate(made):
-                name = own or (b"%s-%06d" % (key, i) if len(made) > 1 else key)
-                cells = sorted(fields.items())
-                batch.keys.append(name)
-                batch.paths.append(pack_paths(name, [name + b"." + f.encode() for f, _ in cells]))
-                kept.append(cells)
-        batch.columns = by_field(kept)
-        return batch
+                add_sample(batch, own or b"%s-%06d" % (key, i), fields)
+        return fill(batch)
 
     def entry_name(self, run: Run, i: int) -> str:
         return f"row {int(run.locators[i])} of {run.base}"
-
-    def _made_of(self, rows: Rows, row: int) -> list[tuple[bytes | None, Fields]]:
-        return [self._form.fields_of(sample) for sample in rows.samples(row)]
 
 
 def _spread(num_rows: int, count: int) -> list[int]:

@@ -12,10 +12,10 @@ import xxhash
 
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import Corpus, Run
+from shardkit.inputs.objects.batches import add_sample, fill
 from shardkit.inputs.objects.fields import Fields, SampleForm, labels_not_taken
 from shardkit.inputs.objects.source import iterator_of, told
-from shardkit.inputs.tables.by_field import by_field
-from shardkit.samples.sample import SampleBatch, Value, pack_paths
+from shardkit.samples.sample import SampleBatch, Value
 from shardkit.system.own_files import create
 from shardkit.system.stamps import UPPER
 
@@ -114,19 +114,14 @@ class StreamCorpus(Corpus):
         batch = SampleBatch()
         if not len(run):
             return batch
-        kept: list[list[tuple[str, Value]]] = []
         chunk = _read(scratch / run.base)
         for i, key in enumerate(run.keys):
             locator = run.locators[i]
             if locator.startswith(_REJECT):
                 batch.rejects.append((self.entry_name(run, i), locator[1:].decode()))
-                continue
-            cells = chunk[int(locator)]
-            batch.keys.append(key)
-            batch.paths.append(pack_paths(key, [key + b"." + f.encode() for f, _ in cells]))
-            kept.append(cells)
-        batch.columns = by_field(kept)
-        return batch
+            else:
+                add_sample(batch, key, chunk[int(locator)])
+        return fill(batch)
 
     def entry_name(self, run: Run, i: int) -> str:
         return f"sample {run.keys[i].decode(errors='replace')!r}"
@@ -185,15 +180,15 @@ def _write(path: Path, run: Run, samples: Samples) -> Run:
     return run
 
 
-def _read(path: Path) -> list[list[tuple[str, Value]]]:
+def _read(path: Path) -> list[Fields]:
     with path.open("rb") as file:
         num_rows, names = json.loads(file.readline())
         size = num_rows * len(names) * 8
         lengths = np.frombuffer(file.read(size), np.int64).reshape(num_rows, len(names))
         data = memoryview(file.read())
     ends = np.cumsum(np.maximum(lengths, 0)).reshape(lengths.shape).tolist()
-    rows: list[list[tuple[str, Value]]] = []
+    rows: list[Fields] = []
     for own, stops in zip(lengths.tolist(), ends, strict=True):
         cells = zip(names, own, stops, strict=True)
-        rows.append([(n, bytes(data[stop - size : stop])) for n, size, stop in cells if size >= 0])
+        rows.append({n: bytes(data[stop - size : stop]) for n, size, stop in cells if size >= 0})
     return rows
