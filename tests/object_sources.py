@@ -34,6 +34,12 @@ class Rows:
             raise OSError("unplugged")
         return sample(row if row != self.changed else row + 1)
 
+    def after_a_while(self, row: int) -> dict[str, Any]:
+        """Fail when what came before had time to be packed."""
+        if row == self.bad:
+            time.sleep(1)
+        return self[row]
+
 
 def generated() -> Iterator[dict[str, Any]]:
     yield from map(sample, range(NUM))

@@ -174,7 +174,7 @@ def test_a_resumed_pack_compares(
 
     def source(bad: int, changed: int = -1) -> Any:
         rows = Rows(NUM, bad, changed)
-        return rows if kind == "rows" else lambda: (rows[i] for i in range(NUM))
+        return rows if kind == "rows" else lambda: map(rows.after_a_while, range(NUM))
 
     options = {**QUIET, "workers": 1}
     with pytest.raises(DataError, match="unplugged"):

@@ -13,7 +13,7 @@ import pytest
 from conftest import tree
 
 import shardkit
-from shardkit.errors import DataError, DestinationError, SampleError, UsageError
+from shardkit.errors import CorpusError, DataError, DestinationError, SampleError, UsageError
 from shardkit.formats import FORMATS
 
 NUM = 2_000
@@ -116,7 +116,7 @@ def test_an_error_in_the_block(plain: Path, tmp_path: Path) -> None:
         assert 0 < writer.num_written <= 1_001
         write_all(writer)
     assert tree(dest) == tree(plain)
-    with pytest.raises(DataError, match="already"), shardkit.Writer(dest, **QUIET) as writer:
+    with pytest.raises(DestinationError, match="already"), shardkit.Writer(dest, **QUIET) as writer:
         write_all(writer)
     with shardkit.Writer(dest, overwrite=True, **QUIET) as writer:
         writer.write({"txt": "alone"})
@@ -137,7 +137,7 @@ def test_a_bad_sample_is_refused_where_it_is_written(tmp_path: Path) -> None:
 
 
 def test_nothing_written(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no samples"), shardkit.Writer(tmp_path / "d", **QUIET):
+    with pytest.raises(CorpusError, match="no samples"), shardkit.Writer(tmp_path / "d", **QUIET):
         pass
     assert not (tmp_path / "d").exists()
 
@@ -153,7 +153,7 @@ def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(os, "fsync", refuse)
     with (
-        pytest.raises(DataError, match="No space left"),
+        pytest.raises(DataError, match="the disk is full"),
         shardkit.Writer(tmp_path / "d", **QUIET) as writer,
     ):
         write_all(writer)

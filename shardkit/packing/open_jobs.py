@@ -39,6 +39,7 @@ class Jobs:
     ) -> None:
         self._destination = destination
         self._work = destination.work
+        self._is_read_once = corpus.is_read_once
         self._options = options
         self._progress = progress
         self.listing = Listing(destination.work)
@@ -51,9 +52,10 @@ class Jobs:
     def run(self, engine: Engine) -> list[Receipt]:
         """Run what is open; the receipts of all jobs, train first, then by split and shard."""
         # Resumed, a changed input is refused before any work, and the bar begins where it was.
-        # Without workers listing comes first in any case; workers pack while it goes on.
+        # Without workers listing comes first in any case; workers pack while it goes on. What is
+        # read once is not held until all is listed.
         jobs = self._open()
-        if self.listing.is_resumed or not self._options.num_workers:
+        if not self._is_read_once and (self.listing.is_resumed or not self._options.num_workers):
             jobs = iter(list(jobs))
         receipts = []
         for receipt in engine.run(jobs, self._progress):

@@ -14,7 +14,7 @@ from shardkit.index.journal import journal_path, read_receipt
 from shardkit.index.manifest import WORK_NAME, is_field_name
 from shardkit.inputs.base import Run
 from shardkit.inputs.objects.fields import SampleForm
-from shardkit.inputs.objects.stream import Held, Samples, StreamCorpus
+from shardkit.inputs.objects.stream import Chunk, StreamCorpus
 from shardkit.packing.listing_file import LISTING_NAME, decode_runs
 from shardkit.packing.objects import refuse_for_streams
 from shardkit.packing.pack import parse_fields, parse_options
@@ -92,8 +92,8 @@ class Writer:
             self.written[run.split] = self.written.get(run.split, 0) + len(run)
         self.result: PackResult | None = None
         self._counts = dict(self.written)
-        self._held: dict[str, Held] = {}
-        self._chunks: Queue[tuple[str, Samples] | None] = Queue(2)
+        self._filling: dict[str, Chunk] = {}
+        self._chunks: Queue[tuple[str, Chunk] | None] = Queue(2)
         self._error: BaseException | None = None
         self._is_given_up = False
         self._corpus = _Chunks(self._form, None if classes is None else [*classes], before)
@@ -123,16 +123,16 @@ class Writer:
         except SampleError as error:
             raise SampleError(f"split {split}, sample {number:,} {error}") from error
         self._counts[split] = number + 1
-        held = self._held.setdefault(split, Held())
-        if held.add(own or self._prefix + b"%012d" % number, fields):
-            self._put((split, held.take()))
+        chunk = self._filling.setdefault(split, Chunk())
+        chunk.add(own or self._prefix + b"%012d" % number, fields)
+        if chunk.is_full:
+            self._put((split, self._filling.pop(split)))
 
     def close(self) -> PackResult:
         """Pack what is left, and have the dataset appear."""
         if self._is_open:
-            for split, held in self._held.items():
-                if held.samples:
-                    self._put((split, held.take()))
+            for split, chunk in self._filling.items():
+                self._put((split, chunk))
             self._put(None)
             self._is_open = False
         self._thread.join()
@@ -153,7 +153,7 @@ class Writer:
 
     # --- the packer's side ----------------------------------------------------------------
 
-    def _put(self, chunk: tuple[str, Samples] | None) -> None:
+    def _put(self, chunk: tuple[str, Chunk] | None) -> None:
         while True:
             self._raise()
             try:
@@ -178,7 +178,7 @@ class Writer:
         except BaseException as error:  # noqa: BLE001  # raised again where samples are written
             self._error = error
 
-    def _arriving(self) -> Iterator[tuple[str, Samples]]:
+    def _arriving(self) -> Iterator[tuple[str, Chunk]]:
         while True:
             if self._is_given_up:
                 raise _GivenUpError("the block of the Writer ended in an error")
@@ -203,13 +203,13 @@ class _Chunks(StreamCorpus):
     def __init__(self, form: SampleForm, classes: list[str] | None, before: list[Run]) -> None:
         super().__init__({}, form, classes)
         self._before = before
-        self.chunks: Iterator[tuple[str, Samples]] = iter(())
+        self.chunks: Iterator[tuple[str, Chunk]] = iter(())
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         yield from self._before
         yield from super().runs(scratch)
 
-    def _chunks(self) -> Iterator[tuple[str, Samples]]:
+    def _chunks(self) -> Iterator[tuple[str, Chunk]]:
         return self.chunks
 
 

@@ -1,32 +1,30 @@
-"""What can only be iterated over: read once, in order, and held in files until workers pack it."""
+"""What can only be iterated over: read once, in order, and held until it is packed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import xxhash
 
+from shardkit.arrays import Integers
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import Corpus, Run
 from shardkit.inputs.objects.batches import add_sample, fill
 from shardkit.inputs.objects.fields import Fields, SampleForm, labels_not_taken
 from shardkit.inputs.objects.source import iterator_of, told
-from shardkit.samples.sample import SampleBatch, Value
+from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.system.own_files import create
 from shardkit.system.stamps import UPPER
 
 CHUNK_BYTES = 4_000_000
 CHUNK_ROWS = 8_192
-"""A file holds so much, or so many samples."""
+"""A chunk holds so much, or so many samples."""
 
-Sample = tuple[bytes, Fields | str]
-"""A key, and fields, or why there are none."""
-
-Samples = Sequence[Sample]
+MEMORY_BYTES = 64_000_000
+"""Chunks that wait in memory, where this process packs them itself; older ones wait in files."""
 
 _REJECT = b"!"
 """What begins the locator of a sample that cannot be packed; behind it is why."""
@@ -35,9 +33,9 @@ _REJECT = b"!"
 class StreamCorpus(Corpus):
     """Samples of objects that are iterated over, one object a split.
 
-    They are turned into bytes here, in one process, and written to chunks in the scratch folder,
-    which workers read: the order is that of the iterator, and nothing is asked of it twice. A
-    resumed pack iterates once more, and compares checksums of all samples.
+    They are turned into bytes here, in one process, and wait in chunks: in files of the scratch
+    folder, if worker processes read them. The order is that of the iterator, and nothing is asked
+    of it twice. A resumed pack iterates once more, and compares checksums of all samples.
     """
 
     kind = "stream"
@@ -54,10 +52,18 @@ class StreamCorpus(Corpus):
         self.classes = classes
         self.ignored: dict[str, int] = {}
         self.notes: list[str] = []
+        self._waiting: dict[str, SampleBatch] = {}
+        self._limit = MEMORY_BYTES // CHUNK_BYTES
+        self._read: tuple[str, SampleBatch] = "", SampleBatch()
 
     @classmethod
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
         return cls({}, SampleForm())
+
+    def objects(self) -> bytes:
+        """Return nothing: other processes read files, and so all chunks become files."""
+        self._limit = 0
+        return b""
 
     def spec(self) -> dict[str, Any]:
         own: dict[str, Any] = {"kind": self.kind, "splits": [*self._splits]}
@@ -70,22 +76,29 @@ class StreamCorpus(Corpus):
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         number = -1
-        for number, (split, samples) in enumerate(self._chunks()):
+        for number, (split, chunk) in enumerate(self._chunks()):
             name = f"{number:08d}.chunk"
-            yield _write(scratch / name, Run(split, name), samples)
+            batch = fill(chunk.batch)
+            self._waiting[name] = batch
+            while len(self._waiting) > self._limit:
+                oldest = next(iter(self._waiting))
+                _write(scratch / oldest, self._waiting.pop(oldest))
+            yield chunk.run(split, name)
         if number < 0:
             raise CorpusError("the source has no samples: there is nothing to pack")
 
-    def _chunks(self) -> Iterator[tuple[str, Samples]]:
+    def _chunks(self) -> Iterator[tuple[str, Chunk]]:
         for split, source in self._splits.items():
-            held = Held()
+            chunk = Chunk()
             for key, fields in self._samples(split, source):
-                if held.add(key, fields):
-                    yield split, held.take()
-            if held.samples:
-                yield split, held.take()
+                chunk.add(key, fields)
+                if chunk.is_full:
+                    yield split, chunk
+                    chunk = Chunk()
+            if chunk.keys:
+                yield split, chunk
 
-    def _samples(self, split: str, source: Any) -> Iterator[Sample]:
+    def _samples(self, split: str, source: Any) -> Iterator[tuple[bytes, Fields | str]]:
         """Yield (key, fields, or why there are none) of each sample."""
         row = 0
         samples = iterator_of(source)
@@ -111,84 +124,95 @@ class StreamCorpus(Corpus):
     # --- reading --------------------------------------------------------------------------
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
-        batch = SampleBatch()
-        if not len(run):
-            return batch
-        chunk = _read(scratch / run.base)
-        for i, key in enumerate(run.keys):
-            locator = run.locators[i]
-            if locator.startswith(_REJECT):
-                batch.rejects.append((self.entry_name(run, i), locator[1:].decode()))
-            else:
-                add_sample(batch, key, chunk[int(locator)])
-        return fill(batch)
+        if self._read[0] != run.base:
+            held = self._waiting.pop(run.base, None)
+            self._read = run.base, _load(scratch / run.base) if held is None else held
+        whole = self._read[1]
+        good = [i for i, own in enumerate(run.locators) if not own.startswith(_REJECT)]
+        rows = [int(run.locators[i]) for i in good]
+        is_whole = rows == [*range(len(whole.paths))]
+        columns = whole.columns if is_whole else whole.take(rows).columns
+        batch = SampleBatch([run.keys[i] for i in good], [whole.paths[row] for row in rows])
+        batch.columns = {name: [*values] for name, values in columns.items()}
+        bad = {*range(len(run))}.difference(good)
+        batch.rejects = [
+            (self.entry_name(run, i), run.locators[i][1:].decode()) for i in sorted(bad)
+        ]
+        return batch
 
     def entry_name(self, run: Run, i: int) -> str:
         return f"sample {run.keys[i].decode(errors='replace')!r}"
 
 
-class Held:
-    """Samples until they are enough for a chunk."""
+class Chunk:
+    """Samples that wait together. Attributes: keys, of all, bad ones too; batch, of the good."""
 
     def __init__(self) -> None:
-        self.samples: list[Sample] = []
+        self.keys: list[bytes] = []
+        self.batch = SampleBatch()
+        self._bad: dict[int, str] = {}
+        self._sizes: list[int] = []
         self._num_bytes = 0
 
-    def add(self, key: bytes, fields: Fields | str) -> bool:
-        """Return True if it is time to take them."""
-        self.samples.append((key, fields))
-        self._num_bytes += 0 if isinstance(fields, str) else sum(map(len, fields.values()))
-        return self._num_bytes >= CHUNK_BYTES or len(self.samples) >= CHUNK_ROWS
-
-    def take(self) -> Samples:
-        """Return them, and hold none."""
-        taken, self.samples, self._num_bytes = self.samples, [], 0
-        return taken
-
-
-def _write(path: Path, run: Run, samples: Samples) -> Run:
-    """Write a chunk, and fill its run: JSON of field names, then lengths (rows x fields; -1 is
-    absent), then all values end to end."""
-    good = [fields for _, fields in samples if not isinstance(fields, str)]
-    names = sorted({name for fields in good for name in fields})
-    place = {name: i for i, name in enumerate(names)}
-    lengths = np.full((len(good), len(names)), -1, np.int64)
-    values: list[Value] = []
-    row = 0
-    for key, fields in samples:
-        run.keys.append(key)
+    def add(self, key: bytes, fields: Fields | str) -> None:
+        """Add a sample, or, in place of its fields, why there are none."""
         if isinstance(fields, str):
-            run.locators.append(_REJECT + fields.encode().replace(b"\0", b" "))
-            run.sizes.append(0)
-            run.stamps.append(0)
-            continue
-        digest, size = xxhash.xxh3_64(), 0
-        for name in sorted(fields):
-            value = fields[name]
-            lengths[row, place[name]] = len(value)
-            values.append(value)
-            size += len(value)
-            digest.update(name.encode())
-            digest.update(value)
-        run.locators.append(b"%d" % row)
-        run.sizes.append(max(size, 1))
-        run.stamps.append(digest.intdigest() >> (UPPER + 1) << UPPER)
-        row += 1
-    head = json.dumps([len(good), names]).encode() + b"\n"
+            self._bad[len(self.keys)] = fields
+            self._sizes.append(0)
+        else:
+            size = sum(map(len, fields.values()))
+            add_sample(self.batch, key, fields)
+            self._sizes.append(max(size, 1))
+            self._num_bytes += size
+        self.keys.append(key)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to begin another."""
+        return self._num_bytes >= CHUNK_BYTES or len(self.keys) >= CHUNK_ROWS
+
+    def run(self, split: str, base: str) -> Run:
+        """Return the samples as entries; a stamp is a checksum."""
+        sums = sample_checksums(self.batch.columns, len(self.batch)) >> np.uint64(UPPER + 1)
+        stamps = (sums << np.uint64(UPPER)).astype(np.int64).tolist()
+        locators = [b"%d" % row for row in range(len(stamps))]
+        for place, why in self._bad.items():
+            locators.insert(place, _REJECT + why.encode().replace(b"\0", b" "))
+            stamps.insert(place, 0)
+        return Run(split, base, None, locators, self.keys, self._sizes, stamps)
+
+
+def _write(path: Path, batch: SampleBatch) -> None:
+    """Write a chunk: a line of JSON, the lengths of all values of each column (-1: absent), and the
+    values end to end, column by column."""
+    paths = {value: number for number, value in enumerate(dict.fromkeys(batch.paths))}
+    shown = [path.decode() for path in paths]
+    head = json.dumps([len(batch), [*batch.columns], shown]).encode() + b"\n"
+    numbers: list[Integers] = [np.array([paths[own] for own in batch.paths], np.int64)]
+    for values in batch.columns.values():
+        lengths = [-1 if value is None else len(value) for value in values]
+        numbers.append(np.array(lengths, np.int64))
     with create(path) as file:
-        file.writelines([head, lengths.tobytes(), *values])
-    return run
+        file.writelines([head, *(held.tobytes() for held in numbers)])
+        for values in batch.columns.values():
+            file.writelines(value for value in values if value is not None)
 
 
-def _read(path: Path) -> list[Fields]:
+def _load(path: Path) -> SampleBatch:
     with path.open("rb") as file:
-        num_rows, names = json.loads(file.readline())
-        size = num_rows * len(names) * 8
-        lengths = np.frombuffer(file.read(size), np.int64).reshape(num_rows, len(names))
-        data = memoryview(file.read())
-    ends = np.cumsum(np.maximum(lengths, 0)).reshape(lengths.shape).tolist()
-    rows: list[Fields] = []
-    for own, stops in zip(lengths.tolist(), ends, strict=True):
-        cells = zip(names, own, stops, strict=True)
-        rows.append({n: bytes(data[stop - size : stop]) for n, size, stop in cells if size >= 0})
-    return rows
+        num, names, shown = json.loads(file.readline())
+        numbers = np.frombuffer(file.read(8 * num * (1 + len(names))), np.int64)
+        data = file.read()
+    numbers = numbers.reshape(1 + len(names), num)
+    paths = [own.encode() for own in shown]
+    batch = SampleBatch([b""] * num, [paths[number] for number in numbers[0].tolist()])
+    end = 0
+    for name, lengths in zip(names, numbers[1:], strict=True):
+        ends = (end + np.cumsum(np.maximum(lengths, 0))).tolist()
+        column: list[Value | None] = [
+            None if size < 0 else data[stop - size : stop]
+            for size, stop in zip(lengths.tolist(), ends, strict=True)
+        ]
+        batch.columns[name] = column
+        end = ends[-1] if ends else end
+    return batch
