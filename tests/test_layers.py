@@ -156,11 +156,12 @@ def inner_room(name: str) -> str:
 
 
 def test_kinds_of_input_know_little_of_one_another() -> None:
-    """Tables and containers stand on the seam and on folders, annotations on tables besides."""
+    """Tables and containers stand on the seam and on folders, annotations and objects on tables
+    besides."""
     over_all = {"inputs.open", "inputs.detect", "inputs.census", "inputs.kinds"}
     for name in {name for name in MODULES if name.startswith("inputs.")} - over_all:
         below = {"", inner_room(name)}
-        if inner_room(name) == "annotations":
+        if inner_room(name) in ("annotations", "objects"):
             below.add("tables")
         for other in OURS[name]:
             if other.startswith("inputs"):

@@ -12,7 +12,13 @@ from shardkit.errors import UsageError
 from shardkit.inputs.base import Corpus
 from shardkit.inputs.objects.fields import SampleForm
 from shardkit.inputs.objects.rows import RowsCorpus
-from shardkit.inputs.objects.source import Rows, described, is_map_style, iterator_of, splits_of
+from shardkit.inputs.objects.source import (
+    NumberedRows,
+    described,
+    is_map_style,
+    iterator_of,
+    splits_of,
+)
 from shardkit.inputs.objects.stream import StreamCorpus
 from shardkit.memory.whole_files import read_file
 from shardkit.packing.options import PackOptions
@@ -95,7 +101,7 @@ def open_objects(
     if all(map(is_map_style, splits.values())):
         file = getattr(getattr(fn, "__code__", None), "co_filename", "")
         return RowsCorpus(
-            {name: Rows(own, fn, file) for name, own in splits.items()}, form, classes
+            {name: NumberedRows(own, fn, file) for name, own in splits.items()}, form, classes
         )
     if fn is not None:
         raise UsageError("fn takes inputs that have a number: pass a list of them")

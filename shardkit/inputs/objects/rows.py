@@ -12,14 +12,14 @@ from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import Corpus, Run
 from shardkit.inputs.objects.batches import add_sample, fill
 from shardkit.inputs.objects.fields import SampleForm, labels_not_taken
-from shardkit.inputs.objects.source import Rows, from_bytes, to_bytes
+from shardkit.inputs.objects.source import NumberedRows, from_bytes, to_bytes
 from shardkit.samples.sample import SampleBatch
 from shardkit.system.stamps import UPPER
 
 NO_SAMPLE = "inputs of which fn made no sample"
 
 RUN_ROWS = 8_192
-"""Rows of a run at most."""
+"""NumberedRows of a run at most."""
 
 PROBE_BYTES = 4_000_000
 """About how much input lies between two rows that are looked at before packing: the least size of a
@@ -44,7 +44,7 @@ class RowsCorpus(Corpus):
     takes_order = True
 
     def __init__(
-        self, splits: dict[str, Rows], form: SampleForm, classes: list[str] | None = None
+        self, splits: dict[str, NumberedRows], form: SampleForm, classes: list[str] | None = None
     ) -> None:
         self._splits = splits
         self._form = form
@@ -91,7 +91,7 @@ class RowsCorpus(Corpus):
                         stamps=[stamp] * len(numbers),
                     )
 
-    def _pieces(self, rows: Rows) -> Iterator[tuple[int, int, int, int]]:
+    def _pieces(self, rows: NumberedRows) -> Iterator[tuple[int, int, int, int]]:
         """Yield (first row, end, bytes a row, stamp), of which the first row was read."""
         least, most = PROBES
         looked = {row: self._probe(rows, row) for row in _spread(len(rows), least)}
@@ -101,7 +101,7 @@ class RowsCorpus(Corpus):
             size, stamp = looked.get(start) or self._probe(rows, start)
             yield start, stop, size, stamp
 
-    def _probe(self, rows: Rows, row: int) -> tuple[int, int]:
+    def _probe(self, rows: NumberedRows, row: int) -> tuple[int, int]:
         """Return the bytes of what a row becomes, and a stamp of them."""
         digest, size = xxhash.xxh3_64(), 0
         try:

@@ -71,7 +71,7 @@ def described(source: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Rows:
+class NumberedRows:
     """The rows of a map-style dataset, or inputs and the function that makes samples of them."""
 
     source: Any
