@@ -289,6 +289,16 @@ def test_decoded_files_are_spoken_of(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_images_of_a_stream_are_compressed_by_workers(workers: int, tmp_path: Path) -> None:
+    """To the bytes of those that are not deferred; a PNG that was given stays as it is."""
+    images = [Image.new("P" if i % 2 else "RGB", (20 + i, 20), i) for i in range(12)]
+    given = [{"image": image, "mask.png": b"as it is"} for image in images]
+    shardkit.pack(given, tmp_path / "list", workers=0, **QUIET)
+    shardkit.pack(lambda: iter(given), tmp_path / "stream", workers=workers, **QUIET)
+    assert shards(tmp_path / "stream") == shards(tmp_path / "list")
+
+
 def test_nothing_to_pack(tmp_path: Path) -> None:
     for source in ([], lambda: iter(())):
         with pytest.raises(CorpusError, match="there is nothing to pack"):

@@ -48,12 +48,14 @@ class SampleForm:
         names: the names of a tuple's values, in order. fields: names that are taken, None for all.
         num_classes: labels must be less than that, if it is known.
         is_reencoded: images will be encoded once more, so that PNG need not compress them.
+        is_deferred: images become :class:`Pixels`.
     """
 
     names: tuple[str, ...] | None = None
     fields: tuple[str, ...] | None = None
     num_classes: int | None = None
     is_reencoded: bool = False
+    is_deferred: bool = False
     _stores: dict[tuple[Any, type], Store] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -66,7 +68,13 @@ class SampleForm:
             raise UsageError(f"names must differ, got {', '.join(self.names)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SampleForm, (self.names, self.fields, self.num_classes, self.is_reencoded)
+        return SampleForm, (
+            self.names,
+            self.fields,
+            self.num_classes,
+            self.is_reencoded,
+            self.is_deferred,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return what was chosen, as plain values."""
@@ -314,6 +322,24 @@ def _image(name: str, image: Any, form: SampleForm) -> tuple[str, Value]:
             f"is an image of mode {image.mode}, which PNG cannot hold; return"
             " image.convert('RGB'), or numpy.asarray(image)"
         )
+    field = "png" if name in _FILE_NAMES else _ended(name, "png")
+    if form.is_deferred:
+        return field, Pixels(_png(image, compress_level=0))
+    return field, _png(image, **({"compress_level": 0} if form.is_reencoded else {}))
+
+
+class Pixels(bytes):
+    """A PNG that is not compressed yet: one process makes it, and another compresses it."""
+
+    def compressed(self) -> bytes:
+        """Return the PNG that an image gives when it is not deferred."""
+        from PIL import Image
+
+        with Image.open(io.BytesIO(self)) as image:
+            return _png(image)
+
+
+def _png(image: Any, **options: Any) -> bytes:
     out = io.BytesIO()
-    image.save(out, "PNG", **({"compress_level": 0} if form.is_reencoded else {}))
-    return ("png" if name in _FILE_NAMES else _ended(name, "png")), out.getvalue()
+    image.save(out, "PNG", **options)
+    return out.getvalue()

@@ -19,7 +19,7 @@ from shardkit.system.stamps import UPPER
 NO_SAMPLE = "inputs of which fn made no sample"
 
 RUN_ROWS = 8_192
-"""NumberedRows of a run at most."""
+"""Rows of a run at most."""
 
 PROBE_BYTES = 4_000_000
 """About how much input lies between two rows that are looked at before packing: the least size of a

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from shardkit.arrays import Integers
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import Corpus, Run
 from shardkit.inputs.objects.batches import add_sample, fill
-from shardkit.inputs.objects.fields import Fields, SampleForm, labels_not_taken
+from shardkit.inputs.objects.fields import Fields, Pixels, SampleForm, labels_not_taken
 from shardkit.inputs.objects.source import iterator_of, told
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.system.own_files import create
@@ -48,7 +49,7 @@ class StreamCorpus(Corpus):
         self, splits: dict[str, Any], form: SampleForm, classes: list[str] | None = None
     ) -> None:
         self._splits = splits
-        self._form = form
+        self._form = replace(form, is_deferred=not form.is_reencoded)
         self.classes = classes
         self.ignored: dict[str, int] = {}
         self.notes: list[str] = []
@@ -133,7 +134,10 @@ class StreamCorpus(Corpus):
         is_whole = rows == [*range(len(whole.paths))]
         columns = whole.columns if is_whole else whole.take(rows).columns
         batch = SampleBatch([run.keys[i] for i in good], [whole.paths[row] for row in rows])
-        batch.columns = {name: [*values] for name, values in columns.items()}
+        batch.columns = {
+            name: [value.compressed() if type(value) is Pixels else value for value in values]
+            for name, values in columns.items()
+        }
         bad = {*range(len(run))}.difference(good)
         batch.rejects = [
             (self.entry_name(run, i), run.locators[i][1:].decode()) for i in sorted(bad)
@@ -183,19 +187,24 @@ class Chunk:
 
 
 def _write(path: Path, batch: SampleBatch) -> None:
-    """Write a chunk: a line of JSON, the lengths of all values of each column (-1: absent), and the
-    values end to end, column by column."""
+    """Write a chunk: a line of JSON, the lengths of all values of each column, and the values
+    end to end, column by column. A length of -1 is absent, and a lesser one of :class:`Pixels`."""
     paths = {value: number for number, value in enumerate(dict.fromkeys(batch.paths))}
     shown = [path.decode() for path in paths]
     head = json.dumps([len(batch), [*batch.columns], shown]).encode() + b"\n"
     numbers: list[Integers] = [np.array([paths[own] for own in batch.paths], np.int64)]
     for values in batch.columns.values():
-        lengths = [-1 if value is None else len(value) for value in values]
-        numbers.append(np.array(lengths, np.int64))
+        numbers.append(np.array([*map(_length, values)], np.int64))
     with create(path) as file:
         file.writelines([head, *(held.tobytes() for held in numbers)])
         for values in batch.columns.values():
             file.writelines(value for value in values if value is not None)
+
+
+def _length(value: Value | None) -> int:
+    if value is None:
+        return -1
+    return -2 - len(value) if type(value) is Pixels else len(value)
 
 
 def _load(path: Path) -> SampleBatch:
@@ -208,11 +217,14 @@ def _load(path: Path) -> SampleBatch:
     batch = SampleBatch([b""] * num, [paths[number] for number in numbers[0].tolist()])
     end = 0
     for name, lengths in zip(names, numbers[1:], strict=True):
-        ends = (end + np.cumsum(np.maximum(lengths, 0))).tolist()
-        column: list[Value | None] = [
-            None if size < 0 else data[stop - size : stop]
-            for size, stop in zip(lengths.tolist(), ends, strict=True)
-        ]
+        sizes = np.where(lengths < -1, -2 - lengths, np.maximum(lengths, 0))
+        ends = (end + np.cumsum(sizes)).tolist()
+        column: list[Value | None] = []
+        for length, stop in zip(lengths.tolist(), ends, strict=True):
+            if length < -1:
+                column.append(Pixels(data[stop + 2 + length : stop]))
+            else:
+                column.append(None if length < 0 else data[stop - length : stop])
         batch.columns[name] = column
         end = ends[-1] if ends else end
     return batch
