@@ -27,6 +27,7 @@ from shardkit.errors import (
     UsageError,
 )
 from shardkit.formats import FORMATS
+from shardkit.packing import local
 
 QUIET: dict[str, Any] = {"to": "npy", "shard_size": "200KB", "progress": False}
 
@@ -227,6 +228,40 @@ def test_compared_with_its_source(plain: Path) -> None:
     ):
         problems = shardkit.verify(plain, against=source).problems
         assert any(said in problem.what for problem in problems)
+
+
+@pytest.mark.parametrize("source", [Rows(), generated])
+def test_workers_that_come_later(
+    source: Any, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default this process packs alone, and workers take over when they are ready."""
+    monkeypatch.setattr(local, "START_AFTER_S", 0.0)
+    monkeypatch.setattr("shardkit.inputs.objects.stream.CHUNK_BYTES", 300_000)
+    by_workers: list[Any] = []
+    is_ready = local.ProcessPool.is_ready
+    monkeypatch.setattr(
+        local.ProcessPool, "is_ready", lambda self, wait=False: is_ready(self, wait=True)
+    )
+    run = local.ProcessPool.run
+    monkeypatch.setattr(
+        local.ProcessPool,
+        "run",
+        lambda *args: (by_workers.append(each) or each for each in run(*args)),
+    )
+    shardkit.pack(source, tmp_path / "d", **QUIET)
+    assert shards(tmp_path / "d") == shards(plain)
+    assert 0 < len(by_workers) < len([*tmp_path.glob("d/*.npy.npy")])  # not the first
+
+
+def test_what_cannot_be_pickled_is_packed_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "START_AFTER_S", 0.0)
+    held = [sys.stdout, *range(50)]
+    made = shardkit.pack(
+        held[1:], tmp_path / "d", fn=lambda i: {"txt": f"{i} {held[0]!r}"}, **QUIET
+    )
+    assert made.num_samples == 50
 
 
 # --- what is refused ----------------------------------------------------------------------

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import selectors
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
 import shardkit.errors
-from shardkit.errors import DataError, StorageError
+from shardkit.errors import DataError, StorageError, UsageError
 from shardkit.index.journal import Receipt
 from shardkit.inputs.base import Corpus
 from shardkit.packing.answers import rebuild
@@ -23,6 +26,9 @@ from shardkit.packing.backlog import Backlog
 from shardkit.packing.job import Job, Setup, commit_job, write_job
 from shardkit.system.full_writes import write_full
 from shardkit.system.progress import Progress
+
+START_AFTER_S = 0.7
+"""What it takes to start two workers, in seconds of a core."""
 
 
 class InProcess:
@@ -131,16 +137,25 @@ class ProcessPool:
                 # Pickled objects come behind the line, as they are.
                 worker.send({**asdict(replace(setup, objects=b"")), "objects": len(setup.objects)})
                 worker.send_bytes(setup.objects)
-            for worker in self._workers:
-                for answer in worker.receive():
-                    if "error" in answer:
-                        raise rebuild(*answer["error"])
+            self._starting = [*self._workers]
         except BaseException:
             self._stop()
             raise
 
+    def is_ready(self, *, wait: bool = False) -> bool:
+        """Return True once all workers have imported what they need."""
+        while self._starting:
+            if not wait and not select.select([self._starting[0].answers_fd], [], [], 0)[0]:
+                return False
+            for answer in self._starting[0].receive():
+                if "error" in answer:
+                    raise rebuild(*answer["error"])
+            self._starting.pop(0)
+        return True
+
     def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[Receipt]:
         """Draws all jobs while the first of them run."""
+        self.is_ready(wait=True)
         backlog = Backlog(jobs)
         while backlog.can_draw or backlog or any(worker.held for worker in self._workers):
             worker = min(self._workers, key=lambda w: len(w.held))
@@ -177,6 +192,52 @@ class ProcessPool:
 
     def __exit__(self, *error: object) -> None:
         self._stop()
+
+
+class GrowingPool:
+    """This process alone, and then, if there is more to do, several workers.
+
+    Workers take START_AFTER_S to import what they need, each on a core. So they are started once as
+    much time has gone, and this process packs on until they are ready: a small input has none.
+    """
+
+    def __init__(self, setup: Setup, corpus: Corpus, num_workers: int, held_fd: int) -> None:
+        self._given = setup, num_workers, held_fd
+        self._corpus = corpus
+        self._is_tried = False
+        self._alone = InProcess(setup, corpus)
+        self._pool: ProcessPool | None = None
+
+    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[Receipt]:
+        left = iter(jobs)
+        yield from self._alone.run(self._first(left), progress)
+        if self._pool is not None:
+            yield from self._pool.run(left, progress)
+
+    def _first(self, jobs: Iterator[Job]) -> Iterator[Job]:
+        """Yield jobs until workers are ready for the others."""
+        begun = time.monotonic()
+        for job in jobs:
+            yield job
+            if not self._is_tried and time.monotonic() - begun > START_AFTER_S:
+                self._start()
+            if self._pool is not None and self._pool.is_ready():
+                return
+
+    def _start(self) -> None:
+        """Start the workers; go on alone if they could not be given the input."""
+        self._is_tried = True
+        setup, *others = self._given
+        with suppress(UsageError):
+            objects = self._corpus.objects()
+            self._pool = ProcessPool(replace(setup, objects=objects), *others)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.__exit__(*error)
 
 
 def _environment() -> dict[str, str]:

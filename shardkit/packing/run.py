@@ -28,7 +28,7 @@ from shardkit.packing.finish import Origin, own_origin, with_options
 from shardkit.packing.finished_part import FinishedPart
 from shardkit.packing.job import Setup
 from shardkit.packing.listed_input import ListedInput
-from shardkit.packing.local import InProcess, ProcessPool
+from shardkit.packing.local import GrowingPool, InProcess, ProcessPool
 from shardkit.packing.open_jobs import Jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.part import Part
@@ -186,9 +186,9 @@ class _Pack:
         return choose_engine(setup, self.corpus, self.options, self.destination)
 
     def _objects(self) -> bytes:
-        """Return what other processes need of the input besides its spec."""
-        is_alone = self.options.engine == "local" and not self.options.num_workers
-        return b"" if is_alone else self.corpus.objects()
+        """Return what other processes need of the input besides its spec, if there will be any."""
+        has_others = self.options.engine == "ray" or bool(self.options.workers)
+        return self.corpus.objects() if has_others else b""
 
     def _numbers(self) -> list[int] | None:
         """What each class number of the corpus becomes."""
@@ -230,6 +230,8 @@ def choose_engine(
         return RayTasks(setup, options, destination.check_held)
     if not options.num_workers:
         return InProcess(setup, corpus)
+    if options.workers is None:
+        return GrowingPool(setup, corpus, options.num_workers, destination.lock_fd)
     return ProcessPool(setup, options.num_workers, destination.lock_fd)
 
 

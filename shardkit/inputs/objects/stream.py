@@ -53,9 +53,9 @@ class StreamCorpus(Corpus):
         self.classes = classes
         self.ignored: dict[str, int] = {}
         self.notes: list[str] = []
-        self._waiting: dict[str, SampleBatch] = {}
+        self._waiting: dict[Path, SampleBatch] = {}
         self._limit = MEMORY_BYTES // CHUNK_BYTES
-        self._read: tuple[str, SampleBatch] = "", SampleBatch()
+        self._loaded = Path(), SampleBatch()
 
     @classmethod
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
@@ -64,6 +64,7 @@ class StreamCorpus(Corpus):
     def objects(self) -> bytes:
         """Return nothing: other processes read files, and so all chunks become files."""
         self._limit = 0
+        self._write_oldest()
         return b""
 
     def spec(self) -> dict[str, Any]:
@@ -80,13 +81,16 @@ class StreamCorpus(Corpus):
         for number, (split, chunk) in enumerate(self._chunks()):
             name = f"{number:08d}.chunk"
             batch = fill(chunk.batch)
-            self._waiting[name] = batch
-            while len(self._waiting) > self._limit:
-                oldest = next(iter(self._waiting))
-                _write(scratch / oldest, self._waiting.pop(oldest))
+            self._waiting[scratch / name] = batch
+            self._write_oldest()
             yield chunk.run(split, name)
         if number < 0:
             raise CorpusError("the source has no samples: there is nothing to pack")
+
+    def _write_oldest(self) -> None:
+        while len(self._waiting) > self._limit:
+            oldest = next(iter(self._waiting))
+            _write(oldest, self._waiting.pop(oldest))
 
     def _chunks(self) -> Iterator[tuple[str, Chunk]]:
         for split, source in self._splits.items():
@@ -125,10 +129,11 @@ class StreamCorpus(Corpus):
     # --- reading --------------------------------------------------------------------------
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
-        if self._read[0] != run.base:
-            held = self._waiting.pop(run.base, None)
-            self._read = run.base, _load(scratch / run.base) if held is None else held
-        whole = self._read[1]
+        path = scratch / run.base
+        held = self._waiting.get(path)
+        whole = self._load(path) if held is None else held
+        if run.keys[-1:] == whole.keys[-1:]:  # no other job needs it
+            self._waiting.pop(path, None)
         good = [i for i, own in enumerate(run.locators) if not own.startswith(_REJECT)]
         rows = [int(run.locators[i]) for i in good]
         is_whole = rows == [*range(len(whole.paths))]
@@ -143,6 +148,11 @@ class StreamCorpus(Corpus):
             (self.entry_name(run, i), run.locators[i][1:].decode()) for i in sorted(bad)
         ]
         return batch
+
+    def _load(self, path: Path) -> SampleBatch:
+        if self._loaded[0] != path:
+            self._loaded = path, _load(path)
+        return self._loaded[1]
 
     def entry_name(self, run: Run, i: int) -> str:
         return f"sample {run.keys[i].decode(errors='replace')!r}"
