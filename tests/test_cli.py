@@ -395,6 +395,7 @@ def test_options_are_those_of_python(name: str) -> None:
     # --system is a question of its own: shardkit.measure.image_support.system() in Python.
     shared = {"source", "dataset", "parts", "first", "second", "dest", "to", "progress", "as_json"}
     shared |= {"system", "only_estimate", "only_open"}
+    shared |= {"names", "classes"}  # of Python objects
     shared |= {p.name for p in group.commands[name].params if getattr(p, "hidden", False)}
     arguments = ["x", "y"] if name in ("unpack", "merge", "append", "diff") else ["x"]
     required = ["--to", "npy"] if name in ("pack", "convert") else []

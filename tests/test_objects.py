@@ -324,6 +324,26 @@ def test_decoded_files_are_spoken_of(tmp_path: Path) -> None:
     ]
 
 
+def test_dry_run(tmp_path: Path, run: Run) -> None:
+    """Says what a pack would read, and leaves nothing."""
+    source = make_images(tmp_path / "in", 4, 5)
+    out = run("pack", source, "out", "--to", "lmdb", "--dry-run")
+    assert out.code == 0
+    classes = "5 classes (class0, class1, class2, ...: 4 each)"
+    assert out.out.splitlines()[:2] == [
+        f"20 entries (images) in {classes} -> out",
+        "first sample: 'class0/img.000': cls (SIZE), jpg (SIZE)",
+    ]
+    made = shardkit.pack(Rows(), tmp_path / "d", dry_run=True, **QUIET)
+    assert made.notes[0] == f"{NUM} entries (objects) in 3 classes (a, b, c) -> {tmp_path / 'd'}"
+    assert made.notes[1].startswith(
+        "first sample: '000000000000': cls (1 B), meta.json (10 B), npy"
+    )
+    made = shardkit.pack(generated, tmp_path / "d", dry_run=True, **QUIET)
+    assert made.notes[0] == f"samples, counted as they come (stream) -> {tmp_path / 'd'}"
+    assert not (tmp_path / "d").exists() and not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_images_of_a_stream_are_compressed_by_workers(workers: int, tmp_path: Path) -> None:
     """To the bytes of those that are not deferred; a PNG that was given stays as it is."""

@@ -133,6 +133,9 @@ token_options = together(
     help="Make part I of N, of all shards each N-th; shardkit merge makes the dataset of them.",
 )
 @click.option("--limit", type=int, help="Pack the first LIMIT samples of each split.")
+@click.option(
+    "--dry-run", is_flag=True, help="Write nothing: say what was found, and one sample's fields."
+)
 @writing_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
 @cloud_options
@@ -164,6 +167,9 @@ def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **op
         result = run(source, dest, progress=False if as_json else None, **options)
     if as_json:
         echo_json(result)
+    elif options["dry_run"]:
+        for note in result.notes:
+            click.echo(note)
     else:
         echo_pack(result, "packed")
         if result.part is None:

@@ -16,7 +16,7 @@ from shardkit.system.resources import allowance
 #: Options that change neither which bytes are written nor where: a resumed pack may change them.
 #: The tokenizer is compared by its contents, see :mod:`shardkit.packing.choose_tokenizer`.
 _FREE = frozenset({"workers", "overwrite", "progress", "max_rejects", "on_error", "tokenizer"})
-_FREE |= {"staging", "staging_bytes", "engine", "address"}
+_FREE |= {"staging", "staging_bytes", "engine", "address", "dry_run"}
 
 _SAID_IF_GIVEN = frozenset({"part"})
 """Options that datasets were packed without before they were there: what those say stays."""
@@ -67,6 +67,7 @@ class PackOptions:
             ``shardkit/staging`` in the user's cache folder.
         staging_bytes: how many bytes of finished shards may wait there to be uploaded, as a number
             or ``"4GB"``; each worker has up to two more in hand. Default: 4 GiB.
+        dry_run: write nothing, and say in ``notes`` what was found and what the first sample holds.
     """
 
     to: str
@@ -99,6 +100,7 @@ class PackOptions:
     progress: bool | None = None
     staging: str | Path | None = None
     staging_bytes: str | int | None = None
+    dry_run: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "to", get_format(self.to).name)

@@ -23,6 +23,7 @@ from shardkit.inputs.base import Corpus
 from shardkit.packing.choose_tokenizer import ChosenTokenizer, load_chosen, prepare_tokenizer
 from shardkit.packing.conclude import Conclusion
 from shardkit.packing.destination import Destination
+from shardkit.packing.dry_run import dry_run
 from shardkit.packing.engine import Engine
 from shardkit.packing.finish import Origin, own_origin, with_options
 from shardkit.packing.finished_part import FinishedPart
@@ -67,6 +68,8 @@ def run_pack(
             f"part {options.part} is packed into a folder, and {dest} is a URL: `shardkit merge`"
             " takes all parts there"
         )
+    if options.dry_run:
+        return dry_run(source, corpus, dest, options, started)
     tokenizer = tokenizer or load_chosen(options)
     inputs = origin.inputs if origin else {}
     if tokenizer is not None:
