@@ -75,6 +75,32 @@ def num_done(dest: Path) -> int:
     return len(list((dest / ".packing").glob("*.part")))
 
 
+def test_objects(nodes: Nodes, tmp_path: Path) -> None:
+    """A dataset, and a function over inputs, of a script that no node could import."""
+    script = write(
+        tmp_path / "script.py",
+        f"""
+import sys
+import shardkit
+class Rows:
+    def __len__(self):
+        return 500
+    def __getitem__(self, row):
+        return {{"txt": f"row {{row}}", "cls": row % 3}}
+def make(number):
+    yield from ({{"txt": f"{{number}} {{part}}"}} for part in range(number % 3))
+options = dict(to="npy", shard_size="1kB", progress=False)
+ray = dict(engine="ray", address={nodes.address!r})
+for name, more in ("local", dict(workers=0)), ("ray", ray):
+    shardkit.pack(Rows(), f"{tmp_path}/rows-{{name}}", **options, **more)
+    shardkit.pack([*range(300)], f"{tmp_path}/fn-{{name}}", fn=make, **options, **more)
+""",
+    )
+    ran([sys.executable, str(script)])
+    for kind in ("rows", "fn"):
+        assert tree(tmp_path / f"{kind}-ray") == tree(tmp_path / f"{kind}-local")
+
+
 @pytest.mark.parametrize("to", ["npy", "webdataset"])
 def test_the_same_bytes(to: str, nodes: Nodes, pictures: Path, tmp_path: Path) -> None:
     options = ["--to", to, "--shard-size", "8kB", "--shuffle", "--max-side", 12]

@@ -70,7 +70,8 @@ def attempt(corpus: Corpus, job: Job, setup: Setup, attempts: str, where: str) -
             folder.mkdir()
         except FileNotFoundError:
             raise _unseen("destination", setup.dest, where) from None
-        if "url" not in setup.corpus and not _folder_of(setup.source).exists():
+        is_here = setup.objects or "url" in setup.corpus
+        if not is_here and not _folder_of(setup.source).exists():
             raise _unseen("source", setup.source, where)
         written = write_job(corpus, job, setup, lambda *counts: None, folder)
         sync_files(written)

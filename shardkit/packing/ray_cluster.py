@@ -139,11 +139,14 @@ class RayCalls:
         self._remote = remote
         self._name = name
         self._under_way: dict[Any, tuple[Told, str]] = {}
+        self._told: tuple[Told, Any] | None = None
 
     def begin(self, told: Told, item: Told, what: str) -> None:
         """Have ``function(told, item)`` called somewhere; ``what`` it is, in errors."""
+        if self._told is None or self._told[0] is not told:
+            self._told = told, self._ray.put(told)  # once: a pickled dataset may be in it
         call = self._remote.options(name=f"{self._name} {what}")
-        self._under_way[call.remote(told, item)] = item, what
+        self._under_way[call.remote(self._told[1], item)] = item, what
 
     def ended(self, wait: bool) -> Iterator[tuple[Told, Answer]]:
         """What calls that have ended came to; waits for one, if asked to and any is under way.
