@@ -133,7 +133,8 @@ def test_a_fresh_python_writes_what_this_one_does(tmp_path: Path) -> None:
             jobs = list(list_jobs(corpus, Listing(setup.work), PackOptions(to="npy"), runs))
         for job in jobs:
             write_job(corpus, job, here, lambda *read: None)
-        given.append((name, asdict(there), [asdict(job) for job in jobs]))
+        told = {**asdict(there), "objects": ""}
+        given.append((name, told, [asdict(job) for job in jobs]))
     command = [sys.executable, "-c", FRESH]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run(command, input=json.dumps(given), text=True, env=env, check=True)

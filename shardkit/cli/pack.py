@@ -18,6 +18,7 @@ from shardkit.cli.pictures import (
     workers_option,
     writing_options,
 )
+from shardkit.errors import UsageError
 from shardkit.formats import FORMATS
 from shardkit.system.paths import show_path
 
@@ -179,6 +180,8 @@ def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **op
 def _estimate(source: str, as_json: bool, options: dict[str, Any]) -> None:
     from shardkit.packing.estimate import estimate
 
+    if options.pop("fn") is not None or options.pop("dry_run"):
+        raise UsageError("--estimate is for images in files: leave out --fn and --dry-run")
     with interrupted("nothing was written"):
         found = estimate(source, **options)
     echo_json(found) if as_json else echo_estimates(found)

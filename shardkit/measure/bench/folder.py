@@ -22,7 +22,7 @@ from shardkit.inputs.open import open_corpus
 from shardkit.measure.bench.target import Target, missing
 from shardkit.operations.stage import refuse_little_space
 from shardkit.samples.encoding import parse_npy
-from shardkit.samples.sample import SampleBatch, unpack_paths
+from shardkit.samples.sample import unpack_paths
 from shardkit.shards.values import Column
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
@@ -207,23 +207,16 @@ class CorpusPart:
     def __init__(self, corpus: Corpus, listed: list[Run]) -> None:
         self.corpus = corpus
         self.listed = listed
-        self.kind = corpus.kind
-        self.keeps_shards = corpus.keeps_shards
-        self.classes = corpus.classes
         self.ignored: dict[str, int] = {}
-        self.notes = corpus.notes
 
-    def spec(self) -> dict[str, Any]:
-        return self.corpus.spec()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.corpus, name)
 
     def splits(self) -> list[str]:
         return list(dict.fromkeys(run.split for run in self.listed))
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         return iter(self.listed)
-
-    def read(self, run: Run, scratch: Path) -> SampleBatch:
-        return self.corpus.read(run, scratch)
 
 
 def _choose_split(splits: Sequence[str], path: Path) -> str:
