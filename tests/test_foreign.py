@@ -764,6 +764,9 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         b"".join(member(b"frame.%04d.jpg" % i) for i in range(MAX_FIELDS + 1)) + END,
         r"member frame\.0256\.jpg: over 256 different fields",
     ),
+    "garbage after the end": (GOOD + END + bytes(20 * 512) + b"stale" * 99, "is no tar"),
+    "another tar with a wrong checksum": (GOOD + END + bytes(20 * 512) + BAD_SUM, "is no tar"),
+    "another tar cut": (GOOD + END + member(b"b.txt"), r"truncated: the rows of zeros"),
     "no samples": (member(b"README", b"hello") + END, "no samples in its tars"),
     "only end": (END, "no samples in its tars"),
 }
@@ -784,7 +787,7 @@ def test_hostile_tar(tmp_path: Path, case: str) -> None:
 
 HARMLESS: dict[str, bytes] = {
     "one row of zeros": GOOD + bytes(512),
-    "data after the end": GOOD + END + GOOD + END,
+    "data after the end": GOOD + END + b"stale" * 99,
     "volume label": header(b"label.txt", 0, b"V") + GOOD + END,
     "unknown type with data": member(b"odd.txt", b"skip me", b"Z") + GOOD + END,
     "devices and a FIFO": b"".join(header(b"dev.txt", 0, kind) for kind in (b"3", b"4", b"6"))
@@ -805,6 +808,15 @@ HARMLESS: dict[str, bytes] = {
 def test_odd_but_harmless_tar(tmp_path: Path, case: str) -> None:
     path = write(tmp_path, HARMLESS[case])
     assert by_us(path) == [{"__key__": "a", "txt": b"hello"}] == by_library(path)
+
+
+@pytest.mark.parametrize("zeros", [1, 2, 20, 4000])
+def test_tars_end_to_end(tmp_path: Path, zeros: int) -> None:
+    """As ``cat`` joins them."""
+    between = bytes(512 * zeros)
+    data = b"".join(member(b"%d.txt" % i, b"hello") + between for i in range(3))
+    path = write(tmp_path, data)
+    assert [sample["__key__"] for sample in by_us(path)] == ["0", "1", "2"]
 
 
 def test_compressed_tars(tmp_path: Path) -> None:

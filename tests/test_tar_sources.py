@@ -211,6 +211,19 @@ def test_damaged_and_odd_compression(tmp_path: Path) -> None:
         shardkit.open(tmp_path / "x.tar.gz")
 
 
+@pytest.mark.parametrize("ending", ["tar.gz", "tar.zst", "tar"])
+@pytest.mark.parametrize("name", ["x.tar", "x.tar.gz", "x.tzst"])
+def test_what_a_tar_is_compressed_by_is_told_by_its_bytes(
+    name: str, ending: str, tmp_path: Path
+) -> None:
+    data = plain(0) if ending == "tar" else compress(f"x.{ending}", plain(0))
+    path = write(tmp_path / "in" / name, data)
+    for number, source in enumerate((path, path.parent)):
+        out = tmp_path / f"out{number}"
+        assert shardkit.convert(source, out, to="npy", **OPTIONS).num_samples == 3
+        assert shardkit.verify(out, against=source).ok
+
+
 def test_keys_that_repeat_in_compressed_tars(tmp_path: Path) -> None:
     for name in ("a.tar.gz", "b.tar.gz"):
         write(tmp_path / "in" / name, gzip.compress(plain(0)))

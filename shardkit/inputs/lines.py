@@ -24,6 +24,7 @@ from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import stamp_of_open
+from shardkit.tars.members import GZIP, ZSTD
 
 SCAN_BYTES = 4 << 20
 READ_BYTES = 8 << 20
@@ -178,7 +179,6 @@ def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
     done = scratch / f"{xxhash.xxh3_64_hexdigest(os.fsencode(name))}-{stamp}"
     if done.exists():
         return done
-    decompress = _unzstd if path.suffix.lower() in (".zst", ".tzst") else _gunzip
     errors = os_errors(f"decompressing {show_path(path)} into {show_path(scratch)}")
     with errors, path.open("rb") as packed, appearing(done) as out:
         if stamp_of_open(packed.fileno(), path) != stamp:
@@ -186,6 +186,8 @@ def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
         if not packed.peek(1):
             raise _damaged("it is empty")
         num_bytes = os.fstat(packed.fileno()).st_size
+        is_zstd = head.startswith(ZSTD) or path.suffix.lower() in (".zst", ".tzst")
+        decompress = _gunzip if head.startswith(GZIP) or not is_zstd else _unzstd
         decompress(packed, _Bounded(out, num_bytes, path), path)
     return done
 

@@ -30,7 +30,7 @@ from shardkit.tars.find import can_be_unpacked, find_tar_names, is_compressed
 from shardkit.tars.members import compressed_message
 from shardkit.tars.write_index import Tar, tar_as_found, write_tar_index
 
-SCAN_VERSION = 3
+SCAN_VERSION = 4
 """Goes up when the same tars would be scanned to another index."""
 
 _OLD_LINK = "tars"
@@ -78,8 +78,8 @@ def _find_tars(path: Path, names: Sequence[str] | None) -> tuple[Path, list[Tar]
     folder, names = find_tar_names(path, names)
     for name in names:
         if is_compressed(name):
-            hint = "; `shardkit convert` takes it as it is" if can_be_unpacked(name) else ""
-            raise UsageError(compressed_message(show_path(folder / name)) + hint)
+            where = show_path(folder / name)
+            raise UsageError(compressed_message(where, can_be_unpacked(name)))
     return folder, [tar_as_found(folder, name) for name in names]
 
 

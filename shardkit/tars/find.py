@@ -11,6 +11,7 @@ from shardkit.errors import UsageError
 from shardkit.index.manifest import WORK_NAME
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
+from shardkit.tars.members import ROW, UNPACKED, is_header
 from shardkit.tars.patterns import expand, is_pattern
 
 _COMPRESSED = re.compile(r"\.(tar\.(gz|bz2|xz|zst|lz4)|tgz|tbz2?|txz|tzst)", re.IGNORECASE)
@@ -36,6 +37,16 @@ def _is_tar_name(name: str) -> bool:
 
 def is_compressed(name: str) -> bool:
     return _COMPRESSED.search(name) is not None
+
+
+def is_packed(path: Path) -> bool:
+    """Return True if a tar is compressed, by how it begins; or by its name, if it begins as neither
+    a tar nor what ``convert`` decompresses. Raises OSError."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        row = file.read(ROW)
+    return not is_header(row) and (row.startswith(UNPACKED) or is_compressed(path.name))
 
 
 def can_be_unpacked(name: str) -> bool:

@@ -26,10 +26,16 @@ MAX_DIGITS = 255
 _PAX_TYPES = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _EXTENDED_TYPES = (*_PAX_TYPES, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 _DIGITS = re.compile(b"[0-9]{%d}" % (MAX_DIGITS + 1))
-_ROW = 512
+ROW = 512
 
-_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")
-"""How gzip, bzip2, xz, zstd and lz4 files begin."""
+_RECORD = 20 * ROW
+"""Bytes that tar writes at a time. POSIX leaves undefined what follows zeros in the last one."""
+
+GZIP, ZSTD = UNPACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+"""How files begin that ``convert`` decompresses."""
+
+_COMPRESSED = (*UNPACKED, b"BZh", b"\xfd7zXZ\0", b"\x04\x22\x4d\x18")
+"""These, and how bzip2, xz and lz4 files begin."""
 
 # What tarfile raises on damaged headers: its own errors, and whatever its arithmetic runs into.
 _FAILURES = (tarfile.TarError, ValueError, ArithmeticError, LookupError, TypeError, RecursionError)
@@ -38,35 +44,51 @@ _FAILURES = (tarfile.TarError, ValueError, ArithmeticError, LookupError, TypeErr
 def tar_members(file: IO[bytes], where: str) -> Iterator[tarfile.TarInfo]:
     """Every member of an open tar, in order, of whatever type. Data is skipped, not read.
 
+    Several tars may follow one another, as ``cat a.tar b.tar`` puts them.
+
     Raises:
         FormatError: a header is damaged or hostile, or the file ends too early.
         UsageError: the file is compressed.
     """
     num_bytes = os.fstat(file.fileno()).st_size
     at = 0
+    start: int | None = 0
     try:
-        with tarfile.open(
-            fileobj=file, mode="r:", tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
-        ) as tar:
-            while (member := tar.next()) is not None:
-                tar.members.clear()  # type: ignore[attr-defined]  # or it keeps them all
-                _check_place(member, tar, num_bytes)
-                at = tar.offset
-                yield member
-            _check_end(file, tar.offset)
+        while start is not None:
+            file.seek(start)
+            with tarfile.open(
+                fileobj=file, mode="r:", tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
+            ) as tar:
+                while (member := tar.next()) is not None:
+                    tar.members.clear()  # type: ignore[attr-defined]  # or it keeps them all
+                    _check_place(member, tar, num_bytes)
+                    at = tar.offset
+                    yield member
+                start = _next_tar(file, tar.offset)
     except _FAILURES as error:
         file.seek(0)
         # Asked only now: a tar begins with a name, and that may be BZh.jpg.
-        if at == 0 and file.read(6).startswith(_COMPRESSED):
-            raise UsageError(compressed_message(where)) from error
+        head = file.read(6)
+        if at == 0 and head.startswith(_COMPRESSED):
+            raise UsageError(compressed_message(where, head.startswith(UNPACKED))) from error
         raise FormatError(f"{where}: {error} (tar header at byte {at})") from error
 
 
-def compressed_message(where: str) -> str:
+def compressed_message(where: str, can_be_unpacked: bool) -> str:
     return (
         f"{where} is compressed, so its samples cannot be read by their place;"
         " decompress it (gunzip, unxz, unzstd ...) first"
+        f"{'; `shardkit convert` takes it as it is' * can_be_unpacked}"
     )
+
+
+def is_header(row: bytes) -> bool:
+    """Return True if a row is the header of a member, by its checksum."""
+    try:
+        tarfile.TarInfo.frombuf(row, "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
 
 
 class _Header(tarfile.TarInfo):
@@ -130,14 +152,24 @@ def _check_place(member: tarfile.TarInfo, tar: tarfile.TarFile, num_bytes: int) 
         )
 
 
-def _check_end(file: IO[bytes], offset: int) -> None:
-    """Check that what tarfile took for the end is one: a row of zeros."""
+def _next_tar(file: IO[bytes], offset: int) -> int | None:
+    """Return where another tar begins, None if the last one ends at ``offset``; and check that what
+    tarfile took for the end is one: a row of zeros."""
     file.seek(offset)
-    row = file.read(_ROW)
-    if len(row) < _ROW:
+    row = file.read(ROW)
+    if len(row) < ROW:
         raise tarfile.ReadError(
             "truncated: the rows of zeros that end a tar are missing; fetch or make it again (if"
-            f" nothing else is missing, `truncate -s +{2 * _ROW}` adds them)"
+            f" nothing else is missing, `truncate -s +{2 * ROW}` adds them)"
         )
     if any(row):
         raise tarfile.ReadError("damaged header")
+    at = offset
+    while row and not any(row):
+        at += len(row)
+        row = file.read(ROW)
+    if is_header(row):
+        return at
+    if row and at >= offset + _RECORD:
+        raise tarfile.ReadError(f"what follows the end of the tar at byte {at} is no tar")
+    return None

@@ -22,6 +22,7 @@ from shardkit.memory.maps import mapped
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.system.paths import first_few, show_path
 from shardkit.system.stamps import stamp_of_open
+from shardkit.tars.members import GZIP
 
 _NAME = re.compile(r"(.+)[-.]idx[0-9][-.](?:ubyte|byte|short|int|float|double)(?:\.gz)?", re.I)
 
@@ -29,8 +30,6 @@ _STEM = re.compile(rf"(?:(.+)[-_])?(t10k|{'|'.join(sorted(SPLIT_NAMES))})[-_](.+
 """What stands before ``idx``: the name of the dataset, if any; the split; what the array is."""
 
 _DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-
-_GZIP = b"\x1f\x8b"
 
 _MOST_AXES = 32
 """As NumPy had it before 2.0."""
@@ -140,9 +139,9 @@ def map_idx(path: Path, scratch: Path | None) -> Array:
 
 def _is_packed(file: IO[bytes]) -> bool:
     """Whether it is compressed, whatever it is called: browsers unpack without being asked."""
-    head = file.read(len(_GZIP))
+    head = file.read(len(GZIP))
     file.seek(0)
-    return head == _GZIP
+    return head == GZIP
 
 
 def _parsed(head: bytes, path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:

@@ -20,7 +20,7 @@ from shardkit.samples.sample import SampleBatch
 from shardkit.shards.locate import Located, locate
 from shardkit.system.paths import show_path
 from shardkit.system.stamps import size_and_stamp
-from shardkit.tars.find import can_be_unpacked, is_compressed
+from shardkit.tars.find import can_be_unpacked, is_compressed, is_packed
 from shardkit.tars.write_index import tar_splits
 
 _ENDING = re.compile(r"\.(tar\.(gz|zst)|tgz|tzst)$", re.IGNORECASE)
@@ -111,7 +111,7 @@ class PackedTarCorpus(Corpus):
 
     def _plain(self, name: str, scratch: Path) -> Path:
         path = (self._folder / name).absolute()
-        if not is_compressed(name):
+        if not is_packed(path):
             return path
         _, stamp = size_and_stamp(path)
         try:

@@ -11,7 +11,9 @@ from shardkit.inputs.containers.packed_tars import PackedTarCorpus
 from shardkit.inputs.containers.tar_classes import find_classes
 from shardkit.inputs.containers.tar_folders import TarFolderCorpus
 from shardkit.shards.locate import Located, locate
-from shardkit.tars.find import find_tar_names, is_compressed, is_tar_source
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
+from shardkit.tars.find import find_tar_names, is_compressed, is_packed, is_tar_source
 
 TARS_KIND = "tars"
 """What the provenance of a dataset says that was made of tars of others."""
@@ -25,7 +27,9 @@ def packed_tars(source: Path, tars: Sequence[str] | None = None) -> PackedTarCor
     if (source / INDEX_NAME).exists() or not (tars or is_tar_source(source)):
         return None
     folder, names = find_tar_names(source, tars)
-    return PackedTarCorpus(folder, names) if any(map(is_compressed, names)) else None
+    with os_errors(f"reading the tars of {show_path(folder)}"):
+        has_packed = any(is_compressed(name) or is_packed(folder / name) for name in names)
+    return PackedTarCorpus(folder, names) if has_packed else None
 
 
 def dataset_corpus(located: Located, tars: list[str] | None = None) -> DatasetCorpus:

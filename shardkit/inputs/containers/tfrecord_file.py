@@ -20,14 +20,13 @@ from shardkit.inputs.containers.crc32c import masked_crc32c
 from shardkit.samples.sample import Value
 from shardkit.system.full_reads import pread
 
+from shardkit.tars.members import GZIP
 _HEAD = struct.Struct("<QI")
 _TAIL_BYTES = 4
 _WINDOW_BYTES = 4096
 """Read at a time to find records: a page, which large ones cost in any case."""
 
 _READ_BYTES = 1 << 20
-
-_GZIP = b"\x1f\x8b"
 
 _ENDING = re.compile(r".\.(tfrecords?|tfrec)(-\d+-of-\d+)?(\.gz)?$", re.IGNORECASE)
 _SHARD = re.compile(r"[^.]+-\d{5}-of-\d{5}(\.gz)?")
@@ -51,7 +50,7 @@ def looks_like_records(path: Path) -> bool:
     """Whether a file begins as TFRecord files do, or compressed ones, as gzip. Raises OSError."""
     with path.open("rb") as file:
         head = file.read(_HEAD.size)
-    return head.startswith(_GZIP) or _is_head(head)
+    return head.startswith(GZIP) or _is_head(head)
 
 
 def is_gzip(path: Path) -> bool:
@@ -59,7 +58,7 @@ def is_gzip(path: Path) -> bool:
     checksum fits. Raises OSError."""
     with path.open("rb") as file:
         head = file.read(_HEAD.size)
-    return head.startswith(_GZIP) and not _is_head(head)
+    return head.startswith(GZIP) and not _is_head(head)
 
 
 def _is_head(head: bytes) -> bool:
