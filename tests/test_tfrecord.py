@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -371,6 +372,18 @@ def test_a_length_is_not_believed(tmp_path: Path) -> None:
     assert not first_records(path, 9, 999)
     write(path, gzip.compress(path.read_bytes()))
     assert not first_records(path, 9, 999)
+
+
+def test_a_length_that_a_bomb_keeps_is_not_read(tmp_path: Path, run: Run) -> None:
+    length = (80 << 20).to_bytes(8, "little")
+    packed = gzip.compress(length + tf_records.masked(length) + bytes(80 << 20))
+    path = write(tmp_path / "x.tfrecord.gz", packed)
+    tracemalloc.start()
+    assert not first_records(path, 9, 999)
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
+    code, _, err = run("pack", "x.tfrecord.gz", "out", "--to", "npy")
+    assert code == 1 and "x.tfrecord.gz: makes over 200 times its size" in err
 
 
 def test_shards_without_an_ending_are_looked_into(tmp_path: Path) -> None:

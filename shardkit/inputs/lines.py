@@ -183,13 +183,24 @@ def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
     with errors, path.open("rb") as packed, appearing(done) as out:
         if stamp_of_open(packed.fileno(), path) != stamp:
             raise StorageError(f"{show_path(path)} changed while packing; run it again")
-        if not packed.peek(1):
+        head = packed.peek(4)
+        if not head:
             raise _damaged("it is empty")
-        num_bytes = os.fstat(packed.fileno()).st_size
         is_zstd = head.startswith(ZSTD) or path.suffix.lower() in (".zst", ".tzst")
         decompress = _gunzip if head.startswith(GZIP) or not is_zstd else _unzstd
+        num_bytes = os.fstat(packed.fileno()).st_size
         decompress(packed, _Bounded(out, num_bytes, path), path)
     return done
+
+
+def refuse_bomb(num_bytes: int, packed_bytes: int) -> None:
+    """Raise FormatError if a file of ``packed_bytes`` makes too many to be believed."""
+    most = max(MAX_RATIO * packed_bytes, FREE_BYTES)
+    if num_bytes > most:
+        raise FormatError(
+            f"makes over {MAX_RATIO} times its size ({most:,} bytes), as only a bomb does; if it is"
+            " none, decompress it yourself and pack that"
+        )
 
 
 class _Bounded:
@@ -198,17 +209,13 @@ class _Bounded:
     def __init__(self, out: IO[bytes], packed_bytes: int, path: Path) -> None:
         self._out = out
         self._path = path
-        self._most = max(MAX_RATIO * packed_bytes, FREE_BYTES)
+        self._packed_bytes = packed_bytes
         self._num_bytes = 0
         self._until_look = 0
 
     def write(self, block: bytes) -> None:
         self._num_bytes += len(block)
-        if self._num_bytes > self._most:
-            raise FormatError(
-                f"makes over {MAX_RATIO} times its size ({self._most:,} bytes), as only a bomb"
-                " does; if it is none, decompress it yourself and pack that"
-            )
+        refuse_bomb(self._num_bytes, self._packed_bytes)
         self._until_look -= len(block)
         if self._until_look < 0:
             self._refuse_full_disk()

@@ -17,6 +17,7 @@ from shardkit.errors import CorpusError, FormatError
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.inputs.containers.row_columns import ArrayColumn, How
 from shardkit.inputs.containers.row_files import ATTRIBUTES, NO_ROWS, RowFile
+from shardkit.inputs.lines import refuse_bomb
 
 LOOK_ROWS = 16
 """Rows of bytes looked at to see whether they are pictures."""
@@ -43,7 +44,9 @@ class Hdf5File(RowFile):
         self._file = file
         with _damage():
             self._visit(file, "")
-        self._pictures = {column.name for column in self.columns if column.how == "picture"}
+            fixed = [each.num_bytes for each in self.columns if not each.dtype.hasobject]
+            refuse_bomb(sum(fixed), file.id.get_filesize())
+        self._hows = {column.name: column.how for column in self.columns}
 
     def _visit(self, group: Any, base: str) -> None:
         """Take in what lies in a group, and below it, in order of name."""

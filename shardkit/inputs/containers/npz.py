@@ -27,6 +27,7 @@ from shardkit.inputs.containers.row_files import (
     column_of,
     rows_of,
 )
+from shardkit.inputs.lines import refuse_bomb
 from shardkit.memory.maps import mapped
 from shardkit.samples.encoding import MAX_NPY_HEADER, holds_pickles, npy_layout, parse_npy
 from shardkit.system.durable_files import appearing
@@ -73,6 +74,7 @@ class NpzFile(RowFile):
         self._scratch = scratch
         self._stamp = stamp
         self._arrays: dict[str, Array] = {}
+        refuse_bomb(sum(info.file_size for info in members.infolist()), path.stat().st_size)
         for info in members.infolist():
             if names is None or info.filename in names:
                 self._add(info)

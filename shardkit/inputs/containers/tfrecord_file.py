@@ -17,10 +17,11 @@ from typing import IO
 
 from shardkit.errors import FormatError
 from shardkit.inputs.containers.crc32c import masked_crc32c
+from shardkit.inputs.lines import refuse_bomb
 from shardkit.samples.sample import Value
 from shardkit.system.full_reads import pread
-
 from shardkit.tars.members import GZIP
+
 _HEAD = struct.Struct("<QI")
 _TAIL_BYTES = 4
 _WINDOW_BYTES = 4096
@@ -122,11 +123,12 @@ def _framed(path: Path) -> Iterator[tuple[int, bytes]]:
         with _stream(path) as stream:
             while _is_head(head := stream.read(_HEAD.size)):
                 size = _HEAD.unpack(head)[0] + _TAIL_BYTES
+                refuse_bomb(size, path.stat().st_size)
                 rest = _read(stream, size)
                 if len(rest) < size:
                     return
                 yield size, head + rest
-    except (gzip.BadGzipFile, EOFError, zlib.error):
+    except (gzip.BadGzipFile, EOFError, zlib.error, FormatError):
         return  # listing says so
 
 
