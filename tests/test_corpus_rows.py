@@ -253,6 +253,51 @@ def test_texts_pictures_and_ragged_rows_of_hdf5(tmp_path: Path) -> None:
     assert [*read_all(alone, tmp_path)["train"].columns] == ["txt"]
 
 
+@pytest.mark.parametrize("how", ["strings", "opaque"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP"])
+def test_pictures_padded_to_one_length(how: str, kind: str, tmp_path: Path) -> None:
+    """As fixed-length strings or as opaque bytes; of a BMP nobody knows which zeros are padding."""
+    pictures = [picture(i, kind=kind) for i in range(20)]
+    size = max(map(len, pictures)) + 5
+    padded = [each.ljust(size, b"\0") for each in pictures]
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["image"] = np.array(padded if how == "strings" else [*map(np.void, padded)])
+        file["y"] = np.arange(20)
+        file["hash"] = np.array([np.void(b"ab\0\0%d" % (i % 9)) for i in range(20)])
+    corpus = open_corpus(tmp_path / "x.h5")
+    batch = read_all(corpus, tmp_path / "scratch")["train"]
+    field = {"JPEG": "jpg"}.get(kind, kind.lower())
+    assert corpus.has_pictures and sorted(batch.columns) == sorted(["cls", field, "hash.npy"])
+    assert batch.columns[field] == (padded if kind == "BMP" else pictures)
+
+
+def test_strings_that_end_at_their_first_zero_are_no_pictures(tmp_path: Path) -> None:
+    kind = h5py.h5t.C_S1.copy()
+    kind.set_size(2000)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        data = h5py.h5d.create(file.id, b"image", kind, h5py.h5s.create_simple((3,)))
+        pictures = np.array([picture(i) for i in range(3)], "S2000")
+        data.write(h5py.h5s.ALL, h5py.h5s.ALL, pictures, mtype=kind)
+    batch = read_all(open_corpus(tmp_path / "x.h5"), tmp_path / "scratch")["train"]
+    assert (
+        not batch
+        and [why[:40] for _, why in batch.rejects]
+        == ["column 'image': is no text in UTF-8: inv"] * 3
+    )
+
+
+@pytest.mark.parametrize("ending", ["npz", "h5"])
+def test_a_bomb_is_refused_before_it_is_unpacked(ending: str, tmp_path: Path) -> None:
+    path, zeros = tmp_path / f"x.{ending}", np.zeros((80, 1 << 20), np.uint8)
+    if ending == "npz":
+        np.savez_compressed(path, x=zeros)
+    else:
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", data=zeros, compression="gzip")
+    with pytest.raises(FormatError, match=rf"x\.{ending}: makes over 200 times its size \(67,1"):
+        open_corpus(path)
+
+
 def test_a_row_that_is_no_picture_is_a_reject(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         held = file.create_dataset("image", 30, h5py.vlen_dtype(np.uint8))

@@ -93,14 +93,14 @@ class Hdf5File(RowFile):
         data = self._file[name]
         with _damage():
             rows = data[start:stop]
-        if h5py.check_string_dtype(data.dtype) is not None and data.ndim == 1:
+        if self._hows[name] == "picture":
+            return _blobs(rows)
+        if self._hows[name] == "txt":
             return [bytes(row) for row in rows]
         base = h5py.check_vlen_dtype(data.dtype)
         if base is None:
             return np.ascontiguousarray(rows)
-        if name not in self._pictures:
-            return [np.asarray(row, base) for row in rows]
-        return [np.asarray(row, base).tobytes() for row in rows]
+        return [np.asarray(row, base) for row in rows]
 
     def prepare(self) -> None:
         pass
@@ -114,19 +114,33 @@ def _how(data: Any) -> How | None:
     """What each row of a dataset is; None if no field can hold it."""
     import h5py
 
+    base = h5py.check_vlen_dtype(data.dtype)
+    if _hold_pictures(data, base):
+        return "picture"
     if h5py.check_string_dtype(data.dtype) is not None:
         return "txt" if data.ndim == 1 else _fixed(data)
-    base = h5py.check_vlen_dtype(data.dtype)
     if base is None:
         return _fixed(data)
-    if data.ndim > 1 or np.dtype(base).hasobject:
-        return None
-    if base != np.uint8:
-        return "ragged"
-    first = [np.asarray(row, base).tobytes() for row in data[:LOOK_ROWS]]
-    held = [value for value in first if value]
-    are_pictures = held and all(image_field(value[:HEAD_BYTES]) for value in held)
-    return "picture" if are_pictures else "ragged"
+    return None if data.ndim > 1 or np.dtype(base).hasobject else "ragged"
+
+
+def _hold_pictures(data: Any, base: Any) -> bool:
+    """Return True if rows are bytes, of any length or padded to one, and the first are images."""
+    is_padded = data.dtype.kind in "SV" and data.dtype.names is None
+    if data.ndim > 1 or not (is_padded or base == np.uint8):
+        return False
+    held = [value for value in _blobs(data[:LOOK_ROWS]) if value.strip(b"\0")]
+    # Strings that end at their first zero, as C has them, keep no more than 8 bytes of an image.
+    return bool(held) and all(each[8:] and image_field(each[:HEAD_BYTES]) for each in held)
+
+
+def _blobs(rows: Any) -> list[bytes]:
+    """Return each row's bytes, of JPEG and PNG files without the zeros that pad them."""
+    if rows.dtype.hasobject:
+        return [np.asarray(row, np.uint8).tobytes() for row in rows]
+    held = (rows[i : i + 1].tobytes() for i in range(len(rows)))
+    never_end_in_zeros = (b"\xff\xd8", b"\x89PNG")
+    return [each.rstrip(b"\0") if each.startswith(never_end_in_zeros) else each for each in held]
 
 
 def _names(dtype: np.dtype[Any]) -> tuple[tuple[int, str], ...]:

@@ -304,12 +304,20 @@ def _fields(
     if how == CLS:
         return {field: [b"%d" % number for number in block.reshape(-1).tolist()]}
     if how == "txt":
-        return {field: [*block]}
+        return {field: [_utf8(value, name) for value in block]}
     if how == "ragged":
         return {field: [npy_header(a.dtype.str, a.shape) + a.tobytes() for a in block]}
     if how == "picture":
         return _pictures(field, block, name)
     return {field: _npy_values(block, scratch)}
+
+
+def _utf8(value: bytes, name: str) -> bytes:
+    try:
+        str(value, "utf-8")
+    except UnicodeDecodeError as error:
+        raise SampleError(f"column {name!r}: is no text in UTF-8: {error.reason}") from error
+    return value
 
 
 def _pictures(prefix: str, values: list[bytes], name: str) -> dict[str, list[Value | None]]:
