@@ -298,14 +298,18 @@ def test_a_tar_of_a_folder_has_its_keys(tmp_path: Path) -> None:
         ({"a/1.jpg": b"1", "a/2.jpg": b"2"}, "the tars hold pictures in no class folders"),
         ({"1.jpg": b"1"}, "the tars hold pictures in no class folders"),
         ({"a/1.jpg": b"1", "a/1.txt": b"2"}, ""),
-        ({"a/1.jpg": b"1", "b/2.txt": b"2"}, ""),
+        (
+            {"a/1.jpg": b"1", "b/2.txt": b"2"},
+            "folders in the tars (a, b) are a part of keys alone, as some samples are no single"
+            " picture (txt)",
+        ),
         (
             {"train/1.jpg": b"1", "val/2.jpg": b"2"},
             "the folders in the tars are splits (train, val)",
         ),
         (
             {"a/1.jpg": b"1", "a/1.png": b"2", "b/2.jpg": b"3", "c/3.jpg": b"3"},
-            "folders in the tars (b, c) are a part of keys alone, as some samples are no single"
+            "folders in the tars (a, b, c) are a part of keys alone, as some samples are no single"
             " picture (jpg, png)",
         ),
     ],
@@ -319,6 +323,22 @@ def test_folders_that_tell_no_class(members: dict[str, bytes], said: str, tmp_pa
     packed = write(tmp_path / "x.tar.gz", gzip.compress(tar_of(members)))
     again = shardkit.convert(packed, tmp_path / "again", to="npy", **OPTIONS)
     assert again.notes == result.notes
+
+
+@pytest.mark.parametrize("second", ["cls", "txt", "json"])
+def test_splits_in_a_tar_are_named_whatever_it_holds(second: str, tmp_path: Path) -> None:
+    pairs = {
+        f"{s}/{i}.{end}": b"1" for s in ("train", "val") for i in "12" for end in (second, "a")
+    }
+    result = shardkit.convert(
+        write(tmp_path / "x.tar", tar_of(pairs)), tmp_path / "out", to="npy", **OPTIONS
+    )
+    assert "the folders in the tars are splits (train, val), and a tar is of" in result.notes[0]
+    for split in ("train", "val"):
+        own = {name: data for name, data in pairs.items() if name.startswith(split)}
+        write(tmp_path / "in" / f"{split}.tar", tar_of(own))
+    result = shardkit.convert(tmp_path / "in", tmp_path / "two", to="npy", **OPTIONS)
+    assert {*result.splits} == {"train", "val"} and not any("splits" in n for n in result.notes)
 
 
 def test_each_tar_may_be_a_class(tmp_path: Path) -> None:

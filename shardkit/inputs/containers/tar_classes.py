@@ -52,21 +52,24 @@ def find_classes(located: Located) -> tuple[TarClasses | None, str]:
         CorpusError: the tars hold nothing but tars.
     """
     info = located.info
-    if not located.tars or "cls" in info.fields:
+    if not located.tars:
         return None, ""
     folders: Folders = set()
     others: set[str] = set()
+    splits: set[bytes] = set()
     for split in info.splits.values():
         index = RowIndex(located.storage, info, split)
         is_picture = are_pictures(index, info)
         keys = [index.name(row)[0] for row in range(split.num_rows)]
-        folders |= {folders_of(key) for key, own in zip(keys, is_picture, strict=True) if own}
         unclear = [i for i in np.flatnonzero(~is_picture).tolist() if not is_document(keys[i])]
+        own = {folders_of(keys[i]) for i in [*np.flatnonzero(is_picture).tolist(), *unclear]}
+        folders |= own
+        splits |= {*_splits(own)}
         others |= {name for name in info.fields if _holds(index, name)[unclear].any()}
     if others and others <= _TARS:
         raise _tars_in_tars(located)
     if others:
-        return None, _mixed(folders, others)
+        return None, _mixed(folders, others, sorted(splits))
     return classes_of(folders), untold(folders, len(located.tars))
 
 
@@ -118,11 +121,7 @@ def untold(folders: Folders, num_tars: int) -> str:
         each = "; if each tar is a class, unpack each into a folder of its name, and pack those"
         return f"no cls: the tars hold pictures in no class folders{each * (num_tars > 1)}"
     if splits := _splits(folders):
-        which = "the" if len(splits) == len(names) else "some"
-        return (
-            f"no cls: {which} folders in the tars are splits ({first_few(splits)}), and a tar is of"
-            " one split; unpack them, and pack the folder"
-        )
+        return f"no cls: {_of_splits(splits, names)}"
     if parts := _parts(names):
         return (
             f"no cls: folders in the tars ({first_few(parts)}) are called as parts of samples;"
@@ -133,10 +132,21 @@ def untold(folders: Folders, num_tars: int) -> str:
     return ""
 
 
-def _mixed(folders: Folders, others: set[str]) -> str:
-    """What to say where samples are more than a picture."""
+def _of_splits(splits: Sequence[bytes], names: Sequence[bytes]) -> str:
+    which = "the" if len(splits) == len(names) else "some"
+    return (
+        f"{which} folders in the tars are splits ({first_few(splits)}), and a tar is of one split;"
+        " unpack them, and pack the folder"
+    )
+
+
+def _mixed(folders: Folders, others: set[str], splits: Sequence[bytes]) -> str:
+    """Return what to say where samples are more than a picture. ``splits``: folders of splits
+    within one split."""
     names = _below(folders)[1]
-    if len(names) < 2:
+    if splits:
+        return _of_splits(splits, names)
+    if len(names) < 2 or "cls" in others:
         return ""
     return (
         f"no cls: folders in the tars ({first_few(names)}) are a part of keys alone, as some"
