@@ -348,6 +348,13 @@ def test_a_hostile_file_is_one_line(name, tmp_path):
     assert len(str(caught.value)) < 300
 
 
+@pytest.mark.parametrize("name", ["tokenizer.model", "vocab.txt", "vocab.json"])
+def test_a_file_that_is_no_tokenizer_json_is_named(name, tmp_path):
+    held = b'{"a": 0}' if name == "vocab.json" else b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02"
+    with pytest.raises(DataError, match=f"{name}: tokenizer.json is .*; for a tokenizer of Sent"):
+        load_tokenizer(write(tmp_path / name, held))
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("backend", ["tokenizers", "tiktoken"])
 def test_a_hostile_file_in_a_dataset_is_one_line(name, backend):

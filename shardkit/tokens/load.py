@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shardkit.errors import ChecksumError, UsageError
+from shardkit.errors import ChecksumError, FormatError, UsageError
 from shardkit.memory.whole_files import read_file
 from shardkit.system.paths import show_path
 from shardkit.tokens.awkward import awkward_texts
@@ -51,7 +51,16 @@ def load_tokenizer(source: str | Path, *, eos: str = "auto", bos: str = "none") 
         data, own_eos = read_folder(path)
         return _from_definition(data, path.resolve().name, own_eos, eos, bos)
     if path.is_file():
-        return _from_definition(read_file(path, MAX_FILE_BYTES), None, None, eos, bos)
+        data = read_file(path, MAX_FILE_BYTES)
+        try:
+            return _from_definition(data, None, None, eos, bos)
+        except FormatError as error:
+            if path.name == "tokenizer.json":
+                raise
+            raise FormatError(
+                f"{show_path(path)}: {error}; for a tokenizer of SentencePiece, or another kind,"
+                " give the folder that transformers saved it in"
+            ) from error
     return _from_name(str(source), eos, bos)
 
 
