@@ -217,6 +217,29 @@ def test_split_names(names: list[str], splits: list[str]) -> None:
     assert splits_of_paths(names, Path("in")) == splits
 
 
+@pytest.mark.parametrize(
+    ("log", "reader"),
+    [
+        ("_delta_log/00000000000000000000.json", "deltalake.DeltaTable('{}')"),
+        ("metadata/v10.metadata.json", "from_metadata('{}/metadata/v10.metadata.json')"),
+        (".hoodie/hoodie.properties", "from_base_uri('{}')"),
+    ],
+)
+@pytest.mark.parametrize("above", ["", "train"])
+def test_a_table_of_which_a_log_chooses_the_files_is_refused(
+    log: str, reader: str, above: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in" / above
+    write(folder / "data/a.parquet", parquet(["old"]))
+    write(folder / "data/b.parquet", parquet(["new"]))
+    write(folder / log, "{}")
+    if log.startswith("metadata"):
+        write(folder / "metadata/v9.metadata.json", "{}")
+    with pytest.raises(CorpusError, match="says which of the files there are part of it") as caught:
+        open_corpus(tmp_path / "in", "parquet")
+    assert reader.format(folder) in str(caught.value)
+
+
 def test_a_file_of_no_split_is_not_mixed_with_those_of_some(tmp_path: Path) -> None:
     write(tmp_path / "in/test.parquet", parquet(["a"]))
     write(tmp_path / "in/other.parquet", parquet(["b"]))

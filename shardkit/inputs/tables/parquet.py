@@ -11,6 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from shardkit.errors import CorpusError
 from shardkit.inputs.endings import PARQUET_EXTENSIONS
 from shardkit.inputs.files import walk
 from shardkit.inputs.folders import Root, find_roots
@@ -22,6 +23,7 @@ from shardkit.inputs.tables.table_files import ClosedFile, Table
 from shardkit.inputs.tables.table_splits import splits_of_paths
 from shardkit.inputs.tables.tabular import TableCorpus
 from shardkit.inputs.whole_sets import refuse_missing
+from shardkit.system.paths import show_path
 
 BATCH_BYTES = 8 << 20
 """About how much of the columns is decoded at a time, by the mean of their row group."""
@@ -45,6 +47,7 @@ class ParquetCorpus(TableCorpus):
         found: dict[str, Root] = {}
         for root in find_roots(self.source, PARQUET_EXTENSIONS, ignored):
             for folder in walk(self.source, root.base, PARQUET_EXTENSIONS, ignored):
+                _refuse_log(self.source / folder.base)
                 names = sorted([*folder.names, *folder.lost])
                 found |= {join(folder.base, name): root for name in names}
         told = self._hub_card().told([*found])
@@ -84,6 +87,30 @@ class ParquetCorpus(TableCorpus):
             above = of_hub(root) if root != folder else {}
             self._described = {**above, **of_hub(folder)}
         return self._described
+
+
+_LOGS = {
+    "_delta_log": "deltalake.DeltaTable({!r}).to_pyarrow_table()",
+    "metadata/*.metadata.json": "pyiceberg.table.StaticTable.from_metadata({!r}).scan().to_arrow()",
+    ".hoodie": "pyarrow.Table.from_batches("
+    "hudi.HudiTableBuilder.from_base_uri({!r}).build().read_snapshot())",
+}
+"""What Delta Lake, Iceberg and Hudi keep beside a table's files -> what reads such a table."""
+
+
+def _refuse_log(folder: Path) -> None:
+    """Raise CorpusError if a log says which files in a folder are of its table: others there are
+    older versions."""
+    for pattern, reader in _LOGS.items():
+        logs = folder.glob(pattern)
+        log = max(logs, key=lambda each: (len(each.name), each.name), default=None)
+        if log is not None:
+            path = log if log.suffix == ".json" else folder
+            raise CorpusError(
+                f"{show_path(folder)} is a table whose log, {show_path(log.relative_to(folder))},"
+                " says which of the files there are part of it, and others are older rows; read it"
+                f" by its own library: shardkit.pack({reader.format(str(path))}, DEST, to=...)"
+            )
 
 
 class _ParquetTable:
