@@ -17,8 +17,9 @@ from shardkit.errors import CorpusError, SampleError, StorageError
 from shardkit.inputs.annotations.layouts import LAYOUTS
 from shardkit.inputs.census import Census, spread, take_census
 from shardkit.inputs.detect import detect
-from shardkit.inputs.endings import EXTENSIONS, TAR
+from shardkit.inputs.endings import EXTENSIONS, KIND_OF, TAR
 from shardkit.inputs.kinds import CORPORA
+from shardkit.inputs.names import extension
 from shardkit.inputs.open import open_corpus
 
 
@@ -130,6 +131,19 @@ def test_refused(tmp_path: Path, names: list[str], what: str) -> None:
     with nothing_left_open(), pytest.raises(CorpusError) as info:
         detect(tmp_path)
     assert str(info.value) == what.replace("HERE", str(tmp_path))
+
+
+@pytest.mark.parametrize("beside", ["images.zip", "train/images.zip", "a.tar.xz"])
+@pytest.mark.parametrize("name", ["metadata.jsonl", "labels.jsonl", "list.txt", "data.parquet"])
+def test_a_table_beside_the_archive_of_its_files_is_not_all(
+    tmp_path: Path, name: str, beside: str
+) -> None:
+    line = b'{"a": 1}\n'
+    tree(tmp_path, {name: line, beside: line + b"\0"})
+    with pytest.raises(CorpusError, match=r"; unpack the \.(zip|xz) if the samples are in there"):
+        detect(tmp_path)
+    tree(tmp_path, {beside: line})
+    assert detect(tmp_path) == KIND_OF[extension(name)]
 
 
 @pytest.mark.parametrize("more", [["list.txt"], ["x.mp3"], ["x.csv", "list.txt"]])

@@ -38,6 +38,8 @@ DOMINANT = 100
 _OUTNUMBERED = 10
 """Pictures win against texts that belong to none of them if they are so many times as many."""
 
+_ARCHIVES = frozenset({".zip", ".7z", ".rar", ".gz", ".tgz", ".bz2", ".xz", ".zst"})
+
 _FEW_TEXTS = 16
 """So few texts may be there to explain what else is there, as lists of classes beside arrays."""
 
@@ -100,13 +102,22 @@ def _finds_media(census: Census) -> bool:
 
 
 def _refuse_few_texts(source: Path, census: Census) -> None:
-    """Raise CorpusError if a few texts lie beside more bytes of what no kind takes: CIFAR's binary
-    version has the names of its classes in one, and the pictures in ``.bin``."""
-    is_few = 0 < census.count(TextCorpus.kind) <= _FEW_TEXTS
-    if is_few and census.kinds.keys() == {"", TextCorpus.kind}:
+    """Raise CorpusError if a few texts or tables lie beside more bytes of what no kind takes:
+    CIFAR's binary version has the names of its classes in one, and the pictures in ``.bin``; others
+    have ``metadata.jsonl`` beside ``images.zip``. Rows of Parquet may name the files beside it."""
+    kinds = census.kinds.keys() - {""}
+    may_tell = {TextCorpus.kind, "jsonl", *(["parquet"] if _archives(census) else [])}
+    is_few = 0 < sum(map(census.count, kinds)) <= _FEW_TEXTS and "" in census.kinds
+    if is_few and kinds <= may_tell:
         weight = _weigh(source, census)
-        if weight[""] > weight[TextCorpus.kind]:
+        if 2 * weight[""] > weight.total():
             raise CorpusError(_unclear(census, show_path(source)))
+
+
+def _archives(census: Census) -> str:
+    """Return what to do with archives, as the end of a message; ``""`` if there are none."""
+    found = _ARCHIVES.intersection(census.kinds.get("", ()))
+    return f"; unpack the {' and '.join(sorted(found))} if the samples are in there" * bool(found)
 
 
 def _weigh(source: Path, census: Census) -> Counter[str]:
@@ -175,7 +186,8 @@ def _unclear(census: Census, where: str) -> str:
     choices = "|".join(kind for kind in CORPORA if kind in there)
     beside = f"; and {count_endings(unknown)} of other kinds" if unknown else ""
     tars = "; shardkit convert takes the tars" if census.count(TAR) else ""
-    return f"{where} holds {_seen(census)}{beside}; choose with --corpus {choices}{tars}"
+    advice = tars + _archives(census)
+    return f"{where} holds {_seen(census)}{beside}; choose with --corpus {choices}{advice}"
 
 
 def _seen(census: Census) -> str:
@@ -207,7 +219,7 @@ def _as_lines(name: str) -> str:
 def _nothing(census: Census, where: str) -> str:
     if census.count(""):
         unknown = count_endings(census.kinds[""])
-        advice = load_advice(census.kinds[""], where) + _lines_advice(census)
+        advice = load_advice(census.kinds[""], where) + _lines_advice(census) + _archives(census)
         return (
             f"nothing to pack in {where}: {unknown}, none of a known kind; choose with --corpus, of"
             f" which {BinaryCorpus.kind} takes any{advice}"
