@@ -22,7 +22,14 @@ from hypothesis import strategies as st
 from webdataset.tariterators import base_plus_ext
 
 import shardkit
-from shardkit.errors import CorpusError, DataError, FormatError, ResumeError, UsageError
+from shardkit.errors import (
+    CorpusError,
+    DataError,
+    DestinationError,
+    FormatError,
+    ResumeError,
+    UsageError,
+)
 from shardkit.inputs.containers.tar_classes import classes_of
 from shardkit.tars.patterns import expand, in_one_folder, is_pattern
 
@@ -222,6 +229,37 @@ def test_what_a_tar_is_compressed_by_is_told_by_its_bytes(
         out = tmp_path / f"out{number}"
         assert shardkit.convert(source, out, to="npy", **OPTIONS).num_samples == 3
         assert shardkit.verify(out, against=source).ok
+
+
+@pytest.mark.parametrize("ending", ["tar", "tar.gz"])
+def test_tars_in_folders_of_splits(ending: str, tmp_path: Path, run: Run) -> None:
+    for number, split in enumerate(("train", "val2017")):
+        data = plain(number)
+        write(
+            tmp_path / "in" / split / f"000.{ending}",
+            data if ending == "tar" else compress(f"x.{ending}", data),
+        )
+    write(tmp_path / "in" / "train" / "000_stats.json", "{}")
+    code, _, err = run("pack", "in", "out", "--to", "npy")
+    assert code == 2 and err.endswith("in is a folder of tar files; use: shardkit convert\n")
+    result = shardkit.convert(tmp_path / "in", tmp_path / "out", to="npy", **OPTIONS)
+    assert result.splits == {"train": 3, "val": 3} and result.ignored == {".json": 1}
+    assert shardkit.open(tmp_path / "out", split="val").keys() == ["10", "11", "12"]
+    assert shardkit.verify(tmp_path / "out", against=tmp_path / "in").ok
+    assert shardkit.convert(tmp_path / "in", tmp_path / "out", to="npy", **OPTIONS).was_complete
+    if ending == "tar":
+        opened = shardkit.open(tmp_path / "in", split="val")
+        assert opened.keys() == ["10", "11", "12"]
+        write(tmp_path / "in" / "val2017" / "000.tar", plain(2))
+        with pytest.raises(DestinationError, match="their contents are others now: sample .20."):
+            shardkit.convert(tmp_path / "in", tmp_path / "out", to="npy", **OPTIONS)
+
+
+def test_tars_in_folders_that_are_no_splits(tmp_path: Path, run: Run) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / "in" / name / "000.tar", plain(0))
+    code, _, err = run("pack", "in", "out", "--to", "npy")
+    assert code == 2 and "in holds tars in a, b: pass each to shardkit convert by itself" in err
 
 
 def test_keys_that_repeat_in_compressed_tars(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from shardkit.inputs.pickles import refuse_pickles
 from shardkit.inputs.tables.other_tables import load_advice
 from shardkit.inputs.tables.saved_files import is_saved
 from shardkit.inputs.text import TextCorpus
-from shardkit.system.paths import file_size, show_path
+from shardkit.system.paths import file_size, first_few, show_path
 from shardkit.tars.find import is_tar_source
 
 DOMINANT = 100
@@ -82,7 +82,7 @@ def detect(source: Path) -> str:
         return layout
     num_known = sum(census.count(kind) for kind in census.kinds if kind)
     refuse_pickles(source, census.top.names, num_known)
-    if not any(census.kinds) and is_tar_source(source):  # compressed ones are of no known ending
+    if census.kinds.keys() <= {"", TAR} and is_tar_source(source):
         raise CorpusError(f"{where} is a folder of tar files; use: shardkit convert")
     try:
         _refuse_few_texts(source, census)
@@ -165,7 +165,11 @@ def judge(census: Census, where: str) -> str:
     if known[kind] < num_unknown:
         raise CorpusError(_unclear(census, where))
     if kind == TAR:
-        raise CorpusError(f"{where} is a folder of tar files; use: shardkit convert")
+        held = [each.base for each in census.folders if any(kind_of(n) == TAR for n in each.names)]
+        raise CorpusError(
+            f"{where} holds tars in {first_few(held)}: pass each to shardkit convert by itself, or"
+            " give folders names of splits, as train and val, and pass all"
+        )
     return kind
 
 

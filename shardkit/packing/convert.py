@@ -245,7 +245,8 @@ def _tar_stamps(located: Located) -> dict[str, list[int]]:
         for name in (name for shard in split.shards for name in shard.file_bytes):
             tar = located.tars.get(name, located.folder / name)
             with os_errors(f"looking at {show_path(tar)}"):
-                stamps[tar.name] = [*size_and_stamp(tar)]
+                named = os.path.relpath(tar, located.folder_of_tars) if located.tars else tar.name
+                stamps[named] = [*size_and_stamp(tar)]
     return stamps
 
 

@@ -65,8 +65,13 @@ class Located:
             return str(self.url)
         tars = set(self.tars.values())
         if len(tars) > 1:
-            return show_path(min(tars).parent)
+            return show_path(self.folder_of_tars)
         return show_path(tars.pop() if tars else self.folder)
+
+    @property
+    def folder_of_tars(self) -> Path:
+        """The folder that all tars lie in, or in folders of."""
+        return Path(os.path.commonpath([tar.parent for tar in self.tars.values()]))
 
 
 @dataclass
@@ -96,7 +101,8 @@ class Unreplaced:
                 from shardkit.tars.cached_index import is_index_of
 
                 index = self.located.folder.absolute()
-                names = sorted({tar.name for tar in self.located.tars.values()})
+                tars = self.located.tars.values()
+                names = sorted({os.path.relpath(tar, self.path) for tar in tars})
                 # All tars, or those that have samples, where others were added.
                 return is_index_of(index, self.path) or (
                     self.path.is_dir() and is_index_of(index, self.path, names)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shardkit.errors import UsageError
 from shardkit.index.manifest import WORK_NAME
+from shardkit.samples.split_names import splits_by_words
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.tars.members import ROW, UNPACKED, is_header
@@ -55,9 +56,20 @@ def can_be_unpacked(name: str) -> bool:
 
 
 def _tar_names(folder: Path) -> list[str]:
+    """Return the tars in a folder; or, where there are none, those in its folders, if each of them
+    is called as a split."""
+    names, folders = _list(folder)
+    if not names and all(splits_by_words([each]) for each in folders):
+        names = [f"{each}/{name}" for each in folders for name in _list(folder / each)[0]]
+    return names
+
+
+def _list(folder: Path) -> tuple[list[str], list[str]]:
     with os_errors(f"listing {show_path(folder)}"), os.scandir(folder) as entries:
-        # A link to nothing counts, and is refused: what was not fetched may not be passed over.
-        return sorted(e.name for e in entries if _is_tar_name(e.name) and not e.is_dir())
+        found = sorted((e.name, e.is_dir()) for e in entries if not e.name.startswith("."))
+    # A link to nothing counts, and is refused: what was not fetched may not be passed over.
+    tars = [name for name, is_folder in found if _is_tar_name(name) and not is_folder]
+    return tars, [name for name, is_folder in found if is_folder]
 
 
 def find_tar_names(path: Path, names: Sequence[str] | None = None) -> tuple[Path, list[str]]:

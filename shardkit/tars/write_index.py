@@ -55,11 +55,13 @@ def tar_as_found(folder: Path, name: str) -> Tar:
 
 
 def tar_splits(names: list[str]) -> list[str]:
-    """The split of each tar: the one split name among the words of its own, if all have one.
+    """The split of each tar: the one split name among the words of its folder's name, or else its
+    own, if all have one.
 
     ``imagenet-train-000.tar`` beside ``imagenet-val-000.tar`` must not become one split.
     """
-    return splits_by_words(names) or ["train"] * len(names)
+    told = [name.rpartition("/")[0] or name for name in names]
+    return splits_by_words(told) or ["train"] * len(names)
 
 
 def write_tar_index(work: Path, folder: Path, tars: list[Tar], target: str) -> None:
@@ -116,8 +118,11 @@ def read_names(index: Path) -> dict[str, str]:
     path = index / NAMES_NAME
     try:
         names = json.loads(read_file(path, MAX_NAMES_BYTES))
-        plain = all(isinstance(n, str) and n == os.path.basename(n) and n for n in names.values())
-    except (ValueError, AttributeError, RecursionError) as error:
+        plain = all(
+            n == os.path.normpath(n) and n.partition("/")[0] not in ("", ".", "..")
+            for n in names.values()
+        )
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise IndexFileError(_damaged(path)) from error
     if not plain:
         raise IndexFileError(_damaged(path))

@@ -105,6 +105,7 @@ class PackedTarCorpus(Corpus):
         place.mkdir(exist_ok=True)
         for name in self._tars:
             link = place / plain_tar_name(name)
+            link.parent.mkdir(exist_ok=True)
             if not link.exists():
                 _link(link, self._plain(name, scratch))
         return locate(place)

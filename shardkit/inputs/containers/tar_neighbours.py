@@ -21,13 +21,13 @@ def count_beside(source: Path, ignored: dict[str, int]) -> None:
         return
     taken = {*find_tar_names(source)[1]}
     for folder, below, names in os.walk(source):
-        is_top = Path(folder) == source
         for name in below + names:
             if name.startswith("."):
                 ignored[HIDDEN] = ignored.get(HIDDEN, 0) + (name != CACHE_NAME)
         below[:] = [name for name in below if not name.startswith(".")]
         for name in names:
-            if not name.startswith(".") and not (is_top and name in taken):
+            path = os.path.relpath(os.path.join(folder, name), source)
+            if not name.startswith(".") and path not in taken:
                 pass_over(name, ignored)
     if not ignored.get(HIDDEN, 1):
         del ignored[HIDDEN]

@@ -22,7 +22,7 @@ from shardkit.shards.locate import refuse_orphans
 from shardkit.shards.stored import container_of
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
-from shardkit.tars.find import is_tar_source
+from shardkit.tars.find import find_tar_names, is_tar_source
 
 NAMES = 200_000
 """Names listed at most: 0.4 s where they are in few folders, 2 s where a folder has ten."""
@@ -104,9 +104,8 @@ def _ours(path: Path, info: DatasetInfo) -> Found:
 
 
 def _tars(path: Path) -> Found:
-    tars = [path]
-    if path.is_dir():
-        tars = [each for each in sorted(path.iterdir()) if is_tar_source(each) and each.is_file()]
+    folder, names = find_tar_names(path)
+    tars = [folder / name for name in names if (folder / name).is_file()]
     num_bytes = sum(tar.stat().st_size for tar in tars)
     endings, sample_bytes = _members(tars[0])
     return Found(
