@@ -56,21 +56,51 @@ def test_keys_and_values(tmp_path: Path, subdir: bool) -> None:
     assert detect(source) == "lmdb"
     with nothing_left_open():
         batch = read_all(open_corpus(source), tmp_path / "scratch")["train"]
-    items = [item for item in sorted(scene_text()) if item[0] != b"num-samples"]
-    assert batch.keys == [key for key, _ in items] and not batch.rejects
-    for i, (key, value) in enumerate(items):
-        field = "jpg" if key.startswith(b"image") else "txt"
-        assert batch.fields(i) == {field: value}
-    assert batch.paths[0] == b"+.jpg"
+    held = dict(scene_text())
+    assert batch.keys == [b"%09d" % i for i in range(40)] and not batch.rejects
+    for i, key in enumerate(batch.keys):
+        assert batch.fields(i) == {"jpg": held[b"image-" + key], "txt": held[b"label-" + key]}
+    assert batch.paths[0] == b"=image-000000000.jpg\0=label-000000000.txt"
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        scene_text()[:-1],
+        [(b"lq-%d" % i, picture(i)) for i in range(4)]
+        + [(b"gt-%d" % i, picture(i)) for i in range(4)],
+        [(b"image-%d" % i, picture(i)) for i in range(4)]
+        + [(b"label-%d" % i, b"x") for i in range(1, 5)],
+    ],
+)
+def test_keys_of_kinds_that_do_not_fit_together(tmp_path: Path, items: Items) -> None:
+    """Each is a sample, which is said."""
+    corpus = open_corpus(database(tmp_path / "x.lmdb", items))
+    num_about = sum(key == b"num-samples" for key, _ in items)
+    assert len(read_all(corpus, tmp_path)["train"]) == len([*items]) - num_about
+    assert corpus.notes[-1].startswith("keys are of several kinds, ")
+    assert corpus.notes[-1].endswith(": each is a sample")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [[(b"name-000000001", b"x")], [(b"label-000000009", b"x")], [(b"image-000000001x", b"x")]],
+)
+def test_a_file_of_other_kinds_than_the_first_is_refused(tmp_path: Path, more: Items) -> None:
+    database(tmp_path / "in" / "a.lmdb", scene_text(3))
+    database(tmp_path / "in" / "b.lmdb", [*scene_text(3), *more])
+    with pytest.raises(CorpusError, match=r"b\.lmdb is not all image-# and label-# of the same"):
+        read_all(open_corpus(tmp_path / "in"), tmp_path)
 
 
 @pytest.mark.parametrize("to", CONTAINERS)
 def test_packed_verified_and_read_back(to: str, tmp_path: Path) -> None:
     source = database(tmp_path / "x.mdb", scene_text())
     packed = shardkit.pack(source, tmp_path / "out", to=to, shard_size="2kB", **OPTIONS)
-    assert (packed.num_samples, packed.kind) == (80, "lmdb") and packed.num_shards > 5
+    assert (packed.num_samples, packed.kind) == (40, "lmdb") and packed.num_shards > 5
+    assert packed.notes[-1].endswith("image-#, label-#: those of one number are a sample")
     checked = shardkit.verify(tmp_path / "out", against=source)
-    assert checked.ok and checked.num_compared == 80
+    assert checked.ok and checked.num_compared == 40
     shardkit.convert(source, tmp_path / "two", to=to, workers=2)
     shardkit.pack(source, tmp_path / "one", to=to, **OPTIONS)
     assert tree(tmp_path / "two") == tree(tmp_path / "one")
@@ -89,7 +119,7 @@ def test_splits(tmp_path: Path) -> None:
         corpus = open_corpus(source)
         assert corpus.splits() == ["train", "val"]
         batches = read_all(corpus, tmp_path / "s")
-        assert len(batches["val"]) == 6 and batches["val"].paths[0].startswith(b"=val")
+        assert len(batches["val"]) == 3 and batches["val"].paths[0].startswith(b"=val")
         shardkit.pack(source, tmp_path / f"{source.name}-out", to="npy", **OPTIONS)
         shardkit.unpack(tmp_path / f"{source.name}-out", tmp_path / f"{source.name}-back")
         assert len(tree(tmp_path / f"{source.name}-back")) == 12
@@ -187,7 +217,7 @@ def test_names_that_lead_nowhere_are_rejects(tmp_path: Path) -> None:
         (source / name).symlink_to("nowhere")
     corpus = open_corpus(source, "lmdb")
     batches = [corpus.read(run, tmp_path) for run in corpus.runs(tmp_path)]
-    assert sum(map(len, batches)) == 6
+    assert sum(map(len, batches)) == 3
     assert sorted(name for batch in batches for name, _ in batch.rejects) == ["b.lmdb", "val"]
 
 
@@ -251,7 +281,7 @@ def test_a_change_is_noticed(tmp_path: Path) -> None:
     (run,) = corpus.runs(tmp_path)
     database(path, scene_text(50))
     batch = from_spec(path, corpus.spec()).read(run, tmp_path)
-    assert len(batch.rejects) == 80 and batch.rejects[0][1] == "the file changed while packing"
+    assert len(batch.rejects) == 40 and batch.rejects[0][1] == "the file changed while packing"
 
 
 def test_kinds_of_keys() -> None:

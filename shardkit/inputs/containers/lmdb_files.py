@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Self
 
-from shardkit.errors import FormatError, SampleError
+from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.formats.lmdb_pages import Entries, read_entries
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.inputs.base import Input, Run
@@ -26,6 +26,7 @@ from shardkit.inputs.containers.lmdb_values import (
     is_about_file,
     is_pickled,
     kind_of_key,
+    number_of_key,
     shown_key,
 )
 from shardkit.inputs.containers.tfrecord_schema import is_text
@@ -68,7 +69,9 @@ class _Database:
 
 class LmdbCorpus(Input):
     """A locator is ``start:size``, in the file, and the key is the database's own; one with a NUL
-    in it is written in hexadecimal, after ``0x``.
+    in it is written in hexadecimal, after ``0x``. Where kinds of key have the same numbers, and
+    values of different fields, those of one number are a sample: the number is its key, and the
+    locator has a place for each kind, with commas.
 
     What values are is decided by the first of them, for each kind of key (``image-#``, ``label-#``:
     digits count alike): pictures, named by what they hold, else ``txt``, else ``bin``.
@@ -88,7 +91,9 @@ class LmdbCorpus(Input):
         self._about: set[bytes] = set()
         self._databases = find_databases(source, self._ignored)
         self._is_one = len(self._databases) == 1
-        self._hows, self._by_kind = self._look()
+        self._hows, self._by_kind, are_alike = self._look()
+        are_fields = len({*self._hows.values()}) == len(self._hows)
+        self._joined = [*self._hows] if are_alike and are_fields else []
 
     @classmethod
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
@@ -96,17 +101,19 @@ class LmdbCorpus(Input):
         made.source, made.classes, made.ignored, made._ignored = source, None, {}, {}
         made._about, made._databases, made._is_one = set(), [], spec["is_one"]
         made._hows, made._by_kind = spec["values"], spec["by_kind"]
+        made._joined = spec.get("joined", [])
         return made
 
     def spec(self) -> dict[str, Any]:
         made = {"values": self._hows, "by_kind": self._by_kind, "is_one": self._is_one}
-        return {"kind": self.kind, **made}
+        return {"kind": self.kind, **made, **({"joined": self._joined} if self._joined else {})}
 
     def splits(self) -> list[str]:
         return list(dict.fromkeys(each.split for each in self._databases))
 
-    def _look(self) -> tuple[dict[str, str], bool]:
-        """What the values of each kind of key are, by the first undamaged file."""
+    def _look(self) -> tuple[dict[str, str], bool, bool]:
+        """Return what the values of each kind of key are, by the first undamaged file, and if kinds
+        have the same numbers."""
         for each in self._databases:
             path = self._path(each.base)
             with os_errors(f"opening {show_path(path)}"):
@@ -116,7 +123,7 @@ class LmdbCorpus(Input):
                 except FormatError:
                     continue  # listing says what is wrong
                 with path.open("rb", buffering=0) as file:
-                    values = first_values(_items(entries, file.fileno()))
+                    values, are_alike = first_values(_items(entries, file.fileno()))
                     held = {
                         kind: [pread(file.fileno(), size, start) for start, size in places]
                         for kind, places in values.items()
@@ -127,8 +134,8 @@ class LmdbCorpus(Input):
                 kind.decode("latin-1"): how_of(own, path, opened, is_folder)
                 for kind, own in held.items()
             }
-            return hows, len(hows) > 1 or b"" not in values
-        return {}, False
+            return hows, len(hows) > 1 or b"" not in values, are_alike
+        return {}, False, False
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.ignored.clear()
@@ -145,6 +152,9 @@ class LmdbCorpus(Input):
             names = ", ".join(map(show_path, sorted(self._about)))
             told = f"passed over: keys that say something of the whole file: {names}"
             self.notes.append(told[:300])
+        if len(numbered := [show_path(kind) for kind in self._hows if "#" in kind]) > 1:
+            how = "those of one number are a sample" if self._joined else "each is a sample"
+            self.notes.append(f"keys are of several kinds, {', '.join(numbered)[:200]}: {how}")
         if not found:
             raise nothing_found(self.noun, self.source, self.ignored)
 
@@ -160,28 +170,45 @@ class LmdbCorpus(Input):
                 yield Run(database.split, database.base, None, [reason], [key], [0], [0])
                 return
             with path.open("rb", buffering=0) as file:
-                items = _items(entries, file.fileno(), self._about)
-                while part := [*islice(items, RUN_ENTRIES)]:
+                rows = self._rows(entries, file.fileno(), path)
+                while part := [*islice(rows, RUN_ENTRIES)]:
                     yield _run_of(database, part, stamp)
+
+    def _rows(self, entries: Entries, fd: int, path: Path) -> Iterator[Sequence[_Item]]:
+        """Yield the entries of each sample. Raises CorpusError if a file has other kinds or numbers
+        than the first."""
+        kinds = [kind.encode("latin-1") for kind in self._joined] or [b""]
+        items = [_without({*kinds} - {own}, _items(entries, fd, self._about)) for own in kinds]
+        for row in zip_longest(*items, fillvalue=(b"", (0, 0))):
+            if self._joined and not _is_one_sample([key for key, _ in row], kinds):
+                raise CorpusError(
+                    f"{show_path(path)} is not all {' and '.join(self._joined)} of the same"
+                    f" numbers, as the first file is: {show_path(max(row)[0])}; pack it apart"
+                )
+            yield row
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         name = run.base or self.source.name
         if run.locators and run.locators[0].startswith(_REJECT):
             return SampleBatch(rejects=[(name, os.fsdecode(run.locators[0].removeprefix(_REJECT)))])
         batch, rows = SampleBatch(), []
-        for key, value in zip(run.keys, self._values(run), strict=True):
+        folder = b"" if self._is_one else os.fsencode(name.removesuffix(f"/{DATA_NAME}")) + b"/"
+        values = self._values(run)
+        for key in run.keys:
+            names = [kind.encode("latin-1").replace(b"#", key) for kind in self._joined] or [key]
+            own = [*islice(values, len(names))]
             try:
-                field, held = self._field(key, value)
+                held = [self._field(n, value) for n, value in zip(names, own, strict=True)]
             except SampleError as error:
                 batch.rejects.append((_at(name, key), str(error)))
                 continue
-            rows.append((field, held))
+            rows.append(dict(held))
             batch.keys.append(key)
-            path = key + b"." + field.encode()
-            folder = os.fsencode(name.removesuffix(f"/{DATA_NAME}"))
-            batch.paths.append(pack_paths(key, [path if self._is_one else folder + b"/" + path]))
-        for field in sorted({field for field, _ in rows}):
-            batch.columns[field] = [held if own == field else None for own, held in rows]
+            fields = sorted((field, n) for n, (field, _) in zip(names, held, strict=True))
+            paths = [b"%s%s.%s" % (folder, n, field.encode()) for field, n in fields]
+            batch.paths.append(pack_paths(key, paths))
+        for field in sorted({field for row in rows for field in row}):
+            batch.columns[field] = [row.get(field) for row in rows]
         return batch
 
     def entry_name(self, run: Run, i: int) -> str:
@@ -192,7 +219,9 @@ class LmdbCorpus(Input):
 
     def _values(self, run: Run) -> Iterator[Value | None]:
         pieces = [
-            (int(start), int(size)) for start, _, size in (x.partition(b":") for x in run.locators)
+            (int(start), int(size))
+            for locator in run.locators
+            for start, _, size in (x.partition(b":") for x in locator.split(b","))
         ]
         path = self._path(run.base)
         with os_errors(f"reading {show_path(path)}"), path.open("rb", buffering=0) as file:
@@ -266,12 +295,21 @@ def _items(entries: Entries, fd: int, about: set[bytes] | None = None) -> Iterat
             about.add(key)
 
 
-def _run_of(database: _Database, items: Sequence[_Item], stamp: int) -> Run:
+def _without(kinds: set[bytes], items: Iterator[_Item]) -> Iterator[_Item]:
+    return (item for item in items if not kinds or kind_of_key(item[0]) not in kinds)
+
+
+def _is_one_sample(keys: list[bytes], kinds: list[bytes]) -> bool:
+    is_of_one_number = len({*map(number_of_key, keys)}) == 1
+    return is_of_one_number and [*map(kind_of_key, keys)] == kinds
+
+
+def _run_of(database: _Database, rows: Sequence[Sequence[_Item]], stamp: int) -> Run:
     return Run(
         split=database.split,
         base=database.base,
-        locators=[b"%d:%d" % place for _, place in items],
-        keys=[shown_key(key) for key, _ in items],
-        sizes=[size for _, (_, size) in items],
-        stamps=[stamp] * len(items),
+        locators=[b",".join(b"%d:%d" % place for _, place in row) for row in rows],
+        keys=[number_of_key(r[0][0]) if len(r) > 1 else shown_key(r[0][0]) for r in rows],
+        sizes=[sum(size for _, (_, size) in row) for row in rows],
+        stamps=[stamp] * len(rows),
     )

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import xxhash
+
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.inputs.containers.tfrecord_schema import is_text
@@ -41,18 +43,28 @@ def is_about_file(key: bytes) -> bool:
 _COUNTS = frozenset({b"num-samples", b"num_samples", b"length"})
 
 
-def first_values(items: Iterable[tuple[bytes, Place]]) -> dict[bytes, list[Place]]:
-    """Places of the first values of each kind of key; under ``b""`` where kinds are too many."""
+def number_of_key(key: bytes) -> bytes:
+    """Return the digits in a key."""
+    return b"-".join(_DIGITS.findall(key))
+
+
+def first_values(items: Iterable[tuple[bytes, Place]]) -> tuple[dict[bytes, list[Place]], bool]:
+    """Return places of the first values of each kind of key, under ``b""`` where kinds are too
+    many; and whether each kind of several has one number in its keys, and the same ones."""
     found: dict[bytes, list[Place]] = {}
+    numbers: dict[bytes, xxhash.xxh3_128] = {}
     first: list[Place] = []
     for key, place in items:
-        own = found.setdefault(kind_of_key(shown_key(key)), [])
+        kind = kind_of_key(shown_key(key))
+        own = found.setdefault(kind, [])
+        numbers.setdefault(kind, xxhash.xxh3_128()).update(number_of_key(key) + b" ")
         for places in (own, first):
             if len(places) < LOOK_VALUES:
                 places.append(place)
         if len(found) > MAX_KINDS:
-            return {b"": first}
-    return found
+            return {b"": first}, False
+    are_same = len({each.digest() for each in numbers.values()}) == 1
+    return found, len(found) > 1 and are_same and all(kind.count(b"#") == 1 for kind in found)
 
 
 def how_of(values: Sequence[bytes], path: Path, name: str, is_folder: bool) -> str:
