@@ -134,8 +134,8 @@ def test_refused(tmp_path: Path, names: list[str], what: str) -> None:
 
 
 @pytest.mark.parametrize("beside", ["images.zip", "train/images.zip", "a.tar.xz"])
-@pytest.mark.parametrize("name", ["metadata.jsonl", "labels.jsonl", "list.txt", "data.parquet"])
-def test_a_table_beside_the_archive_of_its_files_is_not_all(
+@pytest.mark.parametrize("name", ["metadata.jsonl", "b.npy", "list.txt", "data.parquet", "b.jpg"])
+def test_a_few_files_beside_a_larger_archive_are_not_all(
     tmp_path: Path, name: str, beside: str
 ) -> None:
     line = b'{"a": 1}\n'

@@ -102,13 +102,12 @@ def _finds_media(census: Census) -> bool:
 
 
 def _refuse_few_texts(source: Path, census: Census) -> None:
-    """Raise CorpusError if a few texts or tables lie beside more bytes of what no kind takes:
-    CIFAR's binary version has the names of its classes in one, and the pictures in ``.bin``; others
-    have ``metadata.jsonl`` beside ``images.zip``. Rows of Parquet may name the files beside it."""
+    """Raise CorpusError if a few texts lie beside more bytes of what no kind takes: CIFAR's binary
+    version has the names of its classes in one, and the pictures in ``.bin``. Or a few files of any
+    kind beside larger archives: others have ``metadata.jsonl`` beside ``images.zip``."""
     kinds = census.kinds.keys() - {""}
-    may_tell = {TextCorpus.kind, "jsonl", *(["parquet"] if _archives(census) else [])}
     is_few = 0 < sum(map(census.count, kinds)) <= _FEW_TEXTS and "" in census.kinds
-    if is_few and kinds <= may_tell:
+    if is_few and (kinds <= {TextCorpus.kind, "jsonl"} or _archives(census)):
         weight = _weigh(source, census)
         if 2 * weight[""] > weight.total():
             raise CorpusError(_unclear(census, show_path(source)))
@@ -223,7 +222,7 @@ def _as_lines(name: str) -> str:
 def _nothing(census: Census, where: str) -> str:
     if census.count(""):
         unknown = count_endings(census.kinds[""])
-        advice = load_advice(census.kinds[""], where) + _lines_advice(census) + _archives(census)
+        advice = load_advice(census.kinds[""], where) + (_lines_advice(census) or _archives(census))
         return (
             f"nothing to pack in {where}: {unknown}, none of a known kind; choose with --corpus, of"
             f" which {BinaryCorpus.kind} takes any{advice}"
