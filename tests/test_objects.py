@@ -122,6 +122,18 @@ def test_shuffled_and_cut(tmp_path: Path) -> None:
     assert sorted(keys) == [f"{row:012d}" for row in range(NUM)] and keys != sorted(keys)
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_splits_drawn_from_a_stream(
+    shuffle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several shards need rows of one chunk, wherever it waits."""
+    monkeypatch.setattr("shardkit.inputs.objects.stream.CHUNK_ROWS", 150)
+    options = {**QUIET, "shuffle": shuffle, "val_fraction": 0.1}
+    for workers in (0, 1):
+        shardkit.pack(generated, tmp_path / f"{workers}", workers=workers, **options)
+    assert tree(tmp_path / "0") == tree(tmp_path / "1")
+
+
 # --- a function over inputs ---------------------------------------------------------------
 
 

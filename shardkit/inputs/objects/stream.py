@@ -54,6 +54,7 @@ class StreamCorpus(Corpus):
         self.ignored: dict[str, int] = {}
         self.notes: list[str] = []
         self._waiting: dict[Path, SampleBatch] = {}
+        self._unread: dict[Path, int] = {}
         self._limit = MEMORY_BYTES // CHUNK_BYTES
         self._loaded = Path(), SampleBatch()
 
@@ -82,6 +83,7 @@ class StreamCorpus(Corpus):
             name = f"{number:08d}.chunk"
             batch = fill(chunk.batch)
             self._waiting[scratch / name] = batch
+            self._unread[scratch / name] = len(chunk.keys)
             self._write_oldest()
             yield chunk.run(split, name)
         if number < 0:
@@ -132,8 +134,10 @@ class StreamCorpus(Corpus):
         path = scratch / run.base
         held = self._waiting.get(path)
         whole = self._load(path) if held is None else held
-        if run.keys[-1:] == whole.keys[-1:]:  # no other job needs it
-            self._waiting.pop(path, None)
+        if held is not None:
+            self._unread[path] -= len(run)
+            if not self._unread[path]:  # no other job needs it, in whatever order jobs read it
+                del self._waiting[path]
         good = [i for i, own in enumerate(run.locators) if not own.startswith(_REJECT)]
         rows = [int(run.locators[i]) for i in good]
         is_whole = rows == [*range(len(whole.paths))]
