@@ -95,6 +95,25 @@ def test_killed(stop: int, workers: int, plain: Path, tmp_path: Path) -> None:
     assert tree(dest) == tree(plain)
 
 
+def test_killed_when_only_publishing_was_left(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No sample follows, and none is missing."""
+
+    def fail(*given: Any, **options: Any) -> None:
+        raise DataError("stopped here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shardkit.packing.conclude.Conclusion.publish", fail)
+        writer = shardkit.Writer(tmp_path / "d", **QUIET)
+        write_all(writer)
+        with pytest.raises(DataError, match="stopped here"):
+            writer.close()
+    with shardkit.Writer(tmp_path / "d", resume=True, **QUIET) as writer:
+        assert writer.num_written == NUM
+    assert tree(tmp_path / "d") == tree(plain)
+
+
 def test_an_error_in_the_block(plain: Path, tmp_path: Path) -> None:
     """What was packed by then stays, and is gone on behind; or is refused, or forgotten."""
     dest = tmp_path / "d"

@@ -202,12 +202,8 @@ class _Chunks(StreamCorpus):
 
     def __init__(self, form: SampleForm, classes: list[str] | None, before: list[Run]) -> None:
         super().__init__({}, form, classes)
-        self._before = before
+        self.before = before
         self.chunks: Iterator[tuple[str, Chunk]] = iter(())
-
-    def runs(self, scratch: Path) -> Iterator[Run]:
-        yield from self._before
-        yield from super().runs(scratch)
 
     def _chunks(self) -> Iterator[tuple[str, Chunk]]:
         return self.chunks
