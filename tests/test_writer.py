@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,18 @@ def test_killed_when_only_publishing_was_left(
     with shardkit.Writer(tmp_path / "d", resume=True, **QUIET) as writer:
         assert writer.num_written == NUM
     assert tree(tmp_path / "d") == tree(plain)
+
+
+def test_threads_share_a_writer(tmp_path: Path) -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with shardkit.Writer(tmp_path / "d", **QUIET) as writer, ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda i: writer.write({"txt": f"{i}", "cls": i}), range(20_000)))
+    finally:
+        sys.setswitchinterval(interval)
+    read = [(sample["txt"], sample["cls"]) for sample in shardkit.open(tmp_path / "d")]
+    assert sorted(read, key=lambda pair: pair[1]) == [(f"{i}", i) for i in range(20_000)]
 
 
 def test_an_error_in_the_block(plain: Path, tmp_path: Path) -> None:

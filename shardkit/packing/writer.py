@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from queue import Empty, Full, Queue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, Self
 
 from shardkit.errors import DestinationError, SampleError, ShardkitError, UsageError
@@ -29,7 +29,7 @@ _WAIT_S = 0.2
 
 
 class Writer:
-    """Writes samples into a dataset, shard by shard. A context manager.
+    """Writes samples into a dataset, shard by shard. A context manager; threads may share it.
 
     A shard is packed, and on the disk, while the next one is filled, so memory holds a few MB of
     samples. The dataset appears at ``dest`` when the block ends well; after an exception, or a
@@ -96,6 +96,7 @@ class Writer:
         self._chunks: Queue[tuple[str, Chunk] | None] = Queue(2)
         self._error: BaseException | None = None
         self._is_given_up = False
+        self._filling_lock = Lock()
         self._corpus = _Chunks(self._form, None if classes is None else [*classes], before)
         self._thread = Thread(target=self._pack, name="shardkit-writer", daemon=True)
         self._is_open = True
@@ -115,6 +116,7 @@ class Writer:
         """
         if not self._is_open:
             raise UsageError("this Writer is closed")
+        self._raise()
         if not is_field_name(split):
             raise UsageError(f"split {split!r} cannot name files (A-Z a-z 0-9 _ . -)")
         number = self._counts.get(split, 0)
@@ -122,11 +124,13 @@ class Writer:
             own, fields = self._form.fields_of(sample)
         except SampleError as error:
             raise SampleError(f"split {split}, sample {number:,} {error}") from error
-        self._counts[split] = number + 1
-        chunk = self._filling.setdefault(split, Chunk())
-        chunk.add(own or self._prefix + b"%012d" % number, fields)
-        if chunk.is_full:
-            self._put((split, self._filling.pop(split)))
+        with self._filling_lock:
+            number = self._counts.get(split, 0)
+            self._counts[split] = number + 1
+            chunk = self._filling.setdefault(split, Chunk())
+            chunk.add(own or self._prefix + b"%012d" % number, fields)
+            if chunk.is_full:
+                self._put((split, self._filling.pop(split)))
 
     def close(self) -> PackResult:
         """Pack what is left, and have the dataset appear."""
