@@ -147,6 +147,13 @@ def test_what_is_absent_and_what_is_chosen() -> None:
         ({"a": None}, "has no value that could be stored"),
         ({"__key__": "", "a": b""}, "__key__ must be a text that is not empty"),
         ({"__key__": 3, "a": b""}, "__key__ must be a text that is not empty"),
+        ({"__key__": "\ud800", "a": b""}, "__key__ is not valid Unicode"),
+        ((1, 2), "is a tuple of int, int; say what they are"),
+        ([3, 4], "is a list of int, int; say what they are"),
+        ([{"txt": "a"}], "is a list of dict; say what they are"),
+        ({"cls": 10**18}, "field 'cls' is class 1000000000000000000, and a class has at most 18"),
+        ({"cls": b"cat"}, "field 'cls' is b'cat', which is no whole number"),
+        ({"image": Image.new("RGB", (0, 2))}, "is an image that cannot be read or encoded"),
     ],
 )
 def test_refusals(sample: Any, said: str) -> None:
@@ -158,6 +165,8 @@ def test_labels_in_range() -> None:
     assert fields({"cls": 2}, form) == {"cls": b"2"}
     assert refusal({"cls": 3}, form) == "field 'cls' is class 3, and there are 3"
     assert refusal({"cls": -1}, form) == "field 'cls' is class -1, and there are 3"
+    assert fields({"cls": b"2\n"}, form) == {"cls": b"2\n"}
+    assert refusal({"cls": b"3"}, form) == "field 'cls' is class 3, and there are 3"
 
 
 def test_names() -> None:

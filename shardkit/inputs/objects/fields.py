@@ -125,7 +125,7 @@ class SampleForm:
             raise SampleError(
                 f"field {name!r} cannot be stored under {field!r}; use letters, digits, dots and _"
             )
-        if type(value) is bytes and field == name:
+        if type(value) is bytes and field == name != "cls":
             return lambda value: (name, value)
         return lambda value: _store(name, value, self)
 
@@ -137,9 +137,9 @@ class SampleForm:
         names = self.names
         if names is None and len(sample) == 2 and _is_integer(sample[1]):
             names = (_name_of(sample[0]), "cls")
-        elif names is None and len(sample) == 1:
+        elif names is None and len(sample) == 1 and not isinstance(sample[0], dict):
             names = (_name_of(sample[0]),)
-        if names is None:
+        if names is None or names == ("cls", "cls"):
             raise SampleError(
                 f"is a {type(sample).__name__} of {_types(sample)}; say what they are, as in"
                 ' names=("jpg", "cls"), or return a dict'
@@ -159,7 +159,10 @@ def labels_not_taken(fields: Iterable[str]) -> list[str]:
 
 
 def _key(key: Any) -> bytes:
-    made = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
+    try:
+        made = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
+    except UnicodeEncodeError as error:
+        raise SampleError(f"{KEY} is not valid Unicode: {key!r}") from error
     if not isinstance(made, bytes) or not made or b"\0" in made:
         raise SampleError(f"{KEY} must be a text that is not empty, got {key!r}")
     return made
@@ -212,7 +215,11 @@ def _exclude(value: Any) -> tuple[str, Value]:
 
 def _store(name: str, value: Any, form: SampleForm) -> tuple[str, Value]:
     if isinstance(value, bytes | bytearray | memoryview):
-        data: Value = value if isinstance(value, bytes) else bytes(value)
+        data = value if isinstance(value, bytes) else bytes(value)
+        if name == "cls":
+            if not data.strip().removeprefix(b"-").isdigit():
+                raise SampleError(f"is {data[:40]!r}, which is no whole number")
+            _label(int(data), form.num_classes)
         return _by_content(name, data, None), data
     if isinstance(value, str):
         return _text(name, value)
@@ -288,6 +295,8 @@ def _file(name: str, path: Path) -> tuple[str, Value]:
 
 
 def _label(number: int, num_classes: int | None) -> bytes:
+    if abs(number) >= 10**18:  # an index reads no more digits
+        raise SampleError(f"is class {number}, and a class has at most 18 digits")
     if num_classes is not None and not 0 <= number < num_classes:
         raise SampleError(f"is class {number}, and there are {num_classes}")
     return b"%d" % number
@@ -323,9 +332,12 @@ def _image(name: str, image: Any, form: SampleForm) -> tuple[str, Value]:
             " image.convert('RGB'), or numpy.asarray(image)"
         )
     field = "png" if name in _FILE_NAMES else _ended(name, "png")
-    if form.is_deferred:
-        return field, Pixels(_png(image, compress_level=0))
-    return field, _png(image, **({"compress_level": 0} if form.is_reencoded else {}))
+    level = {"compress_level": 0} if form.is_reencoded or form.is_deferred else {}
+    try:
+        data = _png(image, **level)
+    except (OSError, ValueError, SyntaxError, SystemError) as error:  # as Pillow loads it now
+        raise SampleError(f"is an image that cannot be read or encoded: {error}") from error
+    return field, Pixels(data) if form.is_deferred else data
 
 
 class Pixels(bytes):
