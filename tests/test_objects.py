@@ -134,6 +134,13 @@ def test_splits_drawn_from_a_stream(
     assert tree(tmp_path / "0") == tree(tmp_path / "1")
 
 
+def test_a_split_without_rows(tmp_path: Path) -> None:
+    source = {"train": [sample(0)], "val": []}
+    made = shardkit.pack(source, tmp_path / "d", workers=0, **QUIET)
+    assert made.splits == {"train": 1}
+    assert made.notes == ["split 'val' has no row, and is left out"]
+
+
 # --- a function over inputs ---------------------------------------------------------------
 
 
@@ -279,6 +286,11 @@ def test_what_cannot_be_pickled_is_packed_alone(
 # --- what is refused ----------------------------------------------------------------------
 
 
+class Unsized(Rows):
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
 def test_refusals(tmp_path: Path) -> None:
     def refused(source: Any, **options: Any) -> str:
         with pytest.raises(UsageError) as error:
@@ -295,6 +307,13 @@ def test_refusals(tmp_path: Path) -> None:
     assert "names and classes are for Python objects" in refused("x", names=("a",))
     assert "an empty dict" in refused({})
     assert "split 'a/b' cannot name files" in refused({"a/b": [1]})
+    assert "the source is a type; pass a path" in refused(Rows)
+    assert "raised TypeError" in refused(lambda missing: iter(missing))
+    assert "__len__ raised NotImplementedError" in refused(Unsized())
+    assert "the source of a split is 'abc'" in refused({"train": "abc"})
+    assert "classes must be a list of texts, got 'ab'" in refused([1], classes="ab")
+    assert "classes must be a list of texts, got [1]" in refused([1], classes=[1])
+    assert "names must be a list of texts, got 5" in refused([1], names=5)
     held = [sys.stdout]  # cannot be pickled
     assert "cannot be sent to worker processes" in refused(held, fn=len, workers=1)
 

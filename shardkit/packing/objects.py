@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,9 +57,10 @@ def pack_objects(
         fn = load_function(fn, "fn")
     if isinstance(source, (str, os.PathLike)):
         source = inputs_in(as_path(source, "the source"))
-    known = [*classes] if classes is not None else classes_of(splits_of(source))
+    given = check_names(classes, "classes")
+    known = classes_of(splits_of(source)) if given is None else [*given]
     form = SampleForm(
-        names=None if names is None else tuple(names),
+        names=check_names(names, "names"),
         fields=None if fields is None else tuple(fields),
         num_classes=None if known is None else len(known),
         is_reencoded=made.images.image_format not in ("keep", "png"),
@@ -70,6 +71,14 @@ def pack_objects(
     result = run_pack(Path(described(source)), opened, as_place(dest, "dest"), made, started)
     note = decoded_files(source, result)
     return replace(result, notes=[*result.notes, note]) if note else result
+
+
+def check_names(given: Sequence[str] | None, option: str) -> tuple[str, ...] | None:
+    """Return names as a tuple. Raises UsageError for what is no list of texts."""
+    made = None if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    if given is not None and (made is None or not all(isinstance(name, str) for name in made)):
+        raise UsageError(f"{option} must be a list of texts, got {given!r:.200}")
+    return made
 
 
 def decoded_files(source: Any, result: PackResult) -> str:
@@ -111,7 +120,9 @@ def open_objects(
 
 
 def refuse_paths(source: Any) -> None:
-    """Raise UsageError for a list that names files by text, which would be packed as texts."""
+    """Raise UsageError for a text, or paths as texts, which would be packed as texts."""
+    if isinstance(source, str | bytes):
+        raise UsageError(f"the source of a split is {source[:200]!r}: pass a list or a dataset")
     first = source[0] if isinstance(source, list | tuple) and source else None
     values = [*first.values()] if isinstance(first, dict) else first
     for value in values if isinstance(values, list | tuple) else [values]:

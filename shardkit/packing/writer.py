@@ -16,7 +16,7 @@ from shardkit.inputs.base import Run
 from shardkit.inputs.objects.fields import SampleForm
 from shardkit.inputs.objects.stream import Chunk, StreamCorpus
 from shardkit.packing.listing_file import LISTING_NAME, decode_runs
-from shardkit.packing.objects import refuse_for_streams
+from shardkit.packing.objects import check_names, refuse_for_streams
 from shardkit.packing.pack import parse_fields, parse_options
 from shardkit.packing.publish import STAGE_NAME
 from shardkit.packing.result import PackResult
@@ -72,10 +72,11 @@ class Writer:
         self._options = parse_options(to, shard_size, options)
         refuse_for_streams(self._options)
         chosen = parse_fields(fields)
+        known = check_names(classes, "classes")
         self._form = SampleForm(
-            names=None if names is None else tuple(names),
+            names=check_names(names, "names"),
             fields=None if chosen is None else tuple(chosen),
-            num_classes=None if classes is None else len(classes),
+            num_classes=None if known is None else len(known),
             is_reencoded=self._options.images.image_format not in ("keep", "png"),
         )
         self._prefix = f"{part}-".encode() if part else b""
@@ -97,7 +98,7 @@ class Writer:
         self._error: BaseException | None = None
         self._is_given_up = False
         self._filling_lock = Lock()
-        self._corpus = _Chunks(self._form, None if classes is None else [*classes], before)
+        self._corpus = _Chunks(self._form, None if known is None else [*known], before)
         self._thread = Thread(target=self._pack, name="shardkit-writer", daemon=True)
         self._is_open = True
         self._thread.start()

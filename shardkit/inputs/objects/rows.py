@@ -79,6 +79,8 @@ class RowsCorpus(Corpus):
         if not any(map(len, self._splits.values())):
             raise CorpusError("the source has no rows: there is nothing to pack")
         for name, rows in self._splits.items():
+            if not len(rows):
+                self.notes.append(f"split {name!r} has no row, and is left out")
             for start, stop, size, stamp in self._pieces(rows):
                 for first in range(start, stop, RUN_ROWS):
                     numbers = range(first, min(first + RUN_ROWS, stop))
@@ -97,7 +99,7 @@ class RowsCorpus(Corpus):
         looked = {row: self._probe(rows, row) for row in _spread(len(rows), least)}
         total = sum(size for size, _ in looked.values()) // max(len(looked), 1) * len(rows)
         starts = _spread(len(rows), min(max(least, total // PROBE_BYTES), most))
-        for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
+        for start, stop in zip(starts, [*starts[1:], len(rows)], strict=False):
             size, stamp = looked.get(start) or self._probe(rows, start)
             yield start, stop, size, stamp
 

@@ -38,7 +38,8 @@ def is_map_style(source: Any) -> bool:
     """Return True for what has rows by number. Torch's IterableDataset inherits a ``__getitem__``
     that only raises."""
     is_stream = any(made.__name__ == "IterableDataset" for made in type(source).__mro__)
-    return not is_stream and hasattr(source, "__len__") and hasattr(source, "__getitem__")
+    has_rows = hasattr(source, "__len__") and hasattr(source, "__getitem__")
+    return has_rows and not is_stream and not isinstance(source, type)
 
 
 def iterator_of(source: Any) -> Iterator[Any]:
@@ -52,7 +53,10 @@ def iterator_of(source: Any) -> Iterator[Any]:
             f"the source is a {type(source).__name__}, which can be read only once, so that an"
             " interrupted pack could not resume: pass the function that makes it"
         )
-    made = source() if callable(source) and not hasattr(source, "__iter__") else source
+    try:
+        made = source() if callable(source) and not hasattr(source, "__iter__") else source
+    except Exception as error:  # a user's code may raise anything
+        raise UsageError(f"the source {described(source)} raised {told(error)}") from error
     if not isinstance(made, Iterable):
         raise UsageError(
             f"the source is a {type(source).__name__}; pass a path, a dataset with __len__ and"
@@ -80,7 +84,10 @@ class NumberedRows:
     """Of ``fn``: its code has none in a worker, as cloudpickle leaves it out."""
 
     def __len__(self) -> int:
-        return len(self.source)
+        try:
+            return len(self.source)
+        except Exception as error:  # a user's code may raise anything
+            raise UsageError(f"the source's __len__ raised {told(error)}") from error
 
     def samples(self, row: int) -> list[Any]:
         """Return what a row becomes: one sample, or of a function any number of them.
