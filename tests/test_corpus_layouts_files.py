@@ -22,6 +22,11 @@ from shardkit.inputs.annotations.metadata_columns import plan_columns
 from shardkit.inputs.annotations.metadata_files import find_metadata, read_rows
 from shardkit.inputs.annotations.named_files import base_of, clean_path
 
+_BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)
+)
+"""A kilobyte of YAML that stands for 9**10 texts."""
+
 # --- columns ------------------------------------------------------------------------------
 
 
@@ -286,6 +291,9 @@ def test_names_of_classes(name: str, text: str, names: list[str] | None, tmp_pat
     [
         ({"data.yaml": "names: {0: a, 2: b}"}, "names 2 classes, but none of number 1"),
         ({"data.yaml": "names: [a", "x.txt": ""}, "data.yaml is no YAML file"),
+        ({"data.yaml": "names: [2001-99-99]"}, "no YAML file: month must be in"),
+        ({"data.yaml": _BOMB + "names: *j"}, "aliases stand for over 1,000,000 entries; mend it"),
+        ({"data.yaml": "names: &a [*a]"}, "no YAML file: maximum recursion"),
         ({"data.yaml": "names: [a]", "classes.txt": "b\n"}, "have other names of classes"),
         ({"classes.txt": b"\xff"}, "cannot be read for names of classes"),
     ],

@@ -11,6 +11,7 @@ from typing import Any
 from shardkit.errors import CorpusError
 from shardkit.inputs.folders import peek
 from shardkit.inputs.names import extension, join
+from shardkit.inputs.yaml_text import load_yaml
 from shardkit.memory.whole_files import read_file
 from shardkit.system.paths import show_path
 
@@ -79,16 +80,13 @@ def _of_lines(text: str) -> list[str]:
 def _of_yaml(path: Path, text: str) -> list[str] | None:
     """The entry ``names``, which is a list, or numbers and names; None if there is none."""
     try:
-        import yaml
+        held = load_yaml(text)
     except ImportError as error:
         raise CorpusError(
             f"{show_path(path)} needs the pyyaml library: pip install 'shardkit[yolo]'"
         ) from error
-    try:
-        held = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        what = " ".join(str(error).split())[:200]
-        raise CorpusError(f"{show_path(path)} is no YAML file: {what}; mend it") from error
+    except ValueError as error:
+        raise CorpusError(f"{show_path(path)} is no YAML file: {error}; mend it") from error
     return _in_order(held.get("names"), path) if isinstance(held, dict) else None
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import CorpusError, FormatError
+from shardkit.inputs.yaml_text import load_yaml
 from shardkit.memory.whole_files import read_file
 from shardkit.system.paths import show_path
 
@@ -152,17 +153,14 @@ def read_card(path: Path, key: str) -> dict[str, Any]:
     if key not in head:
         return {}
     try:
-        import yaml
+        held = load_yaml(head)
     except ImportError as error:
         raise CorpusError(
             f"{show_path(path)} says what its {_TOLD[key]} are, in YAML:"
             " pip install 'shardkit[parquet]'"
         ) from error
-    try:
-        held = yaml.safe_load(head)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        what = str(error).partition("\n")[0]
-        raise FormatError(f"{show_path(path)} is damaged: its {key}: {what}") from error
+    except ValueError as error:
+        raise FormatError(f"{show_path(path)} is damaged: its {key}: {error}") from error
     if not isinstance(held, dict):
         raise FormatError(f"{show_path(path)} is damaged: its {key}: the head is no mapping")
     return held
