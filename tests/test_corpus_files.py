@@ -533,6 +533,16 @@ def test_what_is_no_file_is_listed_with_size_0(tmp_path: Path) -> None:
     assert (folder.names, folder.sizes) == (["device", "fifo"], [0, 0])
 
 
+def test_what_systems_put_into_folders_is_passed_over_and_named(tmp_path: Path) -> None:
+    pictures = {f"{one}/{i}.jpg": JPG for one in ("cat", "dog") for i in range(3)}
+    thumbs = {f"{one}/@eaDir/{i}.jpg/THUMB_M.jpg": JPG for one in ("cat", "dog") for i in range(3)}
+    others = {"__MACOSX/cat/._0.jpg": b"1", "cat/Thumbs.db": b"1", "lost+found/1.jpg": JPG}
+    corpus = open_corpus(tree(tmp_path, pictures | thumbs | others))
+    assert corpus.classes == ["cat", "dog"]
+    assert len(read_all(corpus, tmp_path)["train"]) == 6
+    assert corpus.ignored == {"@eaDir": 2, "__MACOSX": 1, "Thumbs.db": 1, "lost+found": 1}
+
+
 def test_vanished_files_and_folders_are_rejects(tmp_path: Path) -> None:
     tree(tmp_path, {"a": b"1"})
     assert read_files(tmp_path, [b"gone", b"a"], [1, 1]) == ["vanished since it was listed", b"1"]

@@ -317,7 +317,7 @@ def test_what_others_leave_among_pictures_is_no_sample(tmp_path: Path) -> None:
     write(source / "masks" / "list.txt", b"1.png")
     packed = pack(source, "other")
     assert packed.num_samples == before.num_samples + 1
-    assert packed.ignored == {**before.ignored, ".db": 1}
+    assert packed.ignored == {**before.ignored, "Thumbs.db": 1}
     assert samples(packed)["list"].keys() == {"txt", "masks.txt"}
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from shardkit.errors import CorpusError
 from shardkit.inputs.files import FolderListing
 from shardkit.inputs.folders import Root, peek, split_folders, split_of, split_roots
-from shardkit.inputs.names import DOCUMENTS, extension, join, stem
+from shardkit.inputs.names import DOCUMENTS, extension, is_hidden, join, stem
 from shardkit.inputs.odd_names import (
     OddClasses,
     called_as_parts,
@@ -200,7 +200,7 @@ def _holds(path: str, extensions: frozenset[str] | None, seen: set[tuple[int, in
         seen.add((status.st_dev, status.st_ino))
         with os.scandir(path) as entries:
             for entry in entries:
-                if entry.name.startswith("."):
+                if is_hidden(entry.name):
                     continue
                 if entry.is_dir():
                     folders.append(entry.path)

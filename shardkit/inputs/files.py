@@ -13,13 +13,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
 
 from shardkit.errors import FormatError, StorageError
-from shardkit.inputs.names import extension, join
+from shardkit.inputs.names import SYSTEM_NAMES, extension, join
 from shardkit.memory.maps import mapped
 from shardkit.samples.sample import Value
 from shardkit.system.paths import show_path
@@ -41,7 +42,8 @@ HUGE_BYTES = 64 << 20
 """Values from this size on are mapped, not read: what they came from must not change meanwhile."""
 
 HIDDEN = "hidden"
-"""What hidden names are counted under; no extension is called that."""
+"""What names that begin with a dot are counted under; no extension is called that. Those of
+:data:`shardkit.inputs.names.SYSTEM_NAMES` are counted under themselves."""
 
 _Id = tuple[int, int]
 
@@ -65,14 +67,14 @@ class FolderListing:
     names: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     stamps: list[int] = field(default_factory=list)
-    num_hidden: int = 0
+    hidden: Counter[str] = field(default_factory=Counter)
     lost: list[str] = field(default_factory=list)
 
     def keep(self, extensions: frozenset[str] | None, ignored: dict[str, int]) -> None:
         """Drop files whose extension is not among ``extensions``, counting them in ``ignored``, and
         what is hidden."""
-        if self.num_hidden:
-            ignored[HIDDEN] = ignored.get(HIDDEN, 0) + self.num_hidden
+        for name, count in self.hidden.items():
+            ignored[name] = ignored.get(name, 0) + count
         if extensions is None:
             return
         seen = {name[name.rfind(".") :] for name in self.names}
@@ -159,8 +161,10 @@ def list_folder(source: Path, base: str, measure: bool = True) -> tuple[FolderLi
         raise StorageError(_listing_message(path, error)) from error
     try:
         listed = os.listdir(fd)
-        names = sorted([name for name in listed if name[0] != "."])
-        found.num_hidden = len(listed) - len(names)
+        names = sorted([n for n in listed if n[0] != "." and n not in SYSTEM_NAMES])
+        if len(names) < len(listed):
+            hidden = {*listed}.difference(names)
+            found.hidden.update(HIDDEN if name[0] == "." else name for name in hidden)
         if measure:
             _measure(fd, names, found, inodes_stay(path))
         else:

@@ -10,7 +10,7 @@ from os.path import isfile
 from pathlib import Path
 
 from shardkit.inputs.folders import peek
-from shardkit.inputs.names import extension, join
+from shardkit.inputs.names import extension, is_hidden, join
 
 MAX_FOLDERS = 16
 """In which names are looked for."""
@@ -49,7 +49,7 @@ class NamedSamples:
         for _ in range(_MAX_WRAPPERS):
             try:
                 with os.scandir(self._source / base) as entries:
-                    first = [*islice((e for e in entries if not e.name.startswith(".")), 2)]
+                    first = [*islice((e for e in entries if not is_hidden(e.name)), 2)]
                     if len(first) != 1 or not first[0].is_dir():
                         break
                     base = join(base, first[0].name)

@@ -18,6 +18,18 @@ DOCUMENTS = frozenset(
 """Stems, in lower case, of what lies in any folder and says nothing of it."""
 
 
+SYSTEM_NAMES = frozenset(
+    {"@eaDir", "#recycle", "#snapshot", "@Recycle", "@Recently-Snapshot", "__MACOSX", "lost+found"}
+    | {"$RECYCLE.BIN", "System Volume Information", "Thumbs.db", "desktop.ini"}
+)
+"""What file servers and desktops put into folders: thumbnails, deleted files, views of folders."""
+
+
+def is_hidden(name: str) -> bool:
+    """Return True for names that are passed over wherever they lie."""
+    return name.startswith(".") or name in SYSTEM_NAMES
+
+
 def stem(name: str) -> str:
     """Up to the first dot."""
     return name.partition(".")[0]

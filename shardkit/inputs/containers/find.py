@@ -29,7 +29,7 @@ from shardkit.inputs.containers.tfrecord_file import (
 )
 from shardkit.inputs.endings import CONTAINER_EXTENSIONS, LMDB_EXTENSIONS, NPY
 from shardkit.inputs.files import walk
-from shardkit.inputs.names import DOCUMENTS, extension, stem
+from shardkit.inputs.names import DOCUMENTS, extension, is_hidden, stem
 from shardkit.inputs.text import TextCorpus
 from shardkit.samples.encoding import MAX_NPY_HEADER, npy_layout
 from shardkit.samples.sample import SPLIT_NAMES
@@ -201,9 +201,11 @@ def _list(path: Path) -> _Folder | None:
     others = num_npy = 0
     with os.scandir(path) as entries:
         for entry in entries:
-            if entry.name.startswith("."):
+            is_folder = os.path.isdir(entry)
+            is_special = not is_folder and os.path.exists(entry) and not os.path.isfile(entry)
+            if is_hidden(entry.name) or is_special:  # opening a FIFO may wait for ever
                 continue
-            (folders if os.path.isdir(entry) else files).append(entry.name)
+            (folders if is_folder else files).append(entry.name)
             is_npy = _is_npy(entry.name)
             num_npy += is_npy
             others += not is_npy and container_of(entry.name) is None
