@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from tables import parquet
 from tf_records import records
 
-from shardkit.errors import StorageError
+import shardkit
+from shardkit.errors import CorpusError, SampleError, StorageError
 from shardkit.inputs import files
 from shardkit.inputs.annotations.layouts import LAYOUTS
 from shardkit.inputs.base import Corpus, Run
@@ -526,11 +527,30 @@ def test_what_is_no_file_never_blocks(tmp_path: Path, size: int) -> None:
         assert read_files(tmp_path, [b"device"], [0]) == ["is a device, not a file"]
 
 
-def test_what_is_no_file_is_listed_with_size_0(tmp_path: Path) -> None:
+@pytest.mark.parametrize("measure", [True, False])
+def test_what_is_no_file_is_listed_apart(tmp_path: Path, measure: bool) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "device").symlink_to("/dev/null")
-    (folder,) = walk(tmp_path)
-    assert (folder.names, folder.sizes) == (["device", "fifo"], [0, 0])
+    tree(tmp_path, {"file": b"1"})
+    (folder,) = walk(tmp_path, measure=measure)
+    assert (folder.names, folder.lost) == (["file"], ["device", "fifo"])
+
+
+@pytest.mark.parametrize("name", ["x.json", "labels.csv", "metadata.jsonl", "classes.txt", "x.pkl"])
+def test_a_fifo_beside_samples_is_named(tmp_path: Path, name: str) -> None:
+    """It may have been meant to say something of them: whoever opened it would wait for ever."""
+    tree(tmp_path, {f"src/{one}/{i}.jpg": JPG for one in "ab" for i in range(2)})
+    os.mkfifo(tmp_path / "src" / name)
+    with pytest.raises(SampleError, match=f"^{name}: is a FIFO, not a file"):
+        shardkit.pack(tmp_path / "src", tmp_path / "out", to="lmdb", workers=0)
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.h5", "x.npy", "x.parquet", "README.md"])
+def test_a_fifo_alone_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "src").mkdir()
+    os.mkfifo(tmp_path / "src" / name)
+    with pytest.raises(CorpusError, match=f"nothing to pack in .*: no regular file, only {name}"):
+        shardkit.pack(tmp_path / "src", tmp_path / "out", to="lmdb", workers=0)
 
 
 def test_what_systems_put_into_folders_is_passed_over_and_named(tmp_path: Path) -> None:

@@ -229,4 +229,6 @@ def _nothing(census: Census, where: str) -> str:
         )
     if census.num_folders > 1:
         return f"nothing to pack in {where}: {census.num_folders - 1:,} folders and no file"
+    if census.top.lost:
+        return f"nothing to pack in {where}: no regular file, only {first_few(census.top.lost)}"
     return f"nothing to pack in {where}: it is empty"

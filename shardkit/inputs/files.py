@@ -55,11 +55,11 @@ class FolderListing:
     Attributes:
         base: relative to the source; ``""`` is the source itself.
         folders: names of sub-folders.
-        names, sizes, stamps: the wanted files; FIFOs, sockets and devices have size 0.
-        num_hidden: hidden files and sub-folders.
-        lost: names that lead nowhere, links or gone by now, and of folders that cannot be listed;
-            reading them says why. They may have been folders, so each is an entry whatever its
-            extension.
+        names, sizes, stamps: the wanted files.
+        hidden: how many files and sub-folders were hidden, by what they are counted under.
+        lost: names that lead nowhere, links or gone by now, of folders that cannot be listed, and
+            of FIFOs, sockets and devices; reading them says why. They may have been folders, so
+            each is an entry whatever its extension.
     """
 
     base: str
@@ -190,28 +190,33 @@ def _measure(fd: int, names: list[str], found: FolderListing, has_inodes: bool) 
                 raise
             found.lost.append(name)
             continue
-        if st.st_mode & 0o170000 == stat.S_IFDIR:
-            found.folders.append(name)
-        else:
+        kind = st.st_mode & 0o170000
+        if kind == stat.S_IFREG:
             files.append(name)
             sizes.append(st.st_size)
             stamps.append(stamp(st, has_inodes))
+        elif kind == stat.S_IFDIR:
+            found.folders.append(name)
+        else:
+            found.lost.append(name)
 
 
 def _tell_apart(fd: int, names: list[str], found: FolderListing) -> None:
+    folders, special = set[str](), set[str]()
     with os.scandir(fd) as entries:
-        folders = {entry.name for entry in entries if _is_folder(entry)}
+        for entry in entries:
+            try:
+                if entry.is_dir():
+                    folders.add(entry.name)
+                elif not entry.is_file():
+                    entry.stat()  # raises for a link that leads nowhere, which stays a name
+                    special.add(entry.name)  # opening a FIFO may wait for ever
+            except OSError as error:
+                if error.errno not in GONE:
+                    raise
     found.folders += [name for name in names if name in folders]
-    found.names += [name for name in names if name not in folders]
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError as error:
-        if error.errno not in GONE:
-            raise
-        return False
+    found.names += [name for name in names if name not in folders and name not in special]
+    found.lost += [name for name in names if name in special]
 
 
 def _ancestors(source: Path, base: str) -> Iterator[_Id]:
