@@ -15,9 +15,10 @@ import pytest
 from odd_pictures import exif, png16
 from PIL import Image, features
 
-from shardkit.errors import SampleError, UsageError
+from shardkit.errors import BadImageError, SampleError, UsageError
 from shardkit.images import encode
 from shardkit.images.choice import ImageChoice, describe
+from shardkit.images.decode import decode
 from shardkit.images.encode import require_encoder, rewrite
 from shardkit.images.losses import told
 from shardkit.images.sniff import HEAD_BYTES, image_field
@@ -180,17 +181,13 @@ def test_progressive_becomes_baseline() -> None:
 
 # --- modes --------------------------------------------------------------------------------
 
-MODES = ["1", "L", "P", "RGB", "RGBA", "LA", "CMYK", "YCbCr", "I;16", "I", "F"]
+MODES = ["1", "L", "P", "RGB", "RGBA", "LA", "CMYK", "YCbCr", "I;16"]
 
 
 def of_mode(mode: str) -> bytes:
     if mode == "I;16":
         levels = np.asarray(image_of(mode="L")).astype(np.uint16) * 257
         return saved(Image.fromarray(levels))
-    if mode in ("I", "F"):
-        levels = np.asarray(image_of(mode="L")).astype(np.int32)
-        image = Image.fromarray(levels * 257 if mode == "I" else levels.astype(np.float32))
-        return saved(image, "TIFF")
     kind = {"CMYK": "JPEG", "YCbCr": "JPEG"}.get(mode, "PNG")
     return saved(image_of(mode=mode), kind)
 
@@ -199,7 +196,7 @@ def of_mode(mode: str) -> bytes:
 @pytest.mark.parametrize("mode", MODES)
 def test_modes(mode: str, image_format: Any) -> None:
     kind, value = made(of_mode(mode), crop=30, image_format=image_format)
-    grey = mode in ("1", "L", "LA", "I;16", "I", "F")
+    grey = mode in ("1", "L", "LA", "I;16")
     result = Image.fromarray(parse_npy(value)) if kind == "npy" else opened(value)
     alpha = "A" in mode and image_format in ("png", "webp")
     base = "L" if grey and image_format in ("jpeg", "png") else "RGB"
@@ -210,6 +207,18 @@ def test_modes(mode: str, image_format: Any) -> None:
         expected = image_of(mode="L").convert("RGB") if grey else image_of()
         expected = image_of(mode="P").convert("RGB") if mode == "P" else expected
         assert same(result.convert("RGB"), expected.crop((15, 5, 45, 35)), 20 if mode == "P" else 8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize("most", [1, 255, 1_200_000])
+def test_numbers_of_no_known_range_are_refused(dtype: Any, most: int) -> None:
+    """Taken for 0 to 255, or 0 to 65,535, they would be black, or white where they exceed it."""
+    levels = np.linspace(0, most, 2400).reshape(40, 60).astype(dtype)
+    value = saved(Image.fromarray(levels), "TIFF")
+    with pytest.raises(BadImageError, match=r"^holds floats, or integers of 32 bits.* save \.npy"):
+        decode(value)
+    with pytest.raises(SampleError, match=r"^holds floats"):
+        made(value, resize=16)
 
 
 def test_alpha() -> None:
@@ -374,7 +383,6 @@ LOSSES: dict[str, tuple[Callable[[], bytes], set[str]]] = {
     "grey png of 16 bits": (lambda: saved(deep_grey()), {"depth"}),
     "colour png of 16 bits": (lambda: png16(2)[0], {"depth"}),
     "tif of 16 bits": (lambda: saved(deep_grey(), "TIFF"), {"depth"}),
-    "tif of floats": (lambda: saved(image_of().convert("F"), "TIFF"), {"depth"}),
     "pgm of 16 bits": (lambda: saved(deep_grey(), "PPM"), {"depth"}),
     "ppm of 16 bits": (lambda: b"P6 60 40 65535\n" + bytes(60 * 40 * 6), {"depth"}),
     "ppm": (lambda: saved(image_of(), "PPM"), set()),

@@ -226,8 +226,6 @@ def _plain(image: Image, keep_alpha: bool, keep_grey: bool) -> Image:
     """Decode to 8 bits a channel: mode L, LA, RGB or RGBA, of which not all may be wanted."""
     image.load()
     image = pillow.eight_bits(image)
-    if image.mode == "F":  # floats have no range that all agree on: 0 to 255 is taken
-        image = image.convert("L")
     is_grey = image.mode in ("1", "L", "LA", "La") and keep_grey
     if keep_alpha and has_alpha(image):
         mode = "LA" if is_grey and image.mode in ("LA", "La") else "RGBA"

@@ -98,7 +98,7 @@ def rgb(picture: Any, field: str) -> Any:
     colour below it stays. 16 bits are scaled to 8, where ``convert`` would clip at 255.
 
     Raises:
-        BadImageError: it does not decode.
+        BadImageError: it does not decode, or its numbers have no known range.
     """
     try:
         picture.load()
@@ -107,12 +107,23 @@ def rgb(picture: Any, field: str) -> Any:
         picture = eight_bits(picture)
         picture.info.pop("transparency", None)  # convert would warn of it
         return picture.convert("RGB")
+    except BadImageError:
+        raise
     except Exception as error:  # as above
         raise _bad(field, error) from error
 
 
 def eight_bits(picture: Any) -> Any:
-    """A picture of 16 bits a channel by the upper 8 of them; any other as it is."""
+    """A picture of 16 bits a channel by the upper 8 of them; any other as it is.
+
+    Raises:
+        BadImageError: it holds floats, or integers that are signed or of 32 bits.
+    """
+    if picture.mode == "F" or (picture.mode == "I" and picture.format == "TIFF"):
+        raise BadImageError(
+            "holds floats, or integers of 32 bits, for which black and white are no fixed numbers;"
+            " scale them and save 8 or 16 bits, or save .npy arrays"
+        )
     if picture.mode not in _16_BIT:
         return picture
     levels = np.clip(np.asarray(picture), 0, 65_535)
