@@ -545,6 +545,17 @@ def test_several_files_tell_of_a_picture(tmp_path: Path) -> None:
     )
 
 
+def test_paths_of_another_machine_are_taken_and_named(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    names = [f"images\\{i}.jpg" for i in range(3)]
+    for i in range(3):
+        write(source / "images" / f"{i}.jpg", picture(i))
+    write(source / "result.json", json.dumps(coco(names)))
+    packed = pack(source)
+    assert packed.splits == {"train": 3}
+    assert "result.json: 'images\\\\0.jpg' and the like are images/0.jpg" in packed.notes
+
+
 def test_pictures_that_were_not_fetched(tmp_path: Path) -> None:
     """Those of the other split are called alike, and are not taken for them."""
     source = make_coco(tmp_path / "source")
@@ -555,7 +566,7 @@ def test_pictures_that_were_not_fetched(tmp_path: Path) -> None:
     assert packed.notes == [
         "annotations of annotations/instances_val2017.json",
         "annotations/instances_train2017.json is passed over: none of the 5 pictures that it names"
-        " is there",
+        " is there; fetch them",
     ]
     write(source / "train2017" / "000000000004.jpg", picture(4))
     with pytest.raises(

@@ -20,7 +20,7 @@ from shardkit.inputs.annotations.class_names import find_class_names
 from shardkit.inputs.annotations.coco_file import CocoFile, looks_like_coco, read_coco
 from shardkit.inputs.annotations.metadata_columns import plan_columns
 from shardkit.inputs.annotations.metadata_files import find_metadata, read_rows
-from shardkit.inputs.annotations.named_files import base_of, clean_path
+from shardkit.inputs.annotations.named_files import base_of, clean_path, none_there, place_names
 
 _BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)
@@ -357,6 +357,46 @@ def test_which_folder_names_are_of(
 def test_names_that_may_be_of_two_folders() -> None:
     with pytest.raises(CorpusError, match=r"x.json may name the pictures in k or those in l"):
         base_of(["a.jpg"], {"a.jpg": ["k", "l"]}, "x.json", None)
+
+
+@pytest.mark.parametrize(
+    ("names", "base", "split", "expected"),
+    [
+        (["images/{}.jpg"], "images", None, "images/1.jpg"),
+        (["images\\{}.jpg"], "images", None, "images/1.jpg"),
+        ([r"C:\data\k\{}.jpg"], "k", None, "k/1.jpg"),
+        (["/home/me/k/l/{}.jpg"], "x/k/l", None, ""),
+        (["/home/me/k/l/{}.jpg"], "k/l", None, "k/l/1.jpg"),
+        (["images/1/{}.jpg"], "images", None, "images/1.jpg"),
+        (["images/1/{}.jpg", "images/2/x{}.jpg"], "images", None, "images/1.jpg"),
+        ([r"..\..\media\upload\4\{}.jpg"], "images", None, "images/1.jpg"),
+        (["../upload/{}.jpg"], "", None, "1.jpg"),
+        (["images/train/{}.jpg"], "train", None, "train/1.jpg"),
+        (["images/train/{}.jpg"], "val", None, ""),
+        (["images/{}.jpg"], "val", "train", ""),
+        (["train/{}.jpg", "val/x{}.jpg"], "images", None, ""),
+        (["camera1/{}.jpg"], "camera2", None, ""),
+        (["a/1/{}.jpg", "a/2/{}.jpg"], "images", None, ""),
+    ],
+)
+def test_names_as_others_write_them(
+    names: list[str], base: str, split: str | None, expected: str
+) -> None:
+    """``expected``: the path of the first picture; ``""`` if it may be another one's."""
+    given = [name.format(i) for i in range(1, 4) for name in names]
+    folders = {f"{start}{i}.jpg": [base] for i in range(1, 4) for start in ("", "x")}
+    found, folder = place_names(given, folders, "x.json", split)
+    assert (clean_path(folder, found[0]) if folder is not None else "") == expected
+    assert len(found) == len({*found})
+
+
+def test_what_may_be_meant_is_named() -> None:
+    said = none_there(["camera1/1.jpg"], {"1.jpg": ["camera2"]}, None)
+    assert said.endswith(
+        "; if 'camera1/1.jpg' is camera2/1.jpg, correct the names in it, else fetch them"
+    )
+    said = none_there(["1.jpg"], {"1.jpg": ["val"]}, "train")
+    assert said == "none of the 1 pictures that it names is there; fetch them"
 
 
 def test_a_file_that_cannot_be_opened_is_said(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from shardkit.errors import CorpusError
 from shardkit.inputs.annotations.caption_files import find_captions, read_captions
 from shardkit.inputs.annotations.listed import ListedCorpus, Sheet, SheetRow, Values
-from shardkit.inputs.annotations.named_files import base_of, clean_path, folders_of
+from shardkit.inputs.annotations.named_files import clean_path, folders_of, none_there, place_names
 from shardkit.inputs.files import input_stamp
 from shardkit.inputs.names import join
 from shardkit.system.paths import show_path
@@ -45,13 +45,12 @@ def _sheet(source: Path, file: str) -> Sheet:
     captions: dict[str, list[str]] = {}
     for name, caption in read_captions(source / file):
         captions.setdefault(name, []).append(caption)
-    base = base_of(captions, folders_of(source, captions), file, None)
+    folders = folders_of(source, captions)
+    names, base = place_names([*captions], folders, file, None)
     if base is None:
-        raise CorpusError(
-            f"{show_path(source)}: none of the {len(captions):,} pictures that {show_path(file)}"
-            " names is there; fetch them, or choose another --corpus"
-        )
-    for name, own in captions.items():
+        why = none_there([*captions], folders, None)
+        raise CorpusError(f"{show_path(source / file)}: {why}, or choose another --corpus")
+    for name, own in zip(names, captions.values(), strict=True):
         path = clean_path(base, name)
         if path is None:
             sheet.bad.append(("train", join(file, name), "is no path of a file in the source"))

@@ -12,10 +12,15 @@ from typing import Any
 from shardkit.errors import CorpusError, StorageError
 from shardkit.inputs.annotations.coco_file import CocoFile, find_coco, read_coco
 from shardkit.inputs.annotations.listed import ListedCorpus, Sheet, SheetRow, Values, class_folders
-from shardkit.inputs.annotations.named_files import base_of, clean_path, folders_of
+from shardkit.inputs.annotations.named_files import (
+    clean_path,
+    folders_of,
+    none_there,
+    place_names,
+)
 from shardkit.inputs.annotations.track_plan import view_of
 from shardkit.inputs.folders import split_of
-from shardkit.inputs.names import cut_ending
+from shardkit.inputs.names import cut_ending, join
 from shardkit.system.paths import first_few, show_path
 from shardkit.system.stamps import stamp_of_open
 
@@ -85,18 +90,19 @@ def _sheet(source: Path, files: Mapping[str, CocoFile]) -> tuple[Sheet, dict[str
     splits: dict[str, str] = {}
     for file, held in files.items():
         split = _split_of_file(file) or _split_of_folder(file.rpartition("/")[0])
-        base = base_of(held.names, folders, file, split)
+        names, base = place_names(held.names, folders, file, split)
         if base is None:
-            sheet.notes.append(
-                f"{show_path(file)} is passed over: none of the {len(held.names):,} pictures that"
-                " it names is there"
-            )
+            why = none_there(held.names, folders, split)
+            sheet.notes.append(f"{show_path(file)} is passed over: {why}")
             continue
+        if names != held.names:
+            first = show_path(join(base, names[0]))
+            sheet.notes.append(f"{show_path(file)}: {held.names[0]!r} and the like are {first}")
         used[file] = held
         sheet.files[file] = held.stamp
         sheet.notes += _notes(file, held)
         own = split or _split_of_folder(base) or "train"
-        for number, name in enumerate(held.names):
+        for number, name in enumerate(names):
             path = clean_path(base, name)
             if path is None:
                 why = f"file_name is {name!r}"[:200] + ", and no path of a file in the source"
@@ -105,10 +111,10 @@ def _sheet(source: Path, files: Mapping[str, CocoFile]) -> tuple[Sheet, dict[str
             records.setdefault(path, []).append((file, number))
             _refuse_two_splits(path, splits.setdefault(path, own), own, records[path])
     if files and not used:
-        raise CorpusError(f"{show_path(source)}: {'; '.join(sheet.notes)}; fetch the pictures")
+        raise CorpusError(f"{show_path(source)}: {'; '.join(sheet.notes)}")
     _add_rows(sheet, records, splits, _fields(used))
-    if sheet.rows and (names := class_folders(source)) is not None:
-        sheet.notes.append(f"the names of the folders ({first_few(names)}) are no labels here")
+    if sheet.rows and (classes := class_folders(source)) is not None:
+        sheet.notes.append(f"the names of the folders ({first_few(classes)}) are no labels here")
     return sheet, used
 
 

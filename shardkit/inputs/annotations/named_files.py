@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shardkit.errors import CorpusError
@@ -12,6 +12,7 @@ from shardkit.index.manifest import is_field_name
 from shardkit.inputs.files import walk
 from shardkit.inputs.folders import split_of
 from shardkit.inputs.names import cut_ending, encode, join
+from shardkit.inputs.roles import role_of
 from shardkit.system.paths import show_path
 
 
@@ -32,7 +33,7 @@ def clean_path(base: str, name: object) -> str | None:
 
 def folders_of(source: Path, names: Iterable[str]) -> dict[str, list[str]]:
     """Last part of a name -> the folders that hold a file called so."""
-    wanted = {name.rpartition("/")[2] for name in names}
+    wanted = {last for name in names for last in (_last(name), _last(_slashed(name)))}
     found: dict[str, list[str]] = {}
     if not wanted:
         return found
@@ -40,6 +41,58 @@ def folders_of(source: Path, names: Iterable[str]) -> dict[str, list[str]]:
         for name in wanted.intersection(folder.names):
             found.setdefault(name, []).append(folder.base)
     return found
+
+
+def place_names(
+    names: Sequence[str], folders: dict[str, list[str]], file: str, split: str | None
+) -> tuple[Sequence[str], str | None]:
+    """Return the names in an annotation file as paths in a folder, and that folder as of
+    :func:`base_of`.
+
+    Where no picture is there as they stand, as on the machine of whoever wrote them, slashes stand
+    for backslashes, and the folders that all begin with are cut off one by one, or all folders.
+    The pictures found then must lie in no folder that is called as none of those, unless it is
+    called as any folder of pictures is: ``camera1/1.jpg`` is not ``camera2/1.jpg``.
+
+    Raises:
+        CorpusError: as of :func:`base_of`.
+    """
+    if (base := base_of(names, folders, file, split)) is not None:
+        return names, base
+    parts = [_slashed(name).split("/") for name in names]
+    shared = posixpath.commonprefix([own[:-1] for own in parts])
+    for start in (*range(len(shared) + 1), -1):
+        cut = ["/".join(own[start:]) for own in parts]
+        off = {part for own in parts for part in own[:start]} if start else set()
+        if len({*cut}) < len({*names}) or len({*filter(None, map(split_of, off))}) > 1:
+            break
+        own_split = split or next(filter(None, map(split_of, off)), None)
+        base = base_of(cut, folders, file, own_split)
+        if base is not None:
+            found = base.split("/") if base else []
+            is_there = all(part in off or role_of(part) == "pictures" for part in found)
+            return (cut, base) if is_there or not start else (names, None)
+    return names, None
+
+
+def none_there(names: Sequence[str], folders: dict[str, list[str]], split: str | None) -> str:
+    """Say that no picture is where an annotation file says, and what to do."""
+    why = f"none of the {len(names):,} pictures that it names is there"
+    for name in names:
+        last = _last(_slashed(name))
+        for base in folders.get(last, ()):
+            if not _is_of_another(base, split):
+                found = show_path(join(base, last))
+                return f"{why}; if {name!r} is {found}, correct the names in it, else fetch them"
+    return f"{why}; fetch them"
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _slashed(name: str) -> str:
+    return name.replace("\\", "/")
 
 
 def base_of(
