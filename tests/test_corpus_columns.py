@@ -406,14 +406,19 @@ def test_keys_that_are_left_out_are_named() -> None:
     assert notes_on_keys({"text": "a"}, None, "text") == notes_on_keys({}, ["a"], None) == []
 
 
-def test_texts_that_are_called_as_classes_are_said_to_be_none() -> None:
+def test_what_is_called_as_classes_and_is_no_cls_is_named() -> None:
     seen = first_keys(b'{"text": "a", "label": null}\n{"label": "cat", "class": 1}\n', True)
     assert seen == {"text": "a", "label": "cat", "class": 1}
+    rest = "not cls, which is a whole number under label, labels, cls"
     assert notes_on_keys(seen, ["text", "label", "class"], "text") == [
-        "key 'label' holds texts and is field label.txt, not cls; a whole number under label,"
-        " labels or cls would be"
+        f"key 'label' is field label.txt, {rest}",
+        f"key 'class' is field class.json, {rest}",
     ]
+    for value in (0.0, True, [1, 0], {"a": 1}):
+        said = [f"key 'label' is field label.json, {rest}"]
+        assert notes_on_keys({"label": value}, ["label"], None) == said
     assert notes_on_keys({"label": "cat"}, ["label"], "label") == []
+    assert notes_on_keys({"label": 1, "class": "cat"}, ["label", "class"], None) == []
 
 
 @given(st.binary(max_size=60), st.integers(0, 60), st.integers(1, 9))

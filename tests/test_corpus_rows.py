@@ -316,9 +316,11 @@ def test_what_is_a_label(tmp_path: Path) -> None:
         ({"y": LABELS}, "cls", "cls is 'y', from 0 to 6"),
         ({"Labels": LABELS[:, None].astype(np.uint8)}, "cls", "cls is 'Labels', from 0 to 6"),
         ({"target": LABELS - 1}, "target.npy", "no cls: 'target' holds numbers from -1 to 5"),
-        ({"y": LABELS / 2}, "y.npy", ""),
+        ({"x2": LABELS}, "x2.npy", ""),
+        ({"y": LABELS / 2}, "y.npy", "no cls: y has no whole number for each row"),
+        ({"Labels": LABELS.astype(str)}, "labels.txt", "no cls: Labels has no whole number for"),
         ({"label": LABELS, "y": LABELS}, "y.npy", "no cls: 'label', 'y' could be the classes"),
-        ({"labels": np.stack([LABELS] * 2, 1)}, "labels.npy", ""),
+        ({"labels": np.stack([LABELS] * 2, 1)}, "labels.npy", "no cls: labels has no whole number"),
     ]
     for number, (arrays, field, said) in enumerate(cases):
         source = npz(tmp_path / f"{number}.npz", x=IMAGES, **arrays)

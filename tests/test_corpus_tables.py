@@ -557,24 +557,29 @@ def test_whole_numbers_that_are_called_labels(tmp_path: Path, name: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "others", "field"),
+    ("name", "values", "others", "field"),
     [
-        ("label", {"text": ["a", "b"]}, "label.txt"),
-        ("Category", {"n": [1, 2]}, "txt"),
-        ("class", {"text": ["a", "b"], "label": [0, 1]}, ""),
-        ("tag", {"text": ["a", "b"]}, ""),
+        ("label", ["cat", "dog"], {"text": ["a", "b"]}, "label.txt"),
+        ("label", [0.0, 1.0], {"text": ["a", "b"]}, "label.npy"),
+        ("labels", [True, False], {}, "labels.npy"),
+        ("label", [[0, 1], [1, 0]], {}, "label.npy"),
+        ("class", [0, 1], {}, "class.npy"),
+        ("Category", ["cat", "dog"], {"n": [1, 2]}, "txt"),
+        ("class", ["cat", "dog"], {"text": ["a", "b"], "label": [0, 1]}, ""),
+        ("tag", ["cat", "dog"], {"text": ["a", "b"]}, ""),
+        ("label", [picture(1, kind="PNG")] * 2, {"image": [picture(2)] * 2}, ""),
     ],
 )
-def test_texts_that_are_called_as_classes_are_said_to_be_none(
-    tmp_path: Path, name: str, others: dict[str, Any], field: str
+def test_what_is_called_as_classes_and_is_no_cls_is_named(
+    tmp_path: Path, name: str, values: list[Any], others: dict[str, Any], field: str
 ) -> None:
-    source = save_parquet(tmp_path / "in", pa.table({name: ["cat", "dog"], **others}))
+    source = save_parquet(tmp_path / "in", pa.table({name: values, **others}))
     said = [note for note in open_corpus(source).notes if "not cls" in note]
     if not field:
         assert said == []
         return
     (note,) = said
-    assert note.startswith(f"column '{name}' holds texts and is field {field}, not cls; whole num")
+    assert note.startswith(f"column '{name}' is field {field}, not cls, which holds whole numbers")
     assert f"dataset.class_encode_column('{name}') of datasets makes one" in note
 
 

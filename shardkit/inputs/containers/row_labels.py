@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardkit.errors import CorpusError
-from shardkit.inputs.containers.column_names import title
+from shardkit.inputs.containers.column_names import LABEL_NAMES, last_word, title
 from shardkit.inputs.containers.name_lists import NameList, read_names
 from shardkit.inputs.containers.open_rows import open_rows
 from shardkit.inputs.containers.row_columns import ArrayColumn, is_label, label_of
 from shardkit.inputs.containers.row_files import BLOCK_BYTES
 from shardkit.inputs.containers.row_layout import RowLayout, RowSet
-from shardkit.system.paths import show_path
+from shardkit.system.paths import first_few, show_path
 from shardkit.system.refusals import os_errors
 
 
@@ -130,7 +130,9 @@ def _label(source: Path, sets: Sequence[RowSet]) -> tuple[str | None, str, int]:
         listed = ", ".join(map(repr, sorted(several)))
         return None, f"no cls: {listed} could be the classes; they are arrays like the others", 0
     if len(labels) != 1:
-        return None, "", 0
+        called = sorted({n for each in sets for n in each.columns if last_word(n) in LABEL_NAMES})
+        why = f"no cls: {first_few(called)} has no whole number for each row"
+        return None, why if called else "", 0
     (name,) = labels
     held = [(each, column) for each in sets if (column := each.columns.get(str(name))) is not None]
     odd = next((each for each, column in held if not column.is_number), None)

@@ -194,11 +194,12 @@ class TablePlan:
         if any(column.how in ("label", "index") for column in self.columns):
             return []
         return [
-            f"column {column.name!r} holds texts and is field {column.field(ENDINGS['text'])}, not"
-            " cls; whole numbers or a ClassLabel would be: dataset.class_encode_column"
-            f"({column.name!r}) of datasets makes one, and shardkit.pack takes the dataset"
+            f"column {column.name!r} is field {column.field(ENDINGS[column.how])},"
+            f" not cls, which holds whole numbers, from a column called {LABEL_NAMES[0]}, or of a"
+            f" ClassLabel: dataset.class_encode_column({column.name!r}) of datasets makes one, and"
+            " shardkit.pack takes the dataset"
             for column in self.columns
-            if column.how == "text" and column.name.lower() in CLASS_WORDS
+            if column.how in ENDINGS and column.name.lower() in CLASS_WORDS
         ]
 
 

@@ -48,11 +48,13 @@ def notes_on_keys(
                 f"--fields {','.join([str(text), *others[:SHOWN_KEYS]])} keeps them beside the text"
             )
         notes.append(f"left out of each line: {shown} ({how})")
+    label = next((key for key in LABEL_NAMES if key in packed and key != text), None)
     notes += [
-        f"key {key!r} holds texts and is field {field_base(key)}.txt, not cls; a whole number under"
-        f" {', '.join(LABEL_NAMES[:-1])} or {LABEL_NAMES[-1]} would be"
+        f"key {key!r} is field {field_base(key)}.{'txt' if isinstance(seen[key], str) else 'json'},"
+        f" not cls, which is a whole number under {', '.join(LABEL_NAMES)}"
         for key in fields or ()
-        if isinstance(seen.get(key), str) and key != text and key.lower() in CLASS_WORDS
+        if key.lower() in CLASS_WORDS and key != text and seen.get(key) is not None
+        if label is None or type(seen.get(label)) is not int
     ]
     missing = [key for key in fields or () if key not in seen]
     if missing and seen:
