@@ -63,6 +63,33 @@ def test_npy_files_as_they_are(tmp_path: Path) -> None:
     assert batch.paths == [b"+.npy"] * 5
 
 
+@pytest.mark.parametrize("name", ["{}.npy", "{}.pt"])
+@pytest.mark.parametrize("split", ["", "train/"])
+def test_folders_of_arrays_are_classes(tmp_path: Path, split: str, name: str) -> None:
+    data = npy(np.arange(3)) if name == "{}.npy" else pt(torch.arange(3))
+    tree(tmp_path, {f"{split}{c}/{name.format(i)}": data for c in ("dog", "cat") for i in range(3)})
+    corpus = ArrayCorpus(tmp_path)
+    batch = read_all(corpus, tmp_path)["train"]
+    assert corpus.classes == ["cat", "dog"]
+    assert batch.columns == {"cls": [b"0"] * 3 + [b"1"] * 3, "npy": [npy(np.arange(3))] * 6}
+    assert corpus.notes == ["cls is of 2 classes, the folders: cat, dog"]
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["a/b/1.npy", "c/2.npy"], "a/b/1.npy lies further down"),
+        (["1.npy", "a/2.npy", "b/2.npy"], "1.npy lies beside them"),
+        (["a/1.npy"], "there is one alone"),
+        (["images/1.npy", "masks/2.npy"], "images is not called as a class is"),
+    ],
+)
+def test_folders_of_arrays_that_are_no_classes(tmp_path: Path, names: list[str], why: str) -> None:
+    corpus = ArrayCorpus(tree(tmp_path, dict.fromkeys(names, npy(np.arange(3)))))
+    assert read_all(corpus, tmp_path)["train"].columns.keys() == {"npy"}
+    assert corpus.notes == [f"no cls: folders are a part of keys, since {why}"]
+
+
 @pytest.mark.parametrize(
     "tensor",
     [

@@ -108,7 +108,7 @@ def test_few_texts_above_class_folders_are_passed_over(tmp_path: Path) -> None:
     }
     assert corpus.classes == ["neg", "pos"]
     assert corpus.ignored == {".txt": 2, ".vocab": 1, ".feat": 1}
-    said = "texts above the folders of classes are passed over: imdbEr.txt, train/urls_pos.txt"
+    said = "files above the folders of classes are passed over: imdbEr.txt, train/urls_pos.txt"
     assert corpus.notes == ["cls is of 2 classes, the folders: neg, pos", said]
     (source / "test" / "urls_pos.txt").write_bytes(b"a third one of 200")
     corpus = TextCorpus(source)
@@ -225,7 +225,7 @@ def test_what_was_packed_before_texts_had_classes_is_whole(
 ) -> None:
     source = tree(tmp_path / "in", IMDB)
     with monkeypatch.context() as patch:
-        patch.setattr("shardkit.inputs.text.find_text_folders", lambda *_: TextFolders())
+        patch.setattr("shardkit.inputs.text_folders.find_text_folders", lambda *_: TextFolders())
         shardkit.pack(source, tmp_path / "out", to="npy", workers=0, progress=False)
     assert shardkit.open(tmp_path / "out", split="test").classes is None
     assert shardkit.verify(tmp_path / "out", against=source).ok

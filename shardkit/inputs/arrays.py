@@ -11,8 +11,9 @@ from pathlib import Path
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.inputs.base import Run
 from shardkit.inputs.files import Reason
-from shardkit.inputs.folders import FolderCorpus, batch_of, encode_paths
+from shardkit.inputs.folders import batch_of, encode_paths
 from shardkit.inputs.names import extension, join
+from shardkit.inputs.text_folders import PlainClassCorpus
 from shardkit.samples.encoding import MAX_NPY_HEADER, npy_header, npy_layout, parse_npy
 from shardkit.samples.sample import SampleBatch, Value
 from shardkit.system.paths import show_path
@@ -21,8 +22,10 @@ TENSOR_EXTENSIONS = frozenset({".pt", ".pth"})
 ARRAY_EXTENSIONS = frozenset({".npy"}) | TENSOR_EXTENSIONS
 
 
-class ArrayCorpus(FolderCorpus):
+class ArrayCorpus(PlainClassCorpus):
     """Field ``npy`` holds a ``.npy`` file's bytes as they are, or a tensor as a ``.npy``.
+
+    Folders are classes where they plainly are (:mod:`shardkit.inputs.text_folders`).
 
     A tensor's path is its key with ``.npy``, since that is what can be restored from it.
     """
@@ -32,7 +35,6 @@ class ArrayCorpus(FolderCorpus):
     extensions = ARRAY_EXTENSIONS
 
     def runs(self, scratch: Path) -> Iterator[Run]:
-        self.notes = []
         seen: dict[str, int] = {}
         for run in super().runs(scratch):
             _refuse_taken_names(run)
@@ -41,7 +43,7 @@ class ArrayCorpus(FolderCorpus):
             seen[run.split] = seen.get(run.split, 0) + len(run)
             yield run
         if seen and max(seen.values()) <= FEW_FILES:
-            self.notes = _note_on_rows(first, sum(seen.values()))
+            self.notes += _note_on_rows(first, sum(seen.values()))
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         values = self.contents(run)

@@ -24,7 +24,7 @@ from shardkit.system.paths import show_path
 SPLITS_AT_TOP = frozenset({"paired", "companions", "metadata", "captions", "text", "arrays"})
 """Kinds that know the splits of a source by its first folders alone."""
 
-CLASSES_BY_FOLDER = frozenset({"images", "companions", "text", "media", "files"})
+CLASSES_BY_FOLDER = frozenset({"images", "companions", "text", "arrays", "media", "files"})
 """Kinds that may take folders for classes, and say what speaks against it."""
 
 _MOST_LABELS = 3

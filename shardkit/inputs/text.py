@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from shardkit.inputs.base import Run
-from shardkit.inputs.class_folder_corpus import ClassFolderCorpus, told
 from shardkit.inputs.files import FolderListing
 from shardkit.inputs.folders import (
-    FolderCorpus,
     Root,
     batch_of,
     list_names,
@@ -19,7 +16,7 @@ from shardkit.inputs.folders import (
     split_folders,
 )
 from shardkit.inputs.names import DOCUMENTS, join, stem
-from shardkit.inputs.text_folders import drop_documents, find_text_folders, left_out, passed_over
+from shardkit.inputs.text_folders import PlainClassCorpus, TextFolders, drop_documents, left_out
 from shardkit.inputs.text_splits import TextSplits, find_text_splits
 from shardkit.samples.sample import SampleBatch
 from shardkit.system.paths import first_few, show_path
@@ -34,7 +31,7 @@ TEXT_EXTENSIONS = frozenset("." + ending for ending in _ENDINGS.split())
 """Extensions, lower case with their dot, of files that are taken for text."""
 
 
-class TextCorpus(ClassFolderCorpus):
+class TextCorpus(PlainClassCorpus):
     """Field ``txt`` holds a file's bytes as they are, whatever their encoding.
 
     Names tell splits where they plainly do (:mod:`shardkit.inputs.text_splits`). Folders are
@@ -51,16 +48,11 @@ class TextCorpus(ClassFolderCorpus):
     options = frozenset({"tokenized"})
 
     def __init__(self, source: Path, tokenized: bool = False) -> None:
-        self._found = find_text_folders(source, TEXT_EXTENSIONS)
-        if tokenized:
-            self._found = left_out(self._found)
+        self._is_tokenized = tokenized
         super().__init__(source)
         self._named = TextSplits()
         if self.classes is None:
             self._named = find_text_splits(source, TEXT_EXTENSIONS)
-
-    def spec(self) -> dict[str, Any]:
-        return {"kind": self.kind} if self.classes is None else super().spec()
 
     def splits(self) -> list[str]:
         return self._named.names() or super().splits()
@@ -68,22 +60,21 @@ class TextCorpus(ClassFolderCorpus):
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         return batch_of(run, self.contents(run), "txt")
 
+    def find_folders(self) -> TextFolders:
+        found = super().find_folders()
+        return left_out(found) if self._is_tokenized else found
+
     def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
         beside_splits = not folder.base and split_folders(folder.folders) is not None
-        documents = beside_splits and all(map(_is_document, folder.names))
-        if documents or self._found.are_above(folder.base):
+        if beside_splits and all(map(_is_document, folder.names)):
             pass_names(folder, {*folder.names}, ignored)
-
-    def find_classes(self, top: FolderListing) -> list[str] | None:
-        return None if self._found.classes is None else [*self._found.classes]
+        super().pass_documents(folder, ignored)
 
     def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
-        if self.classes is not None:
+        if not self._named.of:
             return super().folder_runs(folder, root)
-        if self._named.of:
-            drop_documents(folder, self.ignored)
-            return (run_of(part, split) for split, part in self._named.parts(folder))
-        return FolderCorpus.folder_runs(self, folder, root)
+        drop_documents(folder, self.ignored)
+        return (run_of(part, split) for split, part in self._named.parts(folder))
 
     def lost_run(self, folder: FolderListing, root: Root) -> Run:
         """Where names tell splits it is of the last one: all runs of a split follow one another."""
@@ -91,11 +82,9 @@ class TextCorpus(ClassFolderCorpus):
         return super().lost_run(folder, Root(last[0], "") if last else root)
 
     def class_notes(self) -> list[str]:
-        if self.classes is not None:
-            return [told(self.classes, "the folders"), *passed_over(self._found)]
-        notes = [self._found.why, *self._named.notes] if self._found.why else self._named.notes
-        if self._named.of:
-            return [*notes]
+        notes = [*super().class_notes(), *self._named.notes]
+        if self.classes is not None or self._named.of:
+            return notes
         tops = [list_names(self.source, root.base, TEXT_EXTENSIONS, {}) for root in self._roots]
         return [*notes, *_lost_splits(tops[0]), *_documents_among(tops)]
 

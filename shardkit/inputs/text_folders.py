@@ -1,4 +1,4 @@
-"""Whether the folders that texts lie in are classes: ``pos/1.txt`` and ``neg/1.txt``.
+"""Whether the folders that texts or arrays lie in are classes: ``pos/1.txt`` and ``neg/1.txt``.
 
 They are where nothing else can be meant: each text lies in a folder directly below the source, or
 below the folder of its split, and there are two such folders at least. Source trees, dumps and
@@ -12,9 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from shardkit.inputs.base import Run
+from shardkit.inputs.class_folder_corpus import ClassFolderCorpus, told
 from shardkit.inputs.files import FolderListing, walk
-from shardkit.inputs.folders import Root, list_names, pass_names, split_of, split_roots
+from shardkit.inputs.folders import (
+    FolderCorpus,
+    Root,
+    list_names,
+    pass_names,
+    split_of,
+    split_roots,
+)
 from shardkit.inputs.names import DOCUMENTS, join, stem
 from shardkit.inputs.roles import role_of
 from shardkit.system.paths import first_few, show_path
@@ -112,11 +122,43 @@ def left_out(found: TextFolders) -> TextFolders:
     )
 
 
-def passed_over(found: TextFolders) -> list[str]:
-    """What there is to say of texts above the classes."""
-    if not found.strays:
-        return []
-    return [f"texts above the folders of classes are passed over: {first_few(found.strays)}"]
+class PlainClassCorpus(ClassFolderCorpus):
+    """Folders are classes where they plainly are, and a part of keys alone elsewhere."""
+
+    options = frozenset()
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+        self._found = self.find_folders()
+        super().__init__(source)
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind} if self.classes is None else super().spec()
+
+    def find_folders(self) -> TextFolders:
+        """Return what the folders are."""
+        return find_text_folders(self.source, self.extensions)
+
+    def find_classes(self, top: FolderListing) -> list[str] | None:
+        return None if self._found.classes is None else [*self._found.classes]
+
+    def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
+        if self._found.are_above(folder.base):
+            pass_names(folder, {*folder.names}, ignored)
+
+    def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
+        if self.classes is not None:
+            return super().folder_runs(folder, root)
+        return FolderCorpus.folder_runs(self, folder, root)
+
+    def class_notes(self) -> list[str]:
+        if self.classes is None:
+            return [*filter(None, [self._found.why])]
+        notes = [told(self.classes, "the folders")]
+        if self._found.strays:
+            above = first_few(self._found.strays)
+            notes.append(f"files above the folders of classes are passed over: {above}")
+        return notes
 
 
 def drop_documents(folder: FolderListing, ignored: dict[str, int]) -> None:
