@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -11,11 +12,9 @@ from hypothesis import strategies as st
 from test_corpus_files import JPG, PNG, read_all, tree
 
 from shardkit.errors import CorpusError
-from shardkit.inputs.files import FolderListing
-from shardkit.inputs.folders import Root
 from shardkit.inputs.kinds import from_spec
 from shardkit.inputs.names import encode
-from shardkit.inputs.paired import PairedCorpus, paired_run
+from shardkit.inputs.paired import PairedCorpus, sample_stems
 from shardkit.samples.sample import SampleBatch, unpack_paths
 
 
@@ -36,17 +35,18 @@ def original_paths(batch: SampleBatch) -> list[dict[str, bytes]]:
 
 def test_fields_by_extension_some_absent(tmp_path: Path) -> None:
     tree(tmp_path, {"0.jpg": JPG, "0.txt": b"a cat\n", "0.json": b'{"a": 1}'})
-    tree(tmp_path, {"1.jpg": JPG, "1.txt": b"", "2.jpg": JPG, "2.cls": b"7\n", "3.txt": b"alone"})
+    tree(tmp_path, {"1.jpg": JPG, "1.txt": b"", "2.jpg": JPG, "2.cls": b"7\n", "3.npy": b"alone"})
     batch = read_pairs(tmp_path)
     assert batch.keys == [b"0", b"1", b"2", b"3"]
     assert batch.columns == {
         "cls": [None, None, b"7\n", None],
         "jpg": [JPG, JPG, JPG, None],
         "json": [b'{"a": 1}', None, None, None],
-        "txt": [b"a cat\n", b"", None, b"alone"],
+        "npy": [None, None, None, b"alone"],
+        "txt": [b"a cat\n", b"", None, None],
     }
     assert batch.paths[0] == b"+.jpg\0+.json\0+.txt"
-    assert batch.paths[3] == b"+.txt"
+    assert batch.paths[3] == b"+.npy"
     assert original_paths(batch)[2] == {"cls": b"2.cls", "jpg": b"2.jpg"}
 
 
@@ -68,16 +68,17 @@ def test_pictures_are_named_by_content_other_files_by_name(tmp_path: Path) -> No
         "b.jpg": PNG,
         "b.left.jpeg": JPG,
         "c.bin": JPG,
+        "c.gif": PNG,
         "d.TIFF": PNG,
     }
     batch = read_pairs(tree(tmp_path, contents))
     assert [{**row} for row in original_paths(batch)] == [
         {"jpg": b"a.JPEG", "txt": b"a.TXT"},
         {"png": b"b.jpg", "left.jpg": b"b.left.jpeg"},
-        {"bin": b"c.bin"},
+        {"bin": b"c.bin", "png": b"c.gif"},
         {"png": b"d.TIFF"},
     ]
-    assert batch.columns["png"] == [None, PNG, None, PNG]
+    assert batch.columns["png"] == [None, PNG, PNG, PNG]
 
 
 def test_paths_follow_the_order_of_fields_not_of_names(tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_a_readme_is_no_sample(tmp_path: Path) -> None:
             ("b.jpg", "is field 'jpg' of its sample, and so is b.jpeg"),
         ),
         (
-            {"b.txt": b"1", "b.TXT": b"2"},
+            {"b.jpg": JPG, "b.txt": b"1", "b.TXT": b"2"},
             ("b.txt", "is field 'txt' of its sample, and so is b.TXT"),
         ),
         ({"b.jpg": PNG, "b.png": PNG}, ("b.png", "is field 'png' of its sample, and so is b.jpg")),
@@ -152,11 +153,13 @@ def test_a_fifo_and_a_changed_file(tmp_path: Path) -> None:
     tree(tmp_path, {"a.jpg": JPG, "a.txt": b"1", "b.jpg": JPG})
     os.mkfifo(tmp_path / "b.txt")
     corpus = PairedCorpus(tmp_path)
-    (run,) = corpus.runs(tmp_path)
+    runs = [*corpus.runs(tmp_path)]
     (tmp_path / "a.txt").write_bytes(b"12")
-    batch = corpus.read(run, tmp_path)
-    assert batch.keys == []
-    assert [path for path, _ in batch.rejects] == ["a.txt", "b.txt"]
+    batches = [corpus.read(run, tmp_path) for run in runs]
+    assert [batch.keys for batch in batches] == [[b"b"], []]
+    rejects = [each for batch in batches for each in batch.rejects]
+    assert rejects[0][0] == "a.txt"
+    assert rejects[1] == ("b.txt", "is a FIFO, not a file")
 
 
 @pytest.mark.parametrize(
@@ -189,17 +192,92 @@ def test_the_stamp_of_many_files_fits_64_bits(tmp_path: Path) -> None:
 
 
 def test_samples_without_a_picture_are_named(tmp_path: Path) -> None:
-    """Names of classes beside pictures and boxes, as darknet has them, are a sample of text."""
     for i in range(3):
         tree(tmp_path, {f"{i}.jpg": JPG, f"{i}.txt": b"0 .5 .5 .2 .2"})
     corpus = PairedCorpus(tmp_path)
     for _ in range(2):
         list(corpus.runs(tmp_path))
         assert corpus.notes == []
-    tree(tmp_path, {"classes.txt": b"dog"})
+    tree(tmp_path, {"mean.npy": b""})
     for _ in range(2):
         list(corpus.runs(tmp_path))
-        assert corpus.notes == ["1 of 4 samples have no picture: classes"]
+        assert corpus.notes == ["1 of 4 samples have no picture: mean"]
+
+
+@pytest.mark.parametrize("ending", ["jpg", "npy", "wav"])
+@pytest.mark.parametrize(
+    ("base", "sidecars"),
+    [
+        ("", ["classes.txt", "stats.json", "train.txt"]),
+        ("data/", ["README.md", "obj.data", "obj.names", "train.txt", "val.txt"]),
+        ("a/b/", ["a/list.txt", "00000.parquet", "00000_stats.json"]),
+    ],
+    ids=["beside pairs", "above them", "at several levels"],
+)
+def test_files_about_samples_are_passed_over(
+    tmp_path: Path, base: str, sidecars: list[str], ending: str
+) -> None:
+    pairs = {f"{base}{i}.{end}": JPG for i in range(3) for end in (ending, "txt")}
+    tree(tmp_path, pairs | dict.fromkeys(sidecars, b"1"))
+    corpus = PairedCorpus(tmp_path)
+    assert read_all(corpus, tmp_path)["train"].keys == [f"{base}{i}".encode() for i in range(3)]
+    told = [name for name in sidecars if not name.startswith("README")]
+    (note,) = [note for note in corpus.notes if "passed over" in note]
+    assert note.startswith(f"{len(told)} files without a picture, array, sound or film")
+    assert sum(corpus.ignored.values()) == len(sidecars)
+
+
+def test_texts_are_samples_where_most_have_no_picture(tmp_path: Path) -> None:
+    """And in folders beside, where nothing says that they are about the others."""
+    texts = ["a/1.txt", "a/2.txt", "a/3.txt", "b/4.txt", "b/4.json"]
+    tree(tmp_path, dict.fromkeys(["a/0.jpg", "a/0.txt", *texts], JPG))
+    assert read_pairs(tmp_path).keys == [b"a/0", b"a/1", b"a/2", b"a/3", b"b/4"]
+
+
+# --- dots in names ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["shot.{:04d}", "www.example.com_{}", "seg_{0}.{0}-9.0", "{}.1.a", "v{}.{}_final"],
+)
+@pytest.mark.parametrize("endings", [("jpg", "txt"), ("npy", "json"), ("png", "txt", "nii.gz")])
+def test_dots_may_be_a_part_of_names(tmp_path: Path, name: str, endings: tuple[str, ...]) -> None:
+    names = [name.format(i, i) for i in range(12)]
+    if name == "{}.1.a":
+        names = [f"{i}.{i + 1}.a" for i in range(12)]
+    tree(tmp_path, {f"k/{one}.{ending}": PNG for one in names for ending in endings})
+    tree(tmp_path, {"k/shot.txt": b"about them"})
+    corpus = PairedCorpus(tmp_path)
+    batch = read_all(corpus, tmp_path)["train"]
+    assert sorted(batch.keys) == sorted(f"k/{one}".encode() for one in names)
+    assert len(batch.columns) == len(endings)
+    assert all(None not in column for column in batch.columns.values())
+    assert corpus.notes[0].startswith("k: names are not cut at the first dot: ")
+    found = {path for row in original_paths(batch) for path in row.values()}
+    assert len(found) == len(names) * len(endings)
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        ["left.jpg", "left.txt", "right.jpg", "right.txt"],
+        ["0.npy", "0.json", "1.npy", "1.json"],
+        ["jpg", "txt", "1.jpg", "1.txt"],
+        ["rgb.png", "mask.png", "txt"],
+    ],
+)
+def test_views_that_samples_share_are_fields(tmp_path: Path, views: list[str]) -> None:
+    tree(tmp_path, {f"{i}.{view}": PNG for i in range(3) for view in views})
+    tree(tmp_path, {"2.extra.jpg": PNG, "2.extra.txt": b"1"})
+    assert read_pairs(tmp_path).keys == [b"0", b"1", b"2"]
+
+
+def test_a_folder_of_one_sample_may_have_views(tmp_path: Path) -> None:
+    tree(tmp_path, {f"s/cam.{view}.{e}": PNG for view in ("left", "right") for e in ("jpg", "txt")})
+    corpus = PairedCorpus(tmp_path)
+    assert read_all(corpus, tmp_path)["train"].keys == [b"s/cam"]
+    assert corpus.notes[0] == "s: names are cut at the first dot: cam.left is of sample cam"
 
 
 def test_slices_and_workers(tmp_path: Path) -> None:
@@ -230,14 +308,16 @@ names = st.sets(st.text(st.sampled_from("ab.-_\udcff\n"), min_size=1, max_size=6
 @given(names)
 def test_each_file_is_in_one_sample_and_keys_never_repeat(found: set[str]) -> None:
     ordered = sorted(name for name in found if not name.startswith("."))
-    folder = FolderListing("k", [], ordered, [1] * len(ordered), [1] * len(ordered))
-    ignored: dict[str, int] = {}
-    try:
-        run = paired_run(folder, Root("train", ""), ignored)
-    except CorpusError:
-        return
-    assert len(set(run.keys)) == len(run.keys)
+    tops = {*sample_stems(ordered)[0]}
+    with TemporaryDirectory() as scratch:
+        tree(Path(scratch), dict.fromkeys(ordered, b"1"))
+        corpus = PairedCorpus(Path(scratch))
+        try:
+            (run,) = corpus.runs(Path(scratch))
+        except (CorpusError, ValueError):
+            return
+    assert len(set(run.keys)) == len(run.keys) <= len(tops)
     members = [name for locator in run.locators for name in locator.split(b"/")[::2]]
-    assert members == encode([name for name in ordered if "." in name])
+    assert sorted(members) == sorted(encode([name for name in ordered if "." in name]))
     assert sum(run.sizes) == len(members)
-    assert sum(ignored.values()) == len(ordered) - len(members)
+    assert sum(corpus.ignored.values()) == len(ordered) - len(members)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 
 from shardkit.errors import CorpusError
@@ -12,18 +12,24 @@ from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
 from shardkit.index.manifest import is_field_name
 from shardkit.inputs.arrays import ARRAY_EXTENSIONS
 from shardkit.inputs.base import Run
+from shardkit.inputs.binaries import MEDIA_EXTENSIONS
+from shardkit.inputs.class_folders import any_holds
 from shardkit.inputs.files import FolderListing, Reason, read_files
-from shardkit.inputs.folders import FolderCorpus, Root
+from shardkit.inputs.folders import FolderCorpus, Root, pass_over
 from shardkit.inputs.images import not_image
-from shardkit.inputs.names import DOCUMENTS, encode, extension, join, stem
+from shardkit.inputs.names import DOCUMENTS, cut_ending, encode, extension, join, stem
+from shardkit.inputs.whole_sets import count_files
 from shardkit.samples.encoding import PICKLED, holds_pickles
 from shardkit.samples.sample import SampleBatch, Value, pack_paths
-from shardkit.system.paths import show_path
+from shardkit.system.paths import first_few, show_path
 
 _STAMP_BITS = 2**63 - 1
 
-SHOWN = 3
-"""Names in a note."""
+MAIN = IMAGE_EXTENSIONS | ARRAY_EXTENSIONS | MEDIA_EXTENSIONS
+"""Endings of what samples are mostly about."""
+
+MOST_VIEWS = 8
+"""So many names within the only stem of a folder may be views of one sample."""
 
 Row = dict[str, tuple[bytes, Value]]
 """A sample's fields: name -> (file name, contents)."""
@@ -33,13 +39,13 @@ class PairedCorpus(FolderCorpus):
     """Files of one folder whose names are equal up to the first dot are one sample.
 
     The rest of a name, in lower case, names its field; a picture's is named by what it holds
-    (``a.JPEG`` is field ``jpg``; a PNG called ``a.jpg``, ``png``). A file without a dot belongs
-    to no sample, nor does a README or the like, unless it is a picture or an array, or has one
-    beside it. Labels come from ``.cls`` files alone, as they are. Where samples have no picture,
-    though half of them have one, that is said in ``notes``: a list of classes beside pictures and
-    texts is a sample, too.
+    (``a.JPEG`` is field ``jpg``; a PNG called ``a.jpg``, ``png``). Where dots are a part of names,
+    as in ``shot.0001.jpg``, they are equal up to their endings: :func:`sample_stems`.
 
-    A locator is ``name/size/name/size...``: only a slash occurs in no file name.
+    Passed over are files without a dot, a README or the like, unless it is a picture or an array,
+    or has one beside it, and what is about the samples: names of classes, lists of a split. Labels
+    come from ``.cls`` files alone, as they are. Where samples have no picture, though half of them
+    have one, that is said in ``notes``.
     """
 
     kind = "paired"
@@ -50,27 +56,76 @@ class PairedCorpus(FolderCorpus):
     def __init__(self, source: Path) -> None:
         super().__init__(source)
         self.notes: list[str] = []
-        self._num_pictured = self._num_bare = 0
-        self._bare: list[str] = []
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.notes.clear()
-        self._num_pictured = self._num_bare = 0
-        self._bare.clear()
+        self._num_pictured = 0
+        self._bare: list[str] = []
+        self._sidecars: list[str] = []
         yield from super().runs(scratch)
-        if 0 < self._num_bare <= self._num_pictured:
-            shown = ", ".join(map(show_path, self._bare)) + ", ..." * (self._num_bare > SHOWN)
-            total = self._num_bare + self._num_pictured
-            self.notes.append(f"{self._num_bare:,} of {total:,} samples have no picture: {shown}")
+        if self._sidecars:
+            self.notes.append(
+                f"{count_files(self._sidecars)} without a picture, array, sound or film of that"
+                f" name passed over: {first_few(self._sidecars)}"
+            )
+        if 0 < len(self._bare) <= self._num_pictured:
+            total = len(self._bare) + self._num_pictured
+            shown = first_few(self._bare)
+            self.notes.append(f"{len(self._bare):,} of {total:,} samples have no picture: {shown}")
 
     def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
-        run = paired_run(folder, root, self.ignored)
-        pictured = {stem(name) for name in folder.names if extension(name) in IMAGE_EXTENSIONS}
-        bare = [key for key in map(os.fsdecode, run.keys) if key.rpartition("/")[2] not in pictured]
-        self._num_pictured += len(run) - len(bare)
-        self._num_bare += len(bare)
-        self._bare = [*self._bare, *bare[:SHOWN]][:SHOWN]
+        groups: dict[str, list[int]] = {}
+        stems, why = sample_stems(folder.names)
+        for i, one in enumerate(stems):
+            groups.setdefault(one, []).append(i)
+        if why:
+            self.notes.append(f"{show_path(folder.base or '.')}: {why}")
+        self._pass_over(folder, groups)
+        run, known = Run(root.split, folder.base), set[str]()
+        for one, places in groups.items():
+            names = [folder.names[i] for i in places]
+            for name in names:
+                _check_field(folder, name, name[len(one) + 1 :].lower(), known)
+            sizes = [folder.sizes[i] for i in places]
+            parts = zip(encode(names), sizes, strict=True)
+            run.locators.append(b"/".join(b"%s/%d" % part for part in parts))
+            run.sizes.append(sum(sizes))
+            run.stamps.append(sum(folder.stamps[i] for i in places) & _STAMP_BITS)
+            if any(extension(name) in IMAGE_EXTENSIONS for name in names):
+                self._num_pictured += 1
+            else:
+                self._bare.append(join(folder.base, one))
+        run.keys = encode([*groups], root.key_base(folder.base))
         return iter([run] if run.keys else [])
+
+    def _pass_over(self, folder: FolderListing, groups: dict[str, list[int]]) -> None:
+        """Drop files without a dot, documents, and files that tell of samples: those that have no
+        :data:`MAIN` file of their name, where at least as many names have one; and all in a folder
+        without any, if folders in it hold some.
+
+        Args:
+            groups: what samples are called -> the places of their files.
+        """
+        names = folder.names
+        for one, places in [*groups.items()]:
+            groups[one] = [i for i in places if "." in names[i]]
+            for i in {*places}.difference(groups[one]):
+                pass_over(names[i], self.ignored)
+            if not groups[one]:
+                del groups[one]
+        others = {
+            one for one, own in groups.items() if all(extension(names[i]) not in MAIN for i in own)
+        }
+        documents = {one for one in others if one.lower() in DOCUMENTS}
+        sidecars, num_main = others - documents, len(groups) - len(others)
+        below = (join(folder.base, name) for name in folder.folders)
+        if len(sidecars) > num_main and (num_main or not any_holds(self.source, below, MAIN)):
+            sidecars = set()
+        for one in sorted(documents | sidecars):
+            passed = [names[i] for i in groups.pop(one)]
+            self._sidecars += [join(folder.base, name) for name in passed if one in sidecars]
+            for name in passed:
+                pass_over(name, self.ignored)
 
     def entry_name(self, run: Run, i: int) -> str:
         return join(run.base, os.fsdecode(run.locators[i].partition(b"/")[0]))
@@ -88,7 +143,8 @@ class PairedCorpus(FolderCorpus):
         base = encode([join(run.base, "")])[0]
         batch, rows = SampleBatch(), []
         for key, parts in zip(run.keys, files, strict=True):
-            row, problem = make_row([(name, next(values)) for name in parts[::2]])
+            start = len(key.rpartition(b"/")[2]) + 1
+            row, problem = make_row([(name, next(values)) for name in parts[::2]], start)
             if problem is not None:
                 batch.rejects.append((join(run.base, os.fsdecode(problem[0])), problem[1]))
                 continue
@@ -99,44 +155,35 @@ class PairedCorpus(FolderCorpus):
         return batch
 
 
-def paired_run(folder: FolderListing, root: Root, ignored: dict[str, int]) -> Run:
-    """A folder's samples; files without a dot, and documents, are counted in ``ignored``.
+def sample_stems(names: list[str]) -> tuple[list[str], str]:
+    """Return what each file's sample is called, and what there is to say of it.
 
-    Raises:
-        CorpusError: a name's rest cannot name a field.
+    That is its name up to the first dot: ``1.left.jpg`` is a view of sample ``1``. Views are
+    shared by samples, though. Where what stands between the first dot and the ending mostly occurs
+    under one name alone, and files that have it are pairs, the dots are a part of the name.
     """
-    run = Run(root.split, folder.base)
-    files = zip(encode(folder.names), folder.names, folder.sizes, folder.stamps, strict=True)
-    stems = []
-    known: set[str] = set()
-    for one, group in groupby(files, key=lambda file: stem(file[1])):
-        members = [*group]
-        names = [file[1] for file in members]
-        passed = names if _are_documents(one, names) else [n for n in names if "." not in n]
-        for name in passed:
-            ignored[extension(name)] = ignored.get(extension(name), 0) + 1
-        if passed:
-            members = [file for file in members if file[1] not in passed]
-        for _, name, _, _ in members:
-            _check_field(folder, name, known)
-        if members:
-            stems.append(one)
-            run.locators.append(b"/".join(b"%s/%d" % (raw, size) for raw, _, size, _ in members))
-            run.sizes.append(sum(size for _, _, size, _ in members))
-            run.stamps.append(sum(stamp for _, _, _, stamp in members) & _STAMP_BITS)
-    run.keys = encode(stems, root.key_base(folder.base))
-    return run
+    first = [stem(name) for name in names]
+    whole = [cut_ending(name)[0] for name in names]
+    count = Counter(whole)
+    views: dict[str, set[str]] = {}
+    longer: list[str] = []
+    plain: set[str] = set()
+    for name, one, other in zip(names, first, whole, strict=True):
+        if one != other:
+            views.setdefault(other[len(one) :], set()).add(one)
+            longer.append(other)
+        elif extension(name) in MAIN:
+            plain.add(one)
+    dotted = {one for own in views.values() for one in own}
+    are_shared = sum(map(len, views.values())) >= 2 * len(views)
+    if are_shared or 2 * sum(count[other] > 1 for other in longer) <= len(longer) or dotted & plain:
+        return first, ""
+    if len(dotted) == 1 and len(views) <= MOST_VIEWS:
+        return first, f"names are cut at the first dot: {longer[0]} is of sample {stem(longer[0])}"
+    return whole, f"names are not cut at the first dot: {longer[0]} is a sample"
 
 
-def _are_documents(one: str, names: list[str]) -> bool:
-    """Whether files of this stem say something of the corpus and belong to none of its samples."""
-    if one.lower() not in DOCUMENTS:
-        return False
-    return not any(extension(name) in IMAGE_EXTENSIONS | ARRAY_EXTENSIONS for name in names)
-
-
-def _check_field(folder: FolderListing, name: str, known: set[str]) -> None:
-    field = name.partition(".")[2].lower()
+def _check_field(folder: FolderListing, name: str, field: str, known: set[str]) -> None:
     if field in known:
         return
     if not is_field_name(field):
@@ -148,14 +195,15 @@ def _check_field(folder: FolderListing, name: str, known: set[str]) -> None:
 
 
 def make_row(
-    files: list[tuple[bytes, Value | Reason]],
+    files: list[tuple[bytes, Value | Reason]], start: int
 ) -> tuple[Row, tuple[bytes, Reason] | None]:
-    """One sample's fields, or the file that spoils it and why."""
+    """One sample's fields, or the file that spoils it and why. ``start``: where, in each name, that
+    of its field begins."""
     row: Row = {}
     for name, value in files:
         if isinstance(value, Reason):
             return row, (name, value)
-        field = field_of(name, value)
+        field = field_of(name[start:], value)
         if field is None:
             return row, (name, not_image(value))
         if field.rpartition(".")[2] == "npy" and holds_pickles(value):
@@ -168,8 +216,9 @@ def make_row(
 
 
 def field_of(name: bytes, value: Value) -> str | None:
-    """The field a file holds; None for what is named as a picture and is none."""
-    field = os.fsdecode(name).partition(".")[2].lower()
+    """The field a file holds, of what follows its stem; None for what is named as a picture and is
+    none."""
+    field = os.fsdecode(name).lower()
     view, dot, ending = field.rpartition(".")
     if "." + ending not in IMAGE_EXTENSIONS:
         return field
