@@ -241,7 +241,9 @@ def test_texts_are_samples_where_most_have_no_picture(tmp_path: Path) -> None:
     "name",
     ["shot.{:04d}", "www.example.com_{}", "seg_{0}.{0}-9.0", "{}.1.a", "v{}.{}_final"],
 )
-@pytest.mark.parametrize("endings", [("jpg", "txt"), ("npy", "json"), ("png", "txt", "nii.gz")])
+@pytest.mark.parametrize(
+    "endings", [("jpg", "txt"), ("npy", "json"), ("png", "txt", "nii.gz"), ("jpg", "jpg.json")]
+)
 def test_dots_may_be_a_part_of_names(tmp_path: Path, name: str, endings: tuple[str, ...]) -> None:
     names = [name.format(i, i) for i in range(12)]
     if name == "{}.1.a":
@@ -271,6 +273,26 @@ def test_views_that_samples_share_are_fields(tmp_path: Path, views: list[str]) -
     tree(tmp_path, {f"{i}.{view}": PNG for i in range(3) for view in views})
     tree(tmp_path, {"2.extra.jpg": PNG, "2.extra.txt": b"1"})
     assert read_pairs(tmp_path).keys == [b"0", b"1", b"2"]
+
+
+def test_dots_that_may_be_of_names_are_told_of(tmp_path: Path) -> None:
+    names = [f"v{i}.{k}_a" for i in range(3) for k in range(3)]
+    tree(tmp_path, {f"{name}.{ending}": PNG for name in names for ending in ("jpg", "txt")})
+    corpus = PairedCorpus(tmp_path)
+    assert read_all(corpus, tmp_path)["train"].keys == [b"v0", b"v1", b"v2"]
+    assert corpus.notes[0] == ".: names are cut at the first dot: v0.0_a is of sample v0"
+
+
+def test_lists_beside_splits_leave_them_splits(tmp_path: Path) -> None:
+    pairs = {
+        f"{one}/{i}.{e}": JPG for one in ("train", "val") for i in "01" for e in ("jpg", "txt")
+    }
+    corpus = PairedCorpus(tree(tmp_path, pairs | {"train.txt": b"1", "obj.names": b"1"}))
+    assert {one: batch.keys for one, batch in read_all(corpus, tmp_path).items()} == {
+        "train": [b"0", b"1"],
+        "val": [b"0", b"1"],
+    }
+    assert corpus.ignored == {".txt": 1, ".names": 1}
 
 
 def test_a_folder_of_one_sample_may_have_views(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from shardkit.inputs.base import Run
 from shardkit.inputs.binaries import MEDIA_EXTENSIONS
 from shardkit.inputs.class_folders import any_holds
 from shardkit.inputs.files import FolderListing, Reason, read_files
-from shardkit.inputs.folders import FolderCorpus, Root, pass_over
+from shardkit.inputs.folders import FolderCorpus, Root, find_roots, pass_over
 from shardkit.inputs.images import not_image
 from shardkit.inputs.names import DOCUMENTS, cut_ending, encode, extension, join, stem
 from shardkit.inputs.whole_sets import count_files
@@ -59,7 +59,7 @@ class PairedCorpus(FolderCorpus):
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.notes.clear()
-        self._num_pictured = 0
+        self._num_pictured = self._num_bare = 0
         self._bare: list[str] = []
         self._sidecars: list[str] = []
         yield from super().runs(scratch)
@@ -68,17 +68,21 @@ class PairedCorpus(FolderCorpus):
                 f"{count_files(self._sidecars)} without a picture, array, sound or film of that"
                 f" name passed over: {first_few(self._sidecars)}"
             )
-        if 0 < len(self._bare) <= self._num_pictured:
-            total = len(self._bare) + self._num_pictured
+        if 0 < self._num_bare <= self._num_pictured:
+            total = self._num_bare + self._num_pictured
             shown = first_few(self._bare)
-            self.notes.append(f"{len(self._bare):,} of {total:,} samples have no picture: {shown}")
+            self.notes.append(f"{self._num_bare:,} of {total:,} samples have no picture: {shown}")
+
+    def roots(self, ignored: dict[str, int]) -> list[Root]:
+        """Lists of a split's files may lie beside the splits."""
+        return find_roots(self.source, MAIN, ignored)
 
     def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
         groups: dict[str, list[int]] = {}
         stems, why = sample_stems(folder.names)
         for i, one in enumerate(stems):
             groups.setdefault(one, []).append(i)
-        if why:
+        if why and len(self.notes) < 3:  # it is mostly so in all folders, or in none
             self.notes.append(f"{show_path(folder.base or '.')}: {why}")
         self._pass_over(folder, groups)
         run, known = Run(root.split, folder.base), set[str]()
@@ -93,8 +97,9 @@ class PairedCorpus(FolderCorpus):
             run.stamps.append(sum(folder.stamps[i] for i in places) & _STAMP_BITS)
             if any(extension(name) in IMAGE_EXTENSIONS for name in names):
                 self._num_pictured += 1
-            else:
-                self._bare.append(join(folder.base, one))
+                continue
+            self._num_bare += 1
+            self._bare = [*self._bare, join(folder.base, one)][:4]  # those that are shown
         run.keys = encode([*groups], root.key_base(folder.base))
         return iter([run] if run.keys else [])
 
@@ -163,7 +168,7 @@ def sample_stems(names: list[str]) -> tuple[list[str], str]:
     under one name alone, and files that have it are pairs, the dots are a part of the name.
     """
     first = [stem(name) for name in names]
-    whole = [cut_ending(name)[0] for name in names]
+    whole = [_without_endings(name) for name in names]
     count = Counter(whole)
     views: dict[str, set[str]] = {}
     longer: list[str] = []
@@ -175,12 +180,18 @@ def sample_stems(names: list[str]) -> tuple[list[str], str]:
         elif extension(name) in MAIN:
             plain.add(one)
     dotted = {one for own in views.values() for one in own}
-    are_shared = sum(map(len, views.values())) >= 2 * len(views)
-    if are_shared or 2 * sum(count[other] > 1 for other in longer) <= len(longer) or dotted & plain:
+    if 2 * sum(count[other] > 1 for other in longer) <= len(longer) or dotted & plain:
         return first, ""
-    if len(dotted) == 1 and len(views) <= MOST_VIEWS:
+    are_shared = sum(map(len, views.values())) >= 2 * len(views)
+    if are_shared or (len(dotted) == 1 and len(views) <= MOST_VIEWS):
         return first, f"names are cut at the first dot: {longer[0]} is of sample {stem(longer[0])}"
     return whole, f"names are not cut at the first dot: {longer[0]} is a sample"
+
+
+def _without_endings(name: str) -> str:
+    """``a.b`` of ``a.b.jpg``, and of ``a.b.jpg.json``."""
+    start = cut_ending(name)[0]
+    return cut_ending(start)[0] if extension(start) in MAIN else start
 
 
 def _check_field(folder: FolderListing, name: str, field: str, known: set[str]) -> None:
