@@ -19,7 +19,7 @@ from shardkit.inputs.annotations.captions import read_captions
 from shardkit.inputs.annotations.class_names import find_class_names
 from shardkit.inputs.annotations.coco_file import CocoFile, looks_like_coco, read_coco
 from shardkit.inputs.annotations.metadata_columns import plan_columns
-from shardkit.inputs.annotations.metadata_files import find_metadata, read_rows
+from shardkit.inputs.annotations.metadata_files import find_metadata, names_files, read_rows
 from shardkit.inputs.annotations.named_files import base_of, clean_path, none_there, place_names
 
 _BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -148,6 +148,22 @@ def test_rows_of_each_kind_are_the_same(tmp_path: Path) -> None:
     made = {".csv": csv_of(rows, columns), ".jsonl": jsonl(rows), ".parquet": parquet_of(rows)}
     for ending, data in made.items():
         assert read_rows(write(tmp_path / f"x{ending}", data)) == rows
+
+
+@pytest.mark.parametrize("name", ["metadata.csv", "metadata.jsonl", "metadata.parquet"])
+def test_backslashes_in_metadata_are_slashes_unless_a_name_has_them(
+    tmp_path: Path, name: str
+) -> None:
+    write(tmp_path / "k" / "a.jpg", b"1")
+    write(tmp_path / "k\\b.jpg", b"1")
+    rows = [{"file_name": f"k\\{one}.jpg", "text": "a\\b"} for one in "ab"]
+    make = {".csv": csv_of, ".jsonl": jsonl, ".parquet": parquet_of}[Path(name).suffix]
+    write(tmp_path / name, make(rows))
+    assert names_files(tmp_path / name)
+    assert [[*row.values()][:2] for row in read_rows(tmp_path / name)] == [
+        ["k/a.jpg", "a\\b"],
+        ["k\\b.jpg", "a\\b"],
+    ]
 
 
 def test_two_metadata_files_in_one_folder(tmp_path: Path) -> None:

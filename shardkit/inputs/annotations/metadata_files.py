@@ -83,7 +83,7 @@ def names_files(path: Path) -> bool:
         CorpusError: the file cannot be read.
     """
     with _errors(path):
-        rows = islice(_READERS[extension(path.name)](path), HEAD_ROWS)
+        rows = islice(_rows(path), HEAD_ROWS)
         named = (cell for row in rows for column, cell in row.items() if is_file_column(column))
         return any(isinstance(cell, str) and isfile(path.parent / cell) for cell in named)
 
@@ -111,7 +111,17 @@ def read_rows(path: Path) -> list[FileRow]:
         StorageError: the system refused.
     """
     with _errors(path):
-        return [*_READERS[extension(path.name)](path)]
+        return [*_rows(path)]
+
+
+def _rows(path: Path) -> Iterator[FileRow]:
+    """Rows, with slashes in names of files, unless a file's own name has the backslashes."""
+    for row in _READERS[extension(path.name)](path):
+        for column in filter(is_file_column, row):
+            name = row[column]
+            if isinstance(name, str) and "\\" in name and not isfile(path.parent / name):
+                row[column] = name.replace("\\", "/")
+        yield row
 
 
 def _csv_rows(path: Path) -> Iterator[FileRow]:

@@ -132,8 +132,8 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _in_card(path: Path) -> Iterator[Features]:
+    infos = read_card(path, "dataset_info").get("dataset_info", [])
     try:
-        infos = read_card(path, "dataset_info").get("dataset_info", [])
         for info in infos if isinstance(infos, list) else [infos]:
             yield from_yaml(info.get("features") or [])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
