@@ -215,7 +215,10 @@ def test_numbers_of_no_known_range_are_refused(dtype: Any, most: int) -> None:
     """Taken for 0 to 255, or 0 to 65,535, they would be black, or white where they exceed it."""
     levels = np.linspace(0, most, 2400).reshape(40, 60).astype(dtype)
     value = saved(Image.fromarray(levels), "TIFF")
-    with pytest.raises(BadImageError, match=r"^holds floats, or integers of 32 bits.* save \.npy"):
+    with pytest.raises(
+        BadImageError,
+        match=r"^holds floats, or integers that are signed or of 32 bits.* save \.npy",
+    ):
         decode(value)
     with pytest.raises(SampleError, match=r"^holds floats"):
         made(value, resize=16)

@@ -121,8 +121,8 @@ def eight_bits(picture: Any) -> Any:
     """
     if picture.mode == "F" or (picture.mode == "I" and picture.format == "TIFF"):
         raise BadImageError(
-            "holds floats, or integers of 32 bits, for which black and white are no fixed numbers;"
-            " scale them and save 8 or 16 bits, or save .npy arrays"
+            "holds floats, or integers that are signed or of 32 bits, of which no two are black and"
+            " white: scale them and save 8 or 16 bits, or save .npy arrays"
         )
     if picture.mode not in _16_BIT:
         return picture
