@@ -114,7 +114,7 @@ def rgb(picture: Any, field: str) -> Any:
 
 
 def eight_bits(picture: Any) -> Any:
-    """A picture of 16 bits a channel by the upper 8 of them; any other as it is.
+    """Return a picture of 16 bits a channel by the upper 8 of them, and any other as it is.
 
     Raises:
         BadImageError: it holds floats, or integers that are signed or of 32 bits.

@@ -74,7 +74,7 @@ class PairedCorpus(FolderCorpus):
             self.notes.append(f"{self._num_bare:,} of {total:,} samples have no picture: {shown}")
 
     def roots(self, ignored: dict[str, int]) -> list[Root]:
-        """Lists of a split's files may lie beside the splits."""
+        """Return the splits, which lists of their files may lie beside."""
         return find_roots(self.source, MAIN, ignored)
 
     def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
@@ -189,7 +189,7 @@ def sample_stems(names: list[str]) -> tuple[list[str], str]:
 
 
 def _without_endings(name: str) -> str:
-    """``a.b`` of ``a.b.jpg``, and of ``a.b.jpg.json``."""
+    """Return ``a.b`` for ``a.b.jpg`` and for ``a.b.jpg.json``."""
     start = cut_ending(name)[0]
     return cut_ending(start)[0] if extension(start) in MAIN else start
 
@@ -208,8 +208,8 @@ def _check_field(folder: FolderListing, name: str, field: str, known: set[str]) 
 def make_row(
     files: list[tuple[bytes, Value | Reason]], start: int
 ) -> tuple[Row, tuple[bytes, Reason] | None]:
-    """One sample's fields, or the file that spoils it and why. ``start``: where, in each name, that
-    of its field begins."""
+    """Return one sample's fields, or the file that spoils it and why. ``start``: where the name of
+    a field begins in that of a file."""
     row: Row = {}
     for name, value in files:
         if isinstance(value, Reason):
@@ -227,8 +227,8 @@ def make_row(
 
 
 def field_of(name: bytes, value: Value) -> str | None:
-    """The field a file holds, of what follows its stem; None for what is named as a picture and is
-    none."""
+    """Return the field of a file by what follows its stem; None if it is named as a picture and
+    is none."""
     field = os.fsdecode(name).lower()
     view, dot, ending = field.rpartition(".")
     if "." + ending not in IMAGE_EXTENSIONS:

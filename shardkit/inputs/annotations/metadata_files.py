@@ -115,7 +115,7 @@ def read_rows(path: Path) -> list[FileRow]:
 
 
 def _rows(path: Path) -> Iterator[FileRow]:
-    """Rows, with slashes in names of files, unless a file's own name has the backslashes."""
+    """Yield rows, with slashes in names of files, unless a file's own name has the backslashes."""
     for row in _READERS[extension(path.name)](path):
         for column in filter(is_file_column, row):
             name = row[column]
