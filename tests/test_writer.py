@@ -17,6 +17,8 @@ from conftest import tree
 import shardkit
 from shardkit.errors import CorpusError, DataError, DestinationError, SampleError, UsageError
 from shardkit.formats import FORMATS
+from shardkit.index.manifest import read_info
+from shardkit.packing import listing, local, publish
 
 NUM = 2_000
 QUIET: dict[str, Any] = {"to": "npy", "shard_size": "200KB", "workers": 0}
@@ -126,6 +128,65 @@ def test_threads_share_a_writer(tmp_path: Path) -> None:
         sys.setswitchinterval(interval)
     read = [(sample["txt"], sample["cls"]) for sample in shardkit.open(tmp_path / "d")]
     assert sorted(read, key=lambda pair: pair[1]) == [(f"{i}", i) for i in range(20_000)]
+
+
+def killed_in(dest: Path, step: str, calls: int, **options: Any) -> None:
+    """Write all in a fork that is killed after so many calls of a step of the packer."""
+    pid = os.fork()
+    if not pid:
+        try:
+            home, _, name = step.rpartition(".")
+            real, left = getattr(HOMES[home], name), [calls]
+
+            def step_and_die(*args: Any, **more: Any) -> Any:
+                made = real(*args, **more)
+                left[0] -= 1
+                if not left[0]:
+                    os._exit(9)
+                return made
+
+            setattr(HOMES[home], name, step_and_die)
+            with shardkit.Writer(dest, resume=True, **options) as writer:
+                write_all(writer)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+
+
+HOMES = {"Listing": listing.Listing, "local": local, "publish": publish}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("step", "calls"),
+    [("Listing.complete", 1), ("Listing.add", 2), ("publish.write_record", 1)],
+)
+def test_killed_again_and_again(
+    step: str, calls: int, workers: int, plain: Path, tmp_path: Path
+) -> None:
+    """Between listing and packing, while a resumed Writer lists, or when all is packed."""
+    dest, options = tmp_path / "d", {**QUIET, "workers": workers}
+    for _ in range(3):
+        killed_in(dest, step, calls, **options)
+        assert not (dest / "shardkit.json").exists()
+        if step != "Listing.add":
+            break
+    with shardkit.Writer(dest, resume=True, **options) as writer:
+        write_all(writer)
+    assert tree(dest) == tree(plain)
+
+
+def test_shards_behind_one_that_is_missing_are_packed_anew(plain: Path, tmp_path: Path) -> None:
+    dest = tmp_path / "d"
+    killed_in(dest, "Listing.complete", 1, **{**QUIET, "workers": 0})
+    gone = dest / ".packing" / "train-00002.part"
+    assert gone.exists() and gone.with_name("train-00003.part").exists()
+    gone.unlink()
+    with shardkit.Writer(dest, resume=True, **QUIET) as writer:
+        first = read_info(plain).splits["train"].shards[:2]
+        assert writer.written["train"] == sum(shard.num_rows for shard in first)
+        write_all(writer)
+    assert tree(dest) == tree(plain)
 
 
 def test_an_error_in_the_block(plain: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Receipt:
             see of those inputs.
         file_bytes: size of each of the shard's files, in bytes.
         encodings: field -> how it is stored in this shard.
-        rejects: (path, reason) of inputs left out.
+        rejects: (path, reason) of inputs left out. num_bytes: of the inputs; 0 in older journals.
         counts: what became of pictures that were written anew, and how often: what was lost, by
             :mod:`shardkit.images.losses`, and by :mod:`shardkit.images.restarting`.
     """
@@ -54,6 +54,7 @@ class Receipt:
     names_bytes: int
     rejects: list[tuple[str, str]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    num_bytes: int = 0
 
     @property
     def stem(self) -> str:

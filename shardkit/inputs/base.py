@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
+from shardkit.index.journal import Receipt
 from shardkit.samples.sample import SampleBatch
 
 
@@ -105,7 +106,9 @@ class Corpus(Protocol):
         is_stamped: whether equal stamps mean that nothing changed.
         takes_order: whether a run may have its entries in any order, of any place in the input; and
             one of them may become several samples.
-        mixes_splits: whether runs of one split may come between those of another.
+        packed: not None where runs of one split may come between those of another, and what comes
+            is unknown until it is there: the shards that an earlier call packed of what came before
+            these runs.
         is_read_once: whether it is not to be read only to see if a dataset is up to date.
         classes: class names in index order, known after construction; None where there are none.
         ignored: files passed over while listing, by extension, and under ``hidden`` what begins
@@ -120,7 +123,7 @@ class Corpus(Protocol):
     keeps_shards: ClassVar[bool] = False
     is_stamped: ClassVar[bool] = True
     takes_order: ClassVar[bool] = False
-    mixes_splits: ClassVar[bool] = False
+    packed: Sequence[Receipt] | None = None
     is_read_once: ClassVar[bool] = False
     classes: list[str] | None
     ignored: dict[str, int]

@@ -259,6 +259,7 @@ def _write(samples: SampleBatch, job: Job, setup: Setup, folder: Path | None) ->
         names_bytes=len(names),
         rejects=samples.rejects,
         counts=dict(samples.counts),
+        num_bytes=job.num_bytes,
     )
     rows = make_rows(samples.keys, entries, extents, checksums, columns)
     return Written(folder, FinishedShard(receipt, rows, names, np.zeros(0, np.uint64)))

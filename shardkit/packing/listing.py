@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count, groupby
 from pathlib import Path
@@ -12,6 +12,7 @@ import xxhash
 
 from shardkit.arrays import Integers
 from shardkit.errors import CorpusError, ResumeError
+from shardkit.index.journal import Receipt
 from shardkit.inputs.base import Corpus, Run
 from shardkit.packing.job import Job
 from shardkit.packing.listing_file import LISTING_NAME, decode_runs, encode_shard, first_change
@@ -33,8 +34,11 @@ class Listing:
         is_resumed: an earlier call had listed everything.
     """
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, *, is_new: bool = False) -> None:
+        """``is_new``: an earlier call's is of no use."""
         self._done = work / "listing.json"
+        if is_new:
+            self._done.unlink(missing_ok=True)
         self._kept = work / LISTING_NAME
         self._was = read_record(self._done) if self._done.exists() else None
         self.is_resumed = self._was is not None  # a damaged record is none
@@ -70,6 +74,14 @@ class Listing:
         self.num_entries += count
         self.num_bytes += num_bytes
         return job
+
+    def add_packed(self, receipt: Receipt) -> Job:
+        """Return the job that a receipt answers, whose entries are listed nowhere any more."""
+        num_entries = receipt.num_rows + len(receipt.rejects)
+        self.num_entries += num_entries
+        self.num_bytes += receipt.num_bytes
+        digests = receipt.segment, receipt.seen
+        return Job(receipt.split, receipt.shard, 0, 0, *digests, num_entries, receipt.num_bytes)
 
     @property
     def contents(self) -> str:
@@ -127,8 +139,8 @@ def list_jobs(
     """
     if options.val_fraction:
         _check_val(corpus.splits())
-    if corpus.mixes_splits:
-        yield from _list_mixed(listing, options, runs)
+    if corpus.packed is not None:
+        yield from _list_mixed(listing, options, runs, corpus.packed)
         listing.complete()
         return
     for split, own in groupby(runs, key=lambda run: run.split):
@@ -138,14 +150,20 @@ def list_jobs(
     listing.complete()
 
 
-def _list_mixed(listing: Listing, options: PackOptions, runs: Iterable[Run]) -> Iterator[Job]:
-    """Cut runs of which those of a split need not follow one another."""
+def _list_mixed(
+    listing: Listing, options: PackOptions, runs: Iterable[Run], packed: Sequence[Receipt]
+) -> Iterator[Job]:
+    """Cut runs of which those of a split need not follow one another, behind the shards packed."""
     cutters: dict[str, Cutter] = {}
     numbers: dict[str, Iterator[int]] = {}
+    for receipt in packed:
+        yield listing.add_packed(receipt)
     for run in runs:
         if run.split not in cutters:
-            cutters[run.split] = Cutter(*_sizes_of(options))
-            numbers[run.split] = count()
+            own = [receipt for receipt in packed if receipt.split == run.split]
+            begin = sum(receipt.num_bytes for receipt in own)
+            cutters[run.split] = Cutter(*_sizes_of(options), begin=begin)
+            numbers[run.split] = count(len(own))
         for shard in cutters[run.split].add(run):
             yield listing.add(run.split, next(numbers[run.split]), shard, None)
     for split, cutter in cutters.items():

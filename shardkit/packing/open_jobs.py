@@ -42,7 +42,11 @@ class Jobs:
         self._is_read_once = corpus.is_read_once
         self._options = options
         self._progress = progress
-        self.listing = Listing(destination.work)
+        if corpus.packed is not None:
+            kept = {journal_path(self._work, own.split, own.shard) for own in corpus.packed}
+            for path in {*self._work.glob("*.part")} - kept:
+                path.unlink()  # it holds samples that come again
+        self.listing = Listing(destination.work, is_new=corpus.packed is not None)
         self.tally = ShardTally(options.max_rejects, is_raw=options.images.is_raw)
         self.num_shards: dict[str, int] = {}
         self.num_entries = self.num_bytes = 0

@@ -50,10 +50,12 @@ def cut(runs: Iterable[Run], most: int, least: int | None = None) -> Iterator[li
 class Cutter:
     """:func:`cut`, run by run."""
 
-    def __init__(self, most: int, least: int | None = None) -> None:
+    def __init__(self, most: int, least: int | None = None, begin: int = 0) -> None:
+        """``begin``: input bytes of the split's shards before."""
         self._limits = most, least
         self._shard: list[Run] = []
-        self._begin = self._done = self._held = 0
+        self._begin = self._done = begin
+        self._held = 0
         """Bytes before the shard, and before the entry; entries of the shard."""
 
     def add(self, run: Run) -> Iterator[list[Run]]:

@@ -10,13 +10,12 @@ from threading import Lock, Thread
 from typing import Any, Self
 
 from shardkit.errors import DestinationError, SampleError, ShardkitError, UsageError
-from shardkit.index.journal import journal_path, read_receipt
+from shardkit.index.journal import Receipt, read_receipt
 from shardkit.index.manifest import WORK_NAME, is_field_name
-from shardkit.inputs.base import Run
 from shardkit.inputs.objects.fields import SampleForm
 from shardkit.inputs.objects.stream import Chunk, StreamCorpus
-from shardkit.packing.listing_file import LISTING_NAME, decode_runs
 from shardkit.packing.objects import check_names, refuse_for_streams
+from shardkit.packing.open_jobs import in_order
 from shardkit.packing.pack import parse_fields, parse_options
 from shardkit.packing.publish import STAGE_NAME
 from shardkit.packing.result import PackResult
@@ -82,15 +81,17 @@ class Writer:
         self._prefix = f"{part}-".encode() if part else b""
         with os_errors(f"opening {show_path(self.dest)}"):
             before = _packed_before(self.dest)
+        total = sum(map(_num_samples, before))
         if before and not (resume or self._options.overwrite):
             raise DestinationError(
-                f"{show_path(self.dest)} holds {sum(map(len, before)):,} samples of a Writer that"
+                f"{show_path(self.dest)} holds {total:,} samples of a Writer that"
                 " did not end: pass resume=True to go on behind them, or overwrite=True"
             )
         before = before if resume else []
         self.written: dict[str, int] = {}
-        for run in before:
-            self.written[run.split] = self.written.get(run.split, 0) + len(run)
+        for receipt in before:
+            num = _num_samples(receipt)
+            self.written[receipt.split] = self.written.get(receipt.split, 0) + num
         self.result: PackResult | None = None
         self._counts = dict(self.written)
         self._filling: dict[str, Chunk] = {}
@@ -201,49 +202,34 @@ class _GivenUpError(ShardkitError):
 
 
 class _Chunks(StreamCorpus):
-    """What a writer is given, behind the runs that were packed before."""
+    """What a writer is given, behind the shards that were packed before."""
 
-    mixes_splits = True
-
-    def __init__(self, form: SampleForm, classes: list[str] | None, before: list[Run]) -> None:
+    def __init__(
+        self, form: SampleForm, classes: list[str] | None, packed: Sequence[Receipt]
+    ) -> None:
         super().__init__({}, form, classes)
-        self.before = before
+        self.packed = packed
         self.chunks: Iterator[tuple[str, Chunk]] = iter(())
 
     def _chunks(self) -> Iterator[tuple[str, Chunk]]:
         return self.chunks
 
 
-def _packed_before(dest: Path) -> list[Run]:
-    """Return the runs of the whole shards that an earlier writer left, which are the first ones of
-    each split."""
+def _packed_before(dest: Path) -> list[Receipt]:
+    """Return the receipts of complete shards that an earlier writer left, the first of each split.
+
+    A shard behind one that is missing is packed anew: its samples come once more.
+    """
     work = dest / WORK_NAME
-    try:
-        listed = [*decode_runs((work / LISTING_NAME).read_bytes())]
-    except FileNotFoundError:
-        return []
-    kept = []
-    for split in dict.fromkeys(run.split for run in listed):
-        own = (run for run in listed if run.split == split)
-        kept += [*islice_entries(own, _num_packed(work, split))]
-    return kept
+    found: dict[str, list[Receipt]] = {}
+    receipts = [receipt for path in work.glob("*.part") if (receipt := read_receipt(path))]
+    for receipt in in_order(receipts):
+        own = found.setdefault(receipt.split, [])
+        is_there = all((work / STAGE_NAME / name).exists() for name in receipt.file_bytes)
+        if is_there and receipt.shard == len(own):
+            own.append(receipt)
+    return [receipt for own in found.values() for receipt in own]
 
 
-def _num_packed(work: Path, split: str) -> int:
-    total = shard = 0
-    while (receipt := read_receipt(journal_path(work, split, shard))) is not None:
-        if not all((work / STAGE_NAME / name).exists() for name in receipt.file_bytes):
-            break
-        total += receipt.num_rows + len(receipt.rejects)
-        shard += 1
-    return total
-
-
-def islice_entries(runs: Iterator[Run], num: int) -> Iterator[Run]:
-    """Yield the first ``num`` entries."""
-    for run in runs:
-        part = run.slice(0, num)
-        if not len(part):
-            return
-        yield part
-        num -= len(part)
+def _num_samples(receipt: Receipt) -> int:
+    return receipt.num_rows + len(receipt.rejects)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -44,8 +44,6 @@ class StreamCorpus(Corpus):
     has_text = True
     is_stamped = False
     is_read_once = True
-    before: Sequence[Run] = ()
-    """Runs that an earlier writer has packed."""
 
     def __init__(
         self, splits: dict[str, Any], form: SampleForm, classes: list[str] | None = None
@@ -80,7 +78,6 @@ class StreamCorpus(Corpus):
     # --- listing --------------------------------------------------------------------------
 
     def runs(self, scratch: Path) -> Iterator[Run]:
-        yield from self.before
         number = -1
         for number, (split, chunk) in enumerate(self._chunks()):
             name = f"{number:08d}.chunk"
@@ -89,7 +86,7 @@ class StreamCorpus(Corpus):
             self._unread[scratch / name] = len(chunk.keys)
             self._write_oldest()
             yield chunk.run(split, name)
-        if number < 0 and not self.before:
+        if number < 0 and not self.packed:
             raise CorpusError("the source has no samples: there is nothing to pack")
 
     def _write_oldest(self) -> None:
