@@ -207,14 +207,17 @@ def test_a_resumed_pack_compares(
 
 
 def test_up_to_date(plain: Path, tmp_path: Path) -> None:
-    """A map-style source is read again, and compared; one that is only iterated over is not."""
+    """What was packed is read again, and compared."""
     made = shardkit.pack(Rows(), plain, workers=0, **QUIET)
     assert made.was_complete
     with pytest.raises(DestinationError):
         shardkit.pack(Rows(changed=17), plain, workers=0, **QUIET)
     shardkit.pack(generated, tmp_path / "d", workers=0, **QUIET)
-    with pytest.raises(DestinationError, match="already"):
-        shardkit.pack(generated, tmp_path / "d", workers=0, **QUIET)
+    assert shardkit.pack(generated, tmp_path / "d", **QUIET).was_complete
+    for source in (map(Rows(changed=17).__getitem__, range(NUM)), iter([sample(0)])):
+        held = [*source]
+        with pytest.raises(DestinationError, match="contents are others now"):
+            shardkit.pack(lambda held=held: iter(held), tmp_path / "d", workers=0, **QUIET)
 
 
 @pytest.mark.parametrize("after_s", [0.1, 0.4, 0.8])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -117,6 +118,24 @@ def test_tuples() -> None:
     assert refusal((b"j", "c"), named) == "has 2 values, and names has 3"
     assert 'names=("jpg", "cls")' in refusal((1, 2, 3))
     assert fields("alone") == {"txt": b"alone"}
+
+
+class Point(NamedTuple):
+    x: int
+    text: str
+
+
+@dataclass
+class Pair:
+    image: bytes
+    label: int
+
+
+def test_named_tuples_and_dataclasses() -> None:
+    assert [*fields(Point(3, "a"))] == ["x.npy", "txt"]
+    assert [*fields(Point(3, "a"), SampleForm(names=("a", "b")))] == ["a.npy", "b.txt"]
+    assert fields(Pair(picture(1), 2)) == {"jpg": picture(1), "cls": b"2"}
+    assert "is a builtins.type" in refusal({"x": Pair})
 
 
 def test_what_is_absent_and_what_is_chosen() -> None:

@@ -217,6 +217,21 @@ def test_an_error_in_the_block(plain: Path, tmp_path: Path) -> None:
     assert len(shardkit.open(dest)) == 1
 
 
+def test_a_writer_of_what_is_complete(plain: Path, tmp_path: Path) -> None:
+    """As after a kill between the last step and the end of the script."""
+    before = tree(plain)
+    with shardkit.Writer(plain, resume=True, **QUIET) as writer:
+        write_all(writer)
+    assert writer.result is not None and writer.result.was_complete
+    assert writer.num_written == NUM and tree(plain) == before
+    with (
+        pytest.raises(DestinationError, match="complete already, with 2,000 samples"),
+        shardkit.Writer(plain, resume=True, **QUIET) as writer,
+    ):
+        writer.write({"txt": "one more"})
+    assert tree(plain) == before
+
+
 def test_a_bad_sample_is_refused_where_it_is_written(tmp_path: Path) -> None:
     with shardkit.Writer(tmp_path / "d", **QUIET) as writer:
         writer.write(("a text", 1))

@@ -109,7 +109,7 @@ class Corpus(Protocol):
         packed: not None where runs of one split may come between those of another, and what comes
             is unknown until it is there: the shards that an earlier call packed of what came before
             these runs.
-        is_read_once: whether it is not to be read only to see if a dataset is up to date.
+        is_read_once: whether samples must be packed as they are listed.
         classes: class names in index order, known after construction; None where there are none.
         ignored: files passed over while listing, by extension, and under ``hidden`` what begins
             with a dot, folders too; filled by ``runs``.

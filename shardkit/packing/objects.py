@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -108,14 +109,17 @@ def open_objects(
     for own in splits.values() if fn is None else ():
         refuse_paths(own)
     if all(map(is_map_style, splits.values())):
-        file = getattr(getattr(fn, "__code__", None), "co_filename", "")
+        # Of code that is pickled by value: of the function, or of the script.
+        main = getattr(sys.modules["__main__"], "__file__", "")
+        file = getattr(getattr(fn, "__code__", None), "co_filename", main)
         return RowsCorpus(
             {name: NumberedRows(own, fn, file) for name, own in splits.items()}, form, classes
         )
     if fn is not None:
         raise UsageError("fn takes inputs that have a number: pass a list of them")
     for own in splits.values():
-        iterator_of(own)
+        if not callable(own):  # a function may do much before its iterator is there
+            iterator_of(own)
     return StreamCorpus(splits, form, classes)
 
 

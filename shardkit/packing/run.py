@@ -36,7 +36,7 @@ from shardkit.packing.part import Part
 from shardkit.packing.ray_engine import RayTasks
 from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult, result_of, result_of_part
-from shardkit.packing.up_to_date import Asked, UpToDate, up_to_date
+from shardkit.packing.up_to_date import Asked, UpToDate, made_of, up_to_date
 from shardkit.remote.urls import Url
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.progress import Progress
@@ -80,7 +80,7 @@ def run_pack(
     with os_errors(f"packing into {dest}"):
         asked = _asked(source, corpus, options, recipe, origin)
         # A copy of itself is none: it is refused below.
-        is_comparable = options.part is None and not corpus.is_read_once
+        is_comparable = options.part is None and corpus.packed is None
         if is_comparable and isinstance(dest, Path) and dest.resolve() != source.resolve():
             found = up_to_date(dest, asked)
             if found is not None:
@@ -160,7 +160,7 @@ class _Pack:
                 )
             origin = self.origin
             if self.corpus.is_read_once:  # a listing has what the iterator gave, by chance, at once
-                origin = own_origin(listed.spec)
+                origin = own_origin(listed.spec, made_of(self.recipe, ""))
             end = Conclusion(self.destination, self.options, self.recipe, self.chosen, origin)
             return end.publish(
                 receipts,

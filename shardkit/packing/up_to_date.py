@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -119,10 +119,12 @@ def up_to_date(dest: Path, asked: Asked) -> UpToDate | None:
         if not _is_of(info, asked, listing):
             return None
         num_rejects = read_rejected(dest).count(b"\n") - asked.rejected.count(b"\n")
-        if num_rejects > _most_rejects(asked.options, listing):
+        num_rows = sum(split.num_rows for split in info.splits.values())
+        if num_rejects > _most_rejects(asked.options, num_rows + num_rejects):
             return None
         _refuse_broken(dest, info)
-        if not _is_proved(dest, info, asked, listing, num_rejects):
+        num_entries = num_rows + num_rejects
+        if not (num_entries == listing.num_entries and _is_proved(dest, info, asked, listing)):
             _refuse_another(dest, info, asked, listed)
             if asked.corpus.is_stamped:
                 prove_untouched(dest, asked.recipe, listing.state)
@@ -146,7 +148,7 @@ class _Listed:
     """The input as it is now."""
 
     listing: Listing
-    jobs: list[Job]
+    jobs: Iterable[Job]
     setup: Setup
 
 
@@ -158,7 +160,9 @@ def _listed(asked: Asked, info: DatasetInfo) -> Iterator[_Listed]:
         setup = _setup(Path(folder), asked, info)
         setup.scratch.mkdir(parents=True)
         listing, runs = Listing(setup.work), asked.corpus.runs(setup.scratch)
-        jobs = list(list_jobs(asked.corpus, listing, asked.options, runs))
+        jobs: Iterable[Job] = list_jobs(asked.corpus, listing, asked.options, runs)
+        if not asked.corpus.is_read_once:  # whose samples are not held until all is listed
+            jobs = [*jobs]
         yield _Listed(listing, jobs, setup)
 
 
@@ -193,14 +197,15 @@ def _is_of(info: DatasetInfo, asked: Asked, listing: Listing) -> bool:
     """Whether it says that it was made of this input, in this way."""
     wanted, says = asked.provenance, info.provenance
     if asked.is_new:
-        wanted = replace(wanted, packed=made_of(asked.recipe, listing.contents))
+        contents = "" if asked.corpus.is_read_once else listing.contents
+        wanted = replace(wanted, packed=made_of(asked.recipe, contents))
     if asked.options.makes_tokens:
         says = replace(says, tokens=None)
     return says == wanted and info.classes == asked.corpus.classes
 
 
-def _most_rejects(options: PackOptions, listing: Listing) -> float:
-    return 0 if options.on_error == "fail" else options.max_rejects * listing.num_entries
+def _most_rejects(options: PackOptions, num_entries: int) -> float:
+    return 0 if options.on_error == "fail" else options.max_rejects * num_entries
 
 
 def _refuse_broken(dest: Path, info: DatasetInfo) -> None:
@@ -212,13 +217,8 @@ def _refuse_broken(dest: Path, info: DatasetInfo) -> None:
             )
 
 
-def _is_proved(
-    dest: Path, info: DatasetInfo, asked: Asked, listing: Listing, num_rejects: int
-) -> bool:
+def _is_proved(dest: Path, info: DatasetInfo, asked: Asked, listing: Listing) -> bool:
     """Whether nothing needs to be read to know that it is of these inputs as they are now."""
-    num_rows = sum(split.num_rows for split in info.splits.values())
-    if num_rows + num_rejects != listing.num_entries:
-        return False
     source = None if asked.options.images else asked.corpus
     if isinstance(source, DatasetCorpus) and _is_a_copy(info, source.info):
         return True
@@ -260,7 +260,8 @@ def _refuse_another(dest: Path, info: DatasetInfo, asked: Asked, listed: _Listed
         shutil.copyfile(dest / name, setup.stage / name)
     try:
         with Progress("comparing", asked.options.progress) as progress:
-            progress.expect(sum(job.num_entries for job in jobs))
+            if isinstance(jobs, list):
+                progress.expect(sum(job.num_entries for job in jobs))
             other = first_difference(
                 dest, info, asked.corpus, jobs, setup, asked.rejected, progress
             )

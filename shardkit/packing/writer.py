@@ -11,14 +11,21 @@ from typing import Any, Self
 
 from shardkit.errors import DestinationError, SampleError, ShardkitError, UsageError
 from shardkit.index.journal import Receipt, read_receipt
-from shardkit.index.manifest import WORK_NAME, is_field_name
+from shardkit.index.manifest import (
+    INDEX_NAME,
+    WORK_NAME,
+    is_field_name,
+    read_info,
+    read_rejected,
+)
 from shardkit.inputs.objects.fields import SampleForm
 from shardkit.inputs.objects.stream import Chunk, StreamCorpus
 from shardkit.packing.objects import check_names, refuse_for_streams
 from shardkit.packing.open_jobs import in_order
+from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import parse_fields, parse_options
 from shardkit.packing.publish import STAGE_NAME
-from shardkit.packing.result import PackResult
+from shardkit.packing.result import COMPLETE, PackResult
 from shardkit.packing.run import run_pack
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
@@ -89,10 +96,14 @@ class Writer:
             )
         before = before if resume else []
         self.written: dict[str, int] = {}
+        self.result: PackResult | None = (
+            complete_result(self.dest, self._options) if resume else None
+        )
         for receipt in before:
             num = _num_samples(receipt)
             self.written[receipt.split] = self.written.get(receipt.split, 0) + num
-        self.result: PackResult | None = None
+        if self.result is not None:
+            self.written = dict(self.result.splits)
         self._counts = dict(self.written)
         self._filling: dict[str, Chunk] = {}
         self._chunks: Queue[tuple[str, Chunk] | None] = Queue(2)
@@ -102,7 +113,8 @@ class Writer:
         self._corpus = _Chunks(self._form, None if known is None else [*known], before)
         self._thread = Thread(target=self._pack, name="shardkit-writer", daemon=True)
         self._is_open = True
-        self._thread.start()
+        if self.result is None:
+            self._thread.start()
 
     @property
     def num_written(self) -> int:
@@ -118,6 +130,11 @@ class Writer:
         """
         if not self._is_open:
             raise UsageError("this Writer is closed")
+        if self.result is not None:
+            raise DestinationError(
+                f"{show_path(self.dest)} is complete already, with {self.num_written:,} samples:"
+                " skip those, or pass overwrite=True to write another dataset"
+            )
         self._raise()
         if not is_field_name(split):
             raise UsageError(f"split {split!r} cannot name files (A-Z a-z 0-9 _ . -)")
@@ -136,6 +153,9 @@ class Writer:
 
     def close(self) -> PackResult:
         """Pack what is left, and have the dataset appear."""
+        if self.result is not None:
+            self._is_open = False
+            return self.result
         if self._is_open:
             for split, chunk in self._filling.items():
                 self._put((split, chunk))
@@ -155,7 +175,8 @@ class Writer:
             self.close()
             return
         self._is_open, self._is_given_up = False, True
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     # --- the packer's side ----------------------------------------------------------------
 
@@ -213,6 +234,31 @@ class _Chunks(StreamCorpus):
 
     def _chunks(self) -> Iterator[tuple[str, Chunk]]:
         return self.chunks
+
+
+def complete_result(dest: Path, options: PackOptions) -> PackResult | None:
+    """Return what an earlier Writer made, if it was killed when nothing was left to do."""
+    if options.overwrite or (dest / WORK_NAME).exists() or not (dest / INDEX_NAME).is_file():
+        return None
+    info = read_info(dest)
+    if info.provenance.kind != StreamCorpus.kind or info.container != options.to:
+        return None
+    splits = {name: split.num_rows for name, split in info.splits.items()}
+    return PackResult(
+        dest=dest,
+        container=info.container,
+        kind=StreamCorpus.kind,
+        splits=splits,
+        num_samples=sum(splits.values()),
+        num_shards=sum(len(split.shards) for split in info.splits.values()),
+        num_rejects=read_rejected(dest).count(b"\n"),
+        input_bytes=0,
+        dataset_bytes=sum(info.file_bytes.values()),
+        resumed_shards=0,
+        seconds=0.0,
+        notes=[COMPLETE],
+        was_complete=True,
+    )
 
 
 def _packed_before(dest: Path) -> list[Receipt]:

@@ -10,7 +10,8 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,11 @@ class SampleForm:
     def _named(self, sample: Any) -> Mapping[Any, Any]:
         if isinstance(sample, Mapping):
             return sample
+        if is_dataclass(sample) and not isinstance(sample, type):
+            return {own.name: getattr(sample, own.name) for own in dataclass_fields(sample)}
+        if self.names is None and hasattr(sample, "_asdict"):  # a named tuple
+            named: dict[str, Any] = sample._asdict()
+            return named
         if not isinstance(sample, tuple | list):
             sample = (sample,)
         names = self.names
