@@ -47,7 +47,7 @@ def test_pack(run: Run, tmp_path: Path) -> None:
         0,
         f"packed 36 samples (images) into 9 shards of hdf5: {tmp_path}/pictures-hdf5\n"
         "  SIZE in, SIZE out, TIME\n"
-        "  files passed over: 1 .db\n"
+        "  files passed over: 1 Thumbs.db\n"
         "  cls is of 3 classes, the folders: class0, class1, class2\n"
         f"  next: shardkit info {tmp_path}/pictures-hdf5\n",
         "",

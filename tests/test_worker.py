@@ -60,7 +60,8 @@ def test_what_libraries_print_is_no_answer(redirect: str, tmp_path: Path) -> Non
     for folder in (setup.stage, setup.scratch):
         folder.mkdir(parents=True)
     jobs = list_jobs(corpus, Listing(setup.work), PackOptions(to="npy"), corpus.runs(setup.scratch))
-    talk = "".join(json.dumps(asdict(message)) + "\n" for message in (setup, *jobs))
+    told = [{**asdict(setup), "objects": 0}, *map(asdict, jobs)]
+    talk = "".join(json.dumps(message) + "\n" for message in told)
     run = f'exec "$0" -c "$1" {os.getpid()} {redirect}'
     command = ["sh", "-c", run, sys.executable, CHATTY]
     done = subprocess.run(command, input=talk, capture_output=True, text=True, env=ENV)
