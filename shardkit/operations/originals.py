@@ -22,7 +22,7 @@ from shardkit.inputs.tables.parquet import ParquetCorpus, SpooledCorpus
 from shardkit.inputs.text import TextCorpus
 from shardkit.operations.compare import Originals
 from shardkit.operations.restored import require_undo
-from shardkit.packing.hugging_face import is_hugging_face
+from shardkit.packing.hugging_face import are_tables, is_hugging_face
 from shardkit.packing.objects import open_objects
 from shardkit.packing.spool import Spool, splits_of
 from shardkit.shards.locate import Located
@@ -56,7 +56,7 @@ def originals_of(place: Located, against: Any) -> Opener:
             f"{place.shown} was merged of datasets that were packed by themselves: compare each of"
             " those with its input"
         )
-    if is_hugging_face(against):
+    if is_hugging_face(against) or are_tables(against):
         if place.info.provenance.kind != ParquetCorpus.kind:
             raise CorpusError(
                 f"{place.shown} was not packed from rows of a dataset in Python: give"

@@ -6,8 +6,10 @@ _KINDS = frozenset({"Dataset", "DatasetDict", "IterableDataset", "IterableDatase
 
 
 def is_hugging_face(source: object) -> bool:
-    """Whether this is a dataset of ``datasets``, or several splits of one; that library is not
+    """Whether this is a dataset of ``datasets``, or several splits of such; that library is not
     imported to tell."""
+    if type(source) is dict:
+        return bool(source) and all(map(is_hugging_face, source.values()))
     return any(
         made.__name__ in _KINDS and made.__module__.partition(".")[0] == "datasets"
         for made in type(source).__mro__
