@@ -25,7 +25,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 
-WORKERS = 2
+WORKERS = None
+"""Of shardkit: its default. LitData is given two."""
 NUM_BYTES = 1024
 
 
@@ -117,7 +118,7 @@ def with_litdata(source: str, rows: Rows, folder: Path) -> tuple[Callable[[], ob
             [*range(len(rows))],
             dest,
             chunk_bytes="4MB",
-            num_workers=WORKERS,
+            num_workers=2,
             verbose=False,
         )
 
