@@ -34,7 +34,7 @@ LARGER = 1.2
 """A dataset that is so many times as large as the files it was made of is said to be."""
 
 MAX_LIST_BYTES = 1 << 30
-"""Of a file of inputs."""
+"""The largest file of inputs that is read."""
 
 
 def pack_objects(
@@ -60,18 +60,27 @@ def pack_objects(
         source = inputs_in(as_path(source, "the source"))
     given = check_names(classes, "classes")
     known = classes_of(splits_of(source)) if given is None else [*given]
-    form = SampleForm(
-        names=check_names(names, "names"),
-        fields=None if fields is None else tuple(fields),
-        num_classes=None if known is None else len(known),
-        is_reencoded=made.images.image_format not in ("keep", "png"),
-    )
-    opened = open_objects(source, fn, form, known)
+    opened = open_objects(source, fn, form_of(made, names, fields, known), known)
     if opened.is_read_once:
         refuse_for_streams(made)
     result = run_pack(Path(described(source)), opened, as_place(dest, "dest"), made, started)
     note = decoded_files(source, result)
     return replace(result, notes=[*result.notes, note]) if note else result
+
+
+def form_of(
+    made: PackOptions,
+    names: Sequence[str] | None,
+    fields: Sequence[str] | None,
+    classes: Sequence[str] | None,
+) -> SampleForm:
+    """Return how samples are read. Raises UsageError for names that cannot be."""
+    return SampleForm(
+        names=check_names(names, "names"),
+        fields=None if fields is None else tuple(fields),
+        num_classes=None if classes is None else len(classes),
+        is_reencoded=made.images.image_format not in ("keep", "png"),
+    )
 
 
 def check_names(given: Sequence[str] | None, option: str) -> tuple[str, ...] | None:

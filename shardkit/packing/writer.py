@@ -20,7 +20,7 @@ from shardkit.index.manifest import (
 )
 from shardkit.inputs.objects.fields import SampleForm
 from shardkit.inputs.objects.stream import Chunk, StreamCorpus
-from shardkit.packing.objects import check_names, refuse_for_streams
+from shardkit.packing.objects import check_names, form_of, refuse_for_streams
 from shardkit.packing.open_jobs import in_order
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import parse_fields, parse_options
@@ -31,7 +31,7 @@ from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
 
 _WAIT_S = 0.2
-"""How often a writer that waits for the packer looks whether that has failed."""
+"""Seconds between checks whether the packer has failed."""
 
 
 class Writer:
@@ -77,14 +77,8 @@ class Writer:
         options = {"progress": False, **options}
         self._options = parse_options(to, shard_size, options)
         refuse_for_streams(self._options)
-        chosen = parse_fields(fields)
         known = check_names(classes, "classes")
-        self._form = SampleForm(
-            names=check_names(names, "names"),
-            fields=None if chosen is None else tuple(chosen),
-            num_classes=None if known is None else len(known),
-            is_reencoded=self._options.images.image_format not in ("keep", "png"),
-        )
+        self._form = form_of(self._options, names, parse_fields(fields), known)
         self._prefix = f"{part}-".encode() if part else b""
         with os_errors(f"opening {show_path(self.dest)}"):
             before = _packed_before(self.dest)
@@ -118,7 +112,7 @@ class Writer:
 
     @property
     def num_written(self) -> int:
-        """How many samples an earlier writer has packed, of all splits together."""
+        """Return how many samples an earlier writer has packed, over all splits."""
         return sum(self.written.values())
 
     def write(self, sample: Any, split: str = "train") -> None:
@@ -223,7 +217,7 @@ class _GivenUpError(ShardkitError):
 
 
 class _Chunks(StreamCorpus):
-    """What a writer is given, behind the shards that were packed before."""
+    """The chunks that a writer is given, after the shards that were packed before."""
 
     def __init__(
         self, form: SampleForm, classes: list[str] | None, packed: Sequence[Receipt]

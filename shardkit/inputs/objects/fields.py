@@ -1,4 +1,4 @@
-"""One sample, as Python has it, turned into named fields of bytes.
+"""Turn a sample of Python values into named fields of bytes.
 
 What a value becomes depends on its name and its type alone, never on other samples, so any worker
 makes the same of it.
@@ -37,13 +37,19 @@ TEXT_NAMES = ("text", "txt")
 _FILE_NAMES = frozenset(name for names in MAIN_NAMES.values() for name in names)
 """Names of a sample's main image, audio or video, whose field is named by what it holds."""
 
+_WORDS = _FILE_NAMES & {
+    *("image", "img", "picture", "photo", "audio", "sound", "speech"),
+    *("video", "film", "movie", "clip"),
+}
+"""Those of them that are no ending, so that bytes under one do not say what they hold."""
+
 _PNG_MODES = frozenset({"1", "L", "LA", "I;16", "P", "RGB", "RGBA"})
 """Modes of Pillow that a PNG holds without loss."""
 
 
 @dataclass(frozen=True)
 class SampleForm:
-    """How samples are read. Checked when made, raising UsageError.
+    """Rules that map samples to fields. Checked when made, raising UsageError.
 
     Attributes:
         names: the names of a tuple's values, in order. fields: names that are taken, None for all.
@@ -259,14 +265,10 @@ def _ended(name: str, ending: str) -> str:
 
 def _by_content(name: str, value: Value, path: str | None) -> str:
     """Return the field of a file's bytes: by what it holds if the name does not tell."""
-    if path is None and name not in ("image", "img", "picture", "photo"):
-        if name in ("audio", "sound", "speech", "video", "film", "movie", "clip"):
-            return ending_of(bytes(value[:HEAD_BYTES]), None)
+    if path is None and name not in _WORDS:
         return name
     ending = ending_of(bytes(value[:HEAD_BYTES]), path)
-    if name in _FILE_NAMES:
-        return ending
-    return _ended(name, ending)
+    return ending if name in _FILE_NAMES else _ended(name, ending)
 
 
 def _text(name: str, value: str) -> tuple[str, Value]:
