@@ -69,7 +69,7 @@ CONVERTED: KindTable[Corpus] = KindTable(
         "packed tars": "containers.packed_tars:PackedTarCorpus",
     }
 )
-"""What ``pack`` takes of Python objects, and ``convert`` of what is packed."""
+"""Kinds for Python objects, which ``pack`` takes, and for packed data, which ``convert`` takes."""
 
 
 def from_spec(source: Path, spec: dict[str, Any]) -> Corpus:

@@ -22,7 +22,7 @@ SYSTEM_NAMES = frozenset(
     {"@eaDir", "#recycle", "#snapshot", "@Recycle", "@Recently-Snapshot", "__MACOSX", "lost+found"}
     | {"$RECYCLE.BIN", "System Volume Information", "Thumbs.db", "desktop.ini"}
 )
-"""What file servers and desktops put into folders: thumbnails, deleted files, views of folders."""
+"""Names that file servers and desktops put into folders: thumbnails, trash, folder views."""
 
 
 def is_hidden(name: str) -> bool:

@@ -39,7 +39,7 @@ MAX_OWN_BYTES = 1 << 30
 """Of a file that is read whole: a journal's of 10 million rows."""
 
 MAX_LINE_BYTES = 64 << 10
-"""Of a lock or a lease: some hundred bytes."""
+"""The largest lock or lease that is read; they have some hundred bytes."""
 
 
 def own_folder(folder: Path) -> None:
@@ -85,7 +85,7 @@ def opened(folder: Path, *, within: int | None = None) -> Iterator[int]:
 
 
 def remove_own(path: Path) -> None:
-    """:func:`remove` by a path. Raises DestinationError if it lies in a link."""
+    """Remove a file or folder by its path. Raises DestinationError if its folder is a link."""
     with opened(path.parent) as fd:
         remove(path.name, fd)
 

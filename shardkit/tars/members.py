@@ -32,7 +32,7 @@ _RECORD = 20 * ROW
 """Bytes that tar writes at a time. POSIX leaves undefined what follows zeros in the last one."""
 
 GZIP, ZSTD = UNPACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-"""How files begin that ``convert`` decompresses."""
+"""The first bytes of files that ``convert`` decompresses."""
 
 _COMPRESSED = (*UNPACKED, b"BZh", b"\xfd7zXZ\0", b"\x04\x22\x4d\x18")
 """These, and how bzip2, xz and lz4 files begin."""

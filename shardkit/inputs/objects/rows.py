@@ -26,7 +26,7 @@ PROBE_BYTES = 4_000_000
 shard, so that each has one."""
 
 PROBES = 32, 1_000
-"""How many rows of a split are looked at, at least and at most."""
+"""The least and the most rows of a split that are probed."""
 
 
 class RowsCorpus(Corpus):

@@ -1,4 +1,4 @@
-"""What ``pack`` is given in place of a path: told apart, and taken row by row."""
+"""Python objects that ``pack`` takes in place of a path: identified, and read row by row."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class NumberedRows:
     source: Any
     fn: Fn | None = None
     file: str = ""
-    """Of ``fn``: its code has none in a worker, as cloudpickle leaves it out."""
+    """The source file of ``fn``: cloudpickle drops it from code that it pickles by value."""
 
     def __len__(self) -> int:
         try:

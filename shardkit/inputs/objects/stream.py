@@ -1,4 +1,4 @@
-"""What can only be iterated over: read once, in order, and held until it is packed."""
+"""Iterables as inputs: read once, in order, and buffered until they are packed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEMORY_BYTES = 64_000_000
 """Chunks that wait in memory, where this process packs them itself; older ones wait in files."""
 
 _REJECT = b"!"
-"""What begins the locator of a sample that cannot be packed; behind it is why."""
+"""The prefix of the locator of a rejected sample; the reason follows."""
 
 
 class StreamCorpus(Corpus):
@@ -186,7 +186,7 @@ class Chunk:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to begin another."""
+        """Return True if the next sample belongs in another chunk."""
         return self._num_bytes >= CHUNK_BYTES or len(self.keys) >= CHUNK_ROWS
 
     def run(self, split: str, base: str) -> Run:
