@@ -11,10 +11,13 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from shardkit.index.journal import Receipt
 from shardkit.samples.sample import SampleBatch
+
+if TYPE_CHECKING:
+    from shardkit.inputs.look import Claim, Look
 
 
 @dataclass
@@ -195,3 +198,13 @@ class Input(Corpus, Protocol):
     options: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, source: Path) -> None: ...
+
+    @classmethod
+    def claim(cls, look: Look) -> Claim | None:
+        """Return how this kind reads a source, judged by names and first bytes of a few files;
+        None if the source is not its own.
+
+        Raises:
+            CorpusError: the source is surely its own, and cannot be packed as it is.
+        """
+        return None
