@@ -25,7 +25,6 @@ from shardkit.inputs.images import ImageCorpus
 from shardkit.inputs.kinds import CORPORA
 from shardkit.inputs.names import DOCUMENTS, extension, stem
 from shardkit.inputs.paired import PairedCorpus
-from shardkit.inputs.pickles import refuse_pickles
 from shardkit.inputs.tables.other_tables import load_advice
 from shardkit.inputs.tables.saved_files import is_saved
 from shardkit.inputs.text import TextCorpus
@@ -80,8 +79,6 @@ def detect(source: Path) -> str:
         layout = find_layout(source, census.folders, is_paired(census))
     if layout is not None:
         return layout
-    num_known = sum(census.count(kind) for kind in census.kinds if kind)
-    refuse_pickles(source, census.top.names, num_known)
     if census.kinds.keys() <= {"", TAR} and is_tar_source(source):
         raise CorpusError(f"{where} is a folder of tar files; use: shardkit convert")
     try:

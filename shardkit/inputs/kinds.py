@@ -50,7 +50,7 @@ CORPORA: KindTable[Input] = KindTable(
         "arrays": "arrays:ArrayCorpus",
         "parquet": "tables.parquet:ParquetCorpus",
         "hf": "tables.arrow:SavedCorpus",
-        "rows": "containers.rows:RowCorpus",
+        "rows": "rows.row_corpus:RowCorpus",
         "tfrecord": "containers.tfrecord:TfRecordCorpus",
         "lmdb": "containers.lmdb_files:LmdbCorpus",
         "media": "binaries:MediaCorpus",

@@ -7,16 +7,8 @@ from collections.abc import Iterable
 
 from shardkit.errors import CorpusError
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.containers.idx_files import idx_title, is_idx_name
 
 _ODD = re.compile(r"[^a-z0-9_.-]+")
-
-
-def title(name: str) -> str:
-    """A column's name without the ``.npy`` of the file that holds it, or what MNIST's are named."""
-    if is_idx_name(name):
-        return idx_title(name)
-    return name[:-4] if name.lower().endswith(".npy") else name
 
 
 def field_for(column: str, ending: str) -> str:

@@ -1,0 +1,403 @@
+"""Decide which columns of a source are fields of which split, and which of them holds classes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from shardkit.errors import CorpusError, FormatError
+from shardkit.inputs.endings import CONTAINER_EXTENSIONS, NPY
+from shardkit.inputs.files import input_stamp
+from shardkit.inputs.folders import Root, walk_named
+from shardkit.inputs.look import Look
+from shardkit.inputs.names import extension, join
+from shardkit.inputs.rows.array_files import BLOCK_BYTES, open_arrays
+from shardkit.inputs.rows.row_columns import PICKLED, ArrayFile, Column, column_of, is_idx_name
+from shardkit.samples.encoding import npy_layout
+from shardkit.samples.split_names import mixed_names, split_word, splits_by_words
+from shardkit.system.paths import first_few, show_path
+from shardkit.system.refusals import os_errors
+
+RECIPES = "docs/recipes/arrays.md"
+
+MOST_LEFT_OUT = 0.1
+"""Share of a file's bytes that may be left out for another number of rows: means, names."""
+
+MANY_GROUPS = 8
+"""Groups of HDF5 that hold equal arrays are samples; fewer may be cameras or sensors."""
+
+MOST_COLUMNS = 64
+"""Most ``.npy`` files of a folder that are taken for columns."""
+
+FEW = 16
+"""Most ``.npy`` files of equal shape that may be columns as well as samples."""
+
+CLASS_FILE = "classes.txt"
+"""A file of names of classes, one per line, at the top of a source."""
+
+Group = dict[str, Column]
+"""The columns of one split in one file, by their names without the split's word."""
+
+
+@dataclass(frozen=True)
+class RowSet:
+    """Rows of one split in one file, or in the ``.npy`` files of one folder.
+
+    Attributes:
+        base: the file or folder, relative to the source.
+        prefix: begins the keys of its rows.
+    """
+
+    split: str
+    base: str
+    prefix: str
+    columns: Group
+
+    @property
+    def num_rows(self) -> int:
+        return next((column.num_rows for column in self.columns.values()), 0)
+
+
+@dataclass
+class Layout:
+    """What a source holds.
+
+    Attributes:
+        sets: those of one split follow one another. ignored: files passed over, by extension.
+        in_splits: True if names told a split.
+        ranges: smallest and largest number of each column that may hold classes.
+        notes: what there is to report, a line each.
+    """
+
+    sets: list[RowSet] = field(default_factory=list)
+    ignored: Counter[str] = field(default_factory=Counter)
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    in_splits: bool = False
+
+    def leave_out(self, reasons: Mapping[str, str]) -> None:
+        lines = [f"left out: {show_path(name)}: {why}" for name, why in reasons.items()]
+        self.notes += [line for line in lines if line not in self.notes]
+
+
+def read_layout(source: Path, fields: Sequence[str] | None, scratch: Path) -> Layout:
+    """Read the headers of all files, and the columns of labels. ``fields``: columns to take, by
+    their names with or without a split's word; None for all.
+
+    Raises:
+        CorpusError: files that cannot be packed together, or hold pickles. FormatError: a damaged
+        file. StorageError: a folder cannot be listed.
+    """
+    layout = Layout()
+    found = [*_files(source, layout)]
+    bases = [base for _, base, _ in found]
+    words = splits_by_words(bases) or [""] * len(bases)
+    if not any(root.base for root, _, _ in found):
+        layout.notes += mixed_names(bases)
+    known: set[str] = set()
+    for (root, base, names), word in zip(found, words, strict=True):
+        told = root.split if root.base else word
+        path = source / base if base else source
+        prefix = root.key_base(base) if base or names else source.name
+        where = show_path(path)
+        with os_errors(f"opening {where}"), open_arrays(path, names or None, scratch) as file:
+            columns, chosen = [*file.columns.values()], []
+            for column in columns:
+                called = {column.name, column.title, column.short}
+                known |= called
+                if fields is None or not called.isdisjoint(fields):
+                    chosen.append(column)
+            if fields is None:
+                _refuse_pickles(file, where)
+                refuse_series(columns, where)
+            layout.leave_out(file.left_out)
+            layout.leave_out({c.name: "not in --fields" for c in columns if c not in chosen})
+            groups, left_out = divide(chosen, where, told)
+            layout.leave_out(left_out)
+            for split, group in groups.items():
+                layout.sets.append(RowSet(told or split or "train", base, prefix, group))
+                layout.in_splits |= bool(told or split)
+                for name, column in group.items():
+                    if column.is_label:
+                        numbers = [*layout.ranges.get(name, ()), *_range(file, column)]
+                        layout.ranges[name] = min(numbers), max(numbers)
+    for name in {*(fields or ())} - known:
+        raise CorpusError(
+            f"{show_path(source)} has no column {name!r}, only {first_few(sorted(known))}"
+        )
+    order = [*dict.fromkeys(each.split for each in layout.sets)]
+    layout.sets.sort(key=lambda each: order.index(each.split))
+    _require_equal(source, layout.sets)
+    return layout
+
+
+def _files(source: Path, layout: Layout) -> Iterator[tuple[Root, str, tuple[str, ...]]]:
+    """Yield each file, or each folder of ``.npy`` or idx files with their names, and its root."""
+    if not source.is_dir():
+        yield Root("train", ""), "", ()
+        return
+    for root, folder in walk_named(source, is_array_name, layout.ignored):
+        where = show_path(source / folder.base)
+        for name in folder.lost:
+            try:
+                input_stamp(source / folder.base / name)
+            except FormatError as error:
+                raise CorpusError(f"{where}/{show_path(name)} {error}") from error
+        packed = [name for name in folder.names if is_idx_name(name) and name[:-3] in folder.names]
+        layout.leave_out({name: f"{name[:-3]} lies next to it" for name in packed})
+        names = [name for name in folder.names if name not in packed]
+        arrays = [name for name in names if extension(name) not in CONTAINER_EXTENSIONS]
+        if arrays and len(arrays) < len(names):
+            raise CorpusError(
+                f"{where} holds {show_path(arrays[0])} next to files of several arrays: put them"
+                " into folders of their own"
+            )
+        if arrays:
+            yield root, folder.base, tuple(arrays)
+        for name in [] if arrays else names:
+            yield root, join(folder.base, name), ()
+
+
+def is_array_name(name: str) -> bool:
+    """Return True for files that hold arrays of rows, by their names."""
+    return extension(name) in CONTAINER_EXTENSIONS | {NPY} or is_idx_name(name)
+
+
+def _refuse_pickles(file: ArrayFile, where: str) -> None:
+    pickled = [name for name, why in file.left_out.items() if why == PICKLED]
+    if pickled:
+        raise CorpusError(
+            f"{where}: {first_few(pickled)} holds pickled Python objects, which can run any code,"
+            " so shardkit never reads them: choose other columns with --fields, or, if you trust"
+            f" whoever made it, see {RECIPES}"
+        )
+
+
+def _range(file: ArrayFile, column: Column) -> tuple[int, int]:
+    """Return the smallest and the largest of a column of whole numbers."""
+    found = [0] * (not column.num_rows)
+    step = max(BLOCK_BYTES // column.row_bytes, 1)
+    for start in range(0, column.num_rows, step):
+        block = file.block(column.name, start, min(start + step, column.num_rows))
+        found += [int(block.min()), int(block.max())]
+    return min(found), max(found)
+
+
+# --- which columns go together ------------------------------------------------------------
+
+
+def divide(
+    columns: Sequence[Column], where: str, told: str = ""
+) -> tuple[dict[str, Group], dict[str, str]]:
+    """Return split (``""`` if no name tells) -> columns of one length; and name -> why of those
+    that are left out. ``told``: the split of the whole file, so that names need not repeat it.
+
+    Raises:
+        CorpusError: labels of another length, or no length that most of the file has.
+    """
+    words = {column.name: (split_word(column.title) or ("",))[0] for column in columns}
+    lengths = {column.num_rows for column in columns}
+    splits = {*words.values()} - {""}
+    in_splits = "" not in words.values() or len(splits) > 1 < len(lengths)
+    held: dict[str, list[Column]] = {}
+    left_out: dict[str, str] = {}
+    for column in columns:
+        split = words[column.name] if in_splits and not told else ""
+        if in_splits and not told and not split:
+            left_out[column.name] = "its name tells no split, as the names of the others do"
+        else:
+            held.setdefault(split, []).append(column)
+    groups: dict[str, Group] = {}
+    for split, own in held.items():
+        short = [c.short if words[c.name] in {split, told} else c.title for c in own]
+        titles = short if len({*short}) == len(own) else [column.title for column in own]
+        if len({*titles}) < len(own):
+            raise CorpusError(
+                f"{where} holds two arrays of one name ({first_few([c.name for c in own])}): put"
+                " the files of each dataset into a folder of its own"
+            )
+        counts = Counter(column.num_rows for column in own)
+        num_bytes = Counter[int]()
+        for column in own:
+            num_bytes[column.num_rows] += column.num_bytes
+        num_rows = max(counts, key=lambda n: (counts[n], num_bytes[n]))
+        groups[split] = {}
+        for name, column in zip(titles, own, strict=True):
+            if column.num_rows == num_rows:
+                groups[split][name] = column
+            elif column.is_label:
+                raise CorpusError(
+                    f"{where} holds {column.name} of {column.num_rows:,} rows next to arrays of"
+                    f" {num_rows:,}: give each row its label, or choose with --fields"
+                )
+            else:
+                left_out[column.name] = f"it has {column.num_rows:,} rows, others {num_rows:,}"
+    lost = sum(column.num_bytes for column in columns if column.name in left_out)
+    if lost > MOST_LEFT_OUT * sum(column.num_bytes for column in columns):
+        listed = first_few([f"{c.name} {c.num_rows:,}" for c in columns], 8)
+        raise CorpusError(
+            f"{where} holds arrays of several numbers of rows ({listed}), so it is not clear which"
+            f" rows are samples: choose with --fields, or see {RECIPES}"
+        )
+    return groups, left_out
+
+
+def refuse_series(columns: Sequence[Column], where: str) -> None:
+    """Raise CorpusError if arrays are called alike but for a number, as samples or parts are:
+    ``000/image``, ``001/image``; ``images_0.npy``, ``images_1.npy``. As columns all of them would
+    be in one sample. They are columns if an array of another name has as many rows as each."""
+    series: dict[tuple[object, ...], list[Column]] = {}
+    for column in columns:
+        pattern = re.sub("[0-9]+", "#", column.title)
+        if "#" in pattern:
+            series.setdefault((2, pattern, "/" in pattern or column.row), []).append(column)
+        *groups, last = column.title.split("/")
+        for i in range(len(groups)):
+            key = MANY_GROUPS, *groups[:i], None, *groups[i + 1 :], last
+            series.setdefault(key, []).append(column)
+    found = [own for (at_least, *_), own in series.items() if len(own) >= at_least]  # type: ignore[operator]
+    inside = {column.name for own in found for column in own}
+    others = {column.num_rows for column in columns if column.name not in inside}
+    for own in found:
+        rows = {column.num_rows for column in own}
+        if len(rows) > 1 or rows.isdisjoint(others):
+            raise CorpusError(
+                f"{where} holds {len(own):,} arrays called alike"
+                f" ({first_few([column.name for column in own], 2)}), as if each were a sample, or"
+                f" a part of a column: see {RECIPES}, or choose columns with --fields"
+            )
+
+
+def _require_equal(source: Path, sets: Sequence[RowSet]) -> None:
+    """Raise CorpusError unless all files of a split have the same columns."""
+    first: dict[str, RowSet] = {}
+    for each in sets:
+        other = first.setdefault(each.split, each)
+        rows = [{c.name: (name, *c.row) for name, c in s.columns.items()} for s in (each, other)]
+        for name in sorted(rows[0].keys() | rows[1].keys()):
+            if rows[0].get(name) != rows[1].get(name):
+                told = [f"{row[3]}{[*row[2]]}" if (row := r.get(name)) else "missing" for r in rows]
+                raise CorpusError(
+                    f"{show_path(source / each.base)} is built otherwise than"
+                    f" {show_path(source / other.base)}: {name!r} is {told[0]} here and {told[1]}"
+                    f" there; pack them apart, or join them first: {RECIPES}"
+                )
+
+
+# --- classes ------------------------------------------------------------------------------
+
+
+def find_labels(source: Path, layout: Layout) -> tuple[str | None, list[str] | None]:
+    """Return the column of class numbers, and the names of the classes; None for what there is not.
+    Columns that look like labels and are none are noted.
+
+    Raises:
+        CorpusError: files give one number several names.
+    """
+    held = [(name, column) for each in layout.sets for name, column in each.columns.items()]
+    whole = layout.ranges.keys() - {name for name, column in held if not column.is_label}
+    label, top = None, -1
+    if len(whole) == 1:
+        (name,) = whole
+        low, top = layout.ranges[name]
+        if low >= 0 and top < 2**63:
+            label = name
+            layout.notes.insert(0, f"cls is {name!r}, from {low} to {top}")
+    others = sorted({name for name, column in held if column.looks_like_label} - {label})
+    if others:
+        layout.notes.append(
+            f"{first_few(others)}: fields of their own, though called as labels are;"
+            + (f" cls is {label!r}" if label else " cls needs one column of whole numbers from 0")
+        )
+    enums = {column.names for name, column in held if name == label}
+    if len(enums) > 1:
+        raise CorpusError(
+            f"{show_path(source)}: files name the numbers of {label!r} otherwise; pack them apart,"
+            " or write one enumeration into all"
+        )
+    numbered = next(iter(enums), ())
+    where, classes = "the file", [name for _, name in numbered]
+    if not classes and (lines := _lines(source / CLASS_FILE)):
+        where, classes = CLASS_FILE, lines
+        layout.ignored[".txt"] -= 1
+    if classes:
+        is_good = [number for number, _ in numbered] == [*range(len(numbered))]
+        is_good = is_good and len({*classes, ""}) > len(classes) > top and label is not None
+        said = "names of classes are those of" if is_good else "left out: names of numbers in"
+        more = "" if is_good else f": {len(classes):,}, and {label!r} goes to {top}"
+        layout.notes.append(f"{said} {where}{more}")
+        classes = classes if is_good else []
+    return label, classes or None
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.is_file():
+        return []
+    with path.open("rb") as file:
+        return [line.strip() for line in file.read(1 << 20).decode(errors="replace").splitlines()]
+
+
+# --- detection ----------------------------------------------------------------------------
+
+Reading = Literal["rows", "arrays", "either"]
+
+
+def npy_reading(look: Look) -> Reading:
+    """Return what ``.npy`` files are: columns of samples, or a sample each; by their headers."""
+    held = {f.base: [n for n in f.names if extension(n) == NPY] for f in look.folders}
+    folders = {base: names for base, names in held.items() if names}
+    readings = set[Reading]()
+    num_labelled = 0
+    for base, names in folders.items():
+        firsts = [*{re.sub("[0-9]+", "#", name): name for name in reversed(names)}.values()]
+        columns = [_header(look, base, name) for name in names[: MOST_COLUMNS + 1]]
+        reading = reading_of(columns)
+        num_labelled += any(column is not None and column.is_label for column in columns)
+        if reading == "arrays" and 1 < len(firsts) < len(names):
+            some = [_header(look, base, name) for name in firsts[: MOST_COLUMNS + 1]]
+            if reading_of(some) == "rows":  # img_0, mask_0, img_1, mask_1
+                reading = "either"
+        readings.add(reading)
+    if len(folders) > 1 and splits_by_words([*folders]) is None and num_labelled < len(folders):
+        return "either" if num_labelled else "arrays"
+    if "arrays" in readings or not readings:
+        return "arrays"
+    return "either" if "either" in readings else "rows"
+
+
+def _header(look: Look, base: str, name: str) -> Column | None:
+    """Return the column that a ``.npy`` is by its header; None if it is none."""
+    try:
+        dtype, shape, _ = npy_layout(look.head(join(base, name)))
+    except FormatError:
+        return None
+    made = column_of(name, dtype, shape)
+    return made if isinstance(made, Column) else None
+
+
+def reading_of(headers: Sequence[Column | None]) -> Reading:
+    """Return what the ``.npy`` files of one folder are: rows if they have one length over 1, and
+    labels are among them or they differ in kind; arrays if nothing speaks for rows; else either."""
+    columns = [column for column in headers if column is not None and column.num_rows > 1]
+    if not 1 < len(headers) == len(columns) <= MOST_COLUMNS:
+        return "arrays"
+    num_labels = sum(column.is_label for column in columns)
+    num_kinds = len({column.row for column in columns})
+    try:
+        refuse_series(columns, "")
+        groups, left_out = divide(columns, "")
+    except CorpusError:
+        return "either" if 0 < num_labels < len(columns) else "arrays"
+    if num_labels and num_kinds > 1:
+        return "rows"
+    if left_out:
+        return "arrays"
+    if len(groups) > 1:
+        return "rows" if min(map(len, groups.values())) > 1 else "either"
+    if num_kinds > 1:
+        return "rows"
+    return "either" if len(columns) <= FEW else "arrays"
