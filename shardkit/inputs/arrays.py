@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from shardkit.errors import FormatError, SampleError
@@ -15,14 +14,11 @@ from shardkit.inputs.folders import batch_of, encode_paths
 from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.inputs.names import extension
 from shardkit.inputs.text_folders import PlainClassCorpus
-from shardkit.samples.encoding import MAX_NPY_HEADER, npy_header, npy_layout, parse_npy
+from shardkit.samples.encoding import npy_header, parse_npy
 from shardkit.samples.sample import SampleBatch, Value
 
 TENSOR_EXTENSIONS = frozenset({".pt", ".pth"})
 ARRAY_EXTENSIONS = frozenset({".npy"}) | TENSOR_EXTENSIONS
-
-_FEW_FILES = 4
-"""A split of so few samples is rare: their rows may be meant."""
 
 
 class ArrayCorpus(PlainClassCorpus):
@@ -43,23 +39,8 @@ class ArrayCorpus(PlainClassCorpus):
         count = look.count(ARRAY_EXTENSIONS)
         if not count or look.is_file:
             return None
-        is_either = look.count({".npy"}) > 1 and npy_reading(look) == "either"
-        strength = Strength.LAYOUT if is_either else Strength.FILES
+        strength = Strength.LAYOUT if npy_reading(look) == "either" else Strength.FILES
         return Claim(strength, "each .npy or .pt file is a sample", count)
-
-    def runs(self, scratch: Path) -> Iterator[Run]:
-        num: dict[str, int] = {}
-        first = None
-        for run in super().runs(scratch):
-            first = first or self.source / run.base / os.fsdecode(run.locators[0])
-            num[run.split] = num.get(run.split, 0) + len(run)
-            yield run
-        shape = _shape(first) if first and max(num.values()) <= _FEW_FILES else ()
-        if len(shape) > 1 and shape[0] > 1 and first:
-            self.notes.append(
-                f"each file is one sample, as {first.name} of {shape} is; if each of its rows is a"
-                " sample, pass --corpus rows, or see docs/recipes/arrays.md"
-            )
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         values = self.contents(run)
@@ -79,15 +60,6 @@ class ArrayCorpus(PlainClassCorpus):
             except (SampleError, FormatError) as error:
                 values[i] = str(error)
         return batch_of(run, values, "npy", paths)
-
-
-def _shape(path: Path) -> tuple[int, ...]:
-    """Return the shape of a ``.npy`` file; () of others, which reading reports."""
-    try:
-        with path.open("rb") as file:
-            return npy_layout(file.read(MAX_NPY_HEADER))[1]
-    except (OSError, FormatError):
-        return ()
 
 
 def tensor_to_npy(value: Value) -> bytes:

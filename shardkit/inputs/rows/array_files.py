@@ -131,8 +131,7 @@ def _idx_array(path: Path, data: memoryview, scratch: Path) -> Array:
     start = 4 + 4 * data[3]
     shape = [int.from_bytes(data[i : i + 4]) for i in range(4, min(start, len(data)), 4)]
     dtype = np.dtype(_IDX[data[2]])
-    is_huge = prod(max(axis, 1) for axis in shape) >= 2**59  # NumPy makes no such array
-    if is_huge or len(data) != start + dtype.itemsize * prod(shape):
+    if len(data) != start + dtype.itemsize * prod(shape):
         raise FormatError(
             f"is damaged: it has {len(data):,} bytes, which does not fit {dtype.name} of {shape};"
             " fetch it again"

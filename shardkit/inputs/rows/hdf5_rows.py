@@ -48,6 +48,8 @@ class Hdf5File(ArrayFile):
                 continue
             held = group[name]
             attributes.update(held.attrs)
+            if isinstance(held, h5py.Dataset) and h5py.check_enum_dtype(held.dtype):
+                attributes.add(f"names of numbers of {path}")
             if isinstance(held, h5py.Group):
                 self._visit(held, path, attributes)
             elif not isinstance(held, h5py.Dataset):

@@ -51,14 +51,12 @@ class Column:
 
     Attributes:
         name: its name in the file, or its file's name. shape: the first axis is the rows.
-        names: (number, name) of each number that an HDF5 enumeration names, in order.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     how: How = "npy"
-    names: tuple[tuple[int, str], ...] = ()
 
     @property
     def title(self) -> str:
@@ -113,8 +111,7 @@ def column_of(
     may be bytes; ``texts``: kinds of dtypes whose rows are texts."""
     if not shape:
         return "it has no axis, so no rows"
-    marks = dict(dtype.metadata or {})  # h5py's, of values of any length and enumerations
-    vlen = marks.get("vlen")
+    vlen = dict(dtype.metadata or {}).get("vlen")  # as h5py marks values of any length
     how: How | None = None if dtype.hasobject else "npy"
     if len(shape) == 1:
         is_bytes = (dtype.kind in "SV" and not dtype.names) or vlen == np.uint8
@@ -126,8 +123,7 @@ def column_of(
             how = "ragged"
     if how is None:
         return f"its values are {dtype} of {shape}, which no field can hold"
-    names = {int(number): text for text, number in (marks.get("enum") or {}).items()}
-    return Column(name, shape, dtype, how, tuple(sorted(names.items())))
+    return Column(name, shape, dtype, how)
 
 
 def field_of(name: str, how: str, *, is_only_picture: bool) -> str:

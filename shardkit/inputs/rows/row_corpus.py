@@ -24,7 +24,7 @@ from shardkit.inputs.folders import nothing_found
 from shardkit.inputs.images import not_image
 from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.inputs.names import cut_ending, extension, join
-from shardkit.inputs.rows.array_files import open_arrays
+from shardkit.inputs.rows.array_files import BLOCK_BYTES, open_arrays
 from shardkit.inputs.rows.row_columns import ArrayFile, field_of, is_idx_name
 from shardkit.inputs.rows.row_plan import (
     RECIPES,
@@ -157,7 +157,7 @@ class RowCorpus(Input):
         with os_errors(f"listing the rows of {show_path(path)}"):
             stamp = _stamp(path, columns)
             with open_arrays(path, [*columns], scratch, stamp) as file:
-                if any(file.columns[name].shape != shape for name, shape in columns.items()):
+                if columns.items() - {n: c.shape for n, c in file.columns.items()}.items():
                     raise StorageError(f"{show_path(path)} changed while listing; run it again")
                 file.prepare()
         prefix = os.fsencode(f"{rows.prefix}/" if rows.prefix else "")
@@ -181,7 +181,8 @@ class RowCorpus(Input):
         plan = self._plans[split or "train"]
         names = [column for column, _, _ in plan]
         rows = [_row_of(locator) for locator in run.locators]
-        breaks = [i for i in range(1, len(rows)) if rows[i] != rows[i - 1] + 1]
+        most = max(BLOCK_BYTES // max(run.sizes[0], 1), 1)
+        breaks = [i for i in range(1, len(rows)) if rows[i] != rows[i - 1] + 1 or i % most == 0]
         with os_errors(f"reading {show_path(path)}"):
             try:
                 if _stamp(path, names) != run.stamps[0]:

@@ -39,6 +39,9 @@ FEW = 16
 CLASS_FILE = "classes.txt"
 """A file of names of classes, one per line, at the top of a source."""
 
+_MOST_NAMES = 1 << 20
+"""Characters of it that are read."""
+
 Group = dict[str, Column]
 """The columns of one split in one file, by their names without the split's word."""
 
@@ -220,11 +223,11 @@ def divide(
                 f"{where} holds two arrays of one name ({first_few([c.name for c in own])}): put"
                 " the files of each dataset into a folder of its own"
             )
-        counts = Counter(column.num_rows for column in own)
-        num_bytes = Counter[int]()
+        bytes_of = Counter[int]()
         for column in own:
-            num_bytes[column.num_rows] += column.num_bytes
-        num_rows = max(counts, key=lambda n: (counts[n], num_bytes[n]))
+            bytes_of[column.num_rows] += column.num_bytes
+        num_of = Counter(column.num_rows for column in own)
+        num_rows = max(num_of, key=lambda n: (num_of[n], bytes_of[n]))
         groups[split] = {}
         for name, column in zip(titles, own, strict=True):
             if column.num_rows == num_rows:
@@ -277,15 +280,13 @@ def _require_equal(source: Path, sets: Sequence[RowSet]) -> None:
     first: dict[str, RowSet] = {}
     for each in sets:
         other = first.setdefault(each.split, each)
-        rows = [{c.name: (name, *c.row) for name, c in s.columns.items()} for s in (each, other)]
-        for name in sorted(rows[0].keys() | rows[1].keys()):
-            if rows[0].get(name) != rows[1].get(name):
-                told = [f"{row[3]}{[*row[2]]}" if (row := r.get(name)) else "missing" for r in rows]
-                raise CorpusError(
-                    f"{show_path(source / each.base)} is built otherwise than"
-                    f" {show_path(source / other.base)}: {name!r} is {told[0]} here and {told[1]}"
-                    f" there; pack them apart, or join them first: {RECIPES}"
-                )
+        mine, its = ({(c.name, c.row) for c in s.columns.values()} for s in (each, other))
+        if mine != its:
+            names = first_few(sorted({name for name, _ in mine ^ its}))
+            raise CorpusError(
+                f"{show_path(source / each.base)} and {show_path(source / other.base)} differ in"
+                f" {names}: pack them apart, or join them first: {RECIPES}"
+            )
 
 
 # --- classes ------------------------------------------------------------------------------
@@ -293,11 +294,7 @@ def _require_equal(source: Path, sets: Sequence[RowSet]) -> None:
 
 def find_labels(source: Path, layout: Layout) -> tuple[str | None, list[str] | None]:
     """Return the column of class numbers, and the names of the classes; None for what there is not.
-    Columns that look like labels and are none are noted.
-
-    Raises:
-        CorpusError: files give one number several names.
-    """
+    Columns that look like labels and are none are noted."""
     held = [(name, column) for each in layout.sets for name, column in each.columns.items()]
     whole = layout.ranges.keys() - {name for name, column in held if not column.is_label}
     label, top = None, -1
@@ -313,32 +310,17 @@ def find_labels(source: Path, layout: Layout) -> tuple[str | None, list[str] | N
             f"{first_few(others)}: fields of their own, though called as labels are;"
             + (f" cls is {label!r}" if label else " cls needs one column of whole numbers from 0")
         )
-    enums = {column.names for name, column in held if name == label}
-    if len(enums) > 1:
-        raise CorpusError(
-            f"{show_path(source)}: files name the numbers of {label!r} otherwise; pack them apart,"
-            " or write one enumeration into all"
-        )
-    numbered = next(iter(enums), ())
-    where, classes = "the file", [name for _, name in numbered]
-    if not classes and (lines := _lines(source / CLASS_FILE)):
-        where, classes = CLASS_FILE, lines
-        layout.ignored[".txt"] -= 1
-    if classes:
-        is_good = [number for number, _ in numbered] == [*range(len(numbered))]
-        is_good = is_good and len({*classes, ""}) > len(classes) > top and label is not None
-        said = "names of classes are those of" if is_good else "left out: names of numbers in"
-        more = "" if is_good else f": {len(classes):,}, and {label!r} goes to {top}"
-        layout.notes.append(f"{said} {where}{more}")
-        classes = classes if is_good else []
-    return label, classes or None
-
-
-def _lines(path: Path) -> list[str]:
+    path = source / CLASS_FILE
     if not path.is_file():
-        return []
-    with path.open("rb") as file:
-        return [line.strip() for line in file.read(1 << 20).decode(errors="replace").splitlines()]
+        return label, None
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        names = [line.strip() for line in file.read(_MOST_NAMES).splitlines()]
+    layout.ignored[".txt"] -= 1
+    if label is None or not top < len(names) == len({*names} - {""}):
+        layout.notes.append(f"left out: {len(names):,} names in {CLASS_FILE}: cls goes to {top}")
+        return label, None
+    layout.notes.append(f"names of classes are those of {CLASS_FILE}")
+    return label, names
 
 
 # --- detection ----------------------------------------------------------------------------
@@ -383,8 +365,10 @@ def reading_of(headers: Sequence[Column | None]) -> Reading:
     """Return what the ``.npy`` files of one folder are: rows if they have one length over 1, and
     labels are among them or they differ in kind; arrays if nothing speaks for rows; else either."""
     columns = [column for column in headers if column is not None and column.num_rows > 1]
-    if not 1 < len(headers) == len(columns) <= MOST_COLUMNS:
+    if not 0 < len(headers) == len(columns) <= MOST_COLUMNS:
         return "arrays"
+    if len(columns) == 1:  # of labels, or numbers, it is one sample
+        return "either" if len(columns[0].shape) > 1 else "arrays"
     num_labels = sum(column.is_label for column in columns)
     num_kinds = len({column.row for column in columns})
     try:
@@ -392,12 +376,7 @@ def reading_of(headers: Sequence[Column | None]) -> Reading:
         groups, left_out = divide(columns, "")
     except CorpusError:
         return "either" if 0 < num_labels < len(columns) else "arrays"
-    if num_labels and num_kinds > 1:
+    are_columns = num_kinds > 1 or len(groups) > 1 < min(map(len, groups.values()))
+    if (num_labels and num_kinds > 1) or (are_columns and not left_out):
         return "rows"
-    if left_out:
-        return "arrays"
-    if len(groups) > 1:
-        return "rows" if min(map(len, groups.values())) > 1 else "either"
-    if num_kinds > 1:
-        return "rows"
-    return "either" if len(columns) <= FEW else "arrays"
+    return "arrays" if left_out or len(columns) > FEW else "either"
