@@ -11,11 +11,7 @@ from typing import Any
 
 import h5py
 import numpy as np
-import pytest
 from conftest import write
-
-from shardkit.errors import CorpusError
-from shardkit.inputs.open import open_corpus
 
 IMAGES = np.arange(20 * 4 * 3, dtype=np.uint8).reshape(20, 4, 3)
 LABELS = np.arange(20) % 7
@@ -64,17 +60,6 @@ def folder(root: Path, **arrays: Any) -> Path:
     for name, array in arrays.items():
         npy(root / f"{name}.npy", array)
     return root
-
-
-def run_note(source: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run in ``source`` the lines that refusing its rows gives; what the message says."""
-    with pytest.raises(CorpusError) as caught:
-        open_corpus(source, "rows")
-    monkeypatch.chdir(source)
-    (lines,) = caught.value.__notes__
-    exec(lines, {})
-    assert "\n" not in str(caught.value.args[0])
-    return str(caught.value.args[0])
 
 
 _IDX = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}
