@@ -35,10 +35,10 @@ def pt(held: object, **options: Any) -> bytes:
 def deflated(data: bytes) -> bytes:
     """The same zip, compressed."""
     out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as old:
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
-            for name in old.namelist():
-                new.writestr(name, old.read(name))
+    old = zipfile.ZipFile(io.BytesIO(data))
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
     return out.getvalue()
 
 
@@ -132,9 +132,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.filterwarnings("ignore:.*sparse.*:UserWarning")
-def test_bad_files_are_rejects(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_files_are_rejects(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     data, why = BAD[name]
     good = npy(np.arange(2))

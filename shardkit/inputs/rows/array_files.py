@@ -105,7 +105,7 @@ class ArrayFolder(ArrayFile):
         super().__init__()
         self._arrays: dict[str, Array] = {}
         for name in names:
-            with _naming(folder / name):
+            with _naming(folder / name), damage():
                 view = _map_file(folder / name)
                 if holds_pickles(view[:MAX_NPY_HEADER]):
                     self.left_out[name] = PICKLED

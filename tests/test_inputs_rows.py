@@ -1,0 +1,766 @@
+"""The kind ``rows``: arrays in .npy, .npz, .safetensors, HDF5 and idx files, a row a sample."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from array_files import IMAGES, LABELS, folder, hdf5, idx, npy, npz, safetensors
+from conftest import CONTAINERS, nothing_left_open, picture, tree, write
+from forked_workers import workers_for
+from hypothesis import given
+from hypothesis import strategies as st
+from test_corpus_files import read_all
+
+import shardkit
+from shardkit.errors import CorpusError, FormatError, ResumeError, SampleError, ShardkitError
+from shardkit.inputs.kinds import from_spec
+from shardkit.inputs.look import Look, Strength
+from shardkit.inputs.open import open_corpus
+from shardkit.inputs.rows.row_columns import Column
+from shardkit.inputs.rows.row_corpus import RowCorpus
+from shardkit.inputs.rows.row_plan import divide, npy_reading, refuse_series
+
+OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
+GOOD = {"images": IMAGES, "labels": LABELS}
+NUMBERS = [b"%d" % label for label in LABELS]
+
+MAKE: dict[str, Callable[..., Path]] = {
+    "npy": lambda path, **arrays: folder(path, **arrays),
+    "npz": lambda path, **arrays: npz(path.with_suffix(".npz"), **arrays),
+    "npz compressed": lambda path, **arrays: npz(path.with_suffix(".npz"), True, **arrays),
+    "safetensors": lambda path, **arrays: safetensors(path.with_suffix(".safetensors"), arrays),
+    "hdf5": lambda path, **arrays: hdf5(path.with_suffix(".h5"), **arrays),
+}
+
+
+def decoded(value: Any) -> Any:
+    data = bytes(value)
+    return np.load(io.BytesIO(data)) if data.startswith(b"\x93NUMPY") else data
+
+
+def rows_of(source: Path, tmp: Path, kind: str | None = None) -> dict[str, dict[str, list[Any]]]:
+    """Split -> field -> a decoded value for each row."""
+    batches = read_all(open_corpus(source, kind), tmp / "scratch")
+    assert not any(batch.rejects for batch in batches.values())
+    return {
+        split: {f: [v and decoded(v) for v in values] for f, values in batch.columns.items()}
+        for split, batch in batches.items()
+    }
+
+
+def same(values: list[Any], array: Any) -> bool:
+    """Return True if values are the rows of an array, by dtype, shape and bits."""
+    rows = [np.asarray(row, array.dtype) for row in array]
+    return [(v.dtype, v.shape, v.tobytes()) for v in values] == [
+        (row.dtype, row.shape, row.tobytes()) for row in rows
+    ]
+
+
+@pytest.mark.parametrize("to", CONTAINERS)
+@pytest.mark.parametrize("how", MAKE)
+def test_packed_verified_and_read_back(how: str, to: str, tmp_path: Path) -> None:
+    source = MAKE[how](tmp_path / "in" / "x", **GOOD)
+    options: dict[str, Any] = {"to": to, "shard_size": "90B"}
+    with nothing_left_open():
+        packed = shardkit.pack(source, tmp_path / "out", **options, **OPTIONS)
+    assert (packed.num_samples, packed.kind) == (20, "rows") and packed.num_shards > 3
+    assert packed.notes == ["cls is 'labels', from 0 to 6"]
+    batch = shardkit.open(tmp_path / "out").read(range(20))
+    assert np.array_equal(batch["images.npy"], IMAGES) and batch["cls"].tolist() == [*LABELS]
+    assert shardkit.verify(tmp_path / "out", against=source).num_compared == 20
+    with workers_for(to):
+        shardkit.pack(source, tmp_path / "two", workers=2, **options)
+    assert tree(tmp_path / "two") == tree(tmp_path / "out")
+    assert shardkit.pack(source, tmp_path / "out", **options, **OPTIONS).was_complete
+
+
+def test_what_the_safetensors_library_writes(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("safetensors.numpy")
+    numpy.save_file(GOOD, tmp_path / "x.safetensors", metadata={"made": "here"})
+    assert same(rows_of(tmp_path, tmp_path)["train"]["images.npy"], IMAGES)
+
+
+# --- layouts ------------------------------------------------------------------------------
+
+SPLIT = {"x_train": IMAGES, "y_train": LABELS, "x_test": IMAGES[:5], "y_test": LABELS[:5]}
+
+
+def in_files(path: Path) -> None:
+    for name in ("train", "test"):
+        hdf5(path / f"{name}.h5", **{f"{name}_x": IMAGES, f"{name}_y": LABELS})
+
+
+def in_folders(path: Path) -> None:
+    for name in ("train", "val"):
+        folder(path / name, **GOOD)
+    write(path / "README.md", "#")
+
+
+def in_groups(path: Path) -> None:
+    with h5py.File(path / "x.h5", "w") as file:
+        for name in ("train", "test"):
+            file[f"{name}/images"], file[f"{name}/labels"] = IMAGES, LABELS
+
+
+def in_shards(path: Path) -> None:
+    for i in range(3):
+        npz(path / f"part-{i}.npz", x=IMAGES[i * 5 : i * 5 + 5], y=LABELS[:5])
+
+
+def cameras(path: Path) -> None:
+    with h5py.File(path / "x.h5", "w") as file:
+        file["cam0/image"], file["cam1/image"], file["Label"] = IMAGES, IMAGES, LABELS
+
+
+def side_by_side(path: Path) -> None:
+    folder(path / "a", images=IMAGES[:5], labels=LABELS[:5])
+    folder(path / "b", images=IMAGES[5:], labels=LABELS[5:])
+
+
+def next_to_texts(path: Path) -> None:
+    folder(path, **GOOD, mean=np.zeros(3, np.float16))
+    write(path / "logs" / "run.log", "of it")
+    write(path / "classes.txt", "\n".join("abcdefg"))
+
+
+LAYOUTS: dict[str, tuple[Callable[[Path], Any], dict[str, tuple[int, str]]]] = {
+    "x_train, y_test": (
+        lambda p: npz(p / "m.npz", **SPLIT),
+        {"train": (20, "cls x.npy")} | {"test": (5, "cls x.npy")},
+    ),
+    "x_train.npy": (
+        lambda p: folder(p, **SPLIT),
+        {"train": (20, "cls x.npy"), "test": (5, "cls x.npy")},
+    ),
+    "split without labels": (
+        lambda p: folder(p, x_train=IMAGES, y_train=LABELS, x_test=IMAGES[:5]),
+        {"train": (20, "cls x.npy"), "test": (5, "x.npy")},
+    ),
+    "train.h5, test.h5": (in_files, {"train": (20, "cls x.npy"), "test": (20, "cls x.npy")}),
+    "train/, val/": (in_folders, {"train": (20, "cls images.npy"), "val": (20, "cls images.npy")}),
+    "groups": (in_groups, {"train": (20, "cls images.npy"), "test": (20, "cls images.npy")}),
+    "shards": (in_shards, {"train": (15, "cls x.npy")}),
+    "cameras": (cameras, {"train": (20, "cam0.image.npy cam1.image.npy cls")}),
+    "folders with labels": (side_by_side, {"train": (20, "cls images.npy")}),
+    "next to texts": (next_to_texts, {"train": (20, "cls images.npy")}),
+    "odd names": (
+        lambda p: hdf5(p / "x.h5", **{"Sensor A": IMAGES, "b-c_d.E": IMAGES}),
+        {"train": (20, "b-c_d.e.npy sensor_a.npy")},
+    ),
+    "texts": (
+        lambda p: npz(p / "x.npz", text=np.array([*"ab"] * 10), name=np.array([*"ab"] * 10)),
+        {"train": (20, "name.txt txt")},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts(name: str, tmp_path: Path) -> None:
+    make, expected = LAYOUTS[name]
+    (tmp_path / "in").mkdir()
+    make(tmp_path / "in")
+    claim = RowCorpus.claim(Look(tmp_path / "in"))
+    assert claim is not None and claim.strength == Strength.LAYOUT
+    corpus = open_corpus(tmp_path / "in")
+    assert {*corpus.splits()} == {*expected}
+    rows = rows_of(tmp_path / "in", tmp_path)
+    found = {split: (len(next(iter(own.values()))), sorted(own)) for split, own in rows.items()}
+    assert found == {split: (num, fields.split()) for split, (num, fields) in expected.items()}
+    first = rows["train"]
+    if "cls" in first:
+        assert first["cls"] == (NUMBERS if len(first["cls"]) == 20 else NUMBERS[:5] * 3)
+        images = next(values for field, values in first.items() if field != "cls")
+        assert same(images, IMAGES[: len(images)])
+    worker = from_spec(tmp_path / "in", corpus.spec())
+    for run in corpus.runs(tmp_path / "scratch"):
+        assert worker.read(run, tmp_path / "scratch") == corpus.read(run, tmp_path / "scratch")
+
+
+def test_what_is_left_out_is_noted(tmp_path: Path) -> None:
+    next_to_texts(tmp_path)
+    corpus = open_corpus(tmp_path)
+    read_all(corpus, tmp_path)
+    assert corpus.classes == [*"abcdefg"] and corpus.ignored == {".log": 1}
+    assert corpus.notes == [
+        "cls is 'labels', from 0 to 6",
+        "left out: mean.npy: it has 3 rows, others 20",
+        "names of classes are those of classes.txt",
+    ]
+    for names in ("abc", "abcdefa"):
+        write(tmp_path / "classes.txt", "\n".join(names))
+        corpus = open_corpus(tmp_path)
+        assert corpus.classes is None
+        assert f"left out: {len(names)} names in classes.txt: cls goes to 6" in corpus.notes
+    in_shards(tmp_path / "shards")
+    said = "each row of 3 files is a sample (part-0.npz, part-1.npz, part-2.npz); if each file is"
+    assert open_corpus(tmp_path / "shards").notes[-1].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("labels", "field"),
+    [
+        ({"y": LABELS}, "cls"),
+        ({"Labels": LABELS[:, None, None].astype(np.uint8)}, "cls"),
+        ({"a/b/label": LABELS}, "cls"),
+        ({"target": LABELS - 1}, "target.npy"),
+        ({"y": LABELS / 2}, "y.npy"),
+        ({"labels": LABELS.astype(str)}, "labels.txt"),
+        ({"label": LABELS, "y": LABELS}, "label.npy"),
+        ({"label": LABELS, "coarse_label": LABELS}, "coarse_label.npy"),
+        ({"labels": np.eye(20)}, "labels.npy"),
+        ({"set_label": LABELS}, "set_label.npy"),
+    ],
+)
+def test_what_is_a_label(labels: dict[str, Any], field: str, tmp_path: Path) -> None:
+    """Whole numbers from 0 under a name that tells so; a column that only looks so is named."""
+    source = npz(tmp_path / "x.npz", x=IMAGES, **labels)
+    rows = rows_of(source, tmp_path)["train"]
+    assert field in rows and ("cls" not in rows or rows["cls"] == NUMBERS)
+    name = field.rpartition(".")[0]
+    notes = "".join(open_corpus(source).notes)
+    assert (f"cls is {next(iter(labels))!r}" if field == "cls" else name) in notes
+
+
+def test_labels_that_are_numbers_in_one_split_alone(tmp_path: Path) -> None:
+    npz(tmp_path / "train.npz", x=IMAGES, labels=LABELS / 2)
+    npz(tmp_path / "test.npz", x=IMAGES, labels=LABELS)
+    rows = rows_of(tmp_path, tmp_path)
+    assert "labels.npy" in rows["train"] and "labels.npy" in rows["test"]
+
+
+def test_chosen_columns(tmp_path: Path) -> None:
+    source = npz(tmp_path / "x.npz", **SPLIT, meta=np.array({"a": 1}, object))
+    corpus = RowCorpus(source, fields=["y"])
+    batches = read_all(corpus, tmp_path / "scratch")
+    assert [*batches["train"].columns] == [*batches["test"].columns] == ["cls"]
+    assert sum("not in --fields" in note for note in corpus.notes) == 2
+    with pytest.raises(CorpusError, match=r"x\.npz has no column 'z', only "):
+        RowCorpus(source, fields=["z"])
+    texts = npz(tmp_path / "t.npz", text=np.array([*"ab"]), label=np.arange(2))
+    assert [*read_all(RowCorpus(texts, tokenized=True), tmp_path)["train"].columns] == ["txt"]
+
+
+def test_shuffled_and_cut_into_splits(tmp_path: Path) -> None:
+    """Entries that the packer moves to another split are still read as those of their own."""
+    arrays = {**SPLIT, "x_test": IMAGES[:5] + 1}
+    source = npz(tmp_path / "x.npz", **arrays)
+    options = {"to": "npy", "shuffle": True, "val_fraction": 0.25, "shard_size": "60B"}
+    packed = shardkit.pack(source, tmp_path / "out", **options, **OPTIONS)
+    assert packed.splits == {"train": 15, "test": 5, "val": 5}
+    seen = []
+    for split in ("train", "val"):
+        for sample in shardkit.open(tmp_path / "out", split):
+            row = int(sample["__key__"].rpartition("/")[2])
+            assert np.array_equal(sample["x.npy"], IMAGES[row]) and sample["cls"] == LABELS[row]
+            seen.append(row)
+    assert sorted(seen) == [*range(20)] and seen != sorted(seen)
+    assert shardkit.verify(tmp_path / "out", against=source).ok
+
+
+def test_unpacked_rows_pack_to_the_same(tmp_path: Path) -> None:
+    """One file a field of each row; together they are pairs."""
+    shardkit.pack(npz(tmp_path / "d.npz", **SPLIT), tmp_path / "out", to="npy", **OPTIONS)
+    shardkit.unpack(tmp_path / "out", tmp_path / "back")
+    assert (tmp_path / "back/train/d.npz/000000000007.cls").read_bytes() == b"0"
+    shardkit.pack(tmp_path / "back", tmp_path / "again", to="npy", **OPTIONS)
+    for split in ("train", "test"):
+        one, two = (shardkit.open(tmp_path / name, split) for name in ("out", "again"))
+        assert one.keys() == two.keys()
+        assert np.array_equal(one.read(range(3))["x.npy"], two.read(range(3))["x.npy"])
+
+
+# --- values -------------------------------------------------------------------------------
+
+EXACT = {
+    "big-endian": np.arange(6, dtype=">f4").reshape(3, 2),
+    "fortran": np.asfortranarray(np.arange(24.0).reshape(3, 4, 2)),
+    "nan": np.array([np.nan, -0.0, np.inf], np.float16),
+    "complex": np.array([1 + 2j, 3j, 0]),
+    "bytes": np.array([b"a\0b", b"c", b""]),
+    "dates": np.array(["2020-01-01", "2021-02-03", "NaT"], "M8[s]"),
+    "record": np.array([(1, 2.5), (3, 4.5), (5, 6.5)], [("a", "<i4"), ("b", "<f8")]),
+    "empty rows": np.zeros((3, 0, 2), np.int16),
+    "words of text": np.array([["a", "bc"], ["d", ""], ["e", "f"]]),
+}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("name", EXACT)
+def test_rows_are_exact_to_the_bit(name: str, compressed: bool, tmp_path: Path) -> None:
+    source = npz(tmp_path / "x.npz", compressed, a=EXACT[name], more=np.arange(3.0))
+    assert same(rows_of(source, tmp_path)["train"]["a.npy"], EXACT[name])
+
+
+PICTURES = [picture(i) for i in range(19)] + [picture(4, kind="PNG")]
+
+
+def opaque(path: Path, values: list[bytes]) -> None:
+    hdf5(path / "x.h5", image=np.array([*map(np.void, values)]), y=LABELS)
+
+
+def of_any_length(path: Path, values: list[bytes]) -> None:
+    with h5py.File(path / "x.h5", "w") as file:
+        held = file.create_dataset("image", len(values), h5py.vlen_dtype(np.uint8))
+        for i, value in enumerate(values):
+            held[i] = np.frombuffer(value, np.uint8)
+        file["y"] = LABELS
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path, values: hdf5(path / "x.h5", image=np.array(values), y=LABELS),
+        lambda path, values: npz(path / "x.npz", image=np.array(values), y=LABELS),
+        lambda path, values: npz(path / "x.npz", True, image=np.array(values), y=LABELS),
+        opaque,
+        of_any_length,
+    ],
+    ids=["strings", "npz", "npz compressed", "opaque", "any length"],
+)
+def test_images_stored_as_bytes(make: Any, tmp_path: Path) -> None:
+    """Zeros that pad them to one length are cut off; a row that is no image is a reject."""
+    size = max(map(len, PICTURES)) + (make is not of_any_length)
+    padded = PICTURES if make is of_any_length else [p.ljust(size, b"\0") for p in PICTURES]
+    source = tmp_path / "in"
+    source.mkdir()
+    make(source, padded)
+    corpus = open_corpus(source)
+    batch = read_all(corpus, tmp_path / "scratch")["train"]
+    assert corpus.has_pictures and [*batch.columns] == ["jpg", "png", "cls"]
+    assert batch.columns["jpg"] == [*PICTURES[:19], None]
+    assert batch.columns["png"] == [None] * 19 + PICTURES[19:]
+    make(source, [*padded[:18], b"text".ljust(size, b"\0"), padded[19]])
+    batch = read_all(open_corpus(source), tmp_path / "scratch")["train"]
+    ((where, why),) = batch.rejects
+    assert len(batch) == 19 and where.endswith("at row 18") and "not an image: begins with" in why
+
+
+def test_texts_ragged_rows_and_attributes_of_hdf5(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["text"] = ["one", "zwei é", "", "four"]
+        file["deep/caption"] = np.array([b"a", b"bb", b"", b"d"])
+        ragged = file.create_dataset("ids", 4, h5py.vlen_dtype(np.int32))
+        for i in range(4):
+            ragged[i] = np.arange(i, dtype=np.int32)
+        file.create_dataset("label", data=[0, 1, 1, 0], dtype=h5py.enum_dtype({"a": 0, "b": 1}))
+        file.attrs["made"], file["scalar"], file["mean"] = "by", 5, np.zeros(3)
+    rows = rows_of(tmp_path / "x.h5", tmp_path)["train"]
+    assert rows["txt"] == [b"one", "zwei é".encode(), b"", b"four"]
+    assert rows["deep.caption.txt"] == [b"a", b"bb", b"", b"d"]
+    assert [ids.tolist() for ids in rows["ids.npy"]] == [[], [0], [0, 1], [0, 1, 2]]
+    assert rows["cls"] == [b"0", b"1", b"1", b"0"]
+    notes = "\n".join(open_corpus(tmp_path / "x.h5").notes)
+    for said in ("scalar: it has no axis", "made, names of numbers of label", "mean: it has 3"):
+        assert said in notes
+
+
+# --- MNIST's files ------------------------------------------------------------------------
+
+NAMES = ["{}-{}-idx{}-ubyte", "{}-{}.idx{}-ubyte", "emnist-letters-{}-{}-idx{}-ubyte.gz"]
+
+
+def mnist(root: Path, name: str = NAMES[0], test: str = "t10k") -> Path:
+    for split, number in (("train", 20), (test, 5)):
+        idx(root / name.format(split, "images", 3), IMAGES[:number])
+        idx(root / name.format(split, "labels", 1), LABELS[:number].astype(np.uint8))
+    return root
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mnist_as_it_is(name: str, tmp_path: Path) -> None:
+    source = mnist(tmp_path / "in" / "raw", name, "test" if "emnist" in name else "t10k")
+    write(source / "emnist-letters-mapping.txt", "1 65 97\n")
+    packed = shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", **OPTIONS)
+    assert (packed.kind, packed.splits) == ("rows", {"train": 20, "test": 5})
+    for split, number in packed.splits.items():
+        batch = shardkit.open(tmp_path / "out", split).read(range(number))
+        assert np.array_equal(batch["images.npy"], IMAGES[:number])
+        assert batch["cls"].tolist() == [*LABELS[:number]]
+    assert shardkit.verify(tmp_path / "out", against=tmp_path / "in").num_compared == 25
+
+
+def test_what_torchvision_leaves(tmp_path: Path) -> None:
+    for name in (NAMES[0], f"{NAMES[0]}.gz"):
+        mnist(tmp_path / "raw", name)
+    assert [len(batch) for batch in read_all(open_corpus(tmp_path), tmp_path).values()] == [5, 20]
+    said = "left out: train-images-idx3-ubyte.gz: train-images-idx3-ubyte lies next to it"
+    assert said in open_corpus(tmp_path).notes
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "f4", "f8"])
+def test_values_of_idx_are_native(dtype: str, ending: str, tmp_path: Path) -> None:
+    bits = np.random.default_rng(0).integers(0, 256, (7, 3 * np.dtype(dtype).itemsize), np.uint8)
+    source = idx(tmp_path / f"scans-idx2-int{ending}", bits.view(dtype))
+    assert same(rows_of(source, tmp_path)["train"]["scans.npy"], bits.view(dtype))
+
+
+SPOILT_IDX: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda data: data[:-9],
+    "longer": lambda data: data + b"9",
+    "header": lambda data: data[:9],
+    "empty": lambda data: b"",
+    "page": lambda data: b"<html>403</html>",
+    "axes": lambda data: b"\0\0\x08\x28" + b"\0\0\0\1" * 40 + b"1",
+    "huge": lambda data: b"\0\0\x08\3" + b"\0\0\0\0" + b"\xff" * 8,
+}
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("what", SPOILT_IDX)
+def test_bad_idx_files(what: str, ending: str, tmp_path: Path) -> None:
+    path = mnist(tmp_path, NAMES[0] + ending) / f"train-images-idx3-ubyte{ending}"
+    data = SPOILT_IDX[what](gzip.decompress(path.read_bytes()) if ending else path.read_bytes())
+    write(path, gzip.compress(data) if ending else data)
+    with pytest.raises(FormatError, match=rf"{path.name}: is (damaged|no idx file)"):
+        open_corpus(tmp_path)
+    write(path, path.read_bytes()[:-7] if ending else b"")
+    with pytest.raises(FormatError, match=rf"{path.name}: is (damaged|no idx file)"):
+        open_corpus(tmp_path)
+
+
+# --- what is refused ----------------------------------------------------------------------
+
+
+def groups_of(*paths: str, num: int = 10) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        with h5py.File(path / "x.h5", "w") as file:
+            for i in range(num):
+                for name in paths:
+                    file[name.format(i, chr(97 + i))] = IMAGES[0] if i % 2 else IMAGES[:4, :, 0]
+
+    return make
+
+
+def linked(path: Path) -> None:
+    hdf5(path / "other" / "other.h5", x=IMAGES)
+    with h5py.File(path / "x.h5", "w") as file:
+        file["x"] = h5py.ExternalLink("other/other.h5", "x")
+
+
+def virtual(path: Path) -> None:
+    layout = h5py.VirtualLayout((20, 4, 3), np.uint8)
+    layout[:] = h5py.VirtualSource(str(hdf5(path / "o" / "o.h5", x=IMAGES)), "x", (20, 4, 3))
+    with h5py.File(path / "x.h5", "w") as file:
+        file.create_virtual_dataset("x", layout)
+
+
+def external(path: Path) -> None:
+    with h5py.File(path / "x.h5", "w") as file:
+        file.create_dataset("x", (9,), "u1", external=[(str(write(path / "o" / "r", b"1")), 0, 9)])
+
+
+def numbered(path: Path) -> None:
+    for i in range(2):
+        folder(path, **{f"images_{i}": IMAGES, f"labels_{i}": LABELS})
+
+
+def several_emnist(path: Path) -> None:
+    for name in ("digits", "letters"):
+        mnist(path, f"emnist-{name}-{{}}-{{}}-idx{{}}-ubyte", "test")
+
+
+def bomb(path: Path) -> None:
+    np.savez_compressed(path / "x.npz", x=np.zeros((80, 1 << 20), np.uint8))
+
+
+def hdf5_bomb(path: Path) -> None:
+    with h5py.File(path / "x.h5", "w") as file:
+        data = np.zeros((80, 1 << 20), np.uint8)
+        file.create_dataset("x", data=data, compression="gzip")
+
+
+def fifo(path: Path) -> None:
+    folder(path, **GOOD)
+    os.mkfifo(path / "more.npy")
+
+
+def pickles(path: Path) -> None:
+    for name in ("data_batch_1", "data_batch_2", "batches.meta"):
+        write(path / name, pickle.dumps({"a": 1}, protocol=2))
+
+
+REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "groups": (
+        groups_of("{:03}/image"),
+        r"10 arrays called alike \(000/image, 001/image, \.\.\.\)",
+    ),
+    "episodes": (groups_of("data/demo_{}/obs"), "10 arrays called alike"),
+    "two groups": (groups_of("s{}/x", "s{}/y", num=2), r"called alike \(s0/x, s1/x\)"),
+    "named groups": (groups_of("{1}/x", "{1}/y"), "10 arrays called alike"),
+    "arrays of groups": (groups_of("images/{:03}"), "docs/recipes/arrays.md"),
+    "link": (linked, "'x' is a link to another file"),
+    "virtual": (virtual, "the values of 'x' lie in other files"),
+    "external": (external, "the values of 'x' lie in other files"),
+    "bomb": (bomb, r"x\.npz: makes over 200 times its size"),
+    "HDF5 bomb": (hdf5_bomb, r"x\.h5: makes over 200 times its size"),
+    "numbered parts": (numbered, "2 arrays called alike"),
+    "several lengths": (
+        lambda p: npz(p / "x.npz", a=np.zeros((10, 9)), b=np.zeros((7, 9))),
+        r"several numbers of rows \(a\.npy 10, b\.npy 7\)",
+    ),
+    "labels of another length": (
+        lambda p: npz(p / "x.npz", images=IMAGES, labels=LABELS[:19]),
+        r"labels\.npy of 19 rows next to arrays of 20: give each row its label",
+    ),
+    "apart": (
+        lambda p: (hdf5(p / "train_x.h5", x=IMAGES), hdf5(p / "train_y.h5", y=LABELS)),
+        r"differ in x, y: pack them apart, or join them first: docs/recipes/arrays\.md",
+    ),
+    "kinds": (
+        lambda p: (npz(p / "a.npz", x=IMAGES), npz(p / "b.npz", x=IMAGES / 2)),
+        r"b\.npz and .*a\.npz differ in x\.npy",
+    ),
+    "one name": (several_emnist, "holds two arrays of one name"),
+    "one field": (
+        lambda p: npz(p / "y.npz", **{"a b": IMAGES, "a_b": IMAGES}),
+        r"'a b' and 'a_b' would both be the field a_b\.npy",
+    ),
+    "objects": (
+        lambda p: npz(p / "x.npz", images=IMAGES, words=np.array([*"ab"] * 10, object)),
+        r"words\.npy holds pickled Python objects.*--fields.*docs/recipes/arrays\.md",
+    ),
+    "two ways": (
+        lambda p: (folder(p, x=IMAGES), npz(p / "y.npz", y=IMAGES)),
+        r"holds x\.npy next to files of several arrays",
+    ),
+    "FIFO": (fifo, r"more\.npy is no regular file"),
+    "link to nowhere": (
+        lambda p: (folder(p, **GOOD) / "far.npy").symlink_to("nowhere"),
+        r"far\.npy a symbolic link to nowhere",
+    ),
+    "no rows": (lambda p: npz(p / "x.npz", x=IMAGES[:0]), "no rows of arrays in"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str, tmp_path: Path) -> None:
+    make, said = REFUSED[name]
+    (tmp_path / "in").mkdir()
+    make(tmp_path / "in")
+    with nothing_left_open(), pytest.raises(ShardkitError, match=said) as caught:
+        list(open_corpus(tmp_path / "in", "rows").runs(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+# --- damage -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["npz", "safetensors", "hdf5"])
+def test_damaged_files_give_one_line(how: str, tmp_path: Path) -> None:
+    path = MAKE[how](tmp_path / "x", **GOOD)
+    whole = path.read_bytes()
+    for data in (b"", whole[: len(whole) // 2], b"hello, this is text" * 9):
+        write(path, data)
+        with nothing_left_open(), pytest.raises(FormatError, match="is damaged") as caught:
+            open_corpus(path)
+        assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+SPOILT: dict[str, Callable[[bytes], bytes]] = {
+    "length": lambda header: (2**40).to_bytes(8, "little") + header[8:],
+    "json": lambda header: header[:8] + b"[" + header[9:],
+    "offsets": lambda header: header.replace(b'"data_offsets": [0', b'"data_offsets": [9'),
+    "shape": lambda header: header.replace(b'"shape": [20', b'"shape": [21'),
+    "negative": lambda header: header.replace(b'"shape": [20', b'"shape": [-2'),
+    "text": lambda header: header.replace(b'"shape": [20', b'"shape": "20'),
+    "dtype": lambda header: header.replace(b'"U8"', b'"X8"'),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_hostile_safetensors(what: str, tmp_path: Path) -> None:
+    path = safetensors(tmp_path / "x.safetensors", GOOD)
+    write(path, SPOILT[what](path.read_bytes()))
+    with pytest.raises((FormatError, CorpusError), match=r"x\.safetensors: "):
+        open_corpus(path)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_checksums_of_zips_are_compared(compressed: bool, tmp_path: Path) -> None:
+    path = npz(tmp_path / "x.npz", compressed, x=np.arange(4000.0), y=np.arange(4000) % 10)
+    data = bytearray(path.read_bytes())
+    data[3000] ^= 1
+    write(path, bytes(data))
+    with pytest.raises(FormatError, match=r"x\.npz: is damaged"):
+        read_all(open_corpus(path), tmp_path / "scratch")
+
+
+def test_damage_in_one_chunk_spoils_its_rows_alone(tmp_path: Path) -> None:
+    data = np.random.default_rng(0).integers(0, 256, (40, 512), dtype=np.uint8)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=data, chunks=(10, 512), fletcher32=True)
+        place = file["x"].id.get_chunk_info(1).byte_offset
+    raw = bytearray((tmp_path / "x.h5").read_bytes())
+    raw[place + 99] ^= 1
+    write(tmp_path / "x.h5", bytes(raw))
+    batch = read_all(open_corpus(tmp_path / "x.h5"), tmp_path / "scratch")["train"]
+    assert len(batch) == 30 and batch.rejects[0][0] == "x.h5 at row 10"
+    with pytest.raises(SampleError, match=r"x\.h5 at row 10: is damaged"):
+        shardkit.pack(tmp_path / "x.h5", tmp_path / "out", to="npy", **OPTIONS)
+
+
+def test_a_change_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = folder(tmp_path / "in", **GOOD)
+    with monkeypatch.context() as patch:
+        patch.setattr("shardkit.packing.conclude.assemble", None)
+        with pytest.raises(TypeError):
+            shardkit.pack(source, tmp_path / "out", to="npy", **OPTIONS)
+    corpus = RowCorpus(source)
+    (run,) = corpus.runs(tmp_path)
+    os.utime(npy(source / "labels.npy", LABELS[::-1]), (10**9, 10**9))
+    batch = from_spec(source, corpus.spec()).read(run, tmp_path)
+    assert not batch.keys and batch.rejects[0] == ("in at row 0", "the file changed while packing")
+    with pytest.raises(ResumeError, match=r"input files changed since this pack was started"):
+        shardkit.pack(source, tmp_path / "out", to="npy", **OPTIONS)
+
+
+# --- detection ----------------------------------------------------------------------------
+
+
+def times(num: int, shapes: str) -> str:
+    """Return the same files ``num`` times, numbered."""
+    return " ".join(shapes.replace(":", f"_{i}:") for i in range(num))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reading"),
+    [
+        ("images:9,4 labels:9", "rows"),
+        ("x:9,4 z:9", "rows"),
+        ("images:900,40 labels:900 mean:3", "rows"),
+        ("x_train:9,4 y_train:9,4 x_test:5,4 y_test:5,4", "rows"),
+        ("train/x:9,4 train/labels:9 val/x:9,4 val/labels:9", "rows"),
+        ("a/x:9,4 a/labels:9 b/c/x:5,4 b/c/labels:5", "rows"),
+        ("left:9,4 right:9,4", "either"),
+        ("train:9,4 test:5,4", "either"),
+        ("images:9,4", "either"),
+        ("images:9,4 labels:5", "either"),
+        ("a/x:9,4 a/labels:9 b/x:9,4", "either"),
+        (times(50, "img:9,4 mask:9"), "either"),
+        (times(2, "images:9,4 labels:9"), "either"),
+        (times(5, "a:9,4"), "arrays"),
+        (times(70, "cat:9,4 dog:9,4"), "arrays"),
+        ("cat:9,4 dog:5,4", "arrays"),
+        ("images:1,4 labels:1", "arrays"),
+        ("cat/a:9,4 cat/b:9,5 dog/a:9,4 dog/b:9,5", "arrays"),
+        (" ".join(f"c{'x' * i}:9,{i + 1}" for i in range(65)), "arrays"),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_npy_reading(shapes: str, reading: str, tmp_path: Path) -> None:
+    for name, _, shape in [each.partition(":") for each in shapes.split()]:
+        axes = [*map(int, shape.split(","))]
+        npy(tmp_path / f"{name}.npy", np.zeros(axes, np.float32 if axes[1:] else np.int64))
+    look = Look(tmp_path)
+    assert npy_reading(look) == reading
+    claim = RowCorpus.claim(look)
+    assert (claim is None) == (reading == "arrays")
+    if reading == "either":
+        with pytest.raises(CorpusError, match=r"--corpus"):
+            open_corpus(tmp_path)
+    else:
+        assert open_corpus(tmp_path).kind == reading
+
+
+@pytest.mark.parametrize(
+    ("files", "strength"),
+    [
+        (["x.npz"], Strength.LAYOUT),
+        (["x.h5", "README.md", "classes.txt", "meta.json"], Strength.LAYOUT),
+        (["x.npz", "preview.png"], Strength.FILES),
+        (["x.safetensors", *(f"{i}.jpg" for i in range(5))], Strength.FILES),
+        (["x.npz", *(f"{i}.txt" for i in range(20))], Strength.FILES),
+        (["x.npz", "y.npy"], Strength.FILES),
+        (["a.jpg"], None),
+        (["train-images-idx3-ubyte"], None),  # a text of this name
+    ],
+)
+def test_claim_of_files(files: list[str], strength: Strength | None, tmp_path: Path) -> None:
+    for name in files:
+        write(tmp_path / name, "whatever it holds")
+    claim = RowCorpus.claim(Look(tmp_path))
+    assert (claim and claim.strength) == strength
+    if strength is not None and len(files) == 1:
+        alone = RowCorpus.claim(Look(tmp_path / files[0]))
+        assert alone is not None and alone.strength == Strength.LAYOUT
+
+
+def test_claims_that_are_refused(tmp_path: Path) -> None:
+    pickles(tmp_path / "in")
+    with pytest.raises(CorpusError, match=r"holds pickles \(data_batch_1, data_batch_2\).*recipes"):
+        RowCorpus.claim(Look(tmp_path / "in"))
+    for name in "ab":
+        hdf5(tmp_path / "side" / name / "x.h5", **GOOD)
+    with pytest.raises(
+        CorpusError, match=r"in several folders that are not named as splits \(a, b"
+    ):
+        open_corpus(tmp_path / "side")
+    assert len(read_all(open_corpus(tmp_path / "side", "rows"), tmp_path)["train"]) == 40
+
+
+# --- which columns go together ------------------------------------------------------------
+
+
+def column(name: str, *shape: int, dtype: str = "<f4") -> Column:
+    return Column(f"{name}.npy", shape, np.dtype(dtype))
+
+
+@pytest.mark.parametrize(
+    ("names", "told", "expected"),
+    [
+        ("x_train train_x x", "", {"": ["x_train", "train_x", "x"]}),
+        ("x_train train_x", "", {"train": ["x_train", "train_x"]}),
+        ("train_set_x mean", "train", {"": ["set_x", "mean"]}),
+        ("train_x x", "train", {"": ["train_x", "x"]}),
+        ("test_x", "train", {"": ["test_x"]}),
+        ("train", "", {"train": ["data"]}),
+    ],
+)
+def test_splits_of_columns(names: str, told: str, expected: dict[str, list[str]]) -> None:
+    groups, left_out = divide([column(name, 9) for name in names.split()], "here", told)
+    assert {split: [*group] for split, group in groups.items()} == expected and not left_out
+
+
+WORDS = st.from_regex("(x|y|label|mean)(_train|_test)?|train|a[0-2]|g/[0-2]", fullmatch=True)
+COLUMNS = st.dictionaries(WORDS, st.tuples(st.integers(1, 4), st.integers(1, 3)), min_size=1)
+
+
+@given(COLUMNS, st.sampled_from(["", "train"]))
+def test_no_column_is_lost_and_rows_are_equal(
+    shapes: dict[str, tuple[int, int]], told: str
+) -> None:
+    columns = [Column(name, shape, np.dtype("<i8")) for name, shape in shapes.items()]
+    try:
+        refuse_series(columns, "here")
+        groups, left_out = divide(columns, "here", told)
+    except CorpusError:
+        return
+    held = [each for group in groups.values() for each in group.values()]
+    assert sorted([each.name for each in held] + [*left_out]) == sorted(shapes)
+    assert all(len({each.num_rows for each in group.values()}) == 1 for group in groups.values())
+    lost = sum(np.prod(shapes[name]) for name in left_out)
+    assert lost <= 0.1 * sum(np.prod(shape) for shape in shapes.values())
+    assert not any(Column(n, shapes[n], np.dtype("<i8")).is_label for n in left_out if told)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [column("labels", 90, dtype="<i8"), column("x", 90, 3), column("mean", 224, 224, 3)],
+        [column("wte", 5000, 8), column("wpe", 1000, 8), column("ln", 8)],
+        [column("x", 900, 8), column("mean", 3), column("std", 3)],
+    ],
+)
+def test_which_rows_are_samples_is_not_guessed(columns: list[Column]) -> None:
+    with pytest.raises(CorpusError, match="several numbers of rows"):
+        divide(columns, "here")
