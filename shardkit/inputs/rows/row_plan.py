@@ -225,7 +225,7 @@ def divide(
             )
         bytes_of = Counter[int]()
         for column in own:
-            bytes_of[column.num_rows] += column.num_bytes
+            bytes_of[column.num_rows] += 0 if column.is_label else column.num_bytes
         num_of = Counter(column.num_rows for column in own)
         num_rows = max(num_of, key=lambda n: (num_of[n], bytes_of[n]))
         groups[split] = {}
