@@ -297,7 +297,7 @@ def test_every_corpus_keeps_the_seam(tmp_path: Path, kind: str) -> None:
         list(corpus.runs(tmp_path / "scratch"))
 
 
-@pytest.mark.parametrize("kind", WALKED)
+@pytest.mark.parametrize("kind", [kind for kind in WALKED if kind != "rows"])
 @pytest.mark.parametrize("link", ["far", "far.jpg", "far.jsonl", "lost in\n.x y"])
 def test_a_dangling_link_is_a_reject_of_every_corpus(tmp_path: Path, kind: str, link: str) -> None:
     """It may be a class folder: to pass it over would lose a class in silence."""

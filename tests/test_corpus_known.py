@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import io
-import json
 import pickle
 from pathlib import Path
 from typing import Any
 
-import h5py
-import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import picture, write
@@ -99,93 +95,6 @@ def test_lists_of_yolo_are_said(tmp_path: Path) -> None:
     assert lists_of_splits("path: x\ntrain: images/train\nval: images/val\n") == []
 
 
-def test_pickles_of_cifar_are_refused_with_lines_that_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = tmp_path / "in"
-    data = np.arange(24, dtype=np.uint8).reshape(4, 6)
-    batch = {"data": data, "labels": [0, 1, 1, 0], "batch_label": "training batch 1 of 1"}
-    write(source / "data_batch_1", pickle.dumps(batch, protocol=2))
-    write(source / "readme.html", "<html></html>")
-    with pytest.raises(CorpusError, match=r"holds pickles \(data_batch_1, \.\.\.\)") as refused:
-        pack(source)
-    monkeypatch.chdir(source)
-    exec("\n".join(refused.value.__notes__), {})
-    with np.load(io.BytesIO((source / "plain" / "data_batch_1.npz").read_bytes())) as plain:
-        assert np.array_equal(plain["data"], data) and plain["labels"].tolist() == [0, 1, 1, 0]
-    with pytest.raises(CorpusError, match=rf"then pack {source}/plain"):
-        pack(source)
-    assert shardkit.pack(source / "plain", tmp_path / "out", **OPTIONS).num_samples == 4
-
-
-def cifar(root: Path, kind: str) -> dict[str, Any]:
-    """Pickles as CIFAR-10's and CIFAR-100's are, with fewer rows; the rows of each split."""
-    rng = np.random.default_rng(0)
-    rows: dict[str, Any] = {"train": [], "test": []}
-    ten = {f"data_batch_{i}": "train" for i in range(1, 6)} | {"test_batch": "test"}
-    for name, split in (ten if kind == "10" else {"train": "train", "test": "test"}).items():
-        batch = {
-            "data": rng.integers(0, 256, (13, 3072), np.uint8),
-            "filenames": [f"{name}_{i}.png" for i in range(13)],
-            "batch_label": f"{name} of 5",
-        }
-        labels = [i % 10 for i in range(13)]
-        own = {"labels": labels} if kind == "10" else {"coarse_labels": [x // 5 for x in labels]}
-        batch |= own | ({} if kind == "10" else {"fine_labels": labels})
-        write(root / name, pickle.dumps(batch, protocol=2))
-        rows[split].append(batch)
-    names = [f"class {i}" for i in range(10)]
-    if kind == "10":
-        meta: Any = {"label_names": names, "num_vis": 3072, "num_cases_per_batch": 13}
-        write(root / "batches.meta", pickle.dumps(meta, protocol=2))
-        write(root / "readme.html", "<html></html>")
-    else:
-        meta = {"fine_label_names": names, "coarse_label_names": ["one", "two"]}
-        write(root / "meta", pickle.dumps(meta, protocol=2))
-        write(root / "file.txt~", "")
-    return rows
-
-
-@pytest.mark.parametrize("kind", ["10", "100"])
-def test_what_the_lines_for_cifar_make_is_packed_as_it_is(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = tmp_path / "in"
-    rows = cifar(source, kind)
-    with pytest.raises(CorpusError, match="holds pickles") as refused:
-        pack(source)
-    (lines,) = refused.value.__notes__
-    assert max(map(len, lines.split("\n"))) < 100
-    monkeypatch.chdir(source)
-    exec(lines, {})
-    packed = shardkit.pack(source / "plain", tmp_path / "out", **OPTIONS)
-    assert packed.splits == {"test": 13, "train": 65 if kind == "10" else 13}
-    for split, batches in rows.items():
-        ds = shardkit.open(tmp_path / "out", split)
-        assert ds.classes == [f"class {i}" for i in range(10)]
-        read = ds.read(range(len(ds)))
-        data = np.concatenate([batch["data"] for batch in batches])
-        assert read["images.npy"].dtype == np.uint8 and read["images.npy"].shape[1:] == (32, 32, 3)
-        assert np.array_equal(read["images.npy"][:, 3, 4, 2], data[:, 2 * 1024 + 3 * 32 + 4])
-        fine = "labels" if kind == "10" else "fine_labels"
-        assert read["cls"].tolist() == [label for batch in batches for label in batch[fine]]
-        assert ds[5]["filenames.txt"] == batches[0]["filenames"][5]
-    assert "names of classes are those of label_names" in packed.notes
-    assert ("left out: num_vis" in "".join(packed.notes)) is (kind == "10")
-    if kind == "100":
-        kept = json.loads((tmp_path / "out" / "shardkit.json").read_text())["corpus"]["names"]
-        assert kept == {"coarse_labels": {"0": "one", "1": "two"}}
-        assert read["coarse_labels.npy"].tolist() == rows["test"][0]["coarse_labels"]
-
-
-def test_lines_for_cifar_are_for_cifar_alone(tmp_path: Path) -> None:
-    cifar(tmp_path / "in", "100")
-    write(tmp_path / "in" / "extra", pickle.dumps({"data": [1]}, protocol=2))
-    with pytest.raises(CorpusError) as refused:
-        pack(tmp_path / "in")
-    assert "for name in ['extra', 'meta', 'test', 'train']:" in refused.value.__notes__[0]
-
-
 def test_a_file_without_an_ending_is_passed_over_beside_more_of_text(tmp_path: Path) -> None:
     write(tmp_path / "in" / "cache", pickle.dumps([1]))
     for i in range(2):
@@ -201,58 +110,6 @@ def test_names_of_classes_beside_heavier_data_are_no_dataset(tmp_path: Path) -> 
         write(tmp_path / "in" / f"{name}_label_names.txt", "apple")
     with pytest.raises(CorpusError, match=r"2 files \(.bin 2\) of other kinds; choose with"):
         pack(tmp_path / "in")
-
-
-def test_attributes_of_groups_are_named(tmp_path: Path) -> None:
-    source = tmp_path / "in.h5"
-    with h5py.File(source, "w") as file:
-        for i in range(3):
-            group = file.create_group(f"{i:03}")
-            group["image"] = np.full((4, 4), i)
-            group["image"].attrs["unit"] = "mm"
-            group.attrs["label"] = i
-    with pytest.raises(CorpusError, match=r"they leave out the attributes of groups, label\n"):
-        pack(source)
-
-
-def lines_of(source: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run the lines that the refusal gives, in the folder of the file; what it says."""
-    with pytest.raises(CorpusError) as refused:
-        pack(source)
-    monkeypatch.chdir(source.parent)
-    exec("\n".join(refused.value.__notes__), {})
-    return str(refused.value)
-
-
-def test_lines_for_groups_say_what_they_leave_and_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        for i, value in enumerate([1, 2, 300, -7]):
-            file[f"a{{b}}/{i}/x"] = np.array([value], np.int16 if i > 1 else np.uint8)
-        file["labels"] = np.arange(4)
-    assert "; they leave out labels" in lines_of(tmp_path / "in.h5", monkeypatch)
-    with h5py.File(tmp_path / "rows-in.h5") as rows:
-        assert rows["x"][()].tolist() == [[1], [2], [300], [-7]]
-
-
-def test_times_as_names_of_groups_stay_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        for i in range(3):
-            file[f"1403.{i}/image"] = np.zeros((4, 5 + i))
-            file[f"1403.{i}/y"] = i
-    lines_of(tmp_path / "in.h5", monkeypatch)
-    assert pack(tmp_path / "samples-in", corpus="paired").num_samples == 3
-
-
-def test_arrays_in_a_series_are_said_to_be_columns(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        for i in range(9):
-            file[f"img_{i}"] = np.zeros((4, 5))
-    (said,) = pack(tmp_path / "in.h5").notes
-    assert said.startswith("9 arrays called in a series (img_0, img_1, ...) are columns")
 
 
 def test_two_sets_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -365,48 +222,6 @@ def test_a_set_that_was_fetched_twice_is_refused(tmp_path: Path) -> None:
         pack(tmp_path / "in")
 
 
-def test_logs_beside_arrays_say_nothing_of_them(tmp_path: Path) -> None:
-    source = tmp_path / "in"
-    write(source / "logs" / "run.log", "of it")
-    np.save(source / "images.npy", np.zeros((6, 4, 4), np.uint8))
-    np.save(source / "labels.npy", np.arange(6))
-    result = pack(source)
-    assert (result.kind, result.num_samples, result.ignored) == ("rows", 6, {".log": 1})
-
-
-@pytest.mark.parametrize("other", [[0.7, 1.7], [[0, 1], [1, 0]], ["a", "b"], [float("nan"), 1.0]])
-def test_labels_that_only_one_split_has_as_numbers_are_no_classes(
-    other: list[Any], tmp_path: Path
-) -> None:
-    source = tmp_path / "in"
-    source.mkdir()
-    for split, labels in {"train": other, "test": [0, 1]}.items():
-        np.savez(source / f"{split}.npz", x=np.zeros((2, 3)), labels=np.array(labels))
-    result = pack(source)
-    assert result.notes[-1].startswith("no cls: 'labels' has no whole numbers in train.npz")
-    train = shardkit.open(tmp_path / "out", split="train")
-    assert "cls" not in train.fields
-
-
-def test_names_of_further_numbers_go_to_parquet_from_rows(tmp_path: Path) -> None:
-    source = tmp_path / "in"
-    source.mkdir()
-    np.savez(
-        source / "train.npz",
-        images=np.zeros((2, 4, 4), np.uint8),
-        labels=np.array([0, 1]),
-        coarse_labels=np.array([1, 0], np.uint8),
-        label_names=np.array(["cat", "dog", "owl"]),
-        coarse_label_names=np.array(["animal", "plant", "thing"]),
-    )
-    pack(source)
-    result = shardkit.convert(tmp_path / "out", tmp_path / "table", to="parquet", progress=False)
-    assert not any("left out" in note for note in result.notes)
-    (file,) = (tmp_path / "table").rglob("*.parquet")
-    features = json.loads(pq.read_schema(file).metadata[b"huggingface"])["info"]["features"]
-    assert features["coarse_labels"]["names"] == ["animal", "plant", "thing"]
-
-
 def test_lines_of_json_that_are_called_as_a_document(tmp_path: Path) -> None:
     """C4's and Dolma's."""
     write(tmp_path / "in" / "c4-train.00000-of-00001.json.gz", gzip.compress(b'{"text": "a"}\n'))
@@ -425,16 +240,6 @@ def test_classes_that_may_be_one_are_said(tmp_path: Path) -> None:
         write(tmp_path / "two" / name / "0.jpg", picture(0))
     told = notes_of(tmp_path / "two", "images", tmp_path)[0]
     assert told.endswith("differ in how accents are written alone")
-
-
-def test_files_of_which_each_may_be_a_sample_are_said(tmp_path: Path) -> None:
-    """Slices of volumes, as TransUNet's Synapse has them, and tensors in files of their own."""
-    (tmp_path / "npz").mkdir()
-    for i in range(3):
-        values = {"image": np.zeros((16, 16)), "label": np.zeros((16, 16))}
-        np.savez(tmp_path / "npz" / f"case0_slice{i:03}.npz", **values)
-    told = pack(tmp_path / "npz").notes[-1]
-    assert told.startswith("each row of 3 files of 16 rows is a sample (case0_slice000.npz, case0_")
 
 
 def test_splits_without_a_class_in_common_are_said(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from shardkit.errors import CorpusError, FormatError, ResumeError, SampleError, 
 from shardkit.inputs.kinds import from_spec
 from shardkit.inputs.look import Look, Strength
 from shardkit.inputs.open import open_corpus
-from shardkit.inputs.rows.row_columns import Column
+from shardkit.inputs.rows.row_columns import ArrayColumn
 from shardkit.inputs.rows.row_corpus import RowCorpus
 from shardkit.inputs.rows.row_plan import divide, npy_reading, refuse_series
 
@@ -592,7 +592,8 @@ def test_npy_reading(shapes: str, reading: str, tmp_path: Path) -> None:
     look = Look(tmp_path)
     assert npy_reading(look) == reading
     claim = RowCorpus.claim(look)
-    assert (claim is None) == (reading == "arrays")
+    strengths = {"rows": Strength.LAYOUT, "either": Strength.FILES, "arrays": None}
+    assert (claim and claim.strength) == strengths[reading]
     if reading == "either":
         with pytest.raises(CorpusError, match=r"--corpus"):
             open_corpus(tmp_path)
@@ -633,8 +634,8 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
 # --- which columns go together ------------------------------------------------------------
 
 
-def column(name: str, *shape: int, dtype: str = "<f4") -> Column:
-    return Column(f"{name}.npy", shape, np.dtype(dtype))
+def column(name: str, *shape: int, dtype: str = "<f4") -> ArrayColumn:
+    return ArrayColumn(f"{name}.npy", shape, np.dtype(dtype))
 
 
 @pytest.mark.parametrize(
@@ -661,7 +662,7 @@ COLUMNS = st.dictionaries(WORDS, st.tuples(st.integers(1, 4), st.integers(1, 3))
 def test_no_column_is_lost_and_rows_are_equal(
     shapes: dict[str, tuple[int, int]], told: str
 ) -> None:
-    columns = [Column(name, shape, np.dtype("<i8")) for name, shape in shapes.items()]
+    columns = [ArrayColumn(name, shape, np.dtype("<i8")) for name, shape in shapes.items()]
     try:
         refuse_series(columns, "here")
         groups, left_out = divide(columns, "here", told)
@@ -672,7 +673,7 @@ def test_no_column_is_lost_and_rows_are_equal(
     assert all(len({each.num_rows for each in group.values()}) == 1 for group in groups.values())
     lost = sum(np.prod(shapes[name]) for name in left_out)
     assert lost <= 0.1 * sum(np.prod(shape) for shape in shapes.values())
-    assert not any(Column(n, shapes[n], np.dtype("<i8")).is_label for n in left_out if told)
+    assert not any(ArrayColumn(n, shapes[n], np.dtype("<i8")).is_label for n in left_out if told)
 
 
 @pytest.mark.parametrize(
@@ -683,6 +684,6 @@ def test_no_column_is_lost_and_rows_are_equal(
         [column("x", 900, 8), column("mean", 3), column("std", 3)],
     ],
 )
-def test_which_rows_are_samples_is_not_guessed(columns: list[Column]) -> None:
+def test_which_rows_are_samples_is_not_guessed(columns: list[ArrayColumn]) -> None:
     with pytest.raises(CorpusError, match="several numbers of rows"):
         divide(columns, "here")

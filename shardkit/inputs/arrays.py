@@ -34,13 +34,10 @@ class ArrayCorpus(PlainClassCorpus):
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
-        from shardkit.inputs.rows.row_plan import npy_reading  # which needs ARRAY_EXTENSIONS
-
         count = look.count(ARRAY_EXTENSIONS)
         if not count or look.is_file:
             return None
-        strength = Strength.LAYOUT if npy_reading(look) == "either" else Strength.FILES
-        return Claim(strength, "each .npy or .pt file is a sample", count)
+        return Claim(Strength.FILES, "each .npy or .pt file is a sample", count)
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         values = self.contents(run)

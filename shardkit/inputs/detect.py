@@ -23,11 +23,14 @@ from shardkit.inputs.endings import ONE_FILE, TAR, kind_of
 from shardkit.inputs.folders import count_endings, have_seen, peeking_once
 from shardkit.inputs.images import ImageCorpus
 from shardkit.inputs.kinds import CORPORA
+from shardkit.inputs.look import Look, Strength
 from shardkit.inputs.names import DOCUMENTS, extension, stem
 from shardkit.inputs.paired import PairedCorpus
+from shardkit.inputs.rows.row_corpus import RowCorpus
 from shardkit.inputs.tables.other_tables import load_advice
 from shardkit.inputs.tables.saved_files import is_saved
 from shardkit.inputs.text import TextCorpus
+from shardkit.shards.locate import refuse_orphans
 from shardkit.system.paths import file_size, first_few, show_path
 from shardkit.tars.find import is_tar_source
 
@@ -52,7 +55,7 @@ def detect(source: Path) -> str:
     """
     where = show_path(source)
     if source.is_file():
-        if (container := container_kind(source, kind_of)) is not None:
+        if (container := _container_kind(source)) is not None:
             return container
         kind = kind_of(source.name)
         if kind == TAR or is_tar_source(source):
@@ -69,7 +72,7 @@ def detect(source: Path) -> str:
         raise CorpusError(f"{where} is a shardkit dataset already; use: shardkit convert")
     if is_saved(source):
         return "hf"
-    if (container := container_kind(source, kind_of)) is not None:
+    if (container := _container_kind(source)) is not None:
         return container
     census = take_census(source)
     if _finds_media(census) and have_companions(source):
@@ -126,6 +129,29 @@ def _weigh(source: Path, census: Census) -> Counter[str]:
     return weight
 
 
+def _container_kind(source: Path) -> str | None:
+    """The kind of containers at ``source``; None if there are none."""
+    kind = container_kind(source, kind_of)
+    if kind is not None:
+        return kind
+    look = Look(source)
+    rows, arrays = RowCorpus.claim(look), ArrayCorpus.claim(look)
+    if rows is None:
+        return None
+    if rows.strength == Strength.FILES:
+        others = look.endings.total() - max(rows.num_files, arrays.num_files if arrays else 0)
+        if rows.num_files < 100 * others and others > 64:
+            return None
+        if others or arrays is not None:
+            other = arrays.reading if arrays else f"{others} other files"
+            raise CorpusError(
+                f"{show_path(source)}: {rows.reading}, or {other}; choose with --corpus rows|..."
+            )
+    if source.is_file():
+        refuse_orphans(source)
+    return RowCorpus.kind
+
+
 def container_at(source: Path) -> str | None:
     """The kind of the containers that others made at ``source``; None if something else is there.
 
@@ -134,7 +160,7 @@ def container_at(source: Path) -> str | None:
     """
     if not source.exists() or (source / INDEX_NAME).exists():
         return None
-    return container_kind(source, kind_of)
+    return _container_kind(source)
 
 
 def require_folder(source: Path) -> None:

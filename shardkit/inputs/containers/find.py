@@ -9,22 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardkit.errors import CorpusError
-from shardkit.inputs.arrays import ArrayCorpus
 from shardkit.inputs.containers.tfrecord_file import (
     has_record_ending,
     is_record_name,
     looks_like_records,
 )
 from shardkit.inputs.endings import LMDB_EXTENSIONS
-from shardkit.inputs.look import Look, Strength
 from shardkit.inputs.names import DOCUMENTS, extension, is_hidden, stem
-from shardkit.inputs.rows.row_corpus import RowCorpus
 from shardkit.inputs.text import TextCorpus
 from shardkit.shards.locate import refuse_orphans
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
-ROWS = "rows"
 RECORDS = "tfrecord"
 DATABASE = "lmdb"
 
@@ -50,31 +46,9 @@ def container_kind(source: Path, kind_of: KindOf) -> str | None:
         if source.is_dir():
             refuse_orphans(source)  # else shards of .npy files would be packed as arrays
         kind = _of_folder(source, kind_of) if source.is_dir() else _of_file(source)
-        kind = kind or _rows_at(source)
         if kind is not None and source.is_file():
             refuse_orphans(source)
         return kind
-
-
-def _rows_at(source: Path) -> str | None:
-    look = Look(source)
-    rows, arrays = RowCorpus.claim(look), ArrayCorpus.claim(look)
-    if rows is None or (arrays is not None and arrays.strength > rows.strength):
-        return None
-    others = look.endings.total() - rows.num_files
-    if arrays is not None and arrays.strength == rows.strength:
-        raise CorpusError(
-            f"{show_path(source)}: {rows.reading}, or {arrays.reading}; choose with --corpus"
-            " rows|arrays"
-        )
-    if rows.strength == Strength.FILES and rows.num_files < 100 * others:
-        if others > 64 or (arrays is not None and not rows.num_files):
-            return None
-        raise CorpusError(
-            f"{show_path(source)} holds {rows.num_files} files of arrays beside {others} others;"
-            " choose with --corpus rows|..."
-        )
-    return ROWS
 
 
 def _of_file(path: Path) -> str | None:

@@ -46,7 +46,7 @@ def is_idx_name(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Column:
+class ArrayColumn:
     """An array as its file has it.
 
     Attributes:
@@ -106,7 +106,7 @@ class Column:
 
 def column_of(
     name: str, dtype: np.dtype[Any], shape: tuple[int, ...], first: Any = None, texts: str = "U"
-) -> Column | str:
+) -> ArrayColumn | str:
     """Return the column that an array is, or why it is none. ``first``: its first rows, where they
     may be bytes; ``texts``: kinds of dtypes whose rows are texts."""
     if not shape:
@@ -123,7 +123,7 @@ def column_of(
             how = "ragged"
     if how is None:
         return f"its values are {dtype} of {shape}, which no field can hold"
-    return Column(name, shape, dtype, how)
+    return ArrayColumn(name, shape, dtype, how)
 
 
 def field_of(name: str, how: str, *, is_only_picture: bool) -> str:
@@ -160,7 +160,7 @@ class ArrayFile:
     texts = "U"
 
     def __init__(self) -> None:
-        self.columns: dict[str, Column] = {}
+        self.columns: dict[str, ArrayColumn] = {}
         self.left_out: dict[str, str] = {}
 
     def array(self, name: str) -> Any:
@@ -175,7 +175,7 @@ class ArrayFile:
     ) -> None:
         """Add an array to the columns, or to what is left out, with the reason."""
         made = column_of(name, dtype, shape, first, self.texts)
-        if isinstance(made, Column):
+        if isinstance(made, ArrayColumn):
             self.columns[name] = made
         else:
             self.left_out[name] = made

@@ -92,19 +92,18 @@ class RowCorpus(Input):
             return None
         others = look.endings - Counter(cut_ending(name)[1] for _, name in held)
         is_alone = others.total() <= _FEW_BESIDE and _BESIDE.issuperset(others)
-        if not look.is_file and found:
-            bases = sorted({base for base, _ in found})
-            if is_alone and not num_npy and len(bases) > 1 and splits_by_words(bases) is None:
-                raise CorpusError(
-                    f"{show_path(look.source)} holds files of arrays in several folders that are"
-                    f" not named as splits ({first_few(bases)}): pack each by itself, or pass"
-                    " --corpus rows for one dataset of all rows; if each file is a sample, see"
-                    f" {RECIPES}"
-                )
-            is_alone = is_alone and not num_npy
-        elif not look.is_file and npy_reading(look) == "arrays":
+        reading = "rows" if found or look.is_file else npy_reading(look)
+        bases = sorted({base for base, _ in found})
+        if is_alone and len(bases) > 1 and not num_npy and splits_by_words(bases) is None:
+            raise CorpusError(
+                f"{show_path(look.source)} holds files of arrays in several folders that are not"
+                f" named as splits ({first_few(bases)}): pack each by itself, or pass --corpus rows"
+                f" for one dataset of all rows; if each file is a sample, see {RECIPES}"
+            )
+        if reading == "arrays":
             return None
-        strength = Strength.LAYOUT if is_alone or look.is_file else Strength.FILES
+        is_sure = look.is_file or (is_alone and reading == "rows" and not (found and num_npy))
+        strength = Strength.LAYOUT if is_sure else Strength.FILES
         return Claim(strength, "each row of arrays is a sample", len(found) or num_npy)
 
     @classmethod

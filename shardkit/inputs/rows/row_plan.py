@@ -16,7 +16,7 @@ from shardkit.inputs.folders import Root, walk_named
 from shardkit.inputs.look import Look
 from shardkit.inputs.names import extension, join
 from shardkit.inputs.rows.array_files import BLOCK_BYTES, open_arrays
-from shardkit.inputs.rows.row_columns import PICKLED, ArrayFile, Column, column_of, is_idx_name
+from shardkit.inputs.rows.row_columns import PICKLED, ArrayColumn, ArrayFile, column_of, is_idx_name
 from shardkit.samples.encoding import npy_layout
 from shardkit.samples.split_names import mixed_names, split_word, splits_by_words
 from shardkit.system.paths import first_few, show_path
@@ -42,7 +42,7 @@ CLASS_FILE = "classes.txt"
 _MOST_NAMES = 1 << 20
 """Characters of it that are read."""
 
-Group = dict[str, Column]
+Group = dict[str, ArrayColumn]
 """The columns of one split in one file, by their names without the split's word."""
 
 
@@ -180,7 +180,7 @@ def _refuse_pickles(file: ArrayFile, where: str) -> None:
         )
 
 
-def _range(file: ArrayFile, column: Column) -> tuple[int, int]:
+def _range(file: ArrayFile, column: ArrayColumn) -> tuple[int, int]:
     """Return the smallest and the largest of a column of whole numbers."""
     found = [0] * (not column.num_rows)
     step = max(BLOCK_BYTES // column.row_bytes, 1)
@@ -194,7 +194,7 @@ def _range(file: ArrayFile, column: Column) -> tuple[int, int]:
 
 
 def divide(
-    columns: Sequence[Column], where: str, told: str = ""
+    columns: Sequence[ArrayColumn], where: str, told: str = ""
 ) -> tuple[dict[str, Group], dict[str, str]]:
     """Return split (``""`` if no name tells) -> columns of one length; and name -> why of those
     that are left out. ``told``: the split of the whole file, so that names need not repeat it.
@@ -206,7 +206,7 @@ def divide(
     lengths = {column.num_rows for column in columns}
     splits = {*words.values()} - {""}
     in_splits = "" not in words.values() or len(splits) > 1 < len(lengths)
-    held: dict[str, list[Column]] = {}
+    held: dict[str, list[ArrayColumn]] = {}
     left_out: dict[str, str] = {}
     for column in columns:
         split = words[column.name] if in_splits and not told else ""
@@ -249,11 +249,11 @@ def divide(
     return groups, left_out
 
 
-def refuse_series(columns: Sequence[Column], where: str) -> None:
+def refuse_series(columns: Sequence[ArrayColumn], where: str) -> None:
     """Raise CorpusError if arrays are called alike but for a number, as samples or parts are:
     ``000/image``, ``001/image``; ``images_0.npy``, ``images_1.npy``. As columns all of them would
     be in one sample. They are columns if an array of another name has as many rows as each."""
-    series: dict[tuple[object, ...], list[Column]] = {}
+    series: dict[tuple[object, ...], list[ArrayColumn]] = {}
     for column in columns:
         pattern = re.sub("[0-9]+", "#", column.title)
         if "#" in pattern:
@@ -351,17 +351,17 @@ def npy_reading(look: Look) -> Reading:
     return "either" if "either" in readings else "rows"
 
 
-def _header(look: Look, base: str, name: str) -> Column | None:
+def _header(look: Look, base: str, name: str) -> ArrayColumn | None:
     """Return the column that a ``.npy`` is by its header; None if it is none."""
     try:
         dtype, shape, _ = npy_layout(look.head(join(base, name)))
     except FormatError:
         return None
     made = column_of(name, dtype, shape)
-    return made if isinstance(made, Column) else None
+    return made if isinstance(made, ArrayColumn) else None
 
 
-def reading_of(headers: Sequence[Column | None]) -> Reading:
+def reading_of(headers: Sequence[ArrayColumn | None]) -> Reading:
     """Return what the ``.npy`` files of one folder are: rows if they have one length over 1, and
     labels are among them or they differ in kind; arrays if nothing speaks for rows; else either."""
     columns = [column for column in headers if column is not None and column.num_rows > 1]
