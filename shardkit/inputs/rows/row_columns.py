@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import struct
 import zipfile
@@ -17,6 +18,8 @@ import numpy as np
 from shardkit.errors import CorpusError, FormatError, ShardkitError
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.index.manifest import is_field_name
+from shardkit.samples.encoding import npy_header
+from shardkit.samples.sample import Value
 from shardkit.samples.split_names import split_word
 
 How = Literal["npy", "txt", "ragged", "picture"]
@@ -104,28 +107,6 @@ class ArrayColumn:
         return self.how, self.shape[1:], self.dtype if self.how == "npy" else None
 
 
-def column_of(
-    name: str, dtype: np.dtype[Any], shape: tuple[int, ...], first: Any = None, texts: str = "U"
-) -> ArrayColumn | str:
-    """Return the column that an array is, or why it is none. ``first``: its first rows, where they
-    may be bytes; ``texts``: kinds of dtypes whose rows are texts."""
-    if not shape:
-        return "it has no axis, so no rows"
-    vlen = dict(dtype.metadata or {}).get("vlen")  # as h5py marks values of any length
-    how: How | None = None if dtype.hasobject else "npy"
-    if len(shape) == 1:
-        is_bytes = (dtype.kind in "SV" and not dtype.names) or vlen == np.uint8
-        if is_bytes and first is not None and _are_images(first):
-            how = "picture"
-        elif dtype.kind in texts or vlen in (str, bytes):
-            how = "txt"
-        elif vlen is not None and not np.dtype(vlen).hasobject:
-            how = "ragged"
-    if how is None:
-        return f"its values are {dtype} of {shape}, which no field can hold"
-    return ArrayColumn(name, shape, dtype, how)
-
-
 def field_of(name: str, how: str, *, is_only_picture: bool) -> str:
     """Return the field of a column; of images without its ending, which depends on the image.
 
@@ -173,30 +154,52 @@ class ArrayFile:
     def add(
         self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], first: Any = None
     ) -> None:
-        """Add an array to the columns, or to what is left out, with the reason."""
-        made = column_of(name, dtype, shape, first, self.texts)
-        if isinstance(made, ArrayColumn):
-            self.columns[name] = made
+        """Add an array to the columns, or to what is left out. ``first``: its first rows, where
+        they may be bytes."""
+        if not shape:
+            self.left_out[name] = "it has no axis, so no rows"
+            return
+        vlen = dict(dtype.metadata or {}).get("vlen")  # as h5py marks values of any length
+        how: How | None = None if dtype.hasobject else "npy"
+        if len(shape) == 1:
+            is_bytes = (dtype.kind in "SV" and not dtype.names) or vlen == np.uint8
+            if is_bytes and first is not None and _are_images(first):
+                how = "picture"
+            elif dtype.kind in self.texts or vlen in (str, bytes):
+                how = "txt"
+            elif vlen is not None and not np.dtype(vlen).hasobject:
+                how = "ragged"
+        if how is None:
+            self.left_out[name] = f"its values are {dtype} of {shape}, which no field can hold"
         else:
-            self.left_out[name] = made
+            self.columns[name] = ArrayColumn(name, shape, dtype, how)
 
-    def block(self, name: str, start: int, stop: int) -> Any:
-        """Return rows [start, stop): an array; of texts and images a list of bytes, of ragged rows
-        a list of arrays.
+    def values(self, name: str, how: str, start: int, stop: int) -> list[Value | None]:
+        """Return what rows [start, stop) of a column become: class numbers in digits, texts and
+        images as they are, others as ``.npy``.
 
         Raises:
             FormatError: they are damaged.
         """
-        column = self.columns[name]
         with damage():
             rows = self.array(name)[start:stop]
-            if column.how == "picture":
-                return _blobs(rows)
-            if column.how == "txt":
+            if how == "cls":
+                return [b"%d" % number for number in rows.reshape(-1).tolist()]
+            if how == "txt":
                 return [_utf8(row) for row in rows]
-            if column.how == "ragged":
-                return [np.asarray(row, column.dtype.metadata["vlen"]) for row in rows]  # type: ignore[index]
-            return np.ascontiguousarray(rows, column.dtype)
+            if how == "picture":
+                return [*_blobs(rows)]
+            dtype = self.columns[name].dtype
+            if how == "ragged":
+                held = [np.asarray(row, dict(dtype.metadata or {})["vlen"]) for row in rows]
+                return [npy_header(row.dtype.str, row.shape) + row.tobytes() for row in held]
+            out = io.BytesIO()
+            descr, shape = np.lib.format.dtype_to_descr(dtype), rows.shape[1:]
+            header = {"descr": descr, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(out, header)
+            head, size = out.getvalue(), dtype.itemsize * prod(shape)
+            data = np.ascontiguousarray(rows, dtype).tobytes()
+            return [head + data[i * size : (i + 1) * size] for i in range(len(rows))]
 
 
 def _blobs(rows: Any) -> list[bytes]:

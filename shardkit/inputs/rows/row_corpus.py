@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
-import numpy as np
-
-from shardkit.arrays import Array
 from shardkit.errors import CorpusError, FormatError, SampleError, StorageError
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.inputs.base import Input, Run
@@ -36,7 +31,6 @@ from shardkit.inputs.rows.row_plan import (
     read_layout,
 )
 from shardkit.inputs.whole_sets import notes_on_splits
-from shardkit.samples.encoding import npy_header
 from shardkit.samples.sample import SampleBatch, Value, pack_paths
 from shardkit.samples.split_names import splits_by_words
 from shardkit.system.paths import first_few, show_path
@@ -147,8 +141,8 @@ class RowCorpus(Input):
         self.ignored.update(+self._layout.ignored)
         if not any(each.num_rows for each in self._layout.sets):
             raise nothing_found(self.noun, self.source, self.ignored)
-        for each in self._layout.sets:
-            yield from self._runs_of(each, scratch)
+        for rows in self._layout.sets:
+            yield from self._runs_of(rows, scratch)
 
     def _runs_of(self, rows: RowSet, scratch: Path) -> Iterator[Run]:
         path = self._path(rows.base)
@@ -213,8 +207,16 @@ class RowCorpus(Input):
         columns: dict[str, list[Value | None]] = {}
         try:
             for name, field, how in plan:
-                block = file.block(name, start, start + len(run))
-                columns |= _fields(field, how, block, name)
+                values = file.values(name, how, start, start + len(run))
+                if how != "picture":
+                    columns[field] = values
+                    continue
+                for i, value in enumerate(values):
+                    head = bytes((value or b"")[:HEAD_BYTES])
+                    held = image_field(head)
+                    if held is None:
+                        raise SampleError(f"column {name!r}: {not_image(head)}")
+                    columns.setdefault(field + held, [None] * len(run))[i] = value
         except (SampleError, FormatError) as error:
             if len(run) == 1:
                 return SampleBatch(rejects=[(self._at(run, 0), str(error))])
@@ -279,36 +281,3 @@ def _stamp(path: Path, names: Iterable[str]) -> int:
 
 def _row_of(locator: bytes) -> int:
     return int(locator.partition(b":")[0])
-
-
-def _fields(field: str, how: str, block: Any, name: str) -> dict[str, list[Value | None]]:
-    """Return field -> a value for each row of a column's block, or None.
-
-    Raises:
-        SampleError: a row is no image.
-    """
-    if how == "cls":
-        return {field: [b"%d" % number for number in block.reshape(-1).tolist()]}
-    if how == "txt":
-        return {field: block}
-    if how == "ragged":
-        return {field: [npy_header(a.dtype.str, a.shape) + a.tobytes() for a in block]}
-    if how == "npy":
-        return {field: _npy_values(block)}
-    found: dict[str, list[Value | None]] = {}
-    for i, value in enumerate(block):
-        held = image_field(value[:HEAD_BYTES])
-        if held is None:
-            raise SampleError(f"column {name!r}: {not_image(value)}")
-        found.setdefault(field + held, [None] * len(block))[i] = value
-    return found
-
-
-def _npy_values(block: Array) -> list[Value | None]:
-    """Return a ``.npy`` of each row, as ``numpy.save`` writes it."""
-    out = io.BytesIO()
-    descr, shape = np.lib.format.dtype_to_descr(block.dtype), block.shape[1:]
-    header = {"descr": descr, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(out, header)
-    head, data, size = out.getvalue(), block.tobytes(), block.dtype.itemsize * prod(shape)
-    return [head + data[i * size : (i + 1) * size] for i in range(len(block))]

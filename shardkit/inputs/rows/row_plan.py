@@ -15,8 +15,8 @@ from shardkit.inputs.files import input_stamp
 from shardkit.inputs.folders import Root, walk_named
 from shardkit.inputs.look import Look
 from shardkit.inputs.names import extension, join
-from shardkit.inputs.rows.array_files import BLOCK_BYTES, open_arrays
-from shardkit.inputs.rows.row_columns import PICKLED, ArrayColumn, ArrayFile, column_of, is_idx_name
+from shardkit.inputs.rows.array_files import open_arrays
+from shardkit.inputs.rows.row_columns import PICKLED, ArrayColumn, ArrayFile, damage, is_idx_name
 from shardkit.samples.encoding import npy_layout
 from shardkit.samples.split_names import mixed_names, split_word, splits_by_words
 from shardkit.system.paths import first_few, show_path
@@ -125,9 +125,11 @@ def read_layout(source: Path, fields: Sequence[str] | None, scratch: Path) -> La
                 layout.sets.append(RowSet(told or split or "train", base, prefix, group))
                 layout.in_splits |= bool(told or split)
                 for name, column in group.items():
-                    if column.is_label:
-                        numbers = [*layout.ranges.get(name, ()), *_range(file, column)]
-                        layout.ranges[name] = min(numbers), max(numbers)
+                    if column.is_label and column.num_rows:
+                        with damage():
+                            numbers = file.array(column.name)[:]
+                        ends = numbers.min(), numbers.max(), *layout.ranges.get(name, ())
+                        layout.ranges[name] = int(min(ends)), int(max(ends))
     for name in {*(fields or ())} - known:
         raise CorpusError(
             f"{show_path(source)} has no column {name!r}, only {first_few(sorted(known))}"
@@ -178,16 +180,6 @@ def _refuse_pickles(file: ArrayFile, where: str) -> None:
             " so shardkit never reads them: choose other columns with --fields, or, if you trust"
             f" whoever made it, see {RECIPES}"
         )
-
-
-def _range(file: ArrayFile, column: ArrayColumn) -> tuple[int, int]:
-    """Return the smallest and the largest of a column of whole numbers."""
-    found = [0] * (not column.num_rows)
-    step = max(BLOCK_BYTES // column.row_bytes, 1)
-    for start in range(0, column.num_rows, step):
-        block = file.block(column.name, start, min(start + step, column.num_rows))
-        found += [int(block.min()), int(block.max())]
-    return min(found), max(found)
 
 
 # --- which columns go together ------------------------------------------------------------
@@ -353,12 +345,12 @@ def npy_reading(look: Look) -> Reading:
 
 def _header(look: Look, base: str, name: str) -> ArrayColumn | None:
     """Return the column that a ``.npy`` is by its header; None if it is none."""
+    file = ArrayFile()
     try:
-        dtype, shape, _ = npy_layout(look.head(join(base, name)))
+        file.add(name, *npy_layout(look.head(join(base, name)))[:2])
     except FormatError:
         return None
-    made = column_of(name, dtype, shape)
-    return made if isinstance(made, ArrayColumn) else None
+    return file.columns.get(name)
 
 
 def reading_of(headers: Sequence[ArrayColumn | None]) -> Reading:
