@@ -17,6 +17,7 @@ from shardkit.inputs.containers.tfrecord_file import (
 from shardkit.inputs.endings import LMDB_EXTENSIONS
 from shardkit.inputs.names import DOCUMENTS, extension, is_hidden, stem
 from shardkit.inputs.text import TextCorpus
+from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.shards.locate import refuse_orphans
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
@@ -88,6 +89,8 @@ def _of_folder(source: Path, kind_of: KindOf) -> str | None:
         return None
     if not top.folders or any(container_of(name) for name in top.files):
         return _judge([top], kind_of)
+    if not SPLIT_NAMES.issuperset(top.folders):
+        return None
     below = [_list(source / name) for name in top.folders]
     found = [folder for folder in below if folder is not None and not folder.folders]
     return _judge(found, kind_of) if len(found) == len(below) else None
