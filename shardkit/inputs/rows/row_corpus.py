@@ -121,6 +121,8 @@ class RowCorpus(Input):
         self._plans = {each.split: _plan(each, label) for each in layout.sets}
         """Split -> [name in the file, field, how] of each column."""
         self.notes = [*layout.notes, *notes_on_splits(self.splits())]
+        for why, names in layout.left_out.items():
+            self.notes.append(f"left out: {first_few([*names], 8)}: {why}")
         files = [s.base for s in layout.sets if extension(s.base) in CONTAINER_EXTENSIONS]
         if len({*files}) > len(self._plans):
             self.notes.append(

@@ -73,18 +73,20 @@ class Layout:
         sets: those of one split follow one another. ignored: files passed over, by extension.
         in_splits: True if names told a split.
         ranges: smallest and largest number of each column that may hold classes.
-        notes: what there is to report, a line each.
+        left_out: why arrays are packed in no field -> their names.
+        notes: what else there is to report, a line each.
     """
 
     sets: list[RowSet] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    left_out: dict[str, dict[str, None]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     in_splits: bool = False
 
     def leave_out(self, reasons: Mapping[str, str]) -> None:
-        lines = [f"left out: {show_path(name)}: {why}" for name, why in reasons.items()]
-        self.notes += [line for line in lines if line not in self.notes]
+        for name, why in reasons.items():
+            self.left_out.setdefault(why, {})[name] = None
 
 
 def read_layout(source: Path, fields: Sequence[str] | None, scratch: Path) -> Layout:
@@ -114,8 +116,8 @@ def read_layout(source: Path, fields: Sequence[str] | None, scratch: Path) -> La
                 known |= called
                 if fields is None or not called.isdisjoint(fields):
                     chosen.append(column)
+            _refuse_pickles(file, fields, where)
             if fields is None:
-                _refuse_pickles(file, where)
                 refuse_series(columns, where)
             layout.leave_out(file.left_out)
             layout.leave_out({c.name: "not in --fields" for c in columns if c not in chosen})
@@ -130,10 +132,9 @@ def read_layout(source: Path, fields: Sequence[str] | None, scratch: Path) -> La
                             numbers = file.array(column.name)[:]
                         ends = numbers.min(), numbers.max(), *layout.ranges.get(name, ())
                         layout.ranges[name] = int(min(ends)), int(max(ends))
-    for name in {*(fields or ())} - known:
-        raise CorpusError(
-            f"{show_path(source)} has no column {name!r}, only {first_few(sorted(known))}"
-        )
+    if unknown := sorted({*(fields or ())} - known):
+        listed = first_few(sorted(known), 8)
+        raise CorpusError(f"{show_path(source)} has no column {unknown[0]!r}, only {listed}")
     order = [*dict.fromkeys(each.split for each in layout.sets)]
     layout.sets.sort(key=lambda each: order.index(each.split))
     _require_equal(source, layout.sets)
@@ -153,7 +154,7 @@ def _files(source: Path, layout: Layout) -> Iterator[tuple[Root, str, tuple[str,
             except FormatError as error:
                 raise CorpusError(f"{where}/{show_path(name)} {error}") from error
         packed = [name for name in folder.names if is_idx_name(name) and name[:-3] in folder.names]
-        layout.leave_out({name: f"{name[:-3]} lies next to it" for name in packed})
+        layout.leave_out(dict.fromkeys(packed, "the same lies next to it, not compressed"))
         names = [name for name in folder.names if name not in packed]
         arrays = [name for name in names if extension(name) not in CONTAINER_EXTENSIONS]
         if arrays and len(arrays) < len(names):
@@ -172,14 +173,14 @@ def is_array_name(name: str) -> bool:
     return extension(name) in CONTAINER_EXTENSIONS | {NPY} or is_idx_name(name)
 
 
-def _refuse_pickles(file: ArrayFile, where: str) -> None:
-    pickled = [name for name, why in file.left_out.items() if why == PICKLED]
-    if pickled:
-        raise CorpusError(
-            f"{where}: {first_few(pickled)} holds pickled Python objects, which can run any code,"
-            " so shardkit never reads them: choose other columns with --fields, or, if you trust"
-            f" whoever made it, see {RECIPES}"
-        )
+def _refuse_pickles(file: ArrayFile, fields: Sequence[str] | None, where: str) -> None:
+    for name, why in file.left_out.items():
+        if why == PICKLED and (fields is None or {name, name.removesuffix(".npy")} & {*fields}):
+            raise CorpusError(
+                f"{where}: {name} holds pickled Python objects, which can run any code, so shardkit"
+                " never reads them: choose other columns with --fields, or, if you trust whoever"
+                f" made it, see {RECIPES}"
+            )
 
 
 # --- which columns go together ------------------------------------------------------------
