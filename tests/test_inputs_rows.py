@@ -415,6 +415,9 @@ def test_bad_idx_files(what: str, ending: str, tmp_path: Path) -> None:
         ("x.h5 " + " ".join(f"{name}/x:4,4" for name in "abcdefgh"), "8 arrays called alike"),
         (f"x.h5 {times(9, 'images/00#:4,4')}", r"docs/recipes/arrays\.md"),
         (f". {times(2, 'images_#:9,4 labels_#:9')}", "2 arrays called alike"),
+        (". labels:90 x:90,3 mean:99,99", "several numbers of rows"),
+        ("x.npz wte:500,8 wpe:100,8 ln:8", "several numbers of rows"),
+        ("x.npz x:900,8 mean:3 std:3", "several numbers of rows"),
         ("x.npz a:9,9 b:7,9", r"several numbers of rows \(a\.npy 9, b\.npy 7\)"),
         ("x.npz x:9,4 labels:8", r"labels\.npy of 8 rows next to arrays of 9: give each row its"),
         ("train_x.h5 x:9,4 | train_y.h5 y:9", "differ in x, y: pack them apart, or join"),
@@ -676,16 +679,3 @@ def test_no_column_is_lost_and_rows_are_equal(
     lost = sum(np.prod(shapes[name]) for name in left_out)
     assert lost <= 0.1 * sum(np.prod(shape) for shape in shapes.values())
     assert not any(ArrayColumn(n, shapes[n], np.dtype("<i8")).is_label for n in left_out if told)
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [
-        [column("labels", 90, dtype="<i8"), column("x", 90, 3), column("mean", 224, 224, 3)],
-        [column("wte", 5000, 8), column("wpe", 1000, 8), column("ln", 8)],
-        [column("x", 900, 8), column("mean", 3), column("std", 3)],
-    ],
-)
-def test_which_rows_are_samples_is_not_guessed(columns: list[ArrayColumn]) -> None:
-    with pytest.raises(CorpusError, match="several numbers of rows"):
-        divide(columns, "here")

@@ -45,7 +45,7 @@ _IDX_SPLIT = re.compile(r"(?:.+[-_])?(t10k|test|train|val)[-_](.+)", re.I)
 
 def is_idx_name(name: str) -> bool:
     """Return True for ``train-images-idx3-ubyte``, ``t10k-labels.idx1-ubyte.gz`` and the like."""
-    return _IDX.fullmatch(name) is not None
+    return "idx" in name.lower() and _IDX.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)

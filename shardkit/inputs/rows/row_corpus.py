@@ -118,8 +118,8 @@ class RowCorpus(Input):
             self._layout = layout = read_layout(self.source, self._fields, Path(scratch))
         label, self.classes = find_labels(self.source, layout)
         self._in_splits = layout.in_splits
+        # Split -> [name in the file, field, how] of each column.
         self._plans = {each.split: _plan(each, label) for each in layout.sets}
-        """Split -> [name in the file, field, how] of each column."""
         self.notes = [*layout.notes, *notes_on_splits(self.splits())]
         for why, names in layout.left_out.items():
             self.notes.append(f"left out: {first_few([*names], 8)}: {why}")

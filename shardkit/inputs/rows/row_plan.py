@@ -24,6 +24,8 @@ from shardkit.system.refusals import os_errors
 
 RECIPES = "docs/recipes/arrays.md"
 
+_ENDINGS = CONTAINER_EXTENSIONS | {NPY}
+
 MOST_LEFT_OUT = 0.1
 """Share of a file's bytes that may be left out for another number of rows: means, names."""
 
@@ -170,7 +172,7 @@ def _files(source: Path, layout: Layout) -> Iterator[tuple[Root, str, tuple[str,
 
 def is_array_name(name: str) -> bool:
     """Return True for files that hold arrays of rows, by their names."""
-    return extension(name) in CONTAINER_EXTENSIONS | {NPY} or is_idx_name(name)
+    return extension(name) in _ENDINGS or is_idx_name(name)
 
 
 def _refuse_pickles(file: ArrayFile, fields: Sequence[str] | None, where: str) -> None:
