@@ -465,6 +465,15 @@ def hdf5_bomb(path: Path) -> None:
         file.create_dataset("x", data=data, compression="gzip")
 
 
+def aliases(path: Path) -> None:
+    with h5py.File(path / "x.h5", "w") as file:
+        group = file
+        for _ in range(40):
+            group["a"] = inner = file.create_group(None)
+            group["b"], group = inner, inner
+        group["self"] = file
+
+
 def several_emnist(path: Path) -> None:
     for name in ("digits", "letters"):
         mnist(path, f"emnist-{name}-{{}}-{{}}-idx{{}}-ubyte", "test")
@@ -476,6 +485,8 @@ REFUSED: list[tuple[Callable[[Path], Any], str]] = [
     (external, "the values of 'x' lie in other files"),
     (hdf5_bomb, r"x\.h5: makes over 200 times its size"),
     (lambda p: npz(p / "x.npz", True, x=np.zeros((80, 1 << 20), "u1")), r"x\.npz: makes over 200"),
+    (aliases, "no rows of arrays in"),
+    (lambda p: npz(p / "x.npz", **{f"{i}": 0 for i in range(10_001)}), "holds over 10,000 arrays"),
     (several_emnist, "holds two arrays of one name"),
     (lambda p: npz(p / "x.npz", x=IMAGES, y=np.array([{}] * 20)), "y.npy holds pickled .*recipes"),
     (lambda p: os.mkfifo(folder(p, **GOOD) / "z.npy"), r"z\.npy is no regular file"),
@@ -488,7 +499,7 @@ def test_refused(spoil: Callable[[Path], Any], said: str, tmp_path: Path) -> Non
     (tmp_path / "in").mkdir()
     spoil(tmp_path / "in")
     with nothing_left_open(), pytest.raises(ShardkitError, match=said) as caught:
-        open_corpus(tmp_path / "in", "rows")
+        list(open_corpus(tmp_path / "in", "rows").runs(tmp_path))
     assert "\n" not in str(caught.value)
 
 

@@ -27,6 +27,7 @@ class Hdf5File(ArrayFile):
         super().__init__()
         path.open("rb").close()  # what the system refuses is reported in its own words
         self._file = stack.enter_context(h5py.File(path, "r", locking="best-effort"))
+        self._seen = {h5py.h5o.get_info(self._file.id).addr}
         attributes = {*self._file.attrs}
         self._visit(self._file, "", attributes)
         if attributes:
@@ -47,6 +48,11 @@ class Hdf5File(ArrayFile):
                 self.left_out[path] = f"it is a link to {link.path}"
                 continue
             held = group[name]
+            address = h5py.h5o.get_info(held.id).addr
+            if address in self._seen:  # hard links may nest, and double at each level
+                self.left_out[path] = "it is another name of what came before"
+                continue
+            self._seen.add(address)
             attributes.update(held.attrs)
             if isinstance(held, h5py.Dataset) and h5py.check_enum_dtype(held.dtype):
                 attributes.add(f"names of numbers of {path}")

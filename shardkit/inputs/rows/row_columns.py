@@ -25,6 +25,11 @@ from shardkit.samples.split_names import split_word
 How = Literal["npy", "txt", "ragged", "picture"]
 """What a row is: an array of one shape, a text, an array of any length, or an image file."""
 
+RECIPES = "docs/recipes/arrays.md"
+
+_MOST_ARRAYS = 10_000
+"""Arrays of one file: to look at more takes long, and no sample has so many fields."""
+
 LABEL_NAMES = frozenset({"label", "labels", "y", "target", "targets", "cls", "class"})
 """Last words of columns that hold class numbers, if they hold one whole number per row."""
 
@@ -156,6 +161,10 @@ class ArrayFile:
     ) -> None:
         """Add an array to the columns, or to what is left out. ``first``: its first rows, where
         they may be bytes."""
+        if len(self.columns) + len(self.left_out) >= _MOST_ARRAYS:
+            raise CorpusError(
+                f"holds over {_MOST_ARRAYS:,} arrays, as if each were a sample: {RECIPES}"
+            )
         if not shape:
             self.left_out[name] = "it has no axis, so no rows"
             return

@@ -20,9 +20,8 @@ from shardkit.inputs.images import not_image
 from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.inputs.names import cut_ending, extension, join
 from shardkit.inputs.rows.array_files import BLOCK_BYTES, open_arrays
-from shardkit.inputs.rows.row_columns import ArrayFile, field_of, is_idx_name
+from shardkit.inputs.rows.row_columns import RECIPES, ArrayFile, field_of, is_idx_name
 from shardkit.inputs.rows.row_plan import (
-    RECIPES,
     Layout,
     RowSet,
     find_labels,

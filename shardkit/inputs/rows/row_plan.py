@@ -16,13 +16,18 @@ from shardkit.inputs.folders import Root, walk_named
 from shardkit.inputs.look import Look
 from shardkit.inputs.names import extension, join
 from shardkit.inputs.rows.array_files import open_arrays
-from shardkit.inputs.rows.row_columns import PICKLED, ArrayColumn, ArrayFile, damage, is_idx_name
+from shardkit.inputs.rows.row_columns import (
+    PICKLED,
+    RECIPES,
+    ArrayColumn,
+    ArrayFile,
+    damage,
+    is_idx_name,
+)
 from shardkit.samples.encoding import npy_layout
 from shardkit.samples.split_names import mixed_names, split_word, splits_by_words
 from shardkit.system.paths import first_few, show_path
 from shardkit.system.refusals import os_errors
-
-RECIPES = "docs/recipes/arrays.md"
 
 _ENDINGS = CONTAINER_EXTENSIONS | {NPY}
 
