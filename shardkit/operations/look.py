@@ -57,7 +57,7 @@ class ShownField:
 
 
 @dataclass(frozen=True)
-class Look:
+class FieldView:
     """A field, and its picture in small, if there is one to draw."""
 
     field: ShownField
@@ -74,7 +74,7 @@ class Looker:
         self.notes: list[str] = []
         self._tokenizer = _tokenizer(dataset, self.notes)
 
-    def look(self, row: int) -> list[Look]:
+    def look(self, row: int) -> list[FieldView]:
         """What there is of each field that the sample has."""
         reader = self._dataset.reader
         batch = reader.gather(np.array([row], np.int64))
@@ -88,10 +88,10 @@ class Looker:
                 looks.append(self._look(batch, name))
             except DataError as error:  # the others may be whole
                 broken = ShownField(name, "broken", str(error), size)
-                looks.append(Look(broken, is_picture))
+                looks.append(FieldView(broken, is_picture))
         return looks
 
-    def _look(self, batch: Gather, name: str) -> Look:
+    def _look(self, batch: Gather, name: str) -> FieldView:
         reader = self._dataset.reader
         (stored,) = reader.stored(batch, name)
         (encoding,) = reader.encodings(batch.shards, name)
@@ -104,19 +104,19 @@ class Looker:
             return self._array(name, parse_npy(value))
         return self._bytes(name, value)
 
-    def _class(self, batch: Gather, name: str, value: Value) -> Look:
+    def _class(self, batch: Gather, name: str, value: Value) -> FieldView:
         number = int(batch.table[0, self._dataset.reader.index.column["cls"]])
         classes = self._dataset.classes or []
         if number == NO_INT:
             return _text(name, value)
         what = f"{number} {classes[number]}" if 0 <= number < len(classes) else f"{number}"
-        return Look(ShownField(name, "class", what, len(value)))
+        return FieldView(ShownField(name, "class", what, len(value)))
 
-    def _array(self, name: str, array: Array) -> Look:
+    def _array(self, name: str, array: Array) -> FieldView:
         if name == RAW_FIELD and array.dtype == np.uint8 and array.shape[2:] == (3,):
             small = sheet.thumbnail_of_pixels(array) if self._thumbnails else None
             what = f"{array.shape[1]} x {array.shape[0]} pixels"
-            return Look(ShownField(name, "picture", what, array.nbytes), True, small)
+            return FieldView(ShownField(name, "picture", what, array.nbytes), True, small)
         numbers = array.flat[:NUM_NUMBERS].tolist()
         if array.dtype.kind == "c":  # no JSON has complex numbers
             numbers = [str(number) for number in numbers]
@@ -128,16 +128,18 @@ class Looker:
         if kind == "tokens" and self._tokenizer is not None:
             text, is_cut = self._decoded(array[:NUM_TOKENS]), len(array) > NUM_TOKENS
         field = ShownField(name, kind, what, array.nbytes, text, is_cut, numbers, array.size)
-        return Look(field)
+        return FieldView(field)
 
     def _decoded(self, ids: Array) -> str:
         return bytes(self._tokenizer.decode(ids)).decode("utf-8", "backslashreplace")
 
-    def _bytes(self, name: str, value: Value) -> Look:
+    def _bytes(self, name: str, value: Value) -> FieldView:
         kind = None if _ending(name) in _TEXTS else image_field(bytes(value[:HEAD_BYTES]))
         if kind is not None or _ending(name) in _PICTURES:
             small = sheet.thumbnail(value) if self._thumbnails else None
-            return Look(ShownField(name, "picture", _size(value, kind), len(value)), True, small)
+            return FieldView(
+                ShownField(name, "picture", _size(value, kind), len(value)), True, small
+            )
         return _text(name, value)
 
 
@@ -154,15 +156,15 @@ def _size(value: Value, kind: str | None) -> str:
     return f"{head.field} {head.width} x {head.height}"
 
 
-def _text(name: str, value: Value) -> Look:
+def _text(name: str, value: Value) -> FieldView:
     """The value as text, if its name says it is, or if it decodes and holds no NUL."""
     head, is_cut = bytes(value[:TEXT_BYTES]), len(value) > TEXT_BYTES
     if _ending(name) not in _TEXTS and not _is_text(head, is_cut):
         what = f"begins {head[:16].hex(' ')}"
-        return Look(ShownField(name, "bytes", what, len(value), None, is_cut))
+        return FieldView(ShownField(name, "bytes", what, len(value), None, is_cut))
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     text = decoder.decode(head, final=not is_cut)
-    return Look(ShownField(name, "text", "", len(value), text, is_cut))
+    return FieldView(ShownField(name, "text", "", len(value), text, is_cut))
 
 
 def _is_text(head: bytes, is_cut: bool) -> bool:

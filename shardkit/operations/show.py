@@ -12,7 +12,7 @@ from shardkit.arguments import integer
 from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.images.sheet import Tile, contact_sheet
-from shardkit.operations.look import Look, Looker, ShownField
+from shardkit.operations.look import FieldView, Looker, ShownField
 from shardkit.order.epochs import Order
 from shardkit.reading.dataset import Dataset
 from shardkit.system.durable_files import write_output
@@ -63,7 +63,7 @@ def show(
     seed: int = 0,
     out: str | Path | None = None,
 ) -> Shown:
-    """Look at some samples: text and tokens as text, pictures by kind and size.
+    """FieldView at some samples: text and tokens as text, pictures by kind and size.
 
     Only the beginnings of values are read, so that samples of any size are shown at once.
 
@@ -120,7 +120,7 @@ def _checked(source: Dataset, rows: Sequence[int]) -> list[int]:
 # --- the sheet ----------------------------------------------------------------------------
 
 
-def _tiles(sample: ShownSample, looks: list[Look]) -> list[Tile]:
+def _tiles(sample: ShownSample, looks: list[FieldView]) -> list[Tile]:
     """One a picture, those that do not decode among them."""
     pictures = [look for look in looks if look.is_picture]
     note = [f"row {sample.row}"]
