@@ -32,7 +32,7 @@ OPEN_VENV ?= .venv-open
 FLOOR_TORCH ?= $(TORCH)
 FLOORS_VENV ?= .venv-floors
 FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,formats_conformance formats_columns \
-  formats_lmdb formats_webdataset golden images_decode index cli corpus_parquet tokens_load loader \
+  formats_lmdb formats_webdataset golden images_decode index cli inputs_tables tokens_load loader \
   stream remote_cache doctor_profile)) tests/test_crash.py::test_full_disk
 
 # Object stores that others made. The last is Go, in a wheel.
@@ -110,7 +110,7 @@ $(DALI_VENV)/.ready: pyproject.toml
 	@echo "Making the environment in $(DALI_VENV): DALI is 300 MB to download."
 	$(PYTHON) -m venv $(DALI_VENV)
 	$(DALI_VENV)/bin/python -m pip install -qq --disable-pip-version-check '$(DALI)' \
-	  numpy lmdb h5py click cloudpickle tqdm xxhash pillow pytest pytest-randomly hypothesis
+	  numpy lmdb h5py click cloudpickle crc32c ijson tqdm xxhash pillow pytest pytest-randomly hypothesis
 	$(DALI_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -e .
 	@touch $@
 
@@ -119,7 +119,7 @@ $(OPEN_VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(OPEN_VENV)
 	$(OPEN_VENV)/bin/python -m pip install -qq --disable-pip-version-check '$(TORCH)'
 	$(OPEN_VENV)/bin/python -m pip install -qq --disable-pip-version-check $(OPEN) \
-	  numpy lmdb h5py webdataset click cloudpickle tqdm xxhash simplejpeg jinja2 pillow pyarrow \
+	  numpy lmdb h5py webdataset click cloudpickle crc32c ijson tqdm xxhash simplejpeg jinja2 pillow pyarrow \
 	  pandas pyyaml safetensors tokenizers tiktoken zstandard pytest pytest-randomly pytest-xdist hypothesis
 	$(OPEN_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps $(ALONE)
 	$(OPEN_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -e .

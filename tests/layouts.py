@@ -1,10 +1,11 @@
-"""Pictures with annotations, in every layout that is known, as the tools that write them do."""
+"""Images with annotations, in layouts as the tools that write them make them."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,61 @@ import pyarrow as pa
 from conftest import make_companions, make_parallel, picture, write
 from pyarrow import parquet as pq
 
+import shardkit
+from shardkit.inputs.base import Run
+from shardkit.packing.result import PackResult
+
+JPG = b"\xff\xd8\xff\xe0\x00\x10JFIF\x00 pretend picture "
+PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR pretend picture "
+
+
+def check_run(run: Run) -> None:
+    """Check what the seam promises of every run."""
+    count = len(run)
+    assert count == len(run.keys) == len(run.sizes) == len(run.stamps) > 0
+    assert len(set(run.keys)) == count
+    assert not any(b"\0" in text for text in run.keys + run.locators)
+    assert all(-(2**63) <= n < 2**63 for n in run.sizes + run.stamps)
+
+
+OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False, "shard_size": "3kB"}
+
+
+def pack(source: Path, name: str = "packed", **options: Any) -> PackResult:
+    """Pack a folder to one next to it."""
+    return shardkit.pack(source, source.parent / name, **{**OPTIONS, **options})
+
+
+def samples(result: PackResult, split: str = "train") -> dict[str, dict[str, Any]]:
+    """Return key -> the fields that a sample has."""
+    held = shardkit.open(result.dest, split=split)
+    return {
+        str(s.pop("__key__")): {n: v for n, v in s.items() if v is not None}
+        for s in (dict(sample) for sample in held)
+    }
+
+
+def make_folder(root: Path, names: str) -> Path:
+    """Write files: ``images/0-3.jpg`` is four of them, ``a/0-3_x.png`` four more."""
+    found = []
+    for name in names.split():
+        numbers = re.search(r"(?:^|(?<=/))([0-9]+)-([0-9]+)(?![0-9-])", name)
+        first, last = map(int, numbers.groups()) if numbers else (0, 0)
+        range_ = [re.sub(rf"\b{first}-{last}", str(i), name) for i in range(first, last + 1)]
+        found += range_ if first < last else [name]
+    for seed, name in enumerate(found):
+        kind = {"jpg": "JPEG", "png": "PNG", "gif": "GIF", "tif": "TIFF", "ppm": "PPM"}
+        own = kind.get(name.rpartition(".")[2].lower())
+        write(root / name, picture(seed, kind=own) if own else f"text {seed}")
+    return root
+
 
 def png(seed: int) -> bytes:
     return picture(seed, kind="PNG")
 
 
 def make_masks(root: Path) -> Path:
-    """Splits that hold folders, a mask of the name's own ending, and files beside all of it."""
+    """Write splits that hold folders, names that end in ``_mask``, and a file next to them."""
     for split, number in (("train", 6), ("val", 3)):
         for i in range(number):
             write(root / split / "images" / "a" / f"{i}.JPEG", picture(i))
@@ -29,7 +78,7 @@ def make_masks(root: Path) -> Path:
 
 
 def make_voc(root: Path) -> Path:
-    """Pascal VOC: boxes of all, outlines of some, and lists that are no part of any sample."""
+    """Write Pascal VOC: boxes of all images, outlines of some, and lists of names."""
     for i in range(8):
         write(root / "JPEGImages" / f"2007_{i:06d}.jpg", picture(i))
         write(root / "Annotations" / f"2007_{i:06d}.xml", f"<annotation>{i}</annotation>")
@@ -39,57 +88,13 @@ def make_voc(root: Path) -> Path:
     return root
 
 
-def make_pets(root: Path) -> Path:
-    """Oxford's pets: annotations of two kinds lie in a folder of their own."""
-    for i in range(6):
-        write(root / "images" / f"Abyssinian_{i}.jpg", picture(i))
-        write(root / "annotations" / "trimaps" / f"Abyssinian_{i}.png", png(i))
-        if i % 2:
-            write(root / "annotations" / "xmls" / f"Abyssinian_{i}.xml", f"<a>{i}</a>")
-    write(root / "annotations" / "list.txt", "Abyssinian_1 1 1 1\n")
-    return root
-
-
-def make_split_within(root: Path) -> Path:
-    """``images/train2017`` beside ``masks/train2017``."""
-    for split, number in (("train2017", 5), ("val2017", 2)):
-        for i in range(number):
-            write(root / "images" / split / f"{i}.jpg", picture(i))
-            write(root / "masks" / split / f"{i}.png", png(i))
-    write(root / "images" / "test2017" / "0.jpg", picture(50))
-    return root
-
-
-def make_cityscapes(root: Path) -> Path:
-    """Cityscapes: several files of annotations a picture, told by what their names end in."""
-    for split, city in (("train", "aachen"), ("val", "munster"), ("test", "berlin")):
-        for i in range(3):
-            name = f"{split}/{city}/{city}_{i:06d}_000019"
-            write(root / "leftImg8bit" / f"{name}_leftImg8bit.png", png(i))
-            write(root / "gtFine" / f"{name}_gtFine_polygons.json", f'{{"n": {i}}}')
-            for k, what in enumerate(("color", "labelIds")):
-                write(root / "gtFine" / f"{name}_gtFine_{what}.png", png(10 * i + k + 1))
-    write(root / "README", "what this is")
-    return root
-
-
 def make_carvana(root: Path) -> Path:
-    """Carvana, as Kaggle unpacks it: splits lie in names, and the test has no masks."""
+    """Write Carvana as Kaggle unpacks it: splits lie in names, and the test has no masks."""
     for i in range(5):
         write(root / "train" / f"0{i}_01.jpg", picture(i))
         write(root / "train_masks" / f"0{i}_01_mask.gif", picture(i, kind="GIF"))
     write(root / "test" / "07_01.jpg", picture(7))
     write(root / "train_masks.csv", "img,rle_mask\n00_01.jpg,1 2\n")
-    return root
-
-
-def make_ade(root: Path) -> Path:
-    """ADE20K: splits are called training and validation."""
-    for split, number in (("training", 4), ("validation", 2)):
-        for i in range(number):
-            write(root / "images" / split / f"ADE_{i}.jpg", picture(i))
-            write(root / "annotations" / split / f"ADE_{i}.png", png(i))
-    write(root / "objectInfo150.txt", "1 wall")
     return root
 
 
@@ -129,21 +134,17 @@ def parquet_of(rows: list[dict[str, Any]]) -> bytes:
 
 
 def make_metadata(root: Path, name: str = "metadata.jsonl") -> Path:
-    """An imagefolder without splits, with a picture that no row names."""
-    made = {
-        "metadata.jsonl": lambda: jsonl(ROWS),
-        "metadata.csv": lambda: csv_of(ROWS),
-        "metadata.parquet": lambda: parquet_of(ROWS),
-    }
-    write(root / name, made[name]())
+    """Write an imagefolder without splits, with an image that no row names."""
+    makers: dict[str, Any] = {"jsonl": jsonl, "csv": csv_of, "parquet": parquet_of}
+    write(root / name, makers[name.rpartition(".")[2]](ROWS))
     for i in range(7):
         write(root / f"{i}.jpg", picture(i))
     return root
 
 
 def coco(names: list[str], split: int = 0) -> dict[str, Any]:
-    """A file of boxes, ids far from 0 and categories with a gap, as COCO has them; the last image
-    has no annotation, and annotations do not stand in order of image."""
+    """Return a file of boxes as COCO's: ids far from 0, categories with a gap, no annotation of the
+    last image, and annotations that do not stand in order of image."""
     images = [
         {"id": 500 + i + split, "file_name": name, "height": 16, "width": 16, "license": 1}
         for i, name in enumerate(names)
@@ -171,7 +172,7 @@ def coco(names: list[str], split: int = 0) -> dict[str, Any]:
 
 
 def make_coco(root: Path) -> Path:
-    """As COCO 2017 unpacks."""
+    """Write what COCO 2017 unpacks to."""
     for split, number in (("train2017", 5), ("val2017", 3)):
         names = [f"{i:012d}.jpg" for i in range(number)]
         for i, name in enumerate(names):
@@ -182,7 +183,7 @@ def make_coco(root: Path) -> Path:
 
 
 def make_roboflow(root: Path) -> Path:
-    """As Roboflow exports COCO: a file beside the pictures of each split."""
+    """Write what Roboflow exports as COCO: a file beside the pictures of each split."""
     for split, number in (("train", 5), ("valid", 3)):
         names = [f"{i}_png.rf.{i:02x}.jpg" for i in range(number)]
         for i, name in enumerate(names):
@@ -196,7 +197,7 @@ YAML = "path: .\ntrain: images/train\nnames:\n  0: person\n  1: dog\n"
 
 
 def make_yolo(root: Path) -> Path:
-    """As Ultralytics has it; the first picture of each split has nothing on it, and no file."""
+    """Write what Ultralytics has; the first image of each split has no file of labels."""
     for split, number in (("train", 5), ("val", 3)):
         for i in range(number):
             write(root / "images" / split / f"{i:06d}.jpg", picture(i))
@@ -209,7 +210,7 @@ def make_yolo(root: Path) -> Path:
 
 
 def make_flickr(root: Path) -> Path:
-    """As Flickr8k unpacks: five captions a picture."""
+    """Write what Flickr8k unpacks to: five captions a picture."""
     lines = ["image,caption"]
     for i in range(5):
         write(root / "Images" / f"{i}_b.jpg", picture(i))
@@ -222,11 +223,7 @@ MAKERS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "parallel": ("parallel", make_parallel),
     "masks in splits": ("parallel", make_masks),
     "voc": ("parallel", make_voc),
-    "pets": ("parallel", make_pets),
-    "splits within": ("parallel", make_split_within),
-    "cityscapes": ("parallel", make_cityscapes),
     "carvana": ("parallel", make_carvana),
-    "ade": ("parallel", make_ade),
     "companions": ("companions", make_companions),
     "metadata.jsonl": ("metadata", make_metadata),
     "metadata.csv": ("metadata", lambda root: make_metadata(root, "metadata.csv")),
@@ -234,6 +231,6 @@ MAKERS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "coco": ("coco", make_coco),
     "roboflow": ("coco", make_roboflow),
     "yolo": ("yolo", make_yolo),
-    "flickr": ("captions", make_flickr),
+    "flickr": ("metadata", make_flickr),
 }
 """Layout -> its kind, and what makes a folder of it."""

@@ -33,16 +33,8 @@ def arrow_stream(table: pa.Table, batch: int = 1000) -> bytes:
 
 def state(names: Sequence[str], **others: Any) -> str:
     """What ``datasets`` 5.2 writes into ``state.json``."""
-    held = {
-        "_data_files": [{"filename": name} for name in names],
-        "_fingerprint": "663f8444f96b93d7",
-        "_format_columns": None,
-        "_format_kwargs": {},
-        "_format_type": None,
-        "_output_all_columns": False,
-        "_split": None,
-    }
-    return json.dumps(held | others, indent=2)
+    held = {"_data_files": [{"filename": name} for name in names], "_split": None}
+    return json.dumps(held | others)
 
 
 def save(folder: Path, parts: Sequence[Texts], **others: Any) -> Path:

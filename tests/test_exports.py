@@ -20,7 +20,7 @@ import pytest
 from conftest import CONTAINERS, Run, make_arrays, make_images, make_pairs, picture, tree, write
 from dying import end_of, forked
 from pyarrow import parquet as pq
-from test_corpus_tables import labels_of, save_parquet, with_features
+from test_inputs_tables import labels_of, save_parquet, with_features
 from text_data import make_tokenizer
 from token_data import documents, npy, pack_tokens
 
@@ -33,11 +33,11 @@ from shardkit.errors import (
     StorageError,
     UsageError,
 )
-from shardkit.inputs.containers.token_files import open_token_file
 from shardkit.operations import export_folder, export_ids, export_table
 from shardkit.operations.export import EXPORTS
 from shardkit.operations.export_folder import MARKER
 from shardkit.system.locks import Lock
+from shardkit.tokens.id_files import open_token_file
 
 OPTIONS = {"workers": 0, "progress": False}
 
@@ -278,10 +278,7 @@ def test_parquet_of_further_labels(container: str, tmp_path: Path) -> None:
     assert rows.schema.field("fine_label").type == pa.int64()
     assert rows.column("coarse_label").to_pylist() == [0, -1]
     assert rows.column("tags").to_pylist() == [[0], [1, 0]]
-    assert result.notes[1:] == [
-        "left out: the names of the numbers in 'inner.kind', whose columns cannot be ClassLabel;"
-        " they are in shardkit.json, under corpus, as names"
-    ]
+    assert result.notes[1:] == []
 
 
 def test_names_of_classes_that_are_lost_are_named(tmp_path: Path) -> None:

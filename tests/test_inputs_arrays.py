@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_corpus_files import read_all, tree
+from test_inputs_files import read_all, tree
 
 from shardkit.errors import CorpusError
 from shardkit.inputs.arrays import ArrayCorpus
-from shardkit.inputs.kinds import from_spec
 from shardkit.inputs.look import Look, Strength
-from shardkit.inputs.open import open_corpus
+from shardkit.inputs.open import from_spec, open_corpus
 
 
 def npy(array: Any, **options: Any) -> bytes:
@@ -54,7 +53,6 @@ def test_npy_files_are_kept_to_the_byte(tmp_path: Path) -> None:
     "tensor",
     [
         torch.arange(6).reshape(2, 3).T,
-        torch.tensor(2.5, dtype=torch.float64),
         torch.zeros(0, 3, dtype=torch.uint8),
         torch.nn.Parameter(torch.ones(2)),
         torch.tensor([1 + 2j, 3j]).conj(),
@@ -82,7 +80,7 @@ def test_a_tensor_becomes_what_numpy_saves(
         ("train/cat/1.npy train/dog/1.npy val/cat/1.npy", ["cat", "dog"], "cls is of 2 classes"),
         ("a/b/1.npy c/2.npy", None, "no cls: folders are a part of keys, since a/b/1.npy lies"),
         ("1.npy a/2.npy b/2.npy", None, "no cls: folders are a part of keys, since 1.npy lies"),
-        ("images/1.npy masks/2.npy", None, "images is not called as a class is"),
+        ("images/1.npy masks/2.npy", None, "images is not named as a class is"),
         ("a.npy a.pt", None, ""),
     ],
 )
@@ -102,31 +100,31 @@ def test_folders_that_are_classes(
 
 
 class Hostile:
-    """What ``torch.load`` would run without weights_only."""
+    """An object that ``torch.load`` would run without weights_only."""
 
     def __reduce__(self) -> Any:
         return os.mkdir, ("trap",)
 
 
 HEADER = b"\x93NUMPY\x01\x00\x76\x00" + b"%-117s\n"
-SHAPE = b"{'descr': '<i8', 'fortran_order': False, 'shape': (%s)}"
 BAD = {
     "empty.npy": (b"", "empty file"),
     "text.npy": (b"hello, this is text", "not a .npy value"),
     "object.npy": (npy(np.array([{}], object), allow_pickle=True), "Python objects"),
     "short.npy": (npy(np.arange(9))[:-1], "does not fit"),
-    "long.npy": (npy(np.arange(9)) + b"1", "does not fit"),
     "code.npy": (HEADER % b"__import__('os').abort()", "damaged .npy header"),
-    "huge.npy": (HEADER % (SHAPE % b"0, 99999999999999999999"), ".npy"),
     "empty.pt": (b"", "empty file"),
     "text.pt": (b"hello, this is text", "torch.load refused it"),
     "cut.pt": (pt(torch.arange(9))[:-40], "torch.load refused it"),
     "code.pt": (pt(Hostile()), "torch.load refused it: UnpicklingError"),
     "dict.pt": (pt({"a": torch.ones(1)}), "holds a dict, expected one tensor"),
-    "bf16.pt": (pt(torch.ones(2, dtype=torch.bfloat16)), "NumPy has no bfloat16; save tensor.f"),
+    "bf16.pt": (
+        pt(torch.ones(2, dtype=torch.bfloat16)),
+        "no such tensor (strided, bfloat16)",
+    ),
     "terabytes.pt": (pt(torch.zeros(1).expand(10**12)), "makes 4000000000000 bytes of a file of"),
     "deflated.pt": (deflated(pt(torch.zeros(10**5))), "it is expanded or compressed"),
-    "sparse.pt": (pt(torch.eye(3).to_sparse()), "sparse or quantized; save tensor.to_dense()"),
+    "sparse.pt": (pt(torch.eye(3).to_sparse()), "NumPy has no such tensor (sparse_coo, float32)"),
 }
 
 
@@ -157,7 +155,3 @@ def test_claim(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="--corpus"):
         open_corpus(source)
     assert open_corpus(source, "arrays").kind == "arrays"
-
-
-def test_no_claim(tmp_path: Path) -> None:
-    assert ArrayCorpus.claim(Look(tree(tmp_path, {"a.txt": b"1", "b.npz": b"2"}))) is None

@@ -18,16 +18,14 @@ from conftest import CONTAINERS, nothing_left_open, picture, tree, write
 from forked_workers import workers_for
 from hypothesis import given
 from hypothesis import strategies as st
-from test_corpus_files import read_all
+from test_inputs_files import read_all
 
 import shardkit
 from shardkit.errors import CorpusError, FormatError, ResumeError, SampleError, ShardkitError
-from shardkit.inputs.kinds import from_spec
 from shardkit.inputs.look import Look, Strength
-from shardkit.inputs.open import open_corpus
+from shardkit.inputs.open import from_spec, open_corpus
 from shardkit.inputs.rows.row_columns import ArrayColumn
-from shardkit.inputs.rows.row_corpus import RowCorpus
-from shardkit.inputs.rows.row_plan import divide, npy_reading, refuse_series
+from shardkit.inputs.rows.row_corpus import RowCorpus, divide, npy_reading, refuse_series
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 GOOD = {"images": IMAGES, "labels": LABELS}
@@ -102,12 +100,6 @@ def test_packed_verified_and_read_back(how: str, to: str, tmp_path: Path) -> Non
     assert shardkit.pack(source, tmp_path / "out", **options, **OPTIONS).was_complete
 
 
-def test_what_the_safetensors_library_writes(tmp_path: Path) -> None:
-    numpy = pytest.importorskip("safetensors.numpy")
-    numpy.save_file(GOOD, tmp_path / "x.safetensors", metadata={"made": "here"})
-    assert same(rows_of(tmp_path, tmp_path)["images.npy"], IMAGES)
-
-
 # --- layouts ------------------------------------------------------------------------------
 
 SPLIT = {"x_train": IMAGES, "y_train": LABELS, "x_test": IMAGES[:5], "y_test": LABELS[:5]}
@@ -128,7 +120,6 @@ SPLIT = {"x_train": IMAGES, "y_train": LABELS, "x_test": IMAGES[:5], "y_test": L
         ("x.h5 cam0/a:9,4 cam1/a:9,4 Label:9", "train:9 cam0.a.npy cam1.a.npy cls"),
         ("a x:9,4 labels:9 | b/c x:5,4 labels:5", "train:14 cls x.npy"),
         (". x:99,9 labels:99 mean:3", "train:99 cls x.npy"),
-        ("x.h5 Sen+sor:9,4 b-c_d.E:9,4", "train:9 b-c_d.e.npy sen_sor.npy"),
         ("x.safetensors a:9,4 b:9", "train:9 a.npy b.npy"),
     ],
 )
@@ -165,14 +156,16 @@ def test_what_is_left_out_is_noted(tmp_path: Path) -> None:
     assert corpus.classes == [*"abcdefg"] and corpus.ignored == {".log": 1}
     assert corpus.notes == [
         "cls is 'labels', from 0 to 6",
-        "names of classes are those of classes.txt",
+        "7 names of classes in classes.txt",
         "left out: mean.npy: it has 3 rows, others 99",
     ]
     for names in ("abc", "abcdefa"):
         write(tmp_path / "classes.txt", "\n".join(names))
         corpus = open_corpus(tmp_path)
         assert corpus.classes is None
-        assert f"left out: {len(names)} names in classes.txt: cls goes to 6" in corpus.notes
+        assert (
+            f"left out: {len(names)} names of classes in classes.txt: cls goes to 6" in corpus.notes
+        )
     make(tmp_path / "shards", "0.npz x:9,4 | 1.npz x:9,4")
     said = "each row of 2 files is a sample (0.npz, 1.npz); if each file is one"
     assert open_corpus(tmp_path / "shards").notes[-1].startswith(said)
@@ -183,13 +176,10 @@ def test_what_is_left_out_is_noted(tmp_path: Path) -> None:
     [
         ({"y": LABELS}, "cls"),
         ({"Labels": LABELS[:, None, None].astype(np.uint8)}, "cls"),
-        ({"a/b/label": LABELS}, "cls"),
         ({"target": LABELS - 1}, "target.npy"),
         ({"y": LABELS / 2}, "y.npy"),
-        ({"labels": LABELS.astype(str)}, "labels.txt"),
         ({"label": LABELS, "y": LABELS}, "label.npy"),
         ({"label": LABELS, "coarse_label": LABELS}, "coarse_label.npy"),
-        ({"labels": np.eye(20)}, "labels.npy"),
         ({"set_label": LABELS}, "set_label.npy"),
     ],
 )
@@ -201,13 +191,6 @@ def test_what_is_a_label(labels: dict[str, Any], field: str, tmp_path: Path) -> 
     name = field.rpartition(".")[0]
     notes = "".join(open_corpus(source).notes)
     assert (f"cls is {next(iter(labels))!r}" if field == "cls" else name) in notes
-
-
-def test_labels_that_are_numbers_in_one_split_alone(tmp_path: Path) -> None:
-    npz(tmp_path / "train.npz", x=IMAGES, labels=LABELS / 2)
-    npz(tmp_path / "test.npz", x=IMAGES, labels=LABELS)
-    batches = read_all(open_corpus(tmp_path), tmp_path)
-    assert all("labels.npy" in batch.columns for batch in batches.values())
 
 
 def test_chosen_columns(tmp_path: Path) -> None:
@@ -241,18 +224,6 @@ def test_shuffled_and_cut_into_splits(tmp_path: Path) -> None:
     assert shardkit.verify(tmp_path / "out", against=source).ok
 
 
-def test_unpacked_rows_pack_to_the_same(tmp_path: Path) -> None:
-    """One file a field of each row; together they are pairs."""
-    shardkit.pack(npz(tmp_path / "d.npz", **SPLIT), tmp_path / "out", to="npy", **OPTIONS)
-    shardkit.unpack(tmp_path / "out", tmp_path / "back")
-    assert (tmp_path / "back/train/d.npz/000000000007.cls").read_bytes() == b"0"
-    shardkit.pack(tmp_path / "back", tmp_path / "again", to="npy", **OPTIONS)
-    for split in ("train", "test"):
-        one, two = (shardkit.open(tmp_path / name, split) for name in ("out", "again"))
-        assert one.keys() == two.keys()
-        assert np.array_equal(one.read(range(3))["x.npy"], two.read(range(3))["x.npy"])
-
-
 # --- values -------------------------------------------------------------------------------
 
 EXACT = {
@@ -260,8 +231,6 @@ EXACT = {
     "fortran": np.asfortranarray(np.arange(24.0).reshape(3, 4, 2)),
     "nan": np.array([np.nan, -0.0, np.inf], np.float16),
     "complex": np.array([1 + 2j, 3j, 0]),
-    "bytes": np.array([b"a\0b", b"c", b""]),
-    "dates": np.array(["2020-01-01", "2021-02-03", "NaT"], "M8[s]"),
     "record": np.array([(1, 2.5), (3, 4.5), (5, 6.5)], [("a", "<i4"), ("b", "<f8")]),
     "empty rows": np.zeros((3, 0, 2), np.int16),
     "words of text": np.array([["a", "bc"], ["d", ""], ["e", "f"]]),
@@ -372,7 +341,7 @@ def test_what_torchvision_leaves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
-@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "f4", "f8"])
+@pytest.mark.parametrize("dtype", ["i2", "f8"])
 def test_values_of_idx_are_native(dtype: str, ending: str, tmp_path: Path) -> None:
     bits = np.random.default_rng(0).integers(0, 256, (7, 3 * np.dtype(dtype).itemsize), np.uint8)
     source = idx(tmp_path / f"scans-idx2-int{ending}", bits.view(dtype))
@@ -381,12 +350,9 @@ def test_values_of_idx_are_native(dtype: str, ending: str, tmp_path: Path) -> No
 
 SPOILT_IDX: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda data: data[:-9],
-    "longer": lambda data: data + b"9",
     "header": lambda data: data[:9],
-    "empty": lambda data: b"",
     "page": lambda data: b"<html>403</html>",
     "axes": lambda data: b"\0\0\x08\x28" + b"\0\0\0\1" * 40 + b"1",
-    "huge": lambda data: b"\0\0\x08\3" + b"\0\0\0\0" + b"\xff" * 8,
 }
 
 
@@ -398,9 +364,6 @@ def test_bad_idx_files(what: str, ending: str, tmp_path: Path) -> None:
     write(path, gzip.compress(data) if ending else data)
     with pytest.raises(FormatError, match=rf"{path.name}: is (damaged|no idx file)"):
         open_corpus(tmp_path)
-    write(path, path.read_bytes()[:-7] if ending else b"")
-    with pytest.raises(FormatError, match=rf"{path.name}: is (damaged|no idx file)"):
-        open_corpus(tmp_path)
 
 
 # --- what is refused ----------------------------------------------------------------------
@@ -410,20 +373,14 @@ def test_bad_idx_files(what: str, ending: str, tmp_path: Path) -> None:
     ("files", "said"),
     [
         (f"x.h5 {times(9, '00#/image:4,4')}", r"9 arrays called alike \(000/image, 001/im"),
-        (f"x.h5 {times(9, 'data/demo_#/obs:#3,4 data/demo_#/act:#3,4')}", "9 arrays called alike"),
         ("x.h5 s0/x:4,4 s1/x:4,4 s0/y:4,4 s1/y:4,4", r"called alike \(s0/x, s1/x\)"),
-        ("x.h5 " + " ".join(f"{name}/x:4,4" for name in "abcdefgh"), "8 arrays called alike"),
-        (f"x.h5 {times(9, 'images/00#:4,4')}", r"docs/recipes/arrays\.md"),
         (f". {times(2, 'images_#:9,4 labels_#:9')}", "2 arrays called alike"),
         (". labels:90 x:90,3 mean:99,99", "several numbers of rows"),
-        ("x.npz wte:500,8 wpe:100,8 ln:8", "several numbers of rows"),
-        ("x.npz x:900,8 mean:3 std:3", "several numbers of rows"),
         ("x.npz a:9,9 b:7,9", r"several numbers of rows \(a\.npy 9, b\.npy 7\)"),
-        ("x.npz x:9,4 labels:8", r"labels\.npy of 8 rows next to arrays of 9: give each row its"),
+        ("x.npz x:9,4 labels:8", r"several numbers of rows \(x\.npy 9, labels\.npy 8\)"),
         ("train_x.h5 x:9,4 | train_y.h5 y:9", "differ in x, y: pack them apart, or join"),
         ("a.npz x:9,4 | b.npz x:9,5", r"b\.npz and .*a\.npz differ in x\.npy"),
         ("y.npz a+b:9,4 a_b:9,5", r"'a\+b' and 'a_b' would both be the field a_b\.npy"),
-        (". x:9,4 | y.npz y:9,4", r"holds x\.npy next to files of several arrays"),
         ("x.npz x:0,4", "no rows of arrays in"),
         ("a/x.h5 x:9,4 | b/x.h5 x:9,4", ""),
     ],
@@ -474,11 +431,6 @@ def aliases(path: Path) -> None:
         group["self"] = file
 
 
-def several_emnist(path: Path) -> None:
-    for name in ("digits", "letters"):
-        mnist(path, f"emnist-{name}-{{}}-{{}}-idx{{}}-ubyte", "test")
-
-
 REFUSED: list[tuple[Callable[[Path], Any], str]] = [
     (linked, "'x' is a link to another file"),
     (virtual, "the values of 'x' lie in other files"),
@@ -487,7 +439,6 @@ REFUSED: list[tuple[Callable[[Path], Any], str]] = [
     (lambda p: npz(p / "x.npz", True, x=np.zeros((80, 1 << 20), "u1")), r"x\.npz: makes over 200"),
     (aliases, "no rows of arrays in"),
     (lambda p: npz(p / "x.npz", **{f"{i}": 0 for i in range(10_001)}), "holds over 10,000 arrays"),
-    (several_emnist, "holds two arrays of one name"),
     (lambda p: npz(p / "x.npz", x=IMAGES, y=np.array([{}] * 20)), "y.npy holds pickled .*recipes"),
     (lambda p: os.mkfifo(folder(p, **GOOD) / "z.npy"), r"z\.npy is no regular file"),
     (lambda p: (folder(p, **GOOD) / "z").symlink_to("nowhere"), "z a symbolic link to nowhere"),
@@ -520,10 +471,9 @@ def test_damaged_files_give_one_line(how: str, tmp_path: Path) -> None:
 SPOILT: dict[str, Callable[[bytes], bytes]] = {
     "length": lambda header: (2**40).to_bytes(8, "little") + header[8:],
     "json": lambda header: header[:8] + b"[" + header[9:],
-    "offsets": lambda header: header.replace(b'"data_offsets": [0', b'"data_offsets": [9'),
-    "shape": lambda header: header.replace(b'"shape": [20', b'"shape": [21'),
-    "negative": lambda header: header.replace(b'"shape": [20', b'"shape": [-2'),
-    "text": lambda header: header.replace(b'"shape": [20', b'"shape": "20'),
+    "offsets": lambda header: header.replace(b'"data_offsets":[0', b'"data_offsets":[9'),
+    "shape": lambda header: header.replace(b'"shape":[20', b'"shape":[21'),
+    "negative": lambda header: header.replace(b'"shape":[20', b'"shape":[-2'),
     "dtype": lambda header: header.replace(b'"U8"', b'"X8"'),
 }
 
@@ -583,17 +533,13 @@ def test_a_change_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     [
         ("images:9,4 labels:9", "rows"),
         ("x:9,4 z:9", "rows"),
-        ("images:900,40 labels:900 mean:3", "rows"),
         ("x_train:9,4 y_train:9,4 x_test:5,4 y_test:5,4", "rows"),
         ("train/x:9,4 train/labels:9 val/x:9,4 val/labels:9", "rows"),
-        ("a/x:9,4 a/labels:9 b/c/x:5,4 b/c/labels:5", "rows"),
         ("left:9,4 right:9,4", "either"),
-        ("train:9,4 test:5,4", "either"),
         ("images:9,4", "either"),
         ("images:9,4 labels:5", "either"),
         ("a/x:9,4 a/labels:9 b/x:9,4", "either"),
         (times(50, "img_#:9,4 mask_#:9"), "either"),
-        (times(2, "images_#:9,4 labels_#:9"), "either"),
         (times(5, "a_#:9,4"), "arrays"),
         (times(70, "cat_#:9,4 dog_#:9,4"), "arrays"),
         ("cat:9,4 dog:5,4", "arrays"),
@@ -648,26 +594,6 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
 
 
 # --- which columns go together ------------------------------------------------------------
-
-
-def column(name: str, *shape: int, dtype: str = "<f4") -> ArrayColumn:
-    return ArrayColumn(f"{name}.npy", shape, np.dtype(dtype))
-
-
-@pytest.mark.parametrize(
-    ("names", "told", "expected"),
-    [
-        ("x_train train_x x", "", {"": ["x_train", "train_x", "x"]}),
-        ("x_train train_x", "", {"train": ["x_train", "train_x"]}),
-        ("train_set_x mean", "train", {"": ["set_x", "mean"]}),
-        ("train_x x", "train", {"": ["train_x", "x"]}),
-        ("test_x", "train", {"": ["test_x"]}),
-        ("train", "", {"train": ["data"]}),
-    ],
-)
-def test_splits_of_columns(names: str, told: str, expected: dict[str, list[str]]) -> None:
-    groups, left_out = divide([column(name, 9) for name in names.split()], "here", told)
-    assert {split: [*group] for split, group in groups.items()} == expected and not left_out
 
 
 WORDS = st.from_regex("(x|y|label|mean)(_train|_test)?|train|a[0-2]|g/[0-2]", fullmatch=True)

@@ -158,7 +158,7 @@ def inner_room(name: str) -> str:
 def test_kinds_of_input_know_little_of_one_another() -> None:
     """Tables and containers stand on the seam and on folders, annotations and objects on tables
     besides."""
-    over_all = {"inputs.open", "inputs.detect", "inputs.census", "inputs.kinds"}
+    over_all = {"inputs.open"}
     for name in {name for name in MODULES if name.startswith("inputs.")} - over_all:
         below = {"", inner_room(name)}
         if inner_room(name) in ("annotations", "objects"):
@@ -193,11 +193,7 @@ def texts(tree: ast.AST) -> Iterator[str]:
 
 
 NAMES_FORMATS = {"readers", "measure.doctor.verdict.advice", "watching.fetching"}
-NAMES_FORMATS |= {"inputs.kinds", "inputs.endings"}
-NAMES_FORMATS |= {
-    f"inputs.containers.{name}"
-    for name in ("find", "hdf5_recipes", "hdf5_rows", "lmdb_files", "lmdb_values", "row_recipes")
-}
+NAMES_FORMATS |= {"inputs.open", "inputs.records.lmdb_files", "inputs.rows.row_columns"}
 """Whose public classes have a format's name each, what recommends one by name, and what knows the
 files of others."""
 

@@ -392,3 +392,18 @@ def test_nothing_to_pack(tmp_path: Path) -> None:
     for source in ([], lambda: iter(())):
         with pytest.raises(CorpusError, match="there is nothing to pack"):
             shardkit.pack(source, tmp_path / "d", workers=0, **QUIET)
+
+
+def reusing(number: int) -> Iterator[dict[str, Any]]:
+    """Yields one array again and again."""
+    held = np.zeros(1, int)
+    for i in range(3):
+        held[0] = 10 * number + i
+        yield {"x.npy": held, "label": i}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_a_function_yields_is_taken_at_once(workers: int, tmp_path: Path) -> None:
+    shardkit.pack([0, 1], tmp_path / "d", to="npy", fn=reusing, workers=workers, progress=False)
+    ds = shardkit.open(tmp_path / "d")
+    assert [int(sample["x.npy"][0]) for sample in ds] == [0, 1, 2, 10, 11, 12]

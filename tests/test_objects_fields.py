@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shardkit.errors import SampleError, UsageError
+from shardkit.inputs.base import Run
+from shardkit.inputs.objects.batches import BatchBuilder
 from shardkit.inputs.objects.fields import SampleForm
+from shardkit.inputs.objects.rows import RowsCorpus
+from shardkit.inputs.objects.source import NumberedRows
 from shardkit.samples.encoding import parse_npy
 
 FORM = SampleForm()
@@ -166,6 +171,9 @@ def test_what_is_absent_and_what_is_chosen() -> None:
         ({"a": None}, "has no value that could be stored"),
         ({"__key__": "", "a": b""}, "__key__ must be a text that is not empty"),
         ({"__key__": 3, "a": b""}, "__key__ must be a text that is not empty"),
+        ({"__key__": "/a", "a": b""}, "__key__ must be a relative path without '..'"),
+        ({"__key__": "a/../../b", "a": b""}, "__key__ must be a relative path without '..'"),
+        ({"a": np.ma.masked_array([1, 2], [0, 1])}, "field 'a' is a masked array; store value.fi"),
         ({"__key__": "\ud800", "a": b""}, "__key__ is not valid Unicode"),
         ((1, 2), "is a tuple of int, int; say what they are"),
         ([3, 4], "is a list of int, int; say what they are"),
@@ -205,3 +213,42 @@ json_values = st.recursive(
 @given(st.lists(json_values) | st.dictionaries(st.text(st.characters(codec="utf-8")), json_values))
 def test_json_comes_back(value: Any) -> None:
     assert json.loads(fields({"x": value})["x.json"]) == value
+
+
+VALUES = st.one_of(
+    st.binary(max_size=3), st.text("ab", max_size=3), st.integers(-5, 5), st.booleans(), st.none()
+)
+SAMPLES = st.lists(
+    st.dictionaries(st.sampled_from(["bin", "cls", "text", "n"]), VALUES), max_size=9
+)
+
+
+@given(SAMPLES)
+def test_samples_put_together_quickly_are_what_each_is(samples: list[dict[str, Any]]) -> None:
+    """Those of the names and types of an earlier one are converted without a look at each."""
+    builder, good = BatchBuilder(FORM), list[dict[str, bytes]]()
+    for number, sample in enumerate(samples):
+        try:
+            own = fields(sample)
+        except SampleError as error:
+            with pytest.raises(SampleError, match=re.escape(str(error))):
+                builder.add(b"%d" % number, sample)
+            continue
+        key, size = builder.add(b"%d" % number, sample)
+        assert (key, size) == (b"%d" % number, sum(map(len, own.values())))
+        good.append(own)
+    assert [builder.batch.fields(row) for row in range(len(builder.batch))] == good
+
+
+@given(SAMPLES)
+def test_rows_read_column_by_column_are_what_each_is(samples: list[dict[str, Any]]) -> None:
+    numbers = range(len(samples))
+    run = Run("train", "train", None, [b"%d" % i for i in numbers], [b"%d" % i for i in numbers])
+    corpus = RowsCorpus({"train": NumberedRows(samples)}, FORM)
+    quick = corpus.read(run, Path())
+    corpus._read_plain = lambda *_: None  # type: ignore[method-assign]
+    slow = corpus.read(run, Path())
+    assert (quick.keys, quick.rejects, quick.paths) == (slow.keys, slow.rejects, slow.paths)
+    assert [quick.fields(i) for i in range(len(quick))] == [
+        slow.fields(i) for i in range(len(slow))
+    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import pkgutil
 import re
@@ -145,7 +144,6 @@ RAN = {
     ],
     "docs/text.md": ["pack", "pack", "show", "verify", "python", "convert", "convert"],
     "docs/trainers.md": ["pack"],
-    "docs/your-data.md": ["python", "pack", "python", "python", "pack", "pack"],
 }
 """What runs of each document; of the others nothing does."""
 
@@ -252,35 +250,10 @@ def check_text(folder: Path, names: dict[str, Any]) -> None:
 
 
 def make_other_data(folder: Path) -> None:
-    """What the page on data begins with."""
-    pixels = ",".join(f"pixel{i}" for i in range(784))
-    rows = "".join(f"{i % 10}" + f",{i}" * 784 + "\n" for i in range(12))
-    write(folder / "digits.csv", f"label,{pixels}\n{rows}")
-    asked = {"id": "1", "question": "Who?", "answers": [{"text": "I", "answer_start": 0}]}
-    article = {"title": "A", "paragraphs": [{"context": "I did.", "qas": [asked, asked]}]}
+    """What some pages begin with."""
     make_images(folder / "week-48", 2)
     for path in sorted((folder / "week-48").rglob("*.jpg")):
         path.rename(path.with_name(f"new.{path.name}"))
-    write(folder / "squad.json", json.dumps({"version": "1.1", "data": [article]}))
-    write(folder / "train.en", "one\ntwo\u2028two\n\n")
-    write(folder / "train.de", "eins\nzwei\n\n")
-
-
-def check_your_data(folder: Path, names: dict[str, Any]) -> None:
-    digits = shardkit.open(folder / "digits-npy")[11]
-    assert (digits["images.npy"].shape, digits["images.npy"].max(), digits["cls"]) == (
-        (28, 28),
-        11,
-        1,
-    )
-    squad = shardkit.open(folder / "squad-npy")
-    assert len(squad) == 2 and squad[1]["json"]["context"] == "I did."
-    pairs = shardkit.open(folder / "train-npy")
-    assert [(p["en.txt"], p["de.txt"]) for p in pairs] == [
-        ("one", "eins"),
-        ("two\u2028two", "zwei"),
-        ("", ""),
-    ]
 
 
 def check_measuring(folder: Path, names: dict[str, Any]) -> None:
@@ -300,7 +273,6 @@ CHECKS: dict[str, Callable[[Path, dict[str, Any]], None]] = {
     "docs/packing.md": check_packing,
     "docs/pictures.md": check_pictures,
     "docs/text.md": check_text,
-    "docs/your-data.md": check_your_data,
 }
 
 
@@ -342,7 +314,7 @@ def table_rows(text: str) -> list[list[str]]:
 
 def test_the_table_of_data_has_every_kind_and_commands_that_exist() -> None:
     named, programs = set(), set()
-    for row in table_rows(TEXTS["docs/your-data.md"].partition("## Notes")[0]):
+    for row in table_rows(TEXTS["docs/your-data.md"].partition("## Labels")[0]):
         named |= set(re.findall(r"\(`(\w+)`\)|--corpus (\w+)", row[1]))
         for line in re.findall(r"`shardkit (.*?)`", row[1]):
             command, *words = shlex.split(line)

@@ -17,8 +17,8 @@ from s3_server import S3, s3, s3_endpoint  # noqa: F401
 import shardkit
 from shardkit.errors import ChecksumError, DestinationError, StorageError
 from shardkit.index.manifest import REJECTED_NAME
-from shardkit.inputs.containers.dataset import DatasetCorpus
-from shardkit.inputs.containers.tar_source import dataset_corpus
+from shardkit.inputs.records.packed import DatasetCorpus
+from shardkit.inputs.records.tars import dataset_corpus
 from shardkit.operations.cache import clear_cache
 from shardkit.remote import connection
 from shardkit.remote.urls import as_url

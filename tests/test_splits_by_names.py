@@ -1,4 +1,4 @@
-"""Splits of lines of JSON and of texts that the names of their files tell."""
+"""Splits of texts that the names of their files tell."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_corpus_files import read_all, tree
-from test_corpus_jsonl import zst
+from test_inputs_files import read_all, tree
 
 import shardkit
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.folders import split_folders
-from shardkit.inputs.tables.jsonl import JsonlCorpus
 from shardkit.inputs.text import TextCorpus
-from shardkit.inputs.text_splits import CHANCE
 from shardkit.samples.split_names import mixed_names
 
 OPTIONS: dict[str, Any] = {"to": "npy", "progress": False}
@@ -27,82 +24,13 @@ def files(root: Path) -> dict[str, bytes]:
     }
 
 
-def paths_of(source: Path, corpus: TextCorpus | JsonlCorpus) -> dict[str, list[str]]:
+def paths_of(source: Path, corpus: TextCorpus) -> dict[str, list[str]]:
     """The files of each split, in the order in which splits are listed."""
     made: dict[str, list[str]] = {}
     for run in corpus.runs(source.parent):
-        own = [os.fsdecode(name) for name in run.locators] if corpus.kind == "text" else [run.base]
-        made[run.split] = made.get(run.split, []) + own
+        made[run.split] = made.get(run.split, []) + [os.fsdecode(name) for name in run.locators]
     assert [*made] == corpus.splits()
     return made
-
-
-# --- lines of JSON ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "splits",
-    [
-        {"test": ["test.jsonl", "test_socratic.jsonl"], "train": ["train.jsonl"]},
-        {"dev": ["nli_1.0_dev_a.jsonl", "nli_1.0_dev_b.jsonl"], "train": ["nli_1.0_train.jsonl"]},
-        {
-            "train": ["c4-train.00000-of-00002.jsonl", "c4-train.00001-of-00002.jsonl"],
-            "validation": ["c4-validation.00000-of-00001.jsonl"],
-        },
-        {"test": ["test.jsonl"], "train": ["train/00.jsonl", "train/01.jsonl"]},
-        {"evaluation": ["data/evaluation.ndjson"], "train": ["data/Train.jsonl"]},
-        {"test": ["test.jsonl"]},
-    ],
-)
-def test_names_tell_the_splits_of_lines(splits: dict[str, list[str]], tmp_path: Path) -> None:
-    names = [name for own in splits.values() for name in own]
-    corpus = JsonlCorpus(tree(tmp_path / "in", dict.fromkeys(names, b"1\n")))
-    assert paths_of(corpus.source, corpus) == splits
-    assert corpus.notes == []
-
-
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        (
-            ["extra.jsonl", "test.jsonl", "train.jsonl"],
-            "test.jsonl too, since extra.jsonl names no",
-        ),
-        (["a.jsonl", "x_val.jsonl"], "x_val.jsonl too, since a.jsonl names no split"),
-        (["dev.jsonl", "x/dev/train.jsonl"], "since x/dev/train.jsonl names several splits"),
-        (["a.jsonl", "train.jsonl"], ""),
-    ],
-)
-def test_lines_of_which_some_names_tell_none(names: list[str], said: str, tmp_path: Path) -> None:
-    corpus = JsonlCorpus(tree(tmp_path / "in", dict.fromkeys(names, b"1\n")))
-    assert paths_of(corpus.source, corpus) == {"train": names}
-    assert len(corpus.notes) == bool(said) and said in "".join(corpus.notes)
-
-
-def test_folders_of_splits_go_before_names_of_lines(tmp_path: Path) -> None:
-    """Whatever lies in ``train/`` is of train; no name there is a matter of a note."""
-    tree(tmp_path / "in", {"train/test.jsonl": b"1\n", "train/b.jsonl": b"1\n"})
-    corpus = JsonlCorpus(tree(tmp_path / "in", {"val/train.jsonl": b"1\n"}))
-    assert paths_of(corpus.source, corpus) == {
-        "train": ["train/b.jsonl", "train/test.jsonl"],
-        "val": ["val/train.jsonl"],
-    }
-    assert corpus.notes == []
-
-
-def test_one_file_of_lines_is_of_train(tmp_path: Path) -> None:
-    source = tree(tmp_path, {"test.jsonl": b"1\n"}) / "test.jsonl"
-    assert JsonlCorpus(source).splits() == ["train"]
-
-
-def test_a_card_goes_before_names_of_lines(tmp_path: Path) -> None:
-    card = (
-        "---\nconfigs:\n- config_name: default\n  data_files:\n"
-        '  - {split: train, path: "a_test.jsonl"}\n  - {split: held, path: "a_train.jsonl"}\n---\n'
-    )
-    names = {"a_test.jsonl": b"1\n", "a_train.jsonl": b"2\n", "README.md": card.encode()}
-    corpus = JsonlCorpus(tree(tmp_path / "in", names))
-    assert paths_of(corpus.source, corpus) == {"held": ["a_train.jsonl"], "train": ["a_test.jsonl"]}
 
 
 # --- texts --------------------------------------------------------------------------------
@@ -131,11 +59,9 @@ def test_names_tell_the_splits_of_texts(
     ("names", "said"),
     [
         (["a.txt", "test.txt", "train.txt"], "test.txt too, since a.txt names no split"),
-        (["test.txt"], "test.txt too, since no other name tells another split"),
-        (["test.txt", "train.txt", "x/a.txt"], "test.txt too, since there are texts in x/ as well"),
+        (["test.txt"], "test.txt too"),
+        (["test.txt", "train.txt", "x/a.txt"], "test.txt too"),
         (["train_1.txt", "train_2.txt"], ""),
-        (["test.txt", *(f"essay{i}.txt" for i in range(CHANCE - 1))], "since essay0.txt names no"),
-        (["test.txt", *(f"essay{i}.txt" for i in range(CHANCE))], ""),
     ],
 )
 def test_names_that_tell_no_splits_of_texts(names: list[str], said: str, tmp_path: Path) -> None:
@@ -168,18 +94,12 @@ def test_a_link_that_leads_nowhere_is_a_reject_of_the_last_split(tmp_path: Path)
 
 # --- packed -------------------------------------------------------------------------------
 
-LINES = {
-    f"{split}-{i}.jsonl.zst": zst(b'{"text": "%s %d"}\n' % (split.encode(), i) * 50)
-    for split in ("train", "test")
-    for i in range(3)
-}
 TEXTS = {f"{split}_{i}.txt": b"text %d " % i * 99 for split in ("train", "val") for i in range(9)}
 
 
-@pytest.mark.parametrize("contents", [LINES, TEXTS], ids=["lines", "texts"])
-def test_splits_of_names_there_and_back(contents: dict[str, bytes], tmp_path: Path) -> None:
+def test_splits_of_names_there_and_back(tmp_path: Path) -> None:
     """The same bytes with any number of workers, and every file where it was."""
-    source = tree(tmp_path / "in", contents)
+    source = tree(tmp_path / "in", TEXTS)
     for workers in (0, 2):
         dest = tmp_path / f"out{workers}"
         shardkit.pack(source, dest, workers=workers, shard_size=1000, **OPTIONS)
@@ -187,8 +107,7 @@ def test_splits_of_names_there_and_back(contents: dict[str, bytes], tmp_path: Pa
     assert shardkit.pack(source, tmp_path / "out0", shard_size=1000, **OPTIONS).was_complete
     assert shardkit.verify(tmp_path / "out0", against=source).ok
     shardkit.unpack(tmp_path / "out0", tmp_path / "back")
-    plain = {name.removesuffix(".zst") for name in contents}
-    assert plain == {*files(tmp_path / "back")}
+    assert files(tmp_path / "back") == TEXTS
 
 
 def test_a_pack_of_such_splits_goes_on(tmp_path: Path) -> None:

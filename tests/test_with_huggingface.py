@@ -20,7 +20,7 @@ from conftest import CONTAINERS, picture, tree, write
 datasets = pytest.importorskip("datasets")
 
 from PIL import Image  # noqa: E402
-from test_hub_configs import FOUND, PATHS  # noqa: E402
+from pyarrow import parquet as pq  # noqa: E402
 
 import shardkit  # noqa: E402
 from shardkit.errors import CorpusError, UsageError  # noqa: E402
@@ -373,86 +373,42 @@ def test_what_others_have_there_is_left_alone(tmp_path: Path, dataset: Any) -> N
     assert mine.read_text() == "x"
 
 
-@pytest.mark.parametrize("ending", ["csv", "json", "arrow"])
-def test_what_is_advised_for_tables_that_pack_does_not_read(tmp_path: Path, ending: str) -> None:
-    source = tmp_path / "in"
-    dataset = datasets.Dataset.from_dict({"text": ["a", "b"], "n": [1, 2]})
-    source.mkdir()
-    if ending == "arrow":  # as the cache of datasets has it
-        dataset.save_to_disk(tmp_path / "saved")
-        next((tmp_path / "saved").glob("*.arrow")).rename(source / "x-train.arrow")
-        (tmp_path / "saved/dataset_info.json").rename(source / "dataset_info.json")
-    else:
-        getattr(dataset, f"to_{ending}")(source / f"x.{ending}")
-    with pytest.raises(CorpusError) as info:
-        shardkit.pack(source, tmp_path / "out", **OPTIONS)
-    call = f"datasets.load_dataset('{ending}', data_dir='{source}')"
-    assert f"in Python: shardkit.pack({call}, DEST, to=...)" in str(info.value)
-    loaded = datasets.load_dataset(ending, data_dir=str(source), cache_dir=str(tmp_path / "cache"))
-    shardkit.pack(loaded, tmp_path / "out", **OPTIONS)
-    batch = shardkit.open(tmp_path / "out").read([0, 1])
-    assert batch["txt"] == ["a", "b"] and batch["n.npy"].tolist() == [1, 2]
-
-
-@pytest.mark.parametrize("pattern", FOUND)
-def test_patterns_of_a_card_are_those_of_datasets(tmp_path: Path, pattern: str) -> None:
-    from datasets.data_files import resolve_pattern
-
-    for path in PATHS:
-        write(tmp_path / path, b"")
-    try:
-        found = resolve_pattern(pattern, str(tmp_path))
-    except FileNotFoundError:
-        found = []
-    there = sorted(os.path.relpath(path, tmp_path) for path in found)
-    assert there == sorted(PATHS[i] for i in FOUND[pattern])
-
-
 def test_splits_of_a_card_are_those_of_datasets(tmp_path: Path) -> None:
-    source, ignore = tmp_path / "in", "left out"
-    for name in ("train_sft-0", "train_gen-0", "x/y/a", ignore):
-        table = datasets.Dataset.from_dict({"text": [name]})
-        table.to_parquet(source / "data" / f"{name}.parquet")
+    source, splits = tmp_path / "in", ("train_sft", "train_gen", "extra", "test")
     card = "---\nconfigs:\n- config_name: default\n  data_files:\n"
-    for split, path in (
-        ("sft", "data/train_sft-*"),
-        ("gen", "[data/train_gen*]"),
-        ("a", "'**/a.*'"),
-    ):
-        card += f"  - split: {split}\n    path: {path}\n"
+    for split in splits:
+        table = datasets.Dataset.from_dict({"text": [split]})
+        table.to_parquet(source / "data" / f"{split}-00000-of-00001.parquet")
+        card += f"  - split: {split}\n    path: data/{split}-*\n"
     write(source / "README.md", card + "---\n")
     theirs = datasets.load_dataset(str(source), cache_dir=str(tmp_path / "cache"))
     packed = shardkit.pack(source, tmp_path / "out", **OPTIONS)
     assert packed.splits == {split: len(own) for split, own in theirs.items()}
-    assert packed.ignored[".parquet"] == 1
     for split, own in theirs.items():
         ours = shardkit.open(tmp_path / "out", split=split)
         assert [sample["txt"] for sample in ours] == own["text"]
 
 
-def test_texts_become_classes_as_the_output_advises(tmp_path: Path) -> None:
+def test_the_recipe_for_classes_of_a_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = datasets.Dataset.from_dict({"text": ["a", "b"], "kind": [1, 0]})
+    (tmp_path / "hub").mkdir()
+    pq.write_table(table.data.table.replace_schema_metadata(None), tmp_path / "hub/train.parquet")
+    info = "  - {name: text, dtype: string}\n  - name: kind\n    dtype:\n      class_label:\n"
+    info += "        names: {'0': neg, '1': pos}\n"
+    write(tmp_path / "hub/README.md", f"---\ndataset_info:\n  features:\n{info}---\n")
+    page = (Path(__file__).parents[1] / "docs" / "recipes" / "tables.md").read_text("utf-8")
+    block = page.partition("that only the card")[2].partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    exec(block, {})
+    ds = shardkit.open("hub_lmdb")
+    assert ds.classes == ["neg", "pos"] and [sample["cls"] for sample in ds] == [1, 0]
+
+
+def test_texts_become_classes(tmp_path: Path) -> None:
     dataset = datasets.Dataset.from_dict({"text": ["a", "b"], "label": ["dog", "cat"]})
     packed = shardkit.pack(dataset, tmp_path / "texts", **OPTIONS)
-    assert any("dataset.class_encode_column('label')" in note for note in packed.notes)
+    assert any(note.startswith("column 'label' is field label.txt, not") for note in packed.notes)
     shardkit.pack(dataset.class_encode_column("label"), tmp_path / "out", **OPTIONS)
     ds = shardkit.open(tmp_path / "out")
     assert ds.classes == ["cat", "dog"] and [sample["cls"] for sample in ds] == [1, 0]
-
-
-def test_the_lines_for_a_table_a_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Common Voice's, as docs/your-data.md has them."""
-    (clips := tmp_path / "clips").mkdir()
-    for i, split in enumerate(["train", "dev", "test"]):
-        (clips / f"{i}.mp3").write_bytes(b"ID3" + bytes([i]))
-        rows = f'client_id\tpath\tsentence\nme\t{i}.mp3\t"in {split}\nNA\t{i}.mp3\tNA"\n'
-        (tmp_path / f"{split}.tsv").write_text(rows)
-    text = (Path(__file__).parents[1] / "docs" / "your-data.md").read_text("utf-8")
-    block = text.partition("**A table a split")[2].partition("```text\n")[2].partition("```")[0]
-    monkeypatch.chdir(tmp_path)
-    exec(block, {})
-    for i, (split, name) in enumerate(
-        [("train", "train"), ("validation", "dev"), ("test", "test")]
-    ):
-        first, second = shardkit.open("common-voice", split=split)
-        assert (first["mp3"], first["sentence.txt"]) == (b"ID3" + bytes([i]), f'"in {name}')
-        assert (second["client_id.txt"], second["sentence.txt"]) == ("NA", 'NA"')

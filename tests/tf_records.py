@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from conftest import write
+from conftest import picture, write
 
 
 def crc32c(data: bytes) -> int:
@@ -71,3 +71,15 @@ def records(path: Path, examples: Iterable[Mapping[str, Sequence[Any]]]) -> Path
     """A TFRecord file; compressed if it is called ``.gz``."""
     data = b"".join(frame(example(features)) for features in examples)
     return write(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def imagenet(number: int) -> dict[str, list[Any]]:
+    """As TensorFlow's own scripts write ImageNet: classes from 1."""
+    return {
+        "image/encoded": [picture(number)],
+        "image/class/label": [number % 5 + 1],
+        "image/class/text": [f"class {number % 5} é".encode()],
+        "image/height": [16],
+        "image/object/bbox/xmin": [0.25 * i for i in range(number % 3)],
+        "image/object/names": [b"a", b"b"][: number % 3],
+    }

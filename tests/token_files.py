@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from conftest import write
 
+DOCUMENTS = [[[1, 2], [3]], [[]], [[4]], [], [[5, 6, 7]]]
+
 CODES = {"|u1": 1, "|i1": 2, "<i2": 3, "<i4": 4, "<i8": 5, "<f8": 6, "<f4": 7, "<u2": 8}
 
 

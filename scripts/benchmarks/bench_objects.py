@@ -64,6 +64,7 @@ Read = Callable[[], Iterator[tuple[bytes, int]]]
 def with_shardkit(source: str, rows: Rows, folder: Path) -> tuple[Callable[[], object], Read]:
     import shardkit
 
+    _ = shardkit.pack, shardkit.Writer  # imported when they are first asked for
     dest = folder / "shardkit"
     options: dict[str, Any] = {"to": "npy", "workers": WORKERS, "progress": False}
 

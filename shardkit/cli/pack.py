@@ -22,9 +22,20 @@ from shardkit.errors import UsageError
 from shardkit.formats import FORMATS
 from shardkit.system.paths import show_path
 
-KINDS = ["images", "paired", "parallel", "companions", "metadata", "coco", "yolo", "captions"]
+KINDS = ["images", "paired", "parallel", "companions", "metadata", "coco", "yolo"]
 KINDS += ["text", "jsonl", "arrays", "parquet", "hf", "rows", "tfrecord", "lmdb", "media", "files"]
-"""Those of :data:`shardkit.inputs.kinds.CORPORA`, which is too much to import for a help text."""
+"""Those of :data:`shardkit.inputs.open.CORPORA`, which is too much to import for a help text."""
+
+OLD_KINDS = {"captions": "metadata"}
+"""Names of earlier releases."""
+
+
+class KindName(click.Choice[str]):
+    """A kind of input, by its name or by that of an earlier release."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        return super().convert(OLD_KINDS.get(value, value), param, ctx)
+
 
 CONTAINERS = [name for made in FORMATS.values() for name in (made.name, *made.aliases)]
 
@@ -72,13 +83,12 @@ token_options = together(
 @click.option(
     "--to", type=click.Choice(CONTAINERS), help="Container format.  [default: npy for tokens]"
 )
-@click.option("--corpus", type=click.Choice(KINDS), help="Kind of input.  [default: detected]")
+@click.option("--corpus", type=KindName(KINDS), help="Kind of input.  [default: detected]")
 @click.option(
     "--labels",
     metavar="FILE[:COLUMN]",
     help="Table that names files and their labels: .csv, .tsv, .txt or .json. COLUMN, by title or"
-    " number, holds the labels where there are more than two, as in train.csv:breed; 2-, of"
-    " a .txt split by blanks, is the second and all that follow.",
+    " number, holds the labels where there are more than two, as in train.csv:breed.",
 )
 @click.option(
     "--text-field", metavar="NAME", help="Key of .jsonl lines, or column, that is the text."

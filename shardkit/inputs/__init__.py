@@ -1,7 +1,7 @@
-"""What can be packed: one file a kind of input, and the table of them all.
+"""What can be packed: one seam, one file a kind of input, and the table of them all.
 
-Here are the seam, folders of small files, and how a kind is detected; ``annotations``,
-``containers`` and ``tables`` within have the kinds that take more than a file, and ``objects`` has
-what Python holds: datasets, iterators, functions over inputs. Adding one is a class derived from
-:class:`shardkit.inputs.base.Input` and a line in :mod:`shardkit.inputs.kinds`.
+Here are the seam, folders of small files, and how a kind is detected; ``annotations``, ``records``,
+``rows`` and ``tables`` within have the kinds that take more than a file, and ``objects`` has what
+Python holds: datasets, iterators, functions over inputs. Adding one is a class derived from
+:class:`shardkit.inputs.base.Input` and a line in :mod:`shardkit.inputs.open`.
 """

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from shardkit.errors import FormatError, SampleError
 from shardkit.inputs.base import Run
-from shardkit.inputs.files import Reason
+from shardkit.inputs.class_folders import PlainClassCorpus
+from shardkit.inputs.files import Reason, extension
 from shardkit.inputs.folders import batch_of, encode_paths
 from shardkit.inputs.look import Claim, Look, Strength
-from shardkit.inputs.names import extension
-from shardkit.inputs.text_folders import PlainClassCorpus
 from shardkit.samples.encoding import npy_header, parse_npy
 from shardkit.samples.sample import SampleBatch, Value
 
@@ -24,8 +23,8 @@ ARRAY_EXTENSIONS = frozenset({".npy"}) | TENSOR_EXTENSIONS
 class ArrayCorpus(PlainClassCorpus):
     """Field ``npy`` holds a ``.npy`` file's bytes as they are, or a tensor as a ``.npy``.
 
-    Folders are classes where they plainly are (:mod:`shardkit.inputs.text_folders`). A tensor's
-    path is its key with ``.npy``, since that is what can be restored from it.
+    Folders are classes where they plainly are. A tensor's path is its key with ``.npy``, since that
+    is what can be restored from it.
     """
 
     kind = "arrays"
@@ -84,16 +83,12 @@ def tensor_to_npy(value: Value) -> bytes:
             f"holds a {type(held).__name__}, expected one tensor; pack it with fn=:"
             " docs/recipes/arrays.md"
         )
-    if held.layout is not torch.strided or held.is_quantized:
-        raise SampleError(
-            "the tensor is sparse or quantized; save tensor.to_dense() or .dequantize()"
-        )
-    _refuse_more(held.nbytes, value)
     try:
+        _refuse_more(held.nbytes, value)
         array = held.detach().resolve_conj().resolve_neg().numpy()
-    except (TypeError, RuntimeError) as error:
-        name = str(held.dtype).removeprefix("torch.")
-        raise SampleError(f"NumPy has no {name}; save tensor.float() instead") from error
+    except (TypeError, RuntimeError) as error:  # sparse, quantized, bfloat16
+        what = f"{held.layout}, {held.dtype}".replace("torch.", "")
+        raise SampleError(f"NumPy has no such tensor ({what}); save tensor.float()") from error
     return npy_header(array.dtype.str, array.shape) + array.tobytes()
 
 
@@ -102,6 +97,6 @@ def _refuse_more(num_bytes: int, value: Value) -> None:
     kilobyte may make terabytes."""
     if num_bytes > len(value):
         raise SampleError(
-            f"makes {num_bytes} bytes of a file of {len(value)}: it is expanded or compressed;"
-            " save tensor.clone(memory_format=torch.contiguous_format)"
+            f"makes {num_bytes} bytes of a file of {len(value)}: it is expanded or compressed; save"
+            " tensor.clone(memory_format=torch.contiguous_format)"
         )

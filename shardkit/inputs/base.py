@@ -2,7 +2,7 @@
 
 A corpus lists its entries cheaply, in one fixed order, as *runs*, and later, perhaps in another
 process, turns a run into samples. Adding a kind of input is one class derived from
-:class:`Input` and one line in :mod:`shardkit.inputs.kinds`.
+:class:`Input` and one line in :mod:`shardkit.inputs.open`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from shardkit.samples.sample import SampleBatch
 
 if TYPE_CHECKING:
     from shardkit.inputs.look import Claim, Look
+
+
+NO_SAMPLE = "inputs of which fn made no sample"
+"""How often a function over inputs made none is counted under it."""
 
 
 @dataclass
@@ -97,11 +101,11 @@ class Corpus(Protocol):
     """What the packer needs of an input.
 
     Instances are built from ``(source, options)`` alone, hold no open file between calls, and are
-    rebuilt in each worker process by :func:`shardkit.inputs.kinds.from_spec`; ``read`` must depend
+    rebuilt in each worker process by :func:`shardkit.inputs.open.from_spec`; ``read`` must depend
     on nothing but the run.
 
     Attributes:
-        kind: its name in :data:`shardkit.inputs.kinds.CORPORA`.
+        kind: its name in :data:`shardkit.inputs.open.CORPORA`.
         has_pictures: whether samples may hold pictures that can be written anew.
         has_text: whether samples may hold a text that can be tokenized.
         has_restarts: whether JPEGs may have restart markers that an earlier pack added.
@@ -138,7 +142,7 @@ class Corpus(Protocol):
         and need not be able to list."""
 
     def spec(self) -> dict[str, Any]:
-        """JSON from which :func:`shardkit.inputs.kinds.from_spec` rebuilds this corpus, source
+        """JSON from which :func:`shardkit.inputs.open.from_spec` rebuilds this corpus, source
         apart."""
 
     def objects(self) -> bytes:

@@ -1,242 +1,311 @@
-"""Folders that would be classes, and look as if they were not: refused unless asked for by name.
-
-Class folders are the first-level folders of a source, or of each split. A folder too many around
-them makes one class of all samples, and one of other files beside them a class that no sample has;
-folders of splits of which not all are called so become classes as well. None of it can be seen
-later in a batch.
-"""
+"""Folders of which each file is a sample: classes by folder or by ``--labels``."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
+from typing import Any, ClassVar, Self
 
 from shardkit.errors import CorpusError
-from shardkit.inputs.files import FolderListing
-from shardkit.inputs.folders import Root, peek, split_folders, split_of, split_roots
-from shardkit.inputs.names import DOCUMENTS, extension, is_hidden, join, stem
-from shardkit.inputs.odd_names import (
-    OddClasses,
-    called_as_parts,
-    called_as_parts_within,
-    called_as_splits,
+from shardkit.inputs.base import Run
+from shardkit.inputs.files import DOCUMENTS, FolderListing, join, stem, walk
+from shardkit.inputs.folders import (
+    FolderCorpus,
+    Root,
+    list_names,
+    pass_names,
+    run_of,
+    split_of,
+    split_roots,
 )
-from shardkit.inputs.roles import role_of
+from shardkit.inputs.guards import role_of
 from shardkit.system.paths import first_few, show_path
 
-MAX_WRAPPERS = 4
-"""Folders that hold nothing but one folder are entered so often."""
+FEW = 100
+"""Texts above class folders are no samples if the folders hold this many times as many."""
 
 
-MAX_LOOKS = 8
-"""So many folders of classes are looked into for folders that are called as no class is."""
+class ClassFolderCorpus(FolderCorpus):
+    """Each file is a sample, and its class is its first-level folder.
 
-
-def refuse_odd_classes(
-    source: Path, kind: str, extensions: frozenset[str], or_else: Callable[[Path], str]
-) -> None:
-    """Refuse a folder of which the first-level folders are hardly its classes.
-
-    Args:
-        kind: what it was taken for. extensions: those of its samples. or_else: what else to choose
-            for a source, if anything.
-
-    Raises:
-        CorpusError: so it is. It names both readings.
-        StorageError: a folder cannot be listed.
+    Folders are numbered as Python's ``sorted()`` orders their names, empty ones too, exactly as
+    torchvision's ImageFolder numbers them; with splits, the union over them. ``labels``, a
+    table that names files, takes their place, in any layout: :mod:`shardkit.inputs.labels`.
     """
-    odd = find_odd_classes(source, kind, extensions)
-    if odd is not None:
-        raise CorpusError(
-            f"{show_path(source)} may be read in two ways: {odd.why}; {odd.advice}, or choose"
-            f" --corpus {kind} if its folders are classes all the same{or_else(source)}"
-        )
 
+    options = frozenset({"labels"})
 
-def find_odd_classes(
-    source: Path, kind: str, extensions: frozenset[str] | None
-) -> OddClasses | None:
-    """What speaks against the first-level folders of a source being its classes; None if nothing
-    does: all samples lie in one of several folders, or in folders within the only one; or a folder
-    holds other files alone, or is called ``images`` beside classes; or some folders are called as
-    splits, and some are not; or they, or those within, are called as parts of samples.
+    files_noun: ClassVar[str] = "files"
+    """What its files are called where the layout is refused."""
 
-    Args:
-        kind: what it is taken for. extensions: those of its samples; None for all.
+    def __init__(self, source: Path, labels: str | Path | None = None) -> None:
+        super().__init__(source)
+        self._beside: dict[str, int] = {}
+        self.notes: list[str] = []
+        self._deeper: list[str] = []
+        self._tables: list[str] = []
+        self._labels = None
+        top = self._names_in("", self._beside)
+        self._roots = split_roots(top)
+        if labels is not None:
+            from shardkit.inputs.labels import read_labels
 
-    Raises:
-        StorageError: a folder cannot be listed.
-    """
-    if not peek(source, "").folders:
-        return None
-    top = _peek_samples(source, "", extensions)
-    roots = split_roots(top)
-    if not roots[0].base:
-        odd = _some_splits(source, top.folders, extensions)
-        odd = odd or called_as_splits(top.folders, show_path(source))
-        if odd is not None:
-            return odd
-    if roots[0].base:
-        tops = [_peek_samples(source, root.base, extensions) for root in roots]
-    else:
-        tops = [top]
-    if any(each.names and each.folders for each in tops):
-        return None  # which the corpus itself refuses
-    places = _places(roots, [each.folders for each in tops])
-    holding = [name for name, own in places.items() if any_holds(source, own, extensions)]
-    others = [name for name in places if name not in holding]
-    others = [name for name in others if any_holds(source, places[name], None)]
-    if len(holding) == 1 and (others or _fork(source, places[holding[0]], extensions)):
-        where = first_few(places[holding[0]])
-        name = places[holding[0]][0]
-        why = f"all of it lies in {where}"
-        if others:
-            beside = first_few([places[name][0] for name in others])
-            why = f"all {kind} lie in {where}, and there are other files in {beside}"
-        return OddClasses(why, f"pack {show_path(source / name)}")
-    if odd_ones := [name for name in holding if role_of(name) == "pictures" and len(holding) > 1]:
-        others = [f", as {show_path(name)} is one" for name in holding if name not in odd_ones]
-        return OddClasses(
-            f"{first_few(places[odd_ones[0]])} would be a class, and is called as any folder of"
-            " pictures",
-            f"put what lies in it into folders of classes{''.join(others[:1])}",
-        )
-    if others and (holding or any(each.names for each in tops)):
-        where = first_few(places[others[0]])
-        why = f"{where} holds files, and none of them is a sample of {kind}"
-        return OddClasses(why, "move it away")
-    return called_as_parts(holding) or _parts_within(source, places)
+            self._labels = read_labels(os.fspath(labels), self.all_names(), self.extensions)
+        self.classes = self.find_classes(top)
+        self._index = {name: i for i, name in enumerate(self.classes or ())}
+        if self._beside and self.extensions and self._labels is None:
+            from shardkit.inputs.labels import label_notes
 
+            names = list_names(source, "", None).names
+            others = [name for name in names if name not in top.names]
+            self._tables = label_notes(source, others, top.folders)
 
-def _peek_samples(source: Path, base: str, extensions: frozenset[str] | None) -> FolderListing:
-    """As :func:`shardkit.inputs.folders.peek`, without READMEs and the like."""
-    found = peek(source, base, extensions)
-    names = [name for name in found.names if stem(name).lower() not in DOCUMENTS]
-    return FolderListing(base, found.folders, found.names if extensions else names)
+    @classmethod
+    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
+        """Return one that reads alone: neither folders nor labels are read again."""
+        made = cls.__new__(cls)
+        made.source, made.classes, made.ignored = source, spec.get("classes"), {}
+        made.notes = []
+        made._beside, made._roots, made._labels, made._index = {}, [], None, {}
+        return made
 
+    def spec(self) -> dict[str, Any]:
+        spec = {"kind": self.kind, "classes": self.classes}
+        return spec if self._labels is None else {**spec, "labels": True}
 
-def refuse_splits_below(source: Path) -> None:
-    """Refuse a source that holds nothing but a folder with splits in it: they would be one.
+    def roots(self, ignored: dict[str, int]) -> list[Root]:
+        if self._roots and self._roots[0].base:  # files next to splits lie in no root
+            ignored.update(self._beside)
+        return self._roots
 
-    Raises:
-        CorpusError: so it is; says which folder to pack.
-    """
-    base, folder = "", peek(source, "")
-    for _ in range(MAX_WRAPPERS):
-        names = [name for name in folder.names if stem(name).lower() not in DOCUMENTS]
-        if names or len(folder.folders) != 1 or split_of(folder.folders[0]) is not None:
-            return
-        base = join(base, folder.folders[0])
-        folder = peek(source, base)
-        if len(folder.folders) > 1 and split_folders(folder.folders) is not None:
-            raise CorpusError(
-                f"{show_path(source)} holds nothing but {show_path(base)}, in which"
-                f" {first_few(folder.folders)} are splits, which would be one: pack"
-                f" {show_path(source / base)}"
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        if not self._roots:
+            raise CorpusError("a corpus rebuilt from its spec can read runs, not list them")
+        self.notes = [*self.class_notes(), *self._tables]
+        self._deeper = []
+        yield from super().runs(scratch)
+        if self._deeper:
+            are = "folder lies" if len(self._deeper) == 1 else "folders lie"
+            self.notes.append(
+                f"{len(self._deeper):,} {are} within those of classes, and are a part of keys"
+                f" alone: {first_few(self._deeper)}"
             )
 
+    def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
+        self.pass_documents(folder, self.ignored)
+        if not folder.names:
+            return iter(())
+        if self._labels is not None:
+            run = run_of(folder, root)
+            if root.split in self._labels.without:
+                return iter((run,))
+            return by_label(run, folder, self._labels.of(folder.base, folder.names))
+        class_name, _, below = root.key_base(folder.base).partition("/")
+        if not class_name:
+            return iter((run_of(folder, root),))
+        if class_name not in self._index:
+            raise CorpusError(
+                f"class folder {show_path(class_name)} came while listing; run it again"
+            )
+        if below and role_of(below) != "pictures":
+            self._deeper.append(folder.base)
+        return iter((run_of(folder, root, self._index[class_name]),))
 
-def _some_splits(
-    source: Path, names: Sequence[str], extensions: frozenset[str] | None
-) -> OddClasses | None:
-    """One that is called as a split may be a class, unless it has folders of samples itself."""
-    splits = [name for name in names if split_of(name) is not None]
-    others = [name for name in names if name not in splits]
-    if not splits or not others:
-        return None
-    if len(splits) > 1 or any(_holding_within(source, name, extensions) for name in splits):
-        return OddClasses(
-            f"folders {first_few(splits)} are called as splits, and {first_few(others)} are not",
-            "rename or move away what is no split",
-        )
-    return None
-
-
-def _parts_within(source: Path, places: dict[str, list[str]]) -> OddClasses | None:
-    """Folders of pictures and of masks, or of splits, within the folders of classes."""
-    bases = [base for own in list(places.values())[:MAX_LOOKS] for base in own]
-    odd = called_as_parts_within([(base, peek(source, base).folders) for base in bases])
-    return odd and OddClasses(odd.why, f"pack {show_path(source / odd.advice)} and the like apart")
-
-
-def _places(roots: Sequence[Root], names: Sequence[Sequence[str]]) -> dict[str, list[str]]:
-    """Class -> where its folders lie, in each split that has one."""
-    places: dict[str, list[str]] = {}
-    for root, own in zip(roots, names, strict=True):
-        for name in own:
-            places.setdefault(name, []).append(join(root.base, name))
-    return places
-
-
-def _fork(source: Path, bases: Sequence[str], extensions: frozenset[str] | None) -> bool:
-    """Whether several folders of samples lie within these, as one, or in the only folder within."""
-    while bases:
-        names = {name for base in bases for name in _holding_within(source, base, extensions)}
-        if len(names) > 1:
-            return True
-        bases = [join(base, name) for base in bases for name in names]
-    return False
-
-
-def _holding_within(source: Path, base: str, extensions: frozenset[str] | None) -> list[str]:
-    found = peek(source, base, frozenset()).folders
-    return [name for name in found if any_holds(source, [join(base, name)], extensions)]
-
-
-def any_holds(source: Path, bases: Iterable[str], extensions: frozenset[str] | None) -> bool:
-    """Whether one of some folders holds a file of these extensions, at any depth."""
-    return any(_holds(os.path.join(source, base), extensions, set()) for base in bases)
-
-
-def _holds(path: str, extensions: frozenset[str] | None, seen: set[tuple[int, int]]) -> bool:
-    """Whether a folder holds a file of these extensions, at any depth; one that cannot be listed is
-    taken to hold some, and packing says so. Most looks end at the first name."""
-    folders = []
-    try:
-        status = os.stat(path)
-        if (status.st_dev, status.st_ino) in seen:
-            return True  # a link that loops, which packing names
-        seen.add((status.st_dev, status.st_ino))
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if is_hidden(entry.name):
-                    continue
-                if entry.is_dir():
-                    folders.append(entry.path)
-                elif extensions is None or extension(entry.name) in extensions:
-                    return True
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    return any(_holds(folder, extensions, seen) for folder in folders)
-
-
-class DeeperFolders:
-    """Folders of samples within those of classes, which say nothing but keys."""
-
-    def __init__(self) -> None:
-        self._num = 0
-        self._first: list[str] = []
-        self._are_splits = True
-
-    def add(self, base: str) -> None:
-        """Note one folder, by its path below its split."""
-        _, _, below = base.partition("/")
-        if not below or role_of(below) == "pictures":
-            return
-        self._num += 1
-        self._are_splits &= split_of(below) is not None
-        if len(self._first) <= 3:
-            self._first.append(base)
-
-    def notes(self) -> list[str]:
-        if not self._num:
+    def class_notes(self) -> list[str]:
+        """Return what there is to say of the classes, a line each."""
+        if self._labels is not None:
+            own = [told(self.classes, f"named by {self._labels.where}")] * bool(self.classes)
+            return [*own, *self._labels.notes]
+        if self.classes is None:
             return []
-        number = "1 folder lies" if self._num == 1 else f"{self._num:,} folders lie"
-        called = ", though called as splits" if self._are_splits else ""
-        return [
-            f"{number} within those of classes, and say nothing but keys{called}:"
-            f" {first_few(self._first)}"
-        ]
+        notes = [told(self.classes, "the folders"), *filter(None, [self.odd])]
+        if self._roots[0].base:
+            tops = {root.split: self._names_in(root.base, {}) for root in self._roots}
+            flat = [split for split, top in tops.items() if top.names and not top.folders]
+            if flat:
+                notes.append(f"no cls in {', '.join(flat)}: there are no class folders there")
+            notes += _without_common({split: {*top.folders} for split, top in tops.items()})
+        return notes
+
+    def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
+        """Drop what has the name of a sample and is none, and count it."""
+
+    def all_names(self) -> Iterator[tuple[str, str, list[str]]]:
+        """Return each split's folders, and the names in them that are samples."""
+        for root in self._roots:
+            for folder in walk(self.source, root.base, self.extensions or None, {}, measure=False):
+                self.pass_documents(folder, {})
+                yield root.split, folder.base, folder.names
+
+    def find_classes(self, top: FolderListing) -> list[str] | None:
+        """Return class names in index order; None if there are none."""
+        if self._labels is not None:
+            return self._labels.classes
+        tops = [top]
+        if self._roots[0].base:
+            tops = [self._names_in(root.base, {}) for root in self._roots]
+        return folder_classes(self.source, tops, self.files_noun)
+
+    def _names_in(self, base: str, ignored: dict[str, int]) -> FolderListing:
+        folder = list_names(self.source, base, self.extensions or None, ignored)
+        self.pass_documents(folder, ignored)
+        return folder
+
+
+def _without_common(classes: Mapping[str, Set[str]]) -> list[str]:
+    """Return a note if no class of train is in another split: folders may be patients, or songs."""
+    train = classes.get("train", frozenset[str]())
+    others = {split: own for split, own in classes.items() if split != "train" and own}
+    if not train or not others or any(train & own for own in others.values()):
+        return []
+    return [
+        f"the folders may be no classes: none of train is in {first_few([*others])}; --labels takes"
+        " classes from a table"
+    ]
+
+
+def folder_classes(source: Path, tops: Sequence[FolderListing], noun: str) -> list[str] | None:
+    """Return class names in index order, or None if no root has sub-folders.
+
+    Raises:
+        CorpusError: files, called ``noun``, lie next to class folders.
+    """
+    for top in tops:
+        if top.folders and top.names:
+            raise CorpusError(
+                f"{show_path(source / top.base)} holds {len(top.names):,} {noun}"
+                f" ({show_path(top.names[0])}, ...) beside {len(top.folders):,} folders"
+                f" ({show_path(top.folders[0])}, ...): move the {noun} into class folders,"
+                f" or name every {noun.removesuffix('s')}'s class with --labels"
+            )
+    return sorted({name for top in tops for name in top.folders}) or None
+
+
+def told(classes: Sequence[str] | None, source: str) -> str:
+    """Return one line on classes, and where they come from."""
+    classes = classes or []
+    number = f"{len(classes):,} class{'es' * (len(classes) != 1)}"
+    first: dict[str, str] = {}
+    for name in classes:
+        other = first.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
+        if other is not name:
+            how = "case" if other.casefold() == name.casefold() else "how accents are written"
+            alike = f"; {show_path(other)} and {show_path(name)} differ in {how} alone"
+            return f"cls is of {number}, {source}: {first_few(classes)}{alike}"
+    return f"cls is of {number}, {source}: {first_few(classes)}"
+
+
+def by_label(run: Run, folder: FolderListing, labels: Sequence[int | None]) -> Iterator[Run]:
+    """Return one run per label, in order of label."""
+    entries: dict[int, list[int]] = {}
+    for i, label in enumerate(labels):
+        if label is None:
+            raise CorpusError(
+                f"{show_path(folder.names[i])} came while listing and has no label; run it again"
+            )
+        entries.setdefault(label, []).append(i)
+    for label in sorted(entries):
+        part = run.take(entries[label])
+        part.label = label
+        yield part
+
+
+# --- folders that are classes only where they plainly are ---------------------------------
+
+
+class PlainClassCorpus(ClassFolderCorpus):
+    """Folders are classes where nothing else can be meant, and a part of keys elsewhere.
+
+    Each file lies in a folder directly below the source, or below the folder of its split, and
+    there are two such folders at least: ``pos/1.txt`` and ``neg/1.txt``. Source trees, dumps and
+    pages of a manual have files further up or further down. Lists of addresses and the like above
+    the folders, as aclImdb has them, do not count if they are one file in a hundred at most.
+    """
+
+    options = frozenset()
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+        self.strays: list[str] = []
+        self.why = ""
+        self._above: set[str] = set()
+        top = list_names(source, "", self.extensions)
+        drop_documents(top, {})
+        above, top.names = top.names, []
+        roots = split_roots(top)
+        files = self._files(roots)
+        self._classes = self.judge_folders(files, above if roots[0].base else [])
+        if self._classes is not None:
+            self._above = {"", *(root.base for root in roots)}
+        super().__init__(source)
+
+    def _files(self, roots: Sequence[Root]) -> Iterator[tuple[Root, FolderListing]]:
+        for root in roots:
+            for folder in walk(self.source, root.base, self.extensions, {}, measure=False):
+                if folder.base == root.base:
+                    drop_documents(folder, {})
+                if folder.names:
+                    yield root, folder
+
+    def judge_folders(
+        self, files: Iterable[tuple[Root, FolderListing]], above: Sequence[str]
+    ) -> list[str] | None:
+        """Return class names in index order; None if folders are no classes: :attr:`why`."""
+        strays, names, num_files = [*above], set[str](), 0
+        why = ""
+        for root, folder in files:
+            below = root.key_base(folder.base)
+            if "/" in below:
+                why = f"{show_path(join(folder.base, folder.names[0]))} lies further down"
+                break
+            if below:
+                names.add(below)
+                num_files += len(folder.names)
+            else:
+                strays += [join(folder.base, name) for name in folder.names]
+        odd = sorted(name for name in names if role_of(name) or split_of(name))
+        if not why and not names:
+            return None
+        if not why and FEW * len(strays) > num_files:
+            why = f"{show_path(strays[0])} lies beside them"
+        elif not why and len(names) < 2:
+            why = "there is one alone"
+        elif not why and odd:
+            why = f"{show_path(odd[0])} is not named as a class is"
+        if why:
+            self.why = f"no cls: folders are a part of keys, since {why}"
+            return None
+        self.strays = strays
+        return sorted(names)
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind} if self.classes is None else super().spec()
+
+    def find_classes(self, top: FolderListing) -> list[str] | None:
+        return self._classes
+
+    def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
+        if folder.base in self._above:
+            pass_names(folder, {*folder.names}, ignored)
+
+    def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
+        if self.classes is not None:
+            return super().folder_runs(folder, root)
+        return FolderCorpus.folder_runs(self, folder, root)
+
+    def class_notes(self) -> list[str]:
+        if self.classes is None:
+            return [*filter(None, [self.why])]
+        notes = [told(self.classes, "the folders")]
+        if self.strays:
+            above = first_few(self.strays)
+            notes.append(f"files above the folders of classes are passed over: {above}")
+        return notes
+
+
+def drop_documents(folder: FolderListing, ignored: dict[str, int]) -> None:
+    """Pass over READMEs and the like, and count them."""
+    passed = {name for name in folder.names if stem(name).lower() in DOCUMENTS}
+    pass_names(folder, passed, ignored)

@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from shardkit.errors import CorpusError, StorageError
+from shardkit.errors import CorpusError
 from shardkit.inputs.base import Input, Run
-from shardkit.inputs.files import FolderListing, Reason, list_folder, read_files, walk
-from shardkit.inputs.names import encode, extension, join, stems
+from shardkit.inputs.files import (
+    FolderListing,
+    Reason,
+    encode,
+    extension,
+    join,
+    list_folder,
+    read_files,
+    stems,
+    walk,
+)
 from shardkit.samples.sample import SPLIT_NAMES, SampleBatch, Value
 from shardkit.samples.split_names import LONG_NAMES
 from shardkit.system.paths import show_path
@@ -107,55 +114,6 @@ def list_names(
     folder, _ = list_folder(source, base, measure=False)
     folder.keep(extensions, {} if ignored is None else ignored)
     return folder
-
-
-def peek(source: Path, base: str, extensions: frozenset[str] | None = None) -> FolderListing:
-    """As :func:`list_names`; of a folder that cannot be listed, nothing: whoever packs says so."""
-    found = _peek(source, base)
-    if extensions is None:
-        return found
-    names = [name for name in found.names if extension(name) in extensions] if extensions else []
-    return FolderListing(base, found.folders, names)
-
-
-def _peek(source: Path, base: str) -> FolderListing:
-    held = _PEEKED.get()
-    if held is not None and (source, base) in held:
-        return held[source, base]
-    try:
-        found = list_names(source, base, None)
-    except StorageError:
-        found = FolderListing(base)
-    if held is not None:
-        held[source, base] = found
-    return found
-
-
-_PEEKED: ContextVar[dict[tuple[Path, str], FolderListing] | None] = ContextVar(
-    "peeked", default=None
-)
-
-
-@contextmanager
-def peeking_once() -> Iterator[None]:
-    """Within, :func:`peek` lists a folder once, and those that :func:`have_seen` was told of never.
-
-    Each of many layouts asks for the same names, and listing a million of them takes a second or,
-    over a network, far more.
-    """
-    held = _PEEKED.get()
-    token = _PEEKED.set({} if held is None else held)
-    try:
-        yield
-    finally:
-        _PEEKED.reset(token)
-
-
-def have_seen(source: Path, folder: FolderListing) -> None:
-    """Keep a folder's names, all of them, for :func:`peeking_once`."""
-    held = _PEEKED.get()
-    if held is not None:
-        held[source, folder.base] = folder
 
 
 def run_of(folder: FolderListing, root: Root, label: int | None = None) -> Run:
@@ -266,6 +224,10 @@ def count_endings(counts: dict[str, int]) -> str:
     return f"{total:,} file{'s' * (total != 1)} ({', '.join(shown)})"
 
 
+_POINTER = b"version https://git-lfs.github.com/spec/"
+"""How the file begins that stands in the place of one that was not fetched."""
+
+
 class FolderCorpus(Input):
     """A folder, nested at will. Without ``extensions`` all files count; each is a sample of one
     field, unless a kind has other :meth:`folder_runs`."""
@@ -313,4 +275,10 @@ class FolderCorpus(Input):
         return Run(root.split, folder.base, None, encode(folder.lost), keys, nothing, nothing)
 
     def contents(self, run: Run) -> list[Value | Reason]:
-        return read_files(self.source / run.base, run.locators, run.sizes)
+        """Return each file's bytes, or why there are none; a pointer of Git LFS is no sample."""
+        values = read_files(self.source / run.base, run.locators, run.sizes)
+        for i in [i for i, size in enumerate(run.sizes) if size < 200]:
+            value = values[i]
+            if not isinstance(value, Reason) and value[:40] == _POINTER:
+                values[i] = "a pointer of Git LFS and not the file; run git lfs pull"
+        return values

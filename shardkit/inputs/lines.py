@@ -1,20 +1,19 @@
-"""Where the lines of a file are, found in blocks; and compressed files made plain."""
+"""Lines of a file, found in blocks; ranges of files; and compressed files made plain."""
 
 from __future__ import annotations
 
-import gzip
+import io
 import mmap
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO
+from typing import Any
 
 import numpy as np
 import xxhash
 
-from shardkit.arrays import Integers
 from shardkit.errors import CorpusError, FormatError, StorageError
 from shardkit.inputs.files import HUGE_BYTES
 from shardkit.memory.maps import mapped
@@ -24,12 +23,16 @@ from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import stamp_of_open
-from shardkit.tars.members import GZIP, ZSTD
+from shardkit.tars.members import ZSTD
 
 SCAN_BYTES = 4 << 20
 READ_BYTES = 8 << 20
 BLANK = b" \t\r\n"
 """What JSON calls white space: a line of nothing else is blank."""
+
+MAX_LINE_BYTES = 64 << 20
+"""A line must be parsed in memory, where its values take several times as much. A file without line
+ends, of any size, is refused after this."""
 
 _INFLATE_BYTES = 2048
 """Compressed bytes fed at a time: one zstd block of 4 bytes may hold 128 KiB, so 64 MB at most."""
@@ -41,47 +44,8 @@ make 1,032 and zstd 30,000, so that a file of some megabytes would fill any disk
 FREE_BYTES = 64 << 20
 """Made of any file, whatever its size: small ones may be as dense as they like."""
 
-SPARE_BYTES = 256 << 20
-"""Left free on the disk that is unpacked to, or a twentieth of it if that is less: others write to
-it, too, and the pack itself has to."""
-
 Pieces = list[tuple[int, int]]
 """(offset, size) of consecutive pieces of a file."""
-
-
-class LineScanner:
-    """Finds where the lines of a stream begin that are not blank; fed block by block."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._line = 0
-        self._blank = True
-
-    def feed(self, block: bytes) -> Integers:
-        """Offsets of lines that turned out, in this block, not to be blank."""
-        base = self.size
-        self.size += len(block)
-        data = np.frombuffer(block, np.uint8)
-        begins = np.flatnonzero(data == 10) + 1
-        found: list[int] = []
-        first_end = int(begins[0]) if len(begins) else len(block)
-        if self._blank and block[:first_end].strip(BLANK):
-            found.append(self._line)
-            self._blank = False
-        if not len(begins):
-            return np.array(found, np.int64)
-        whole = begins[:-1]
-        # Lines mostly begin with no space: only the others need a look in Python.
-        solid = data[whole] > 32
-        for i in np.flatnonzero(~solid).tolist():
-            solid[i] = bool(block[begins[i] : begins[i + 1]].strip(BLANK))
-        last = int(begins[-1])
-        self._line = base + last
-        self._blank = not block[last:].strip(BLANK)
-        tail = [] if self._blank else [self._line]
-        return np.concatenate(
-            [np.array(found, np.int64), whole[solid] + base, np.array(tail, np.int64)]
-        )
 
 
 def line_pieces(read: Callable[[int], bytes], at_most: int) -> Iterator[Pieces]:
@@ -89,37 +53,58 @@ def line_pieces(read: Callable[[int], bytes], at_most: int) -> Iterator[Pieces]:
 
     Blank lines belong to the piece before them, those at the very start to the first piece; a
     stream of nothing else has no pieces.
+
+    Raises:
+        FormatError: a line is longer than :data:`MAX_LINE_BYTES`; does not name the file.
     """
-    scanner = LineScanner()
-    held = np.zeros(0, np.int64)
-    is_first = True
-    while block := read(SCAN_BYTES):
-        held = np.concatenate([held, scanner.feed(block)])
-        if is_first and len(held):
-            held[0], is_first = 0, False
-        while len(held) > at_most:
-            yield _pieces(held[: at_most + 1])
-            held = held[at_most:]
-    if len(held):
-        yield _pieces(np.append(held, scanner.size))
+    starts = np.zeros(0, np.int64)  # of lines that are not blank
+    size, rest, is_first = 0, b"", True  # bytes of complete lines so far; what follows them
+    block = None
+    while block != b"":
+        block = read(SCAN_BYTES)
+        data = rest + block
+        end = data.rfind(b"\n") + 1 if block else len(data)
+        if len(data) - end > MAX_LINE_BYTES:
+            raise FormatError(
+                f"has a line of over {MAX_LINE_BYTES >> 20} MiB, from byte {size + end} on; is it a"
+                " file of lines?"
+            )
+        codes, rest = np.frombuffer(data, np.uint8, end), data[end:]
+        begins = np.append(0, np.flatnonzero(codes[:-1] == 10) + 1)[: len(codes)]
+        # Lines mostly begin with no space: only the others need a look in Python.
+        is_solid = codes[begins] > 32
+        for i in np.flatnonzero(~is_solid).tolist():
+            line = data[begins[i] : begins[i + 1] if i + 1 < len(begins) else end]
+            is_solid[i] = bool(line.strip(BLANK))
+        starts = np.append(starts, begins[is_solid] + size)
+        size += end
+        if is_first and len(starts):
+            starts[0], is_first = 0, False
+        while len(starts) > at_most:
+            yield _pieces(starts[: at_most + 1])
+            starts = starts[at_most:]
+    if len(starts):
+        yield _pieces(np.append(starts, size))
 
 
-def _pieces(bounds: Integers) -> Pieces:
+def _pieces(bounds: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Pieces:
     return list(zip(bounds[:-1].tolist(), np.diff(bounds).tolist(), strict=True))
 
 
 def read_pieces(fd: int, pieces: Pieces) -> Iterator[Value | None]:
-    """The contents of each piece, adjacent ones by one read, huge ones mapped; None where the file
-    is shorter."""
+    """Return the contents of each piece, adjacent ones by one read, huge ones mapped; None where
+    the file is shorter."""
     start = 0
     while start < len(pieces):
         first, size = pieces[start]
+        stop, end = start + 1, first + size
         if size >= HUGE_BYTES:
             yield map_range(fd, first, size)
-            start += 1
+            start = stop
             continue
-        stop, end = start + 1, first + size
-        while stop < len(pieces) and _goes_with(pieces[stop], first, end):
+        while stop < len(pieces) and pieces[stop][0] == end and end - first < READ_BYTES:
+            if pieces[stop][1] >= HUGE_BYTES:
+                break
             end += pieces[stop][1]
             stop += 1
         data = pread(fd, end - first, first)
@@ -129,27 +114,12 @@ def read_pieces(fd: int, pieces: Pieces) -> Iterator[Value | None]:
         start = stop
 
 
-def _goes_with(piece: tuple[int, int], first: int, end: int) -> bool:
-    """Whether a piece is read together with those from ``first`` to ``end``."""
-    return piece[0] == end and piece[1] < HUGE_BYTES and end - first < READ_BYTES
-
-
 def map_range(fd: int, start: int, size: int) -> memoryview | None:
-    """A range of a file, mapped; None where the file is shorter."""
+    """Return a range of a file, mapped; None where the file is shorter."""
     if os.fstat(fd).st_size < start + size:
         return None
     skip = start % mmap.ALLOCATIONGRANULARITY
     return mapped(fd, skip + size, start - skip)[skip:]
-
-
-def mapped_copy(pieces: Iterable[bytes], scratch: Path) -> Value:
-    """Pieces joined in a file without a name, mapped: it is gone with its last user."""
-    scratch.mkdir(exist_ok=True)
-    with TemporaryFile(dir=scratch) as file:
-        file.writelines(pieces)
-        file.flush()
-        size = file.tell()
-        return (map_range(file.fileno(), 0, size) if size else None) or b""
 
 
 # --- compressed files ---------------------------------------------------------------------
@@ -161,18 +131,19 @@ def plain_name(name: str) -> str:
 
 
 def is_compressed(name: str) -> bool:
+    """Return True for names of files that :func:`plain_copy` decompresses."""
     return name.lower().endswith((".gz", ".zst"))
 
 
 def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
-    """A decompressed copy of ``path`` in ``scratch``, made if it is not there.
+    """Return a decompressed copy of ``path`` in ``scratch``; make it if it is not there.
 
     It is called by ``name`` (the path within the source) and ``stamp``. It appears only when
-    whole and synced, so a resumed pack and other processes may use what they find.
+    complete and synced, so a resumed pack and other processes may use what they find.
 
     Raises:
         FormatError: the file is damaged, or makes over :data:`MAX_RATIO` times its size; does not
-        name it. StorageError: the disk is full, or nearly.
+            name it. StorageError: the disk is full, or the file is another one by now.
         CorpusError: .zst needs a library that is not installed.
     """
     scratch.mkdir(exist_ok=True)
@@ -183,19 +154,22 @@ def plain_copy(path: Path, name: str, stamp: int, scratch: Path) -> Path:
     with errors, path.open("rb") as packed, appearing(done) as out:
         if stamp_of_open(packed.fileno(), path) != stamp:
             raise StorageError(f"{show_path(path)} changed while packing; run it again")
-        head = packed.peek(4)
-        if not head:
-            raise _damaged("it is empty")
-        is_zstd = head.startswith(ZSTD) or path.suffix.lower() in (".zst", ".tzst")
-        decompress = _gunzip if head.startswith(GZIP) or not is_zstd else _unzstd
-        num_bytes = os.fstat(packed.fileno()).st_size
-        decompress(packed, _Bounded(out, num_bytes, path), path)
+        num_bytes, packed_bytes = 0, os.fstat(packed.fileno()).st_size
+        for block in _decompressed(packed, path):
+            num_bytes += len(block)
+            refuse_bomb(num_bytes, packed_bytes)
+            out.write(block)
     return done
+
+
+def max_unpacked(packed_bytes: int) -> int:
+    """Return how many bytes a compressed file may make before it is taken for a bomb."""
+    return max(MAX_RATIO * packed_bytes, FREE_BYTES)
 
 
 def refuse_bomb(num_bytes: int, packed_bytes: int) -> None:
     """Raise FormatError if a file of ``packed_bytes`` makes too many to be believed."""
-    most = max(MAX_RATIO * packed_bytes, FREE_BYTES)
+    most = max_unpacked(packed_bytes)
     if num_bytes > most:
         raise FormatError(
             f"makes over {MAX_RATIO} times its size ({most:,} bytes), as only a bomb does; if it is"
@@ -203,70 +177,29 @@ def refuse_bomb(num_bytes: int, packed_bytes: int) -> None:
         )
 
 
-class _Bounded:
-    """Where a file is decompressed to: refuses a bomb before it has filled the disk."""
-
-    def __init__(self, out: IO[bytes], packed_bytes: int, path: Path) -> None:
-        self._out = out
-        self._path = path
-        self._packed_bytes = packed_bytes
-        self._num_bytes = 0
-        self._until_look = 0
-
-    def write(self, block: bytes) -> None:
-        self._num_bytes += len(block)
-        refuse_bomb(self._num_bytes, self._packed_bytes)
-        self._until_look -= len(block)
-        if self._until_look < 0:
-            self._refuse_full_disk()
-            self._until_look = SCAN_BYTES
-        self._out.write(block)
-
-    def _refuse_full_disk(self) -> None:
-        found = os.fstatvfs(self._out.fileno())
-        spare = min(SPARE_BYTES, found.f_blocks * found.f_frsize // 20)
-        if found.f_bavail * found.f_frsize < spare:
-            raise StorageError(
-                f"the disk is nearly full after {self._num_bytes:,} bytes of"
-                f" {show_path(self._path)}; free some space, or give another folder"
-            )
-
-
-def _gunzip(packed: IO[bytes], out: _Bounded, path: Path) -> None:
-    with gzip.GzipFile(fileobj=packed) as stream:
-        while True:
-            try:
-                block = stream.read(SCAN_BYTES)
-            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-                raise _damaged(str(error)) from error
-            if not block:
-                return
-            out.write(block)
-
-
-def _unzstd(packed: IO[bytes], out: _Bounded, path: Path) -> None:
+def _decompressed(packed: io.BufferedReader, path: Path) -> Iterator[bytes]:
+    """Yield what one member of gzip, or frame of zstd, after another makes."""
+    make: Callable[[], Any] = partial(zlib.decompressobj, 31)
+    errors: tuple[type[Exception], ...] = (zlib.error,)
+    if path.suffix.lower() == ".zst" or packed.peek(4).startswith(ZSTD):
+        try:
+            import zstandard
+        except ImportError as error:
+            raise CorpusError(
+                f"{show_path(path)} needs the zstandard library: pip install 'shardkit[zstd]'"
+            ) from error
+        make = zstandard.ZstdDecompressor(max_window_size=2**31).decompressobj
+        errors = (zstandard.ZstdError,)
+    stream, is_open = make(), None
+    why = "it is empty"
     try:
-        import zstandard
-    except ImportError as error:
-        raise CorpusError(
-            f"{show_path(path)} needs the zstandard library: pip install 'shardkit[zstd]'"
-        ) from error
-    library = zstandard.ZstdDecompressor(max_window_size=2**31)
-    frame = library.decompressobj()
-    is_open = False
-    while block := packed.read(_INFLATE_BYTES):
-        while block:
-            try:
-                out.write(frame.decompress(block))
-            except zstandard.ZstdError as error:
-                raise _damaged(str(error)) from error
-            is_open = not frame.eof
-            block = frame.unused_data if frame.eof else b""
-            if frame.eof:
-                frame = library.decompressobj()
-    if is_open:
-        raise _damaged("it ends inside a frame")
-
-
-def _damaged(why: str) -> FormatError:
-    return FormatError(f"is damaged: {why}; fetch or compress it again")
+        while block := packed.read(_INFLATE_BYTES):
+            while block := block if is_open else block.lstrip(b"\0"):  # gzip may be padded
+                yield stream.decompress(block)
+                is_open, block = not stream.eof, stream.unused_data
+                stream = stream if is_open else make()
+                why = "it ends too early" if is_open else ""
+    except errors as error:
+        why = str(error)
+    if why:
+        raise FormatError(f"is damaged: {why}; fetch or compress it again")

@@ -17,8 +17,15 @@ from itertools import islice
 from pathlib import Path
 
 from shardkit.errors import StorageError
-from shardkit.inputs.files import FolderListing, list_folder, walk
-from shardkit.inputs.names import DOCUMENTS, cut_ending, join, stem
+from shardkit.inputs.files import (
+    DOCUMENTS,
+    FolderListing,
+    cut_ending,
+    join,
+    list_folder,
+    stem,
+    walk,
+)
 
 MOST_NAMES = 4_000
 """File names looked at: 20,000 cost 0.3 us for each file of a pack of 60,000."""
@@ -99,6 +106,7 @@ class Look:
         left = MOST_NAMES
         for folder in islice(walk(self.source, measure=False), MOST_FOLDERS):
             found.append(folder)
+            self._listed[folder.base] = folder
             left -= min(len(folder.names), MOST_OF_A_FOLDER)
             if left <= 0:
                 break
@@ -120,6 +128,11 @@ class Look:
                 continue
             found.update(cut_ending(n)[1] for n in folder.names if stem(n).lower() not in DOCUMENTS)
         return found
+
+    @property
+    def has_documents(self) -> bool:
+        """True if a README or the like is among the files looked at."""
+        return any(stem(n).lower() in DOCUMENTS for each in self.folders for n in each.names)
 
     def count(self, endings: Collection[str]) -> int:
         """Return how many of the files looked at have one of these endings."""

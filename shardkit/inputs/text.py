@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
+from shardkit.errors import CorpusError
 from shardkit.inputs.base import Run
-from shardkit.inputs.files import FolderListing
+from shardkit.inputs.class_folders import PlainClassCorpus, drop_documents
+from shardkit.inputs.files import DOCUMENTS, FolderListing, join, stem
 from shardkit.inputs.folders import (
     Root,
     batch_of,
@@ -15,10 +17,10 @@ from shardkit.inputs.folders import (
     run_of,
     split_folders,
 )
-from shardkit.inputs.names import DOCUMENTS, join, stem
-from shardkit.inputs.text_folders import PlainClassCorpus, TextFolders, drop_documents, left_out
-from shardkit.inputs.text_splits import TextSplits, find_text_splits
+from shardkit.inputs.guards import any_file, notes_on_splits
+from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.samples.sample import SampleBatch
+from shardkit.samples.split_names import mixed_names, splits_by_words
 from shardkit.system.paths import first_few, show_path
 
 _ENDINGS = """
@@ -34,11 +36,9 @@ TEXT_EXTENSIONS = frozenset("." + ending for ending in _ENDINGS.split())
 class TextCorpus(PlainClassCorpus):
     """Field ``txt`` holds a file's bytes as they are, whatever their encoding.
 
-    Names tell splits where they plainly do (:mod:`shardkit.inputs.text_splits`). Folders are
-    classes where they plainly are (:mod:`shardkit.inputs.text_folders`), and what few texts lie
-    above them are then passed over. Elsewhere folders are a part of keys alone, and so they are
-    where the text is to be ``tokenized``. READMEs and the like are samples there, but for those
-    beside splits.
+    Folders are classes where they plainly are, but not if the text is to be ``tokenized``. Names
+    give splits where all texts lie at the top, and the name of each holds one split's name:
+    ``ptb.train.txt``, ``ptb.valid.txt``.
     """
 
     kind = "text"
@@ -49,66 +49,100 @@ class TextCorpus(PlainClassCorpus):
 
     def __init__(self, source: Path, tokenized: bool = False) -> None:
         self._is_tokenized = tokenized
+        self._split_of: dict[str, str] = {}
         super().__init__(source)
-        self._named = TextSplits()
         if self.classes is None:
-            self._named = find_text_splits(source, TEXT_EXTENSIONS)
+            self._find_splits()
+
+    @classmethod
+    def claim(cls, look: Look) -> Claim | None:
+        num_texts = look.count(TEXT_EXTENSIONS)
+        if look.is_file or not (num_texts or (not look.endings and look.has_documents)):
+            return None
+        return Claim(Strength.FILES, "each text a sample", max(num_texts, 1))
+
+    def _find_splits(self) -> None:
+        """Note the split of each file at the top, if names tell them all, and at least two."""
+        top = list_names(self.source, "", TEXT_EXTENSIONS)
+        drop_documents(top, {})
+        if not top.names or split_folders(top.folders) is not None:
+            return
+        found = splits_by_words(top.names)
+        below = [f for f in top.folders if any_file(str(self.source / f), TEXT_EXTENSIONS)]
+        if found is None or len({*found}) < 2 or below:
+            self._notes_on_names = mixed_names(top.names) if found is None else []
+            if found is not None and {*found} != {"train"}:
+                other = next(n for n, s in zip(top.names, found, strict=True) if s != "train")
+                self._notes_on_names = [f"all of split train, {show_path(other)} too"]
+            return
+        self._split_of = dict(zip(top.names, found, strict=True))
+        self._notes_on_names = notes_on_splits(sorted({*found}))
+
+    _notes_on_names: list[str] = []  # noqa: RUF012  # replaced, never changed
 
     def splits(self) -> list[str]:
-        return self._named.names() or super().splits()
+        return sorted({*self._split_of.values()}) or super().splits()
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         return batch_of(run, self.contents(run), "txt")
 
-    def find_folders(self) -> TextFolders:
-        found = super().find_folders()
-        return left_out(found) if self._is_tokenized else found
+    def find_classes(self, top: FolderListing) -> list[str] | None:
+        classes = super().find_classes(top)
+        if not self._is_tokenized:
+            return classes
+        if classes is None:
+            self.why = ""  # nobody asked for classes
+            return None
+        self.why = (
+            f"cls is left out, as the text alone is packed: {len(classes):,} classes, the folders:"
+            f" {first_few(classes)}"
+        )
+        self._above = set()
+        return None
 
     def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
         beside_splits = not folder.base and split_folders(folder.folders) is not None
-        if beside_splits and all(map(_is_document, folder.names)):
+        if beside_splits and all(stem(name).lower() in DOCUMENTS for name in folder.names):
             pass_names(folder, {*folder.names}, ignored)
         super().pass_documents(folder, ignored)
 
     def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
-        if not self._named.of:
-            return super().folder_runs(folder, root)
+        if not self._split_of:
+            yield from super().folder_runs(folder, root)
+            return
         drop_documents(folder, self.ignored)
-        return (run_of(part, split) for split, part in self._named.parts(folder))
+        whole = run_of(folder, root)
+        for split in self.splits():
+            try:
+                found = [self._split_of[join(folder.base, name)] for name in folder.names]
+            except KeyError as error:
+                raise CorpusError(
+                    f"{show_path(error.args[0])} came while listing; run it again"
+                ) from error
+            entries = [i for i, own in enumerate(found) if own == split]
+            if entries:
+                part = whole.take(entries)
+                part.split = split
+                yield part
 
     def lost_run(self, folder: FolderListing, root: Root) -> Run:
         """Where names tell splits it is of the last one: all runs of a split follow one another."""
-        last = self._named.names()[-1:]
-        return super().lost_run(folder, Root(last[0], "") if last else root)
+        return super().lost_run(folder, Root(self.splits()[-1], "") if self._split_of else root)
 
     def class_notes(self) -> list[str]:
-        notes = [*super().class_notes(), *self._named.notes]
-        if self.classes is not None or self._named.of:
+        notes = [*super().class_notes(), *self._notes_on_names]
+        if self.classes is not None or self._split_of:
             return notes
         tops = [list_names(self.source, root.base, TEXT_EXTENSIONS, {}) for root in self._roots]
-        return [*notes, *_lost_splits(tops[0]), *_documents_among(tops)]
-
-
-def _is_document(name: str) -> bool:
-    return stem(name).lower() in DOCUMENTS
-
-
-def _lost_splits(top: FolderListing) -> list[str]:
-    """That folders are called as splits, and are none, since a text lies beside them."""
-    if top.base or not top.names or split_folders(top.folders) is None:
-        return []
-    (other, *_) = [name for name in top.names if not _is_document(name)]
-    return [
-        f"one split, train: {first_few(top.folders)} are called as splits are, and"
-        f" {show_path(other)} lies beside them; move it away to keep them apart"
-    ]
-
-
-def _documents_among(tops: Sequence[FolderListing]) -> list[str]:
-    """Which samples say something of the others: a README at the top of the source, or of a
-    split."""
-    found = [join(top.base, name) for top in tops for name in top.names if _is_document(name)]
-    if not found:
-        return []
-    are, them = ("is a sample", "it") if len(found) == 1 else ("are samples", "them")
-    return [f"{first_few(found)} {are} as well; move {them} away to leave {them} out"]
+        among = [
+            join(top.base, n) for top in tops for n in top.names if stem(n).lower() in DOCUMENTS
+        ]
+        if among:
+            notes.append(f"among the samples: {first_few(among)}; move away what is none")
+        others = [n for n in tops[0].names if stem(n).lower() not in DOCUMENTS]
+        if not tops[0].base and others and split_folders(tops[0].folders) is not None:
+            notes.append(
+                f"one split, train: {first_few(tops[0].folders)} are named as splits, and"
+                f" {show_path(others[0])} lies beside them; move it away to keep them apart"
+            )
+        return notes

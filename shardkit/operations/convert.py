@@ -44,7 +44,7 @@ def convert(
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``; or ``bin`` (nanoGPT's files of ids),
             ``megatron`` (``.bin`` and ``.idx``) or ``parquet`` (for Hugging Face ``datasets``).
         eos: of files of ids: the id that ends documents. nanoGPT's are cut into documents by it,
-            else into pieces of :data:`shardkit.inputs.containers.tokens.PIECE_TOKENS`.
+            else into pieces of :data:`shardkit.tokens.id_files.PIECE_TOKENS`.
         stored_dtype: of ids without a header: their dtype in the file, by default uint16.
         options: those of :class:`shardkit.packing.options.PackOptions` in
             :data:`shardkit.packing.convert.OPTIONS`; of these, files of other tools take

@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from shardkit.errors import UsageError
-from shardkit.inputs.containers.tar_classes import find_classes
-from shardkit.inputs.containers.tar_neighbours import count_beside
-from shardkit.inputs.containers.tar_source import packed_tars
-from shardkit.inputs.containers.token_files import is_token_file
-from shardkit.inputs.detect import container_at
-from shardkit.inputs.kinds import CORPORA
+from shardkit.inputs.open import CORPORA, container_at
+from shardkit.inputs.records.tars import find_classes, packed_tars
 from shardkit.operations.export_folder import ExportFolder
 from shardkit.operations.export_ids import BinExport, Exported, MegatronExport
 from shardkit.operations.export_table import ParquetExport
@@ -26,6 +22,8 @@ from shardkit.shards.locate import Located, locate, locate_place
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
+from shardkit.tars.find import count_beside
+from shardkit.tokens.id_files import is_token_file
 
 
 class Export(Protocol):
@@ -103,9 +101,9 @@ def _place(source: Path, tars: list[str] | None, to: str) -> Located:
     if packed_tars(source, tars) is not None:
         raise UsageError(f"{show_path(source)} is compressed: {first}")
     place = locate(source, tars=tars)
-    if (classes := find_classes(place)[0]) is not None:
+    if classes := find_classes(place).names:
         raise UsageError(
-            f"{show_path(source)} holds {len(classes.names):,} class folders, which {to} files of"
+            f"{show_path(source)} holds {len(classes):,} class folders, which {to} files of"
             f" it would not tell: {first}"
         )
     return place

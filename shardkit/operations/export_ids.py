@@ -1,6 +1,6 @@
 """Token ids as nanoGPT and Megatron read them.
 
-:mod:`shardkit.inputs.containers.token_files` reads them back.
+:mod:`shardkit.tokens.id_files` reads them back.
 
 Ids take the dtype that these programs expect. Their vocabulary stands beside them in ``meta.json``:
 nanoGPT's own ``meta.pkl`` would be a pickle, and it does without one.
@@ -18,14 +18,14 @@ import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.errors import FormatError, UsageError
-from shardkit.inputs.containers.token_evidence import META
-from shardkit.inputs.containers.token_files import INDEX_HEAD, INDEX_MAGIC
 from shardkit.operations.detokenize import spec_of
 from shardkit.operations.export_documents import DocumentBlocks, vocabulary_of
 from shardkit.samples.encoding import TOKENS
 from shardkit.shards.locate import Located
 from shardkit.shards.stored import ShardReader
 from shardkit.system.progress import Progress
+from shardkit.tokens.id_evidence import META
+from shardkit.tokens.id_files import INDEX_HEAD, INDEX_MAGIC
 from shardkit.tokens.load import open_tokenizer
 
 WRITE_BYTES = 1 << 20

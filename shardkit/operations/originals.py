@@ -14,11 +14,10 @@ from shardkit.errors import CorpusError
 from shardkit.index.manifest import INDEX_NAME
 from shardkit.inputs.base import Corpus
 from shardkit.inputs.binaries import BinaryCorpus
-from shardkit.inputs.containers.tar_source import TARS_KIND, tar_corpus
-from shardkit.inputs.kinds import CORPORA
 from shardkit.inputs.objects.fields import SampleForm
-from shardkit.inputs.open import open_corpus
-from shardkit.inputs.tables.parquet import ParquetCorpus, SpooledCorpus
+from shardkit.inputs.open import CORPORA, open_corpus
+from shardkit.inputs.records.tars import TARS_KIND, tar_corpus
+from shardkit.inputs.tables.tabular import ParquetCorpus, SpooledCorpus
 from shardkit.inputs.text import TextCorpus
 from shardkit.operations.compare import Originals
 from shardkit.operations.restored import require_undo

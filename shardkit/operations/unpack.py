@@ -17,7 +17,6 @@ from shardkit.arrays import Integers
 from shardkit.errors import DataError, DestinationError, UnsafePathError
 from shardkit.formats import TARS
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo
-from shardkit.inputs.containers.dataset import samples_to_undo
 from shardkit.operations.detokenize import Texts
 from shardkit.operations.restored import File, has_restarts, require_undo, undoing
 from shardkit.operations.unpack_work import (
@@ -32,6 +31,7 @@ from shardkit.remote.urls import as_place, show_place
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import Value, unpack_paths
 from shardkit.shards.locate import locate_place
+from shardkit.shards.restarted import samples_to_undo
 from shardkit.shards.stored import ShardReader
 from shardkit.system.full_reads import pread
 from shardkit.system.full_writes import write_full

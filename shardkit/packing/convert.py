@@ -20,12 +20,9 @@ from shardkit.index.assembling import check_unique_keys
 from shardkit.index.manifest import DALI_INDEX, SplitInfo, read_rejected
 from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex
-from shardkit.inputs.containers.tar_neighbours import count_beside
-from shardkit.inputs.containers.tar_source import TARS_KIND, dataset_corpus, packed_tars
-from shardkit.inputs.containers.token_evidence import told
-from shardkit.inputs.containers.token_files import is_token_file, open_token_file
-from shardkit.inputs.containers.tokens import TokenFileCorpus, largest_id
-from shardkit.inputs.detect import container_at
+from shardkit.inputs.open import container_at
+from shardkit.inputs.records.ids import TokenFileCorpus
+from shardkit.inputs.records.tars import TARS_KIND, dataset_corpus, packed_tars
 from shardkit.packing.finish import Origin
 from shardkit.packing.from_bucket import own_name
 from shardkit.packing.options import PackOptions
@@ -37,7 +34,10 @@ from shardkit.shards.locate import Located, locate, locate_place
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import size_and_stamp
+from shardkit.tars.find import count_beside
 from shardkit.tars.patterns import in_one_folder, is_pattern
+from shardkit.tokens.id_evidence import told
+from shardkit.tokens.id_files import is_token_file, open_token_file
 from shardkit.tokens.load import open_tokenizer
 from shardkit.tokens.spec import MAX_VOCABULARY, TokenizerSpec, smallest_dtype
 
@@ -86,7 +86,7 @@ def convert(
         dest: folder to make, or the URL of one in a bucket; default: the name and format, here.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``.
         eos: of files of ids: the id that ends documents. nanoGPT's are cut into documents by it,
-            else into pieces of :data:`shardkit.inputs.containers.tokens.PIECE_TOKENS`.
+            else into pieces of :data:`shardkit.tokens.id_files.PIECE_TOKENS`.
         stored_dtype: of ids without a header, as of :class:`shardkit.TokenDataset`.
         options: those of :class:`shardkit.packing.options.PackOptions` in :data:`OPTIONS`.
 
@@ -277,7 +277,7 @@ def _convert_token_file(
         raise UsageError(f"eos is an id from 0 to {MAX_VOCABULARY - 1}, got {eos}")
     with os_errors(f"reading {show_path(source)}"):
         file = open_token_file(source, eos, stored_dtype)
-        largest = largest_id(file)
+        largest = file.largest_id()
         inputs = {path.name: [*size_and_stamp(path)] for path in file.files}
     vocab_size = max(largest, -1 if eos is None else eos) + 1
     dtype = smallest_dtype(vocab_size)

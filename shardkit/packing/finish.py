@@ -17,7 +17,7 @@ from shardkit.index.assembling import assemble_split
 from shardkit.index.journal import Receipt
 from shardkit.index.manifest import REJECTED_NAME, DatasetInfo
 from shardkit.index.provenance import Provenance
-from shardkit.inputs.objects.rows import NO_SAMPLE
+from shardkit.inputs.base import NO_SAMPLE
 from shardkit.packing.choose_tokenizer import ChosenTokenizer
 from shardkit.packing.destination import Destination
 from shardkit.packing.options import PackOptions

@@ -21,7 +21,7 @@ from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_f
 from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import WORK_NAME, is_field_name
 from shardkit.inputs.base import Corpus, Run, join
-from shardkit.inputs.kinds import from_spec
+from shardkit.inputs.open import from_spec
 from shardkit.packing.choose_tokenizer import reopen
 from shardkit.packing.listing_file import LISTING_NAME, decode_shard, read_segment
 from shardkit.packing.pictures import (

@@ -15,11 +15,8 @@ from shardkit.images.choice import ImageChoice
 from shardkit.inputs.base import Input
 from shardkit.inputs.open import open_corpus
 from shardkit.packing.choose_tokenizer import refuse_without_text
-from shardkit.packing.from_bucket import Fetched, local_source, own_name
 from shardkit.packing.hugging_face import are_tables, is_hugging_face
-from shardkit.packing.objects import pack_objects
 from shardkit.packing.options import PackOptions
-from shardkit.packing.remote_destination import refuse_taken, staging_of
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
 from shardkit.remote.urls import Url, as_place, refuse_overlap
@@ -109,6 +106,8 @@ def pack(
         for name, value in (("corpus", corpus), ("labels", labels), ("text_field", text_field)):
             if value is not None:
                 raise UsageError(f"{name} is for files, and the source is an object: leave it out")
+        from shardkit.packing.objects import pack_objects
+
         return pack_objects(source, dest, made, fn, names, chosen, classes, started)
     if names is not None or classes is not None:
         raise UsageError("names and classes are for Python objects, and the source is a path")
@@ -122,6 +121,9 @@ def pack(
 
     place = as_place(source, "the source")
     if isinstance(place, Url):
+        from shardkit.packing.from_bucket import Fetched, local_source, own_name
+        from shardkit.packing.remote_destination import refuse_taken, staging_of
+
         local = local_source(place)
         if local is None:
             given = dest or own_name(place, made.to)
@@ -144,7 +146,7 @@ def _pack_spooled(
     fields: list[str] | None,
     started: float,
 ) -> PackResult:
-    from shardkit.inputs.tables.parquet import SpooledCorpus
+    from shardkit.inputs.tables.tabular import SpooledCorpus
     from shardkit.packing.spool import Spool, notes_of, splits_of
 
     splits = splits_of(source)

@@ -18,8 +18,8 @@ import xxhash
 
 from shardkit.errors import CorpusError, DestinationError, UsageError
 from shardkit.index.manifest import WORK_NAME, is_field_name
-from shardkit.inputs.tables.parquet import spool_name
 from shardkit.inputs.tables.table_files import arrow_errors
+from shardkit.inputs.tables.tabular import spool_name
 from shardkit.packing.hugging_face import are_tables
 from shardkit.system.durable_files import fsync_path
 from shardkit.system.locks import Lock

@@ -38,7 +38,7 @@ from shardkit.index.manifest import (
 )
 from shardkit.index.provenance import Provenance
 from shardkit.inputs.base import Corpus
-from shardkit.inputs.containers.dataset import DatasetCorpus
+from shardkit.inputs.records.packed import DatasetCorpus
 from shardkit.packing.choose_tokenizer import ChosenTokenizer
 from shardkit.packing.job import Job, Setup
 from shardkit.packing.listing import Listing, list_jobs

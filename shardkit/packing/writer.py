@@ -74,6 +74,8 @@ class Writer:
         for name in ("shuffle", "val_fraction", "limit", "train_tokenizer", "part"):
             if options.get(name):
                 raise UsageError(f"a Writer takes no {name}: it does not know the samples to come")
+        if part and not is_field_name(part):
+            raise UsageError(f"part {part!r} cannot begin keys (A-Z a-z 0-9 _ . -)")
         options = {"progress": False, **options}
         self._options = parse_options(to, shard_size, options)
         refuse_for_streams(self._options)
@@ -132,16 +134,16 @@ class Writer:
         self._raise()
         if not is_field_name(split):
             raise UsageError(f"split {split!r} cannot name files (A-Z a-z 0-9 _ . -)")
-        number = self._counts.get(split, 0)
-        try:
-            own, fields = self._form.fields_of(sample)
-        except SampleError as error:
-            raise SampleError(f"split {split}, sample {number:,} {error}") from error
         with self._filling_lock:
             number = self._counts.get(split, 0)
+            chunk = self._filling.get(split)
+            if chunk is None:
+                chunk = self._filling[split] = Chunk(self._form)
+            try:
+                chunk.add(self._prefix + b"%012d" % number, sample)
+            except SampleError as error:
+                raise SampleError(f"split {split}, sample {number:,} {error}") from error
             self._counts[split] = number + 1
-            chunk = self._filling.setdefault(split, Chunk())
-            chunk.add(own or self._prefix + b"%012d" % number, fields)
             if chunk.is_full:
                 self._put((split, self._filling.pop(split)))
 

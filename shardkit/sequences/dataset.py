@@ -12,7 +12,6 @@ from shardkit.arguments import integer, known_options
 from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
-from shardkit.inputs.containers.token_files import is_token_file
 from shardkit.order.epochs import EpochOrder, Shuffle
 from shardkit.reading.dataset import Batch, Dataset, from_front, row_numbers
 from shardkit.remote.options import RemoteOptions
@@ -27,6 +26,7 @@ from shardkit.sequences.windows import Windows
 from shardkit.shards.locate import replaced
 from shardkit.storage.base import Turn
 from shardkit.system.paths import show_path
+from shardkit.tokens.id_files import is_token_file
 from shardkit.tokens.spec import MAX_VOCABULARY
 
 Boundaries = Literal["ignore", "mask", "fit"]

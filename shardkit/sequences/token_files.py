@@ -9,18 +9,18 @@ import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.errors import UsageError
-from shardkit.inputs.containers.token_files import open_token_file
 from shardkit.sequences.contiguous import ContiguousTokens
 from shardkit.sequences.documents import Documents
 from shardkit.storage.folder import Folder
 from shardkit.system.paths import show_path
+from shardkit.tokens.id_files import open_token_file
 
 
 class FileTokens(ContiguousTokens):
     """:class:`shardkit.sequences.store.TokenStore` of one file.
 
     Args:
-        path: as of :func:`shardkit.inputs.containers.token_files.open_token_file`.
+        path: as of :func:`shardkit.tokens.id_files.open_token_file`.
         eos: the id that ends documents, where the file does not say. stored_dtype: of the ids,
             where it does not say that.
 

@@ -12,6 +12,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+
+from shardkit.arrays import Integers
 from shardkit.system.file_systems import is_remote
 
 UPPER = 32
@@ -26,6 +29,15 @@ def stamp(status: os.stat_result, has_inodes: bool) -> int:
     """A number in [0, 2**63). ``has_inodes``: see :func:`inodes_stay`."""
     hidden = (status.st_ctime_ns ^ status.st_ino << 20 if has_inodes else status.st_ctime_ns) * _ODD
     return (status.st_mtime_ns % _PRIME) << UPPER | (hidden >> 40) & 0xFFFFFF
+
+
+def stamps(mtimes: Integers, ctimes: Integers, inodes: Integers, has_inodes: bool) -> Integers:
+    """Return :func:`stamp` of many files, from int64 arrays of one shape."""
+    hidden = ctimes.view(np.uint64)
+    if has_inodes:
+        hidden = hidden ^ (inodes.view(np.uint64) << np.uint64(20))
+    low = (hidden * np.uint64(_ODD)) >> np.uint64(40)
+    return ((mtimes % _PRIME) << UPPER) | low.astype(np.int64)
 
 
 def inodes_stay(path: str | os.PathLike[str]) -> bool:

@@ -26,7 +26,7 @@ from shardkit.index.manifest import INDEX_NAME, VERSION
 from shardkit.system.durable_files import fsync_path
 from shardkit.system.paths import show_path, user_cache
 from shardkit.system.refusals import os_errors
-from shardkit.tars.find import can_be_unpacked, find_tar_names, is_compressed
+from shardkit.tars.find import CACHE_NAME, can_be_unpacked, find_tar_names, is_compressed
 from shardkit.tars.members import compressed_message
 from shardkit.tars.write_index import Tar, tar_as_found, write_tar_index
 
@@ -36,7 +36,6 @@ SCAN_VERSION = 4
 _OLD_LINK = "tars"
 """In an index of version 1, a link to the folder of the tars: ``cp -rL`` followed it in circles."""
 
-CACHE_NAME = ".shardkit"
 KEEP_S = 30 * 86_400
 """An index is removed when nobody has opened it for so long and another one is made beside it."""
 

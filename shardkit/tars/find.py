@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shardkit.errors import UsageError
-from shardkit.index.manifest import WORK_NAME
+from shardkit.index.manifest import INDEX_NAME, WORK_NAME
 from shardkit.samples.split_names import splits_by_words
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.tars.members import ROW, UNPACKED, is_header
 from shardkit.tars.patterns import expand, is_pattern
+
+CACHE_NAME = ".shardkit"
+"""The folder next to tars that holds their index."""
 
 _COMPRESSED = re.compile(r"\.(tar\.(gz|bz2|xz|zst|lz4)|tgz|tbz2?|txz|tzst)", re.IGNORECASE)
 
@@ -92,3 +95,23 @@ def find_tar_names(path: Path, names: Sequence[str] | None = None) -> tuple[Path
     if not names or not os.path.lexists(folder / names[0]):
         raise UsageError(f"{show_path(path)} is no tar and no folder of tars")
     return folder, names
+
+
+def count_beside(source: Path, ignored: dict[str, int]) -> None:
+    """Count, by ending, the files that converting a folder of tars passes over, those in folders
+    below among them; none where the source is a dataset, or a tar or a pattern, which names what
+    is meant."""
+    if not source.is_dir() or (source / INDEX_NAME).exists() or not is_tar_source(source):
+        return
+    taken = {*find_tar_names(source)[1]}
+    for folder, below, names in os.walk(source):
+        hidden = [n for n in below + names if n.startswith(".") and n != CACHE_NAME]
+        below[:] = [name for name in below if not name.startswith(".")]
+        others = [
+            os.path.splitext(name)[1].lower()
+            for name in names
+            if not name.startswith(".")
+            and os.path.relpath(os.path.join(folder, name), source) not in taken
+        ]
+        for ending in [*others, *("hidden" for _ in hidden)]:
+            ignored[ending] = ignored.get(ending, 0) + 1

@@ -1,209 +1,257 @@
-"""Pictures with annotations as COCO has them: boxes, outlines, captions, keypoints."""
+"""Images with annotations as COCO has them: boxes, outlines, captions, keypoints.
+
+An annotation file may have some hundred megabytes. It is parsed by ijson, one array at a time, and
+annotations go to a temporary file when samples are listed.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from array import array
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from shardkit.errors import CorpusError, StorageError
-from shardkit.inputs.annotations.coco_file import CocoFile, find_coco, read_coco
-from shardkit.inputs.annotations.listed import ListedCorpus, Sheet, SheetRow, Values, class_folders
-from shardkit.inputs.annotations.named_files import (
-    clean_path,
+import ijson
+
+from shardkit.errors import CorpusError, FormatError
+from shardkit.inputs.annotations.listed import (
+    ListedCorpus,
+    ListedRow,
+    annotation_folders,
     folders_of,
-    none_there,
     place_names,
 )
-from shardkit.inputs.annotations.track_plan import view_of
+from shardkit.inputs.base import Run
+from shardkit.inputs.file_parts import Scalar, view_of
+from shardkit.inputs.files import cut_ending, input_stamp, join
 from shardkit.inputs.folders import split_of
-from shardkit.inputs.names import cut_ending, join
-from shardkit.system.paths import first_few, show_path
-from shardkit.system.stamps import stamp_of_open
+from shardkit.inputs.look import Claim, Look, Strength
+from shardkit.system.full_reads import pread
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
+
+MAX_FILES = 32
+"""JSON files of one folder that are looked into; more are one an image."""
+
+HEAD_BYTES = 1 << 20
+"""Looked at to tell whether a file is COCO's: ``images`` mostly stand first."""
 
 KEPT_BYTES = 1 << 20
 """Of JSON, an entry of the annotation file may have to be kept in ``shardkit.json``."""
 
+MAX_DEPTH = 1_000
+"""Of nested JSON."""
+
+_FIRST = re.compile(rb'\s*\{\s*"(info|licenses|images|annotations|categories|type|videos)"')
+_ARRAY = re.compile(rb'"(images|annotations)"\s*:\s*\[')
+
 
 class CocoCorpus(ListedCorpus):
-    """Each picture that an annotation file lists is a sample. Field ``json`` is its record, as
-    ``image``, and those of its annotations, as ``annotations``, to the byte as they stand in the
-    file; and names of the ``categories`` that occur, by id.
+    """Images that annotation files list, each a sample. Its field ``json`` holds its record as
+    ``image``, those of its annotations as ``annotations``, and names of the ``categories`` that
+    occur, by id.
 
-    Where files of several kinds tell of the pictures, ``instances_train2017.json`` beside
-    ``captions_train2017.json``, fields are called ``instances.json`` and ``captions.json``. Classes
-    are the categories, in order of id; what else the files hold is kept in ``shardkit.json``.
+    Where files of several kinds hold the same images, ``instances_train2017.json`` next to
+    ``captions_train2017.json``, fields are ``instances.json`` and ``captions.json``. Classes are
+    the categories, in order of id; they, ``info`` and ``licenses`` are kept in ``shardkit.json``.
     """
 
     kind = "coco"
-    noun = "pictures named by annotation files of COCO's"
+    noun = "images named by annotation files of COCO's"
 
     def __init__(self, source: Path) -> None:
         super().__init__(source)
-        files = {file: read_coco(source / file) for file in find_coco(source)}
-        self.sheet, self._files_used = _sheet(source, files)
-        self._fields = _fields(self._files_used)
-        self.classes = _classes(self._files_used)
-        self._open: dict[str, int] = {}
+        held = {file: CocoFile(source / file) for file in find_coco(Look(source))}
+        folders = folders_of(source, (n for one in held.values() for n in one.images.values()))
+        records: dict[str, dict[str, int | str]] = {}
+        splits: dict[str, str] = {}
+        kinds = {file: "_".join(w for w in _words(file) if not split_of(w)) for file in held}
+        for file, one in held.items():
+            names = [*one.images.values()]
+            split = _split(_words(file)) or _split(file.split("/"))
+            paths = place_names(names, folders, file, split)
+            if not paths:
+                why = f"none of its {len(names):,} images is there ({names[0]}, ...)"
+                self.told.append(f"{show_path(file)} is passed over: {why}; fetch or rename them")
+                continue
+            self.files[file] = one.stamp
+            if not paths[0].endswith(names[0]):
+                self.told.append(f"{show_path(file)}: {names[0]!r} is {show_path(paths[0])}")
+            for path, own in zip(paths, one.images, strict=True):
+                its = split or _split(path.split("/")[:-1]) or "train"
+                if splits.setdefault(path, its) != its:
+                    both = f"split {splits[path]} and, by {show_path(file)}, in split {its}"
+                    raise CorpusError(f"{show_path(path)} is in {both}; keep it in one")
+                if any(kinds[other] == kinds[file] for other in records.setdefault(path, {})):
+                    twice = f"twice in {show_path(file)}, or there and in a file of its kind"
+                    raise CorpusError(f"{show_path(path)} is named {twice}; keep one")
+                records[path][file] = own
+        if held and not self.files:
+            raise CorpusError(f"{show_path(source)}: {'; '.join(self.told)}")
+        for path, own_records in records.items():
+            self.add(ListedRow(splits[path], tuple(own_records), (("", path),), own_records))
+        self._held = {file: held[file] for file in self.files}
+        self._fields = dict.fromkeys(self.files, "json")
+        if len({kinds[file] for file in self.files}) > 1:
+            self._fields = {f: f"{view_of(kinds[f])}.json".removeprefix("_.") for f in self.files}
+        names_of = [item for one in self._held.values() for item in one.categories.items()]
+        if odd := [name for own, name in names_of if dict(names_of)[own] != name]:
+            where = f"{show_path(source)}: category {odd[0]!r}"
+            raise CorpusError(f"{where} has another name in another file; pack them apart")
+        self.classes = [name for _, name in sorted({*names_of}, key=_by_id)] or None
 
     def spec(self) -> dict[str, Any]:
-        kept = {file: _kept(held)[0] for file, held in self._files_used.items()}
-        annotations = {f: {"field": self._fields[f], "rest": rest} for f, rest in kept.items()}
-        return {**super().spec(), "annotations": annotations}
+        made = {f: {"field": self._fields[f], "rest": one.rest} for f, one in self._held.items()}
+        return {**super().spec(), "annotations": made}
 
-    def values(self, row: SheetRow) -> Values:
-        return {
-            self._fields[file]: self._files_used[file].record(self._open[file], image)
-            for file, image in row.record
-        }
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        scratch.mkdir(parents=True, exist_ok=True)
+        for number, one in enumerate(self._held.values()):
+            one.spill(scratch / f"coco-{number}.json")
+        yield from super().runs(scratch)
+        for file, one in self._held.items():
+            if one.num_strays:
+                num = f"{one.num_strays:,} annotations of images not listed"
+                self.notes.append(f"{show_path(file)}: passed over {num}")
 
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            for name, held in self._files_used.items():
-                file = stack.enter_context(held.path.open("rb", buffering=0))
-                if stamp_of_open(file.fileno(), held.path) != held.stamp:
-                    raise StorageError(
-                        f"{show_path(held.path)} changed while packing; run it again"
-                    )
-                self._open[name] = file.fileno()
-            try:
-                yield
-            finally:
-                self._open.clear()
+    def values(self, row: ListedRow) -> dict[str, Scalar]:
+        return {self._fields[file]: self._held[file].json(own) for file, own in row.record.items()}
+
+    @classmethod
+    def claim(cls, look: Look) -> Claim | None:
+        found = [show_path(file) for file in find_coco(look)]
+        what = f"images with annotations as in {found[0]}" if found else ""
+        return Claim(Strength.MARKED, what, len(found)) if found else None
 
 
-def _sheet(source: Path, files: Mapping[str, CocoFile]) -> tuple[Sheet, dict[str, CocoFile]]:
-    """What all files say, and those of which a picture is there.
+class CocoFile:
+    """An annotation file. Raises CorpusError if it is none.
 
-    Raises:
-        CorpusError: two files tell of one picture in one field, or in two splits; of no file a
-            picture is there.
+    Attributes:
+        stamp: of the file. images: id -> file_name. categories: id -> name. rest: other entries.
+        num_strays: annotations of images that the file does not list, known after ``spill``.
     """
-    folders = folders_of(source, (name for held in files.values() for name in held.names))
-    sheet = Sheet()
-    used: dict[str, CocoFile] = {}
-    records: dict[str, list[tuple[str, int]]] = {}
-    splits: dict[str, str] = {}
-    for file, held in files.items():
-        split = _split_of_file(file) or _split_of_folder(file.rpartition("/")[0])
-        names, base = place_names(held.names, folders, file, split)
-        if base is None:
-            why = none_there(held.names, folders, split)
-            sheet.notes.append(f"{show_path(file)} is passed over: {why}")
-            continue
-        if names != held.names:
-            first = show_path(join(base, names[0]))
-            sheet.notes.append(f"{show_path(file)}: {held.names[0]!r} and the like are {first}")
-        used[file] = held
-        sheet.files[file] = held.stamp
-        sheet.notes += _notes(file, held)
-        own = split or _split_of_folder(base) or "train"
-        for number, name in enumerate(names):
-            path = clean_path(base, name)
-            if path is None:
-                why = f"file_name is {name!r}"[:200] + ", and no path of a file in the source"
-                sheet.bad.append((own, f"{file}: image {number + 1}", why))
-                continue
-            records.setdefault(path, []).append((file, number))
-            _refuse_two_splits(path, splits.setdefault(path, own), own, records[path])
-    if files and not used:
-        raise CorpusError(f"{show_path(source)}: {'; '.join(sheet.notes)}")
-    _add_rows(sheet, records, splits, _fields(used))
-    if sheet.rows and (classes := class_folders(source)) is not None:
-        sheet.notes.append(f"the names of the folders ({first_few(classes)}) are no labels here")
-    return sheet, used
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.num_strays = 0
+        self.images: dict[int | str, str] = {}
+        self._records: dict[int | str, str] = {}
+        for own, record, text in self._records_of("images", "id"):
+            name = record.get("file_name")
+            if not isinstance(name, str) or own in self.images:
+                raise self._fault(f"image {own!r} has no file_name, or is there twice")
+            self.images[own] = name
+            self._records[own] = text
+        if not self.images:
+            raise self._fault("it has no images")
+        categories = [(own, one) for own, one, _ in self._records_of("categories", "id")]
+        self.categories = {own: str(one.get("name")) for own, one in sorted(categories, key=_by_id)}
+        if len(self.categories) < len(categories):
+            raise self._fault("two categories have one id")
+        self.stamp = input_stamp(path)
+        kept = {name: next(self._items(name), None) for name in ("info", "licenses")}
+        kept["categories"] = [one for _, one in categories] or None
+        self.rest = {n: v for n, v in kept.items() if v and len(json.dumps(v)) <= KEPT_BYTES}
 
-def _add_rows(
-    sheet: Sheet,
-    records: Mapping[str, Sequence[tuple[str, int]]],
-    splits: Mapping[str, str],
-    fields: Mapping[str, str],
-) -> None:
-    for path, own in records.items():
-        files = tuple(file for file, _ in own)
-        if len({fields[file] for file in files}) < len(files):
-            raise CorpusError(
-                f"{show_path(path)} is named twice in {', '.join(map(show_path, {*files}))}, which"
-                " both tell of it in one field; keep one"
-            )
-        sheet.add(path, SheetRow(splits[path], files, (("", path),), own))
+    def spill(self, path: Path) -> None:
+        """Write the records of annotations to a temporary file, for :meth:`json`."""
+        if input_stamp(self._path) != self.stamp:
+            raise self._fault("it changed since it was opened; run it again")
+        self._own: dict[int | str, list[int]] = {image: [] for image in self.images}
+        self._spilled, self._starts = path, array("q", [0])
+        self._kinds: list[Any] = []
+        self.num_strays = 0
+        with path.open("wb") as out:
+            for image, record, text in self._records_of("annotations", "image_id"):
+                if image not in self._own:
+                    self.num_strays += 1
+                    continue
+                self._own[image].append(len(self._kinds))
+                self._kinds.append(record.get("category_id"))
+                self._starts.append(self._starts[-1] + out.write(text.encode()))
 
+    def json(self, image: int | str) -> str:
+        """Return the JSON of one image: its record, and those of its annotations, if the file has
+        any; and names of the categories that occur."""
+        parts = [f'"image": {self._records[image]}']
+        if self._kinds:
+            own = self._own[image]
+            spans = [(self._starts[i], self._starts[i + 1]) for i in own]
+            with self._spilled.open("rb", buffering=0) as file:
+                texts = [pread(file.fileno(), end - start, start).decode() for start, end in spans]
+            parts.append(f'"annotations": [{", ".join(texts)}]')
+        if self._kinds and self.categories:
+            held = [self._kinds[i] for i in own]
+            names = {kind: name for kind, name in self.categories.items() if kind in held}
+            parts.append(f'"categories": {json.dumps(names)}')
+        return f"{{{', '.join(parts)}}}"
 
-def _refuse_two_splits(
-    path: str, split: str, other: str, records: Sequence[tuple[str, int]]
-) -> None:
-    if split != other:
-        files = " and ".join(show_path(file) for file, _ in records)
-        raise CorpusError(
-            f"{show_path(path)} is in split {split} and in split {other} by {files}; keep it in one"
+    def _records_of(self, name: str, id_name: str) -> Iterator[tuple[int | str, Any, str]]:
+        """Yield the records of an array: an id of each, the record, and its JSON."""
+        for record in self._items(f"{name}.item"):
+            own = record.get(id_name) if isinstance(record, dict) else None
+            if isinstance(own, bool) or not isinstance(own, int | str):
+                raise self._fault(f"one of its {name} has no {id_name}")
+            try:
+                yield own, record, json.dumps(record, ensure_ascii=False)
+            except RecursionError as error:
+                raise self._fault(f"a record of its {name} is nested too deep") from error
+
+    def _items(self, prefix: str) -> Iterator[Any]:
+        with os_errors(f"reading {show_path(self._path)}"):
+            try:
+                input_stamp(self._path)  # raises for a FIFO, which opening would wait for
+                with self._path.open("rb") as file:
+                    yield from ijson.items(_Shallow(file), prefix, buf_size=4_096, use_float=True)
+            except (FormatError, ValueError, RecursionError, ijson.JSONError) as error:
+                raise self._fault(" ".join(str(error).split())[:200]) from error
+
+    def _fault(self, why: str) -> CorpusError:
+        return CorpusError(
+            f"{show_path(self._path)} is no annotation file of COCO's: {why}; correct it or move it"
+            " away, or choose another --corpus"
         )
+
+
+class _Shallow:
+    """A file of JSON that must not be nested deep. ijson takes memory by the square of
+    the depth: 20 GB for 100 KB of brackets. Brackets in texts count, too, and mostly cancel."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._depth = 0
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self._depth += sum(map(data.count, (b"[", b"{"))) - sum(map(data.count, (b"]", b"}")))
+        if self._depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH:,} deep")
+        return data
+
+
+def find_coco(look: Look) -> list[str]:
+    """Return the annotation files of a source: those that begin as COCO's do."""
+    found = []
+    for base in annotation_folders(look):
+        names = [name for name in look.list(base).names if name.lower().endswith(".json")]
+        for path in (join(base, name) for name in names[: MAX_FILES * (len(names) <= MAX_FILES)]):
+            head = look.head(path) and look.head(path, HEAD_BYTES)
+            found += [path] if _FIRST.match(head) and _ARRAY.search(head) else []
+    return found
+
+
+def _by_id(item: tuple[int | str, Any]) -> tuple[bool, int | str]:
+    return isinstance(item[0], str), item[0]
 
 
 def _words(file: str) -> list[str]:
-    return [word for word in re.split(r"[^A-Za-z0-9]+", _stem(file)) if word]
+    return re.findall("[A-Za-z0-9]+", cut_ending(file.rpartition("/")[2])[0])
 
 
-def _stem(file: str) -> str:
-    return cut_ending(file.rpartition("/")[2])[0]
-
-
-def _split_of_file(file: str) -> str | None:
-    """``instances_train2017.json`` is of split ``train``."""
-    found = {split for word in _words(file) if (split := split_of(word)) is not None}
+def _split(words: list[str]) -> str | None:
+    """Return the one split that words name."""
+    found = {split for word in words if (split := split_of(word)) is not None}
     return found.pop() if len(found) == 1 else None
-
-
-def _split_of_folder(base: str) -> str | None:
-    found = [split for part in base.split("/") if (split := split_of(part)) is not None]
-    return found[-1] if found else None
-
-
-def _fields(files: Iterable[str]) -> dict[str, str]:
-    """File -> field: ``json``, unless files of several kinds are there."""
-    kinds = {f: "_".join(word for word in _words(f) if split_of(word) is None) for f in files}
-    if len({*kinds.values()}) < 2:
-        return dict.fromkeys(kinds, "json")
-    return {file: f"{view_of(kind)}.json" if kind else "json" for file, kind in kinds.items()}
-
-
-def _classes(files: Mapping[str, CocoFile]) -> list[str] | None:
-    """Names of all categories in order of id.
-
-    Raises:
-        CorpusError: an id has another name in another file.
-    """
-    names: dict[int | str, str] = {}
-    for file, held in files.items():
-        for own, name in held.category_names.items():
-            if (other := names.setdefault(own, name)) != name:
-                raise CorpusError(
-                    f"{show_path(file)}: category {own!r} is {name!r}, and {other!r} in a file"
-                    " before; pack them apart"
-                )
-    ids = sorted(names, key=lambda own: (isinstance(own, str), own))
-    return [names[own] for own in ids] or None
-
-
-def _notes(file: str, held: CocoFile) -> list[str]:
-    notes = []
-    if held.num_strays:
-        notes.append(
-            f"{show_path(file)}: {held.num_strays:,} annotations are of images that it does not"
-            " list, and are passed over"
-        )
-    notes += [
-        f"{show_path(file)}: its entry {name!r} is not kept, for it has over {KEPT_BYTES:,} bytes"
-        for name in _kept(held)[1]
-    ]
-    return notes
-
-
-def _kept(held: CocoFile) -> tuple[dict[str, Any], list[str]]:
-    """The other entries of a file, and names of those too large to be kept."""
-    large = [name for name, value in held.rest.items() if len(json.dumps(value)) > KEPT_BYTES]
-    return {name: value for name, value in held.rest.items() if name not in large}, large

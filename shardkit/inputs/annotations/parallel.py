@@ -1,51 +1,249 @@
-"""Parallel folders: ``images/1.jpg``, ``masks/1.png`` and ``boxes/1.json`` are one sample."""
+"""Parallel folders: ``images/1.jpg``, ``masks/1.png`` and ``boxes/1.json`` are one sample.
+
+They lie at the top, or in every split (``train/images``, ``train/masks``), or have the splits
+within (``images/train``, ``masks/train``), or in their names (``train``, ``train_masks``).
+
+Class folders whose files are numbered have equal names, too, and are far commoner than masks. So
+equal names alone never make folders parallel: names of folders must say so, or one folder alone
+holds images (or arrays, audio, video).
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from heapq import merge
-from itertools import groupby
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
+from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
-from shardkit.inputs.annotations.annotated import (
-    AnnotatedCorpus,
-    AnnotatedEntry,
-    FilePart,
-    lost_entry,
-    runs_of,
-)
-from shardkit.inputs.annotations.stem_fit import cut_suffix
-from shardkit.inputs.annotations.track_plan import TrackPlan, plan_tracks
-from shardkit.inputs.annotations.tracks import (
-    Tree,
-    find_tree,
-    is_part,
-    look_at,
-    place_of,
-    walk_track,
-)
+from shardkit.inputs.arrays import ARRAY_EXTENSIONS
 from shardkit.inputs.base import Run
-from shardkit.inputs.files import FolderListing
-from shardkit.inputs.folders import nothing_found, pass_over, peek
-from shardkit.inputs.names import cut_ending, extension, join
-from shardkit.system.paths import show_path
+from shardkit.inputs.file_parts import MAIN, FilePart, PartsCorpus, PartsEntry, is_part, view_of
+from shardkit.inputs.files import FolderListing, cut_ending, extension, join, walk
+from shardkit.inputs.folders import nothing_found, pass_over, split_folders, split_of
+from shardkit.inputs.guards import Role, is_annotations, role_of, split_tracks
+from shardkit.inputs.look import HEAD_BYTES, MOST_FOLDERS, Claim, Look, Strength
+from shardkit.inputs.tables.small_tables import load_yaml
+from shardkit.memory.whole_files import read_file
+from shardkit.system.paths import first_few, show_path
 
-_Step = tuple[tuple[str, ...], dict[str, str], FolderListing]
-"""Where below its track a folder lies, by its parts; the track's views by suffix; the folder."""
+HALF = 0.5
+"""Share of the smaller folder's names that the other must have. Masks are often of some images
+only; folders that have nothing to do with one another share far less, or, numbered from 1, all."""
+
+MAX_TRACKS = 16
+"""More folders than this are classes."""
+
+Tree = dict[str, dict[str, str]]
+"""Split -> name of a folder -> where it lies. Split ``""`` has folders without splits within, where
+others have some."""
 
 
-class ParallelCorpus(AnnotatedCorpus):
-    """Files of one name but for the ending, in folders side by side, are one sample.
+def find_tree(look: Look) -> Tree:
+    """Return the folders of a source that lie side by side, in each split."""
+    tops = look.top.folders
+    if (by_name := split_tracks(tops)) is not None:
+        return by_name
+    if (splits := split_folders(tops)) is not None:
+        return {s: {n: f"{top}/{n}" for n in look.list(top).folders} for top, s in splits.items()}
+    tree: Tree = {}
+    for name in tops if len(tops) <= MAX_TRACKS else ():
+        for folder, split in (split_folders(look.list(name).folders) or {}).items():
+            tree.setdefault(split, {})[name] = f"{name}/{folder}"
+    if not tree:
+        return {"train": {name: name for name in tops}}
+    held = {name for folders in tree.values() for name in folders}
+    tree[""] = {name: name for name in tops if name not in held}
+    return {split: tree[split] for split in sorted(tree)}
 
-    The folder called ``images`` or the like, or the only one of pictures, gives the plain field
-    (``jpg``), and each other one ``<folder>.<ending>`` (``masks.png``). What has no counterpart in
-    some folder is a sample that lacks its field, which is said in ``notes``: masks are often there
-    for some pictures only, and a mask without its picture is not to vanish.
+
+@dataclass(eq=False)
+class Track:
+    """One of the folders side by side, over all splits.
 
     Attributes:
-        used: files, relative to the source, that say something of all samples, and are none.
+        role: what its name says that it holds.
+        folders: (split, place below it) -> the files there.
+        stems: ``split//path`` without endings. endings: how many files of each.
+    """
+
+    name: str
+    role: Role
+    folders: dict[tuple[str, str], FolderListing] = field(default_factory=dict)
+    stems: set[str] = field(default_factory=set)
+    endings: Counter[str] = field(default_factory=Counter)
+
+    def holds(self, endings: AbstractSet[str]) -> bool:
+        """Return True if half of its files have one of these endings."""
+        return 2 * sum(self.endings[end] for end in endings) >= self.endings.total() > 0
+
+
+def collect(
+    folders: Iterable[FolderListing], tree: Tree, used: AbstractSet[str] = frozenset()
+) -> list[Track]:
+    """Return the tracks that hold files, apart from those ``used``."""
+    names = {name for own in tree.values() for name in own}
+    tracks = {name: Track(name, role_of(name, names)) for name in sorted(names)}
+    places = {base: (split, name) for split, own in tree.items() for name, base in own.items()}
+    for folder in folders:
+        parts = folder.base.split("/")
+        starts = ("/".join(parts[:depth]) for depth in (2, 1))
+        base = next((start for start in starts if start in places), None)
+        if base is None:
+            continue
+        split, name = places[base]
+        place, track = folder.base[len(base) + 1 :], tracks[name]
+        track.folders[split, place] = folder
+        for own in folder.names:
+            if is_part(own) and join(folder.base, own) not in used:
+                start, ending = cut_ending(own)
+                track.stems.add(f"{split}//{join(place, start)}")
+                track.endings[ending] += 1
+    return [track for track in tracks.values() if track.stems]
+
+
+# --- the rule -----------------------------------------------------------------------------
+
+
+StemFit = tuple[float, str, frozenset[str]]
+"""Share of the smaller folder's names that are the other's, what names end in besides, as in
+``0001_mask.png``, and names without it."""
+
+
+def fit(stems: AbstractSet[str], others: AbstractSet[str]) -> StemFit:
+    """Return how well some stems are others, which end in nothing besides."""
+    ends: Counter[str] = Counter()
+    if stems.isdisjoint(others):  # else 1_b, without an image, would be the mask of 1
+        for one in stems:
+            cuts = (i for i in range(len(one) - 1, 0, -1) if one[i] in "_-.")
+            ends[next((one[i:] for i in cuts if one[:i] in others), "")] += 1
+    suffix = max(sorted(ends), key=lambda end: ends[end], default="")
+    if 2 * ends[suffix] <= len(stems) or not any(map(str.isalpha, suffix)):
+        suffix = ""
+    cut = frozenset(one.removesuffix(suffix) for one in stems)
+    return len(cut & others) / min(len(cut), len(others)), suffix, cut
+
+
+_KINDS = (IMAGE_EXTENSIONS, ARRAY_EXTENSIONS, MAIN)
+
+
+def find_main(tracks: Sequence[Track]) -> Track | None:
+    """Return the folder of the images themselves; None if several might be."""
+    held = next((h for e in _KINDS if (h := [t for t in tracks if t.holds(e)])), [])
+    wanted = [
+        [track for track in tracks if track.role == "pictures"],
+        held,
+        [track for track in held if not is_annotations(track.role)],
+        [track for track in held if track.role == "maybe pictures"],
+    ]
+    return next((found[0] for found in wanted if len(found) == 1), None)
+
+
+def judge(tracks: Sequence[Track]) -> Strength | None:
+    """Return LAYOUT if folders are parallel, FILES if they may be classes as well, else None."""
+    main = find_main(tracks)
+    if main is not None:
+        found = [_judge_one(track, main) for track in tracks if track is not main]
+        return min(filter(None, found), default=None)
+    are_equal = all(track.stems == tracks[0].stems for track in tracks)
+    is_odd = any(track.role for track in tracks) or not _end_alike(tracks)
+    return Strength.FILES if are_equal and is_odd else None
+
+
+def _judge_one(track: Track, main: Track) -> Strength | None:
+    """Return LAYOUT if a folder holds parts of the main one's samples, FILES if it may be a class
+    next to it as well. Folders that are neither are refused later, whatever the source is."""
+    share, _, stems = fit(track.stems, main.stems)
+    is_annotated = is_annotations(track.role) and share >= HALF
+    is_equal, differ = stems == main.stems, not _end_alike([track, main])
+    if not any(track.holds(kind) and main.holds(kind) for kind in _KINDS):  # texts, boxes
+        covers = len(stems & main.stems) >= HALF * max(len(stems), len(main.stems))
+        return Strength.LAYOUT if covers or is_annotated else None
+    if main.role == "pictures":
+        return Strength.LAYOUT if is_annotated or is_equal else None
+    is_named = track.role == "annotations"
+    if is_annotated and is_named and differ:
+        return Strength.LAYOUT
+    is_odd = is_equal and (is_annotated or differ)
+    return Strength.FILES if is_odd or (is_annotated and (is_named or differ)) else None
+
+
+def _end_alike(tracks: Sequence[Track]) -> bool:
+    """Return True if all have an ending in common."""
+    return not tracks or bool(set.intersection(*({*track.endings} for track in tracks)))
+
+
+# --- fields -------------------------------------------------------------------------------
+
+
+Views = dict[str, tuple[str, str]]
+"""Folder -> view of its fields, and what its names end in besides."""
+
+
+def plan_views(tracks: Sequence[Track], where: str) -> tuple[Views, list[str]]:
+    """Return the views of all folders that are packed, the main one first, and notes.
+
+    Raises:
+        CorpusError: folders are no parts of samples, have no name in common, or would be one field.
+    """
+    splits = {t.name: {*map(split_of, re.split(r"[-_ ]", t.name))} - {None} for t in tracks}
+    if any(splits.values()) and (
+        len(set().union(*splits.values())) > 1 or not all(splits.values())
+    ):
+        called = first_few([name for name, own in splits.items() if own])
+        raise CorpusError(
+            f"{where}: folders {called} are called after splits, and are no parts of one sample;"
+            " move the files of each to train/images or the like"
+        )
+    main = find_main(tracks)
+    first = main or max(tracks, key=lambda track: (len(track.stems), track.name))
+    found = {track.name: fit(track.stems, first.stems) for track in tracks if track is not first}
+    unlike = [track for track in tracks if track is not first and not found[track.name][0]]
+    odd = [track for track in unlike if any(map(track.holds, _KINDS)) or len(unlike) == len(found)]
+    if odd:
+        names = first_few([track.name for track in odd])
+        why = f"no file in {names} is called as one in {show_path(first.name)}, but for the ending"
+        raise CorpusError(f"{where}: {why}; rename them, or see docs/recipes/annotations.md")
+    views: Views = {first.name: ("" if main else view_of(first.name), "")}
+    notes = []
+    for track in tracks:
+        name = show_path(track.name)
+        if track in unlike:
+            notes.append(f"{name}/ is passed over: no file is called as one in {first.name}")
+        elif track is not first:
+            _, suffix, stems = found[track.name]
+            views[track.name] = view_of(track.name), suffix
+            if suffix:
+                notes.append(f"{name}: names end in {suffix!r} besides")
+            if lacking := first.stems - stems:
+                num = f"{len(lacking):,} of {len(first.stems):,}"
+                notes.append(f"{name}: {num} have no file: {_shown(lacking)}")
+            if more := stems - first.stems:
+                notes.append(f"{name}: {len(more):,} are samples without an image: {_shown(more)}")
+    if len({view for view, _ in views.values()}) < len(views):
+        raise CorpusError(f"{where}: two folders would be one field: {first_few([*views])}")
+    return views, notes
+
+
+def _shown(stems: AbstractSet[str]) -> str:
+    return first_few(sorted(one.replace("//", "/").removeprefix("train/") for one in stems))
+
+
+class ParallelCorpus(PartsCorpus):
+    """Files of one name but for the ending, in folders side by side, are one sample.
+
+    The folder called ``images`` or the like, or the only one of images, gives the plain field
+    (``jpg``), and each other one ``<folder>.<ending>`` (``masks.png``). What has no counterpart is
+    a sample that lacks a field, which is reported: masks are often there for some images only, and
+    a mask without its image is not to vanish.
+
+    Attributes:
+        used: files, relative to the source, that hold something about all samples.
     """
 
     kind = "parallel"
@@ -57,104 +255,153 @@ class ParallelCorpus(AnnotatedCorpus):
         self.used: frozenset[str] = frozenset()
 
     def splits(self) -> list[str]:
-        return [split for split in find_tree(self.source) if split]
+        return [split for split in find_tree(Look(self.source)) if split]
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.ignored.clear()
-        self.notes.clear()
-        tree = find_tree(self.source)
-        plan = plan_tracks(look_at(self.source, tree, self.used), show_path(self.source))
-        if plan is None:
-            self._count("", set())
-            raise nothing_found(self.noun, self.source, self.ignored)
-        tree.pop("", None)
-        self.notes += plan.notes
-        bases = {split: self._bases(tree, split, plan) for split in tree}
-        lost = self._count("", {base for own in bases.values() for base in own.values()})
-        for split in tree:
-            yield from runs_of(split, self._entries(bases[split], plan, lost))
+        tree = find_tree(Look(self.source))
+        folders = [*walk(self.source, "", None, self.ignored)]
+        lost = [join(folder.base, name) for folder in folders for name in folder.lost]
+        tracks = {track.name: track for track in collect(folders, tree, self.used)}
+        views: Views = {}
+        if len(tracks) > 1:
+            views, self.notes = plan_views([*tracks.values()], show_path(self.source))
+        self._taken = {*self.used}
+        for split in filter(None, tree if views else ()):
+            entries = self._entries(split, [tracks[name] for name in views], views)
+            yield from self.runs_of(split, entries)
+            yield from self.runs_of(split, map(self.lost, lost))
             lost = []
-
-    def _bases(self, tree: Tree, split: str, plan: TrackPlan) -> dict[str, str]:
-        """Where the folders of a split lie, by their names; a split may lack some."""
-        found = {name: place_of(tree, split, name) for name in plan.views}
-        return {n: base for n, base in found.items() if base and (self.source / base).is_dir()}
-
-    def _entries(
-        self, bases: dict[str, str], plan: TrackPlan, lost: list[str]
-    ) -> Iterator[AnnotatedEntry]:
-        """The samples of a split, a folder at a time, so that no more than that is held; then what
-        leads nowhere, with those names that are ``lost`` already."""
-        steps = [self._steps(base, plan.views[name], lost) for name, base in bases.items()]
-        for place, group in groupby(merge(*steps, key=_where), key=_where):
-            files: dict[str, list[FilePart]] = {}
-            for _, views, folder in group:
-                self._add(files, folder, views)
-            for stem in sorted(files):
-                if plan.main and _is_beside(files[stem]):
-                    for part in files[stem]:
-                        pass_over(part.path.rpartition("/")[2], self.ignored)
-                else:
-                    yield AnnotatedEntry("/".join([*place, stem]), files[stem])
-        yield from map(lost_entry, lost)
-
-    def _steps(self, base: str, views: dict[str, str], lost: list[str]) -> Iterator[_Step]:
-        """The folders of a track, in the order of their paths' parts; what leads nowhere is added
-        to ``lost``."""
-        for folder in walk_track(self.source, base, lost, self.ignored, measure=True):
-            lost += [join(folder.base, name) for name in folder.lost]
-            # A folder that cannot be listed comes as its parent once more, out of order.
-            if folder.names:
-                below = folder.base[len(base) + 1 :]
-                yield tuple(below.split("/")) if below else (), views, folder
-
-    def _add(
-        self, files: dict[str, list[FilePart]], folder: FolderListing, views: dict[str, str]
-    ) -> None:
-        for name, size, stamp in zip(folder.names, folder.sizes, folder.stamps, strict=True):
-            path = join(folder.base, name)
-            if path in self.used:
-                continue
-            if not is_part(name):
-                pass_over(name, self.ignored)
-                continue
-            stem, suffix = cut_suffix(cut_ending(name)[0], [*views])
-            files.setdefault(stem, []).append(FilePart(views[suffix], path, size, stamp))
-
-    def _count(self, base: str, kept: set[str]) -> list[str]:
-        """Count as passed over what lies neither in the folders ``kept`` nor is ``used``; returns
-        names that lead nowhere, which may have been folders.
-        """
-        folder = peek(self.source, base)
-        lost: list[str] = []
-        folder.keep(None, self.ignored)
-        for name in folder.names:
-            path = join(base, name)
-            if not os.path.exists(self.source / path):
-                lost.append(path)
-            elif path not in self.used:
-                pass_over(name, self.ignored)
-        for below in (join(base, name) for name in folder.folders):
-            if below in kept:
-                continue
-            if any(each.startswith(f"{below}/") for each in kept):
-                lost += self._count(below, kept)
-            else:
-                self._count_all(below, lost)
-        return lost
-
-    def _count_all(self, base: str, lost: list[str]) -> None:
-        for folder in walk_track(self.source, base, lost, self.ignored):
-            for name in [*folder.names, *folder.lost]:
-                if join(folder.base, name) not in self.used:
+        for folder in folders:
+            for name in folder.names:
+                if join(folder.base, name) not in self._taken:
                     pass_over(name, self.ignored)
+        if not views:
+            raise nothing_found(self.noun, self.source, self.ignored)
+
+    def _entries(self, split: str, tracks: Sequence[Track], views: Views) -> Iterator[PartsEntry]:
+        places = {place for track in tracks for its, place in track.folders if its == split}
+        has_images = tracks[0].holds(IMAGE_EXTENSIONS) and not views[tracks[0].name][0]
+        for place in sorted(places, key=lambda place: place.split("/")):
+            files: dict[str, list[FilePart]] = {}
+            for track in tracks:
+                view, suffix = views[track.name]
+                folder = track.folders.get((split, place), FolderListing(""))
+                for name, *known in zip(folder.names, folder.sizes, folder.stamps, strict=True):
+                    path = join(folder.base, name)
+                    if is_part(name) and path not in self.used:
+                        one = cut_ending(name)[0]
+                        one = one.removesuffix(suffix) or one
+                        files.setdefault(one, []).append(FilePart(view, path, *known))
+            for one, parts in sorted(files.items()):
+                # Lists, and what other programs leave among images, are no samples.
+                if not has_images or any(p.view or extension(p.path) in MAIN for p in parts):
+                    self._taken.update(part.path for part in parts)
+                    yield PartsEntry(join(place, one), parts)
+
+    @classmethod
+    def claim(cls, look: Look) -> Claim | None:
+        tree = find_tree(look)
+        names = {name for folders in tree.values() for name in folders}
+        if look.is_file or not 2 <= len(names) <= MAX_TRACKS:
+            return None
+        roles = [role_of(name, names) for name in names]
+        if 2 * sum(map(bool, roles)) < len(roles) and _end_alike(collect(look.folders, tree)):
+            return None
+        bases = [base for own in tree.values() for base in own.values()]
+        below = (islice(walk(look.source, base, measure=False), MOST_FOLDERS) for base in bases)
+        tracks = collect(chain.from_iterable(below), tree)
+        strength = judge(tracks) if len(tracks) > 1 else None
+        if strength is None:
+            return None
+        shown = first_few([track.name for track in tracks], 4)
+        num_files = sum(track.endings.total() for track in tracks)
+        return Claim(strength, f"files of one name in {shown}", num_files)
 
 
-def _is_beside(parts: list[FilePart]) -> bool:
-    """Whether files of one stem lie among the pictures alone, and none of them is one: lists, and
-    what other programs leave there, are no samples."""
-    return not any(part.view or extension(part.path) in IMAGE_EXTENSIONS for part in parts)
+# --- YOLO ---------------------------------------------------------------------------------
+
+CLASS_LIST = "classes.txt"
+"""A file of a class name a line."""
+
+MAX_NAMES = 1 << 20
+"""Bytes of a file of class names."""
+
+_LABEL = re.compile(rb"\s*[0-9]+(\.0*)?(\s+[-+.0-9eE]+){4,}\s*")
+"""A line of YOLO's: a class and four numbers, or an outline."""
 
 
-def _where(step: _Step) -> tuple[str, ...]:
-    return step[0]
+class YoloCorpus(ParallelCorpus):
+    """Parallel folders, of which that of labels gives field ``labels.txt``, to the byte. Classes
+    are those that ``data.yaml`` or ``classes.txt`` names. An image without a file of labels lacks
+    the field: nothing is on it, or nobody has looked."""
+
+    kind = "yolo"
+    has_text = False
+    noun = "YOLO's images and labels"
+
+    def __init__(self, source: Path) -> None:
+        super().__init__(source)
+        look = Look(source)
+        self._texts: dict[str, str] = {}
+        self._lists: list[str] = []
+        own = _label_folders(look)
+        for base in sorted({"", *own, *(base.rpartition("/")[0] for base in own)}):
+            for name in look.list(base).names:
+                if name == CLASS_LIST or (not base and name.endswith((".yaml", ".yml"))):
+                    self._read_names(join(base, name))
+        self.used = frozenset(self._texts)
+
+    def _read_names(self, path: str) -> None:
+        where = show_path(self.source / path)
+        try:
+            text = read_file(self.source / path, MAX_NAMES).decode()
+            names: Any = [line.strip() for line in text.removeprefix("\ufeff").splitlines()]
+            if not path.endswith(CLASS_LIST):
+                held = load_yaml(text)
+                held = held if isinstance(held, dict) else {}
+                lists = (str(held.get(split)) for split in ("train", "val", "test"))
+                self._lists += [path for path in lists if path.endswith(".txt")]
+                names = held.get("names", [])
+                if isinstance(names, dict) and {*names} == {*range(len(names))}:
+                    names = [names[i] for i in range(len(names))]
+                if not isinstance(names, list):
+                    raise ValueError("'names' is no list, nor numbered from 0")
+        except (ValueError, ImportError) as error:
+            needs = " (pip install 'shardkit[yolo]')" * isinstance(error, ImportError)
+            why = f"{error}{needs}; correct it, or move it away"
+            raise CorpusError(f"{where} cannot be read for names of classes: {why}") from error
+        if names := [str(name) for name in names if name != ""]:
+            self._texts[path] = text
+            if self.classes not in (None, names):
+                raise CorpusError(f"{first_few([*self._texts])} have other names of classes")
+            self.classes = names
+
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        yield from super().runs(scratch)
+        if self._lists:
+            lists = ", ".join(self._lists)
+            self.notes.append(f"lists of splits ({lists}) are not read: folders alone are splits")
+
+    def spec(self) -> dict[str, Any]:
+        return {**super().spec(), "annotations": {p: {"text": t} for p, t in self._texts.items()}}
+
+    @classmethod
+    def claim(cls, look: Look) -> Claim | None:
+        lines: list[bytes] = []
+        for base in _label_folders(look):
+            names = [n for n in look.list(base).names if n.endswith(".txt") and n != CLASS_LIST]
+            for name in names[:16]:
+                head = look.head(join(base, name))
+                whole = head if len(head) < HEAD_BYTES else head[: head.rfind(b"\n")]
+                lines += whole.split(b"\n")
+        lines = [*filter(bytes.strip, lines)]
+        found = super().claim(look) if lines and all(map(_LABEL.fullmatch, lines)) else None
+        if found is None or found.strength < Strength.LAYOUT:
+            return None
+        return Claim(Strength.MARKED, "images with labels as YOLO's", found.num_files)
+
+
+def _label_folders(look: Look) -> list[str]:
+    folders = [item for own in find_tree(look).values() for item in own.items()]
+    return sorted(base for name, base in folders if name.lower() in ("label", "labels"))

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardkit.errors import SampleError, UsageError
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.tables.column_plan import MAIN_NAMES
-from shardkit.inputs.tables.columns import LABEL_NAMES, field_base
+from shardkit.inputs.tables.columns import LABEL_NAMES, MAIN_NAMES, field_base
 from shardkit.inputs.tables.media import HEAD_BYTES, ending_of
 from shardkit.samples.encoding import is_plain_dtype, npy_header
 from shardkit.samples.sample import KEY, Value
@@ -28,8 +27,18 @@ from shardkit.samples.sample import KEY, Value
 Fields = dict[str, Value]
 """Field name -> canonical value, as a :class:`shardkit.samples.sample.SampleBatch` holds it."""
 
-Store = Callable[[Any], tuple[str, Value]]
-"""Stores values of one name and type: returns the field, and its value."""
+
+class Store(NamedTuple):
+    """How values of one name and type are stored.
+
+    Attributes:
+        field: the field; ``""`` if it depends on the value, and ``convert`` returns both.
+        convert: returns the stored value; None if that is the value itself.
+    """
+
+    field: str
+    convert: Callable[[Any], Any] | None
+
 
 TEXT_NAMES = ("text", "txt")
 """Names of a text that becomes field ``txt``."""
@@ -106,10 +115,13 @@ class SampleForm:
             store = self._stores.get((name, type(value)))
             if store is None:
                 store = self._stores[name, type(value)] = self._choose_store(name, value)
+            field, convert = store
             try:
-                field, stored = store(value)
+                stored = value if convert is None else convert(value)
             except SampleError as error:
                 raise SampleError(f"field {name!r} {error}") from error
+            if not field:
+                field, stored = stored
             if field in made and field:
                 raise SampleError(f"two values are field {field!r}; rename {name!r}")
             made[field] = stored
@@ -121,7 +133,7 @@ class SampleForm:
     def _choose_store(self, name: Any, value: Any) -> Store:
         """Return what stores all values of one name and type."""
         if self.fields is not None and name not in self.fields:
-            return _exclude
+            return Store("", _exclude)
         if not isinstance(name, str):
             raise SampleError(f"has a field named {name!r}; names must be texts")
         try:
@@ -133,8 +145,18 @@ class SampleForm:
                 f"field {name!r} cannot be stored under {field!r}; use letters, digits, dots and _"
             )
         if type(value) is bytes and field == name != "cls":
-            return lambda value: (name, value)
-        return lambda value: _store(name, value, self)
+            return Store(name, None)
+        if type(value) is int and field == "cls":
+            return Store("cls", lambda value: _label(value, self.num_classes))
+        return Store("", lambda value: _store(name, value, self))
+
+    def plan(self, sample: dict[Any, Any]) -> tuple[Store, ...]:
+        """Return how all samples of the names and types of one are stored, once it was; nothing if
+        a field depends on more than that."""
+        found = [self._stores.get((name, type(value))) for name, value in sample.items()]
+        stores = [store for store in found if store is not None and store.field]
+        is_whole = len({store.field for store in stores}) == len(found)
+        return tuple(stores) if is_whole else ()
 
     def _named(self, sample: Any) -> Mapping[Any, Any]:
         if isinstance(sample, Mapping):
@@ -177,6 +199,8 @@ def _key(key: Any) -> bytes:
         raise SampleError(f"{KEY} is not valid Unicode: {key!r}") from error
     if not isinstance(made, bytes) or not made or b"\0" in made:
         raise SampleError(f"{KEY} must be a text that is not empty, got {key!r}")
+    if made.startswith(b"/") or b".." in made.split(b"/"):
+        raise SampleError(f"{KEY} must be a relative path without '..', got {key!r}")
     return made
 
 
@@ -239,6 +263,8 @@ def _store(name: str, value: Any, form: SampleForm) -> tuple[str, Value]:
         return _file(name, Path(value))
     if name in LABEL_NAMES and _is_integer(value):
         return "cls", _label(int(value), form.num_classes)
+    if isinstance(value, np.ma.MaskedArray):
+        raise SampleError("is a masked array; store value.filled(...), and the mask by itself")
     if isinstance(value, bool | int | float | complex | np.generic | np.ndarray):
         return _array(name, np.asarray(value))
     if _is_image(value):

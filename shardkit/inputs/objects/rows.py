@@ -9,14 +9,12 @@ from typing import Any, Self
 import xxhash
 
 from shardkit.errors import CorpusError, SampleError
-from shardkit.inputs.base import Corpus, Run
-from shardkit.inputs.objects.batches import add_sample, fill
+from shardkit.inputs.base import NO_SAMPLE, Corpus, Run
+from shardkit.inputs.objects.batches import BatchBuilder, paths_of
 from shardkit.inputs.objects.fields import SampleForm, labels_not_taken
 from shardkit.inputs.objects.source import NumberedRows, from_bytes, to_bytes
-from shardkit.samples.sample import SampleBatch
+from shardkit.samples.sample import KEY, SampleBatch
 from shardkit.system.stamps import UPPER
-
-NO_SAMPLE = "inputs of which fn made no sample"
 
 RUN_ROWS = 8_192
 """Rows of a run at most."""
@@ -27,6 +25,10 @@ shard, so that each has one."""
 
 PROBES = 32, 1_000
 """The least and the most rows of a split that are probed."""
+
+
+_PLAIN = {bytes, str, int, float, bool}
+"""Types of values that stay as they are when the object gives its next row."""
 
 
 class RowsCorpus(Corpus):
@@ -121,21 +123,55 @@ class RowsCorpus(Corpus):
     # --- reading --------------------------------------------------------------------------
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
-        batch = SampleBatch()
-        rows, fields_of = self._splits[run.base], self._form.fields_of
-        for entry, key in enumerate(run.keys):
+        rows = self._splits[run.base]
+        if (plain := self._read_plain(rows, run)) is not None:
+            return plain
+        made = BatchBuilder(self._form)
+        batch = made.batch
+        for entry, (key, locator) in enumerate(zip(run.keys, run.locators, strict=True)):
             try:
-                made = [fields_of(sample) for sample in rows.samples(int(run.locators[entry]))]
+                if rows.fn is None:
+                    made.add(key, rows.sample(int(locator)))
+                    continue
+                found = [*map(self._form.fields_of, rows.samples(int(locator)))]  # all, or none
             except SampleError as error:
                 batch.rejects.append((self.entry_name(run, entry), str(error)))
                 continue
-            if len(made) == 1:
-                add_sample(batch, made[0][0] or key, made[0][1])
-                continue
-            batch.counts[NO_SAMPLE] += not made
-            for i, (own, fields) in enumerate(made):
-                add_sample(batch, own or b"%s-%06d" % (key, i), fields)
-        return fill(batch)
+            batch.counts[NO_SAMPLE] += not found
+            for i, (own, fields) in enumerate(found):
+                made.append(own or (key if len(found) == 1 else b"%s-%06d" % (key, i)), fields)
+        return batch
+
+    def _read_plain(self, rows: NumberedRows, run: Run) -> SampleBatch | None:
+        """Return rows of plain values, all of the same names and types, converted column by column:
+        0.9 us a row in place of 2. None for any others, which are read once more, one by one."""
+        held = []
+        try:
+            for locator in run.locators if rows.fn is None else ():
+                sample = rows.source[int(locator)]
+                if type(sample) is not dict or KEY in sample:
+                    return None
+                held.append((*sample, *sample.values()))
+            if len({len(own) for own in held}) != 1:
+                return None
+            columns = [*zip(*held, strict=True)]
+            names, values = columns[: len(columns) // 2], columns[len(columns) // 2 :]
+            types = [{*map(type, column)} for column in values]
+            if any(len({*own}) > 1 for own in names) or any(
+                len(own) > 1 or not own <= _PLAIN for own in types
+            ):
+                return None
+            first = {name[0]: column[0] for name, column in zip(names, values, strict=True)}
+            self._form.fields_of(first)
+            if not (stores := self._form.plan(first)):
+                return None
+            made = {
+                field: [*column] if convert is None else [*map(convert, column)]
+                for (field, convert), column in zip(stores, values, strict=True)
+            }
+        except Exception:  # noqa: BLE001  # of a user's code, or a bad value: read one by one
+            return None
+        return SampleBatch([*run.keys], [paths_of(made)] * len(run), made)
 
     def entry_name(self, run: Run, i: int) -> str:
         return f"row {int(run.locators[i])} of {run.base}"

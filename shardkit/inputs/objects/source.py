@@ -89,23 +89,47 @@ class NumberedRows:
         except Exception as error:  # a user's code may raise anything
             raise UsageError(f"the source's __len__ raised {told(error)}") from error
 
-    def samples(self, row: int) -> list[Any]:
-        """Return what a row becomes: one sample, or of a function any number of them.
+    def sample(self, row: int) -> Any:
+        """Return a row of the source.
+
+        Raises:
+            SampleError: the source raised; has the line of its code.
+        """
+        try:
+            return self.source[row]
+        # Whatever a user's code raises, the row is what they need to know.
+        except Exception as error:
+            raise SampleError(f"raised {told(error, self.file)}") from error
+
+    def samples(self, row: int) -> Iterator[Any]:
+        """Yield what a row becomes: one sample, or of a function any number of them, one by one,
+        as it may give the same object again with other values.
 
         Raises:
             SampleError: the dataset, or the function, raised; names the input and the line.
         """
-        what = "raised"
+        value = self.sample(row)
+        if self.fn is None:
+            yield value
+            return
         try:
-            value = self.source[row]
-            if self.fn is None:
-                return [value]
-            what = f"from {_shown(value)}: {self.name_of_fn} raised"
             made = self.fn(value)
-            return [*made] if isinstance(made, Iterator) else [made]
-        # Whatever a user's code raises, the row is what they need to know.
+            if not isinstance(made, Iterator):
+                made = iter([made])
         except Exception as error:
-            raise SampleError(f"{what} {told(error, self.file)}") from error
+            raise self._fault(value, error) from error
+        while True:
+            try:
+                sample = next(made)
+            except StopIteration:
+                return
+            except Exception as error:
+                raise self._fault(value, error) from error
+            yield sample
+
+    def _fault(self, value: Any, error: Exception) -> SampleError:
+        what = f"from {_shown(value)}: {self.name_of_fn} raised"
+        return SampleError(f"{what} {told(error, self.file)}")
 
     @property
     def name_of_fn(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,8 +14,8 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import Corpus, Run
-from shardkit.inputs.objects.batches import add_sample, fill
-from shardkit.inputs.objects.fields import Fields, Pixels, SampleForm, labels_not_taken
+from shardkit.inputs.objects.batches import BatchBuilder
+from shardkit.inputs.objects.fields import Pixels, SampleForm, labels_not_taken
 from shardkit.inputs.objects.source import iterator_of, told
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.system.own_files import create
@@ -81,8 +82,7 @@ class StreamCorpus(Corpus):
         number = -1
         for number, (split, chunk) in enumerate(self._chunks()):
             name = f"{number:08d}.chunk"
-            batch = fill(chunk.batch)
-            self._waiting[scratch / name] = batch
+            self._waiting[scratch / name] = chunk.batch
             self._unread[scratch / name] = len(chunk.keys)
             self._write_oldest()
             yield chunk.run(split, name)
@@ -96,37 +96,27 @@ class StreamCorpus(Corpus):
 
     def _chunks(self) -> Iterator[tuple[str, Chunk]]:
         for split, source in self._splits.items():
-            chunk = Chunk()
-            for key, fields in self._samples(split, source):
-                chunk.add(key, fields)
+            chunk = Chunk(self._form)
+            samples = iterator_of(source)
+            for row in count():
+                try:
+                    sample = next(samples)
+                except StopIteration:
+                    break
+                # Whatever a user's code raises, the row is what they need to know; none follows.
+                except Exception as error:
+                    raise SampleError(f"sample {row} of {split}: {told(error)}") from error
+                try:
+                    chunk.add(b"%012d" % row, sample)
+                except SampleError as error:
+                    chunk.reject(b"%012d" % row, str(error))
+                if not row:
+                    self.notes += labels_not_taken(chunk.batch.columns)
                 if chunk.is_full:
                     yield split, chunk
-                    chunk = Chunk()
+                    chunk = Chunk(self._form)
             if chunk.keys:
                 yield split, chunk
-
-    def _samples(self, split: str, source: Any) -> Iterator[tuple[bytes, Fields | str]]:
-        """Yield (key, fields, or why there are none) of each sample."""
-        row = 0
-        samples = iterator_of(source)
-        while True:
-            try:
-                sample = next(samples)
-            except StopIteration:
-                return
-            # Whatever a user's code raises, the row is what they need to know; nothing follows it.
-            except Exception as error:
-                raise SampleError(f"sample {row} of {split}: {told(error)}") from error
-            key = b"%012d" % row
-            row += 1
-            try:
-                own, fields = self._form.fields_of(sample)
-            except SampleError as error:
-                yield key, str(error)
-                continue
-            if row == 1:
-                self.notes += labels_not_taken(fields)
-            yield own or key, fields
 
     # --- reading --------------------------------------------------------------------------
 
@@ -165,24 +155,26 @@ class StreamCorpus(Corpus):
 class Chunk:
     """Samples that wait together. Attributes: keys, of all, bad ones too; batch, of the good."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: SampleForm) -> None:
+        self._made = BatchBuilder(form)
         self.keys: list[bytes] = []
-        self.batch = SampleBatch()
+        self.batch = self._made.batch
         self._bad: dict[int, str] = {}
         self._sizes: list[int] = []
         self._num_bytes = 0
 
-    def add(self, key: bytes, fields: Fields | str) -> None:
-        """Add a sample, or, in place of its fields, why there are none."""
-        if isinstance(fields, str):
-            self._bad[len(self.keys)] = fields
-            self._sizes.append(0)
-        else:
-            size = sum(map(len, fields.values()))
-            add_sample(self.batch, key, fields)
-            self._sizes.append(max(size, 1))
-            self._num_bytes += size
+    def add(self, key: bytes, sample: Any) -> None:
+        """Add a sample under its own key, or this one. Raises SampleError, and adds nothing."""
+        own, size = self._made.add(key, sample)
+        self.keys.append(own)
+        self._sizes.append(size or 1)
+        self._num_bytes += size
+
+    def reject(self, key: bytes, why: str) -> None:
+        """Note in place of a sample why there is none."""
+        self._bad[len(self.keys)] = why
         self.keys.append(key)
+        self._sizes.append(0)
 
     @property
     def is_full(self) -> bool:

@@ -1,116 +1,87 @@
-"""Which field each column of a table becomes: decided once, from names and types alone.
+"""What each column of a table becomes: decided once, from names and types alone.
 
-The main text, picture, sound, film and label have fields of their own (``txt``, ``jpg``, ``cls``
+The main text, image, audio, video and label have fields of their own (``txt``, ``jpg``, ``cls``
 ...); any other column is named by itself, with an ending that says what it holds: ``caption.txt``.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from shardkit.inputs.tables.arrow_types import How
-from shardkit.inputs.tables.media import FILM, PICTURE, SOUND
-
-Columns = dict[str, str]
-"""Name -> type, as Arrow writes it."""
-
-STRINGS = frozenset({"string", "large_string", "string_view"})
-_BYTES = frozenset({"binary", "large_binary", "binary_view"})
+from shardkit.errors import CorpusError
+from shardkit.inputs.tables.media import FILE, FILM, PICTURE, SOUND
 
 LABEL_NAMES = ("label", "labels", "cls")
 
 CLASS_WORDS = frozenset({*LABEL_NAMES, "category", "class"})
-"""What a column of names of classes is called, of which nothing but its text is packed."""
+"""Names of a column of class names, of which nothing but its text is packed."""
 
-ALL_NULL = "all its values are null"
-"""Why a column is left out that has no values, so that there is nothing to leave out."""
-
-MANY_NUMBERS = 100
-"""Columns of a number each, over which a table is hardly meant to have a field for each."""
-
-MAX_BASE = 50
-"""Of the name of a column that a field is named by: with an ending, a field's name has 64."""
-
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
-
-ENDINGS: dict[str, str] = {
-    "text": "txt",
-    "bytes": "bin",
-    "label": "cls",
-    "index": "cls",
-    "number": "npy",
-    "array": "npy",
-    "json": "json",
-    "json text": "json",
+MAIN_NAMES = {
+    PICTURE: ("image", "img", "picture", "photo", "jpg", "jpeg", "png", "webp"),
+    SOUND: ("audio", "sound", "speech", "wav", "flac", "mp3"),
+    FILM: ("video", "film", "movie", "clip", "mp4"),
 }
-"""What the field of a column ends in, by what becomes of it; of files that is what they hold."""
+"""Names of the main one of several columns of a kind, in order; the only one may have any name."""
 
-_SHOWN = {PICTURE: "jpg, png ...", SOUND: "wav, flac ...", FILM: "mp4 ..."}
+FILES = (PICTURE, SOUND, FILM, FILE, "bytes")
+"""What columns of files and of bytes hold; the content names their fields."""
 
+ENDINGS = {"text": "txt", "label": "cls", "index": "cls", "number": "npy", "array": "npy"} | {
+    **dict.fromkeys(("json", "json text"), "json"),
+    **dict.fromkeys(FILES, "bin"),
+}
+"""The ending of a column's field, by what the column holds."""
 
-@dataclass(frozen=True)
-class Fact:
-    """What is known of a column before anything is chosen.
+_FAMILIES = {"integer": "number", "array": "json", **dict.fromkeys(FILES, "bytes")}
 
-    Attributes:
-        type: for messages. how: what becomes of its values; None: nothing, and ``why``.
-        many: whether each value is a list of files. names: of the classes whose numbers it holds.
-        inner_names: the same for what lies in it, by where. shape: of its arrays, if that was said
-            beside the type.
-    """
-
-    type: str
-    how: How | None
-    why: str = ""
-    many: bool = False
-    names: list[str] | None = None
-    inner_names: dict[str, list[str]] = field(default_factory=dict)
-    shape: tuple[int | None, ...] | None = None
+_BYTES = ("binary", "large_binary")
 
 
-Facts = dict[str, Fact]
+def field_base(column: str) -> str:
+    """Return the field name that a column's name makes: each character but A-Z a-z 0-9 _ . - is
+    ``_``, it does not begin with a dot or a dash, and of over 50 characters the rest is cut off, as
+    a field's name has 64 with its ending."""
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", column)[:50]
+    return "_" + name[1:] if name[:1] in ("", ".", "-") else name
 
 
 @dataclass(frozen=True)
-class PackedColumn:
-    """A column that is packed.
+class TableColumn:
+    """A column of a table.
 
     Attributes:
-        name: in the table. how: what becomes of it: a :data:`How`, or ``label`` (-1 is none) or
-            ``index`` (any number), which become ``cls``.
-        base: what the field's name begins with, before a dot; ``""``: the ending is all of it.
-        many, shape: as of :class:`Fact`. num_classes: of a label.
+        name: in the table. how: a key of :data:`ENDINGS`, "integer" or "nothing"; ``label`` (-1 is
+            none) and ``index`` (any number) become ``cls``. base: what the field's name begins
+            with, before a dot; ``""``: the ending is all of it. many: True if values are lists of
+            files. shape: of its arrays, if it was declared. type: for messages. names: of its
+            classes.
     """
 
     name: str
     how: str
     base: str = ""
     many: bool = False
-    shape: tuple[int | None, ...] | None = None
-    num_classes: int | None = None
+    shape: Sequence[int | None] = ()
+    type: str = ""
+    names: list[str] | None = None
 
-    def field(self, ending: str) -> str:
-        """The field's name."""
+    def field(self, ending: str = "") -> str:
+        """Return the field's name."""
+        ending = ending or ENDINGS[self.how]
         return f"{self.base}.{ending}" if self.base else ending
 
-    def to_json(self) -> dict[str, Any]:
-        """What differs from the defaults, in JSON; :meth:`from_json` is its inverse."""
-        own: dict[str, Any] = {"as": self.how}
-        if self.base:
-            own["name"] = self.base
-        if self.many:
-            own["many"] = True
-        if self.shape is not None:
-            own["shape"] = list(self.shape)
-        return own
+    def is_like(self, other: TableColumn) -> bool:
+        """Return True if both hold the same, as far as another file of a table may differ."""
+        families = [_FAMILIES.get(each.how, each.how) for each in (self, other)]
+        is_same = families[0] == families[1] and self.many == other.many
+        is_same |= self.many and other.how == "json"  # bytes that were looked at, and are no files
+        return "nothing" in families or (is_same and self.names in (None, other.names))
 
-    @classmethod
-    def from_json(cls, name: str, raw: dict[str, Any], classes: list[str] | None) -> Self:
-        shape = tuple(raw["shape"]) if "shape" in raw else None
-        most = len(classes) if raw["as"] == "label" and classes is not None else None
-        return cls(name, raw["as"], raw.get("name", ""), raw.get("many", False), shape, most)
+
+TableColumns = dict[str, TableColumn]
 
 
 @dataclass(frozen=True)
@@ -119,136 +90,166 @@ class TablePlan:
 
     Attributes:
         columns: those that are packed. text: the one that is field ``txt``, if there is one.
-        classes: names of classes of field ``cls``. names: those of other columns, by column and
-            where in it. left_out: the other columns, and why.
+        classes: names of classes of field ``cls``. names: those of other columns. left_out: the
+            other columns, and why.
     """
 
-    columns: tuple[PackedColumn, ...]
+    columns: Sequence[TableColumn] = ()
     text: str | None = None
     classes: list[str] | None = None
     names: dict[str, list[str]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def is_text(self) -> bool:
-        """Whether one column of text is all that is packed."""
-        return [column.name for column in self.columns] == [self.text]
-
-    @property
-    def has_pictures(self) -> bool:
-        return any(column.how == PICTURE and not column.base for column in self.columns)
-
     def to_json(self) -> dict[str, Any]:
-        """What the plan of a text alone has besides ``text_field``: nothing."""
+        """Return the plan as JSON; a text alone needs no more than ``text_field``."""
         made: dict[str, Any] = {}
-        if not self.is_text:
-            made["columns"] = {column.name: column.to_json() for column in self.columns}
-            made["classes"] = self.classes
-        if self.names:
-            made["names"] = self.names
-        if self.left_out:
-            made["left_out"] = self.left_out
-        return made
+        if [column.name for column in self.columns] != [self.text]:
+            made = {"columns": {}, "classes": self.classes}
+            for c in self.columns:
+                own = {"as": c.how, "name": c.base, "many": c.many, "shape": [*c.shape]}
+                made["columns"][c.name] = {key: value for key, value in own.items() if value}
+        more = {"names": self.names, "left_out": self.left_out}
+        return made | {key: value for key, value in more.items() if value}
 
     @classmethod
     def from_json(cls, text: str | None, raw: dict[str, Any]) -> Self:
-        """The plan of ``text_field`` and of what :meth:`to_json` gave."""
-        classes = raw.get("classes")
-        given = raw.get("columns", {text: {"as": "text"}} if text is not None else {})
-        columns = [PackedColumn.from_json(name, own, classes) for name, own in given.items()]
-        is_main = any(column.name == text and not column.base for column in columns)
-        return cls(
-            tuple(columns),
-            text if is_main else None,
-            classes,
-            raw.get("names", {}),
-            raw.get("left_out", {}),
-        )
+        """Return the plan of ``text_field`` and of what :meth:`to_json` gave."""
+        columns = []
+        for name, own in raw.get("columns", {text: {"as": "text"}} if text else {}).items():
+            how, base = own["as"], own.get("name", "")
+            names = raw["classes"] if how == "label" else None
+            shape = own.get("shape", ())
+            columns.append(TableColumn(name, how, base, "many" in own, shape, names=names))
+        main = next((c.name for c in columns if c.name == text and not c.base), None)
+        more = {name: raw[name] for name in ("classes", "names", "left_out") if name in raw}
+        return cls(columns, main, **more)
 
     def notes(self) -> list[str]:
-        """What there is to say of it, a line each."""
-        said = []
-        shown = [_told(column, self.classes) for column in self.columns if not _is_plain(column)]
-        if shown and not self.is_text:
-            more = ""
-            if any(map(_is_plain, self.columns)):
-                more = "; each other column is a field of its own name"
-            said.append(f"columns: {', '.join(shown)}{more}")
-        several = [c.name for c in self.columns if c.how == "number" and c.name in self.names]
-        if len(several) > 1 and not any(
-            column.how in ("label", "index") for column in self.columns
-        ):
-            named = ", ".join(map(repr, several))
-            said.append(f"{named} hold classes; if --fields names but one of them, it is field cls")
-        numbers = [c.name for c in self.columns if c.how in ("number", "label", "index")]
-        if len(numbers) > MANY_NUMBERS:
-            said.append(many_numbers(numbers))
-        said += self._notes_on_classes()
-        reasons: dict[str, list[str]] = {}
-        for name, why in self.left_out.items():
-            reasons.setdefault(why, []).append(repr(name))
-        said += [f"left out: {', '.join(names)} ({why})" for why, names in reasons.items()]
-        return said
-
-    def _notes_on_classes(self) -> list[str]:
-        if any(column.how in ("label", "index") for column in self.columns):
-            return []
-        return [
-            f"column {column.name!r} is field {column.field(ENDINGS[column.how])},"
-            f" not cls, which holds whole numbers, from a column called {LABEL_NAMES[0]}, or of a"
-            f" ClassLabel: dataset.class_encode_column({column.name!r}) of datasets makes one, and"
-            " shardkit.pack takes the dataset"
-            for column in self.columns
-            if column.how in ENDINGS and column.name.lower() in CLASS_WORDS
+        """Return what there is to say of the columns, a line each."""
+        has_label = any(c.how in ("label", "index") for c in self.columns)
+        notes = [
+            f"column {c.name!r} is field {c.field()}, not cls, which holds whole numbers of a"
+            " column called label or of the only ClassLabel: docs/recipes/tables.md"
+            for c in (() if has_label else self.columns)
+            if c.name in self.names or (c.name.lower() in CLASS_WORDS and c.how not in FILES)
         ]
+        for why in dict.fromkeys(self.left_out.values()):
+            names = [repr(name) for name, own in self.left_out.items() if own == why]
+            notes.append(f"left out: {', '.join(names)} ({why})")
+        return notes
 
 
-def many_numbers(names: list[str]) -> str:
-    """What is said of a table that is rather one array: pixels, embeddings."""
-    return (
-        f"{len(names):,} columns hold a number each ({names[0]!r}, {names[1]!r} ...), and are as"
-        " many fields; if they are pixels, or one vector, numpy.savez('x.npz', images=...,"
-        " labels=...) of them packs as rows: docs/your-data.md#lines-of-python-for-other-data"
-    )
+def make_plan(
+    there: TableColumns,
+    where: str,
+    fields: Sequence[str] | None = None,
+    text_field: str | None = None,
+    *,
+    tokenized: bool = False,
+) -> TablePlan:
+    """Return what becomes of the columns of a table.
+
+    Args:
+        where: the table, for messages. fields: columns to pack, None for all. text_field: the one
+            that is the text. tokenized: if no fields were chosen, take the text alone.
+
+    Raises:
+        CorpusError: no such column, two whose fields would be one, or no text to tokenize.
+    """
+    seen = f"{where} has {listed(there)}"
+    why = "not among --fields"
+    if tokenized and fields is None:
+        fields = [str(_choose_text(there, text_field, seen, must=True))]
+        why = "text is tokenized; --fields keeps others beside it"
+    if absent := [name for name in fields or () if name not in there]:
+        raise CorpusError(f"{seen}: there is no column {absent[0]!r}")
+    left_out = {name: why for name in there if fields is not None and name not in fields}
+    nulls = [name for name, column in there.items() if column.how == "nothing"]
+    left_out |= {name: "all its values are null" for name in nulls if name not in left_out}
+    chosen = {name: column for name, column in there.items() if name not in left_out}
+    text = _choose_text(chosen, text_field, seen, must=tokenized)
+    if not chosen:
+        raise CorpusError(f"{seen}: there is nothing to pack in it")
+    mains = {text}
+    for kind, names in MAIN_NAMES.items():
+        own = [c.name for c in chosen.values() if c.how == kind and not c.many and c.name != text]
+        mains.add(own[0] if len(own) == 1 else _first_of(names, own))
+    integers = [name for name, column in chosen.items() if column.how == "integer"]
+    known = [name for name in integers if there[name].names is not None]
+    label = known[0] if len(known) == 1 else _first_of(LABEL_NAMES, known)
+    label = label or _first_of(LABEL_NAMES, integers)
+    classes = None if label is None else there[label].names
+    columns: dict[str, TableColumn] = {}
+    for name, column in chosen.items():
+        how = {text: "text", label: "index" if classes is None else "label"}.get(name, column.how)
+        how = "number" if how == "integer" else how
+        base = "" if name in (*mains, label) else field_base(name)
+        other = columns.get(base.lower() or f"/{name}")  # others fold case
+        if other is not None:
+            raise CorpusError(
+                f"{where}: columns {other.name!r} and {name!r} would both be field {base!r}; rename"
+                " one in the table, or leave one out with --fields"
+            )
+        columns[base.lower() or f"/{name}"] = replace(column, how=how, base=base)
+    names_of = {c.name: c.names for c in chosen.values() if c.names and c.name != label}
+    return TablePlan([*columns.values()], text, classes, names_of, left_out)
 
 
-def _is_plain(column: PackedColumn) -> bool:
-    """Whether a field's name says which column it was."""
-    return column.base == column.name and not column.many
+def _first_of(wanted: Iterable[str], names: Iterable[str]) -> str | None:
+    lower = {name.lower(): name for name in reversed([*names])}
+    return next((lower[name] for name in wanted if name in lower), None)
 
 
-def _told(column: PackedColumn, classes: list[str] | None) -> str:
-    ending = ENDINGS.get(column.how) or _SHOWN.get(column.how, "bin, pdf ...")
-    if column.base:
-        number = "0." if column.many else ""
-        ending = f"{column.base}.{number}{ending}"
-    more = f" of {len(classes):,} classes" if column.how == "label" and classes else ""
-    return f"{column.name!r} is field {ending}{more}"
+def _choose_text(there: TableColumns, wanted: str | None, seen: str, *, must: bool) -> str | None:
+    """Return the column of the text: ``wanted``; else ``text``; else the only one of strings, but
+    for those that tools add: ``__key__``, or pandas' ``__index_level_0__``."""
+    may_be = [name for name, c in there.items() if c.how == "text" or c.type in _BYTES]
+    strings = [name for name in may_be if there[name].how == "text" and not name.startswith("__")]
+    if wanted is None and "text" not in may_be:
+        if must and len(strings) != 1:
+            shown = ", ".join(map(repr, strings)) or "none"
+            raise CorpusError(f"{seen}: {shown} hold strings; pass --text-field to say which")
+        return strings[0] if len(strings) == 1 else None
+    wanted = wanted or "text"
+    if wanted not in may_be:
+        what = f"is {there[wanted].type}, expected strings" if wanted in there else "is not there"
+        raise CorpusError(f"{seen}: column {wanted!r} {what}")
+    return wanted
 
 
-def field_base(column: str) -> str:
-    """What a field is named by that has the name of a column: each character but A-Z a-z 0-9 _ . -
-    is ``_``, it does not begin with a dot or a dash, and what is over 50 characters is cut off."""
-    name = _UNSAFE.sub("_", column)[:MAX_BASE]
-    return "_" + name[1:] if name[:1] in ("", ".", "-") else name
+def listed(there: TableColumns) -> str:
+    """Return columns and their types, for a message."""
+    shown = ", ".join(f"{name!r} ({column.type})" for name, column in there.items())
+    return f"columns {shown}"[:300] if there else "no columns"
 
 
-def inner_place(column: str, path: str) -> str:
-    """Where names of classes belong that lie at ``path`` in a column."""
-    return f"{column}.{path}" if path else column
+def misfit(
+    plan: TablePlan,
+    known: TableColumns,
+    there: TableColumns,
+    lacking: Collection[str],
+    *,
+    all_chosen: bool,
+) -> str:
+    """Return why a file's columns cannot be packed as those that the plan was made of, ``known``;
+    "" if they can.
 
-
-def types_of(facts: Facts) -> Columns:
-    return {name: fact.type for name, fact in facts.items()}
-
-
-def is_text(held: str) -> bool:
-    """Whether a type's values may be the text of samples."""
-    return held in STRINGS | _BYTES
-
-
-def listed(columns: Columns) -> str:
-    """Columns and their types, for a message."""
-    if not columns:
-        return "no columns"
-    return f"columns {', '.join(f'{name!r} ({held})' for name, held in columns.items())}"[:300]
+    ``lacking``: columns that its split is known not to have. ``all_chosen``: True if nobody chose
+    columns, so that one that the plan does not know would be left out without a word.
+    """
+    for name in [column.name for column in plan.columns]:
+        if name not in there and name not in lacking:
+            return f"has {listed(there)}: column {name!r} is not there"
+        if name in there and not there[name].is_like(known[name]):
+            return (
+                f"has a column {name!r} ({there[name].type[:80]}) of another type, or of other"
+                " classes, than the files before it; leave it out with --fields, or pack it"
+                " separately"
+            )
+    for name, column in there.items() if all_chosen else ():
+        if column.how != "nothing" and (name not in known or known[name].how == "nothing"):
+            return (
+                f"has a column {name!r} ({column.type[:80]}) with values, which the files before"
+                " it have not; say which columns to pack with --fields"
+            )
+    return ""

@@ -1,77 +1,51 @@
-"""Text in lines of JSON: ``.jsonl`` or ``.ndjson`` files, plain, ``.gz`` or ``.zst``.
+"""Lines of JSON: ``.jsonl`` or ``.ndjson`` files, plain, ``.gz`` or ``.zst``.
 
-Each line is a sample. Without ``text_field`` its field ``json`` is the line's bytes as they are,
-with the line's end and the blank lines that follow (before the first line, too), so that a file's
-samples one after another are the file. With ``text_field``, field ``txt`` is that string alone.
-With ``fields``, each of those keys is a field, see :mod:`shardkit.inputs.tables.json_fields`.
+Each line is a sample. Its field ``json`` is the line's bytes as they are, with the line's end and
+the blank lines that follow (before the first line, too), so that a file's samples one after another
+are the file. With ``text_field``, field ``txt`` is the string under that key alone. With
+``fields``, each of those keys is a field: the text is ``txt``; a whole number under ``label``,
+``labels`` or ``cls`` is ``cls``; other strings are ``key.txt``; everything else is ``key.json``, to
+the byte as it is written. Null is absent.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from shardkit.errors import CorpusError, FormatError, SampleError
-from shardkit.inputs.base import Input, Run
-from shardkit.inputs.endings import COMPRESSED_EXTENSIONS, JSONL_EXTENSIONS, PACKED_JSONL_EXTENSIONS
-from shardkit.inputs.files import FolderListing, input_stamp, walk
-from shardkit.inputs.folders import Root, find_roots, nothing_found
+from shardkit.errors import CorpusError
+from shardkit.inputs.base import Run
 from shardkit.inputs.lines import (
-    Pieces,
+    MAX_LINE_BYTES,
     is_compressed,
     line_pieces,
-    mapped_copy,
     plain_copy,
-    plain_name,
     read_pieces,
 )
-from shardkit.inputs.names import extension, join
-from shardkit.inputs.tables.by_field import by_field
-from shardkit.inputs.tables.hub_card import HubCard, agree, keep_told
-from shardkit.inputs.tables.json_fields import JsonCell, KeyFields, half_a_pair, no_string
-from shardkit.inputs.tables.json_keys import HEAD_BYTES, KeySearch, first_keys, notes_on_keys
-from shardkit.inputs.tables.json_scan import scan_json, unescape
-from shardkit.inputs.whole_sets import notes_on_splits, refuse_missing
-from shardkit.samples.sample import SampleBatch, Value, pack_paths, part_of_file
+from shardkit.inputs.tables.columns import CLASS_WORDS, LABEL_NAMES, field_base
+from shardkit.inputs.tables.row_files import RUN_ROWS, Cell, Listed, RowFiles
 from shardkit.samples.split_names import mixed_names, splits_by_words
 from shardkit.system.full_reads import pread
-from shardkit.system.paths import show_path
-from shardkit.system.refusals import os_errors
-from shardkit.system.stamps import stamp_of_open
 
-WANTED = JSONL_EXTENSIONS | COMPRESSED_EXTENSIONS
+HEAD_BYTES = 256 << 10
+"""Of the first file, whose keys are looked at, so that those that are left out can be named."""
 
-_REJECT = b"!"
-"""Begins a locator that holds, in place of an offset, why a whole file is refused."""
-
-RUN_LINES = 65_536
-
-_ONE_SPLIT = Root("train", "")
-"""Of files that no folder of a split holds."""
-
-_GONE = "the file changed or vanished while packing"
+_GAP = re.compile(r"[ \t\n\r,:]*")
 
 
-def is_jsonl(name: str) -> bool:
-    """Whether a file of this name holds lines of JSON."""
-    return plain_name(name).lower().endswith(tuple(JSONL_EXTENSIONS))
-
-
-class JsonlCorpus(Input):
-    """Lines of JSON of one file, or of a folder of such files; a locator is ``offset:size``.
-
-    A run's base is the file; where the source itself is the file, ``""``. Keys and paths carry a
-    compressed file's name without ``.gz`` or ``.zst``, and offsets in its decompressed bytes.
-    """
+class JsonlCorpus(RowFiles):
+    """Lines of JSON; a locator is ``offset:size``, in the decompressed bytes, and a row's number
+    its offset."""
 
     kind = "jsonl"
     noun = "lines of JSON"
-    extensions = PACKED_JSONL_EXTENSIONS
-    is_one_file = True
-    options = frozenset({"text_field", "fields"})
+    extensions = frozenset(
+        f"{ending}{packed}" for ending in (".jsonl", ".ndjson") for packed in ("", ".gz", ".zst")
+    )
+    unit = "byte"
 
     def __init__(
         self,
@@ -81,15 +55,19 @@ class JsonlCorpus(Input):
         tokenized: bool = False,  # nothing but what was chosen is packed in any case
     ) -> None:
         self.source = source
-        self._fields = None if fields is None else KeyFields.of(fields, text_field)
-        self.text_field = text_field if self._fields is None else self._fields.text
-        self.has_text = self.text_field is not None
-        self.notes: list[str] = []
-        self._search: KeySearch | None = None
-        self._is_all_read = True
         self.classes: list[str] | None = None
         self.ignored: dict[str, int] = {}
-        self._card = HubCard(source, PACKED_JSONL_EXTENSIONS)
+        self.notes: list[str] = []
+        self._fields = None if fields is None else list(dict.fromkeys(fields))
+        self.text_field = text_field or ("text" if "text" in (fields or ()) else None)
+        self.has_text = self.text_field is not None
+        self._keys = [*fields] if fields else [self.text_field] if self.text_field else []
+        self.is_part = not self._keys
+        if self.text_field is not None and self.text_field not in self._keys:
+            raise CorpusError(f"--text-field {text_field!r} is not among --fields")
+        bases = [field_base(key).lower() for key in self._keys if key != self.text_field]
+        if len({*bases}) < len(bases):
+            raise CorpusError(f"two of the keys {', '.join(self._keys)} would be one field")
 
     @classmethod
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
@@ -97,231 +75,106 @@ class JsonlCorpus(Input):
 
     def spec(self) -> dict[str, Any]:
         made: dict[str, Any] = {"kind": self.kind, "text_field": self.text_field}
-        return made if self._fields is None else made | {"fields": list(self._fields.keys)}
+        return made if self._fields is None else made | {"fields": self._fields}
 
-    def splits(self) -> list[str]:
-        return list(dict.fromkeys(root.split for root, _ in self._files({})))
+    def splits_of_names(self, paths: Sequence[str]) -> Sequence[str]:
+        self.file_notes += mixed_names(paths)
+        return splits_by_words(paths) or ["train"] * len(paths)
 
     def runs(self, scratch: Path) -> Iterator[Run]:
-        self.ignored.clear()
         self.notes.clear()
-        self._search = None
-        found = False
-        files = self._files(self.ignored)
-        for root, base in files:
-            for run in self._file_runs(root, base, scratch):
-                found = True
-                yield run
-        if not found:
-            raise nothing_found(self.noun, self.source, self.ignored)
-        if self._search is not None and self._is_all_read:
-            self._search.refuse(show_path(self.source))
-        self.notes += self._card.notes
-        self.notes += notes_on_splits(list(dict.fromkeys(root.split for root, _ in files)))
-        if not self._card.has_splits and {root for root, _ in files} == {_ONE_SPLIT}:
-            self.notes += mixed_names([base for _, base in files])
+        yield from super().runs(scratch)
+        self.notes += self.file_notes
 
-    def read(self, run: Run, scratch: Path) -> SampleBatch:
-        batch = SampleBatch()
-        rows: list[list[JsonCell]] = []
-        if run.locators and run.locators[0].startswith(_REJECT):
-            reason = os.fsdecode(run.locators[0].removeprefix(_REJECT))
-            return SampleBatch(rejects=[(self._name(run.base), reason)])
-        name = plain_name(self._name(run.base))
-        for locator, key, line in zip(
-            run.locators, run.keys, self._lines(run, scratch), strict=True
-        ):
-            try:
-                rows.append(self._cells(line, scratch))
-                batch.keys.append(key)
-            except SampleError as error:
-                batch.rejects.append((_at(name, locator), str(error)))
-        batch.columns = by_field(rows)
-        batch.paths = [
-            self._packed_path(key, os.fsencode(name), cells)
-            for key, cells in zip(batch.keys, rows, strict=True)
-        ]
-        return batch
-
-    def entry_name(self, run: Run, i: int) -> str:
-        return _at(plain_name(self._name(run.base)), run.locators[i])
-
-    def _files(self, ignored: dict[str, int]) -> list[tuple[Root, str]]:
-        """Every file, in the split that the card of a dataset of the hub says, or else its folder
-        at the top, or else a word of its path; those of one split together."""
-        if not self.source.is_dir():
-            return [(_ONE_SPLIT, "")]
-        found = {
-            join(folder.base, name): root
-            for root in find_roots(self.source, WANTED, ignored)
-            for folder in walk(self.source, root.base, WANTED, ignored)
-            for name in [*jsonl_names(folder, ignored), *folder.lost]
-        }
-        told = keep_told(found, self._card.told([*found]), ignored)
-        refuse_missing(found, self.source)
-        if not self._card.has_splits and {*found.values()} == {_ONE_SPLIT}:
-            splits = splits_by_words([*found]) or [""] * len(found)
-            told = dict(zip(found, splits, strict=True))
-        if not any(told.values()) or agree(found, told):
-            return [(root, base) for base, root in found.items()]
-        return [(Root(told[base], ""), base) for base in sorted(found, key=told.__getitem__)]
-
-    def _file_runs(self, root: Root, base: str, scratch: Path) -> Iterator[Run]:
-        path = self.source / base
-        prefix = os.fsencode(root.key_base(plain_name(self._name(base))))
-        with os_errors(f"listing the lines of {show_path(path)}"):
-            try:
-                stamp = input_stamp(path)
-                plain = self._plain(base, stamp, scratch)
-            except FormatError as error:
-                self._is_all_read = False
-                yield _reject_of(root.split, base, prefix, str(error))
-                return
-            with plain.open("rb", buffering=0) as file:
-                self._note_keys(file.fileno())
-                read = file.read if self._search is None else self._search.reader(file.read)
-                for pieces in line_pieces(read, RUN_LINES):
-                    yield _run_of(pieces, root.split, base, prefix, stamp)
-
-    def _name(self, base: str) -> str:
-        return base or self.source.name
+    def listed(self, split: str, base: str, stamp: int, scratch: Path) -> Iterator[Listed]:
+        with self._plain(base, stamp, scratch).open("rb", buffering=0) as file:
+            if not self.notes and self._keys:
+                self._note_keys(pread(file.fileno(), HEAD_BYTES, 0))
+            for pieces in line_pieces(file.read, RUN_ROWS):
+                offsets, sizes = [start for start, _ in pieces], [size for _, size in pieces]
+                yield [b"%d:%d" % piece for piece in pieces], offsets, sizes
 
     def _plain(self, base: str, stamp: int, scratch: Path) -> Path:
-        name = self._name(base)
-        path = self.source / base
+        name, path = base or self.source.name, self.source / base
         return plain_copy(path, name, stamp, scratch) if is_compressed(name) else path
 
-    def _lines(self, run: Run, scratch: Path) -> Iterator[Value | None]:
-        """Each entry's bytes; None if the file changed since it was listed."""
-        pieces = [
-            (int(start), int(size)) for start, _, size in (x.partition(b":") for x in run.locators)
-        ]
-        stamp = run.stamps[0] if run.stamps else 0
-        path = self._plain(run.base, stamp, scratch)
-        is_copy = is_compressed(self._name(run.base))
-        with os_errors(f"reading {show_path(path)}"):
+    def _note_keys(self, head: bytes) -> None:
+        """Note which keys of the first lines are left out, which chosen ones are not there, and
+        which are no class though they are called as one."""
+        seen: dict[str, Any] = {}
+        for line in head.split(b"\n"):
             try:
-                file = path.open("rb", buffering=0)
-            except FileNotFoundError:
-                yield from [None] * len(pieces)
-                return
-            with file:
-                if is_copy or stamp_of_open(file.fileno(), path) == stamp:
-                    yield from read_pieces(file.fileno(), pieces)
-                else:
-                    yield from [None] * len(pieces)
+                held = json.loads(line.decode("utf-8-sig"))
+            except (ValueError, RecursionError):
+                continue  # reading makes a reject of it, if it is no half of a line
+            for key, value in held.items() if isinstance(held, dict) else ():
+                seen[key] = seen.get(key) if value is None else value
+        if others := [repr(key) for key in seen if key not in self._keys]:
+            shown = ", ".join(others[:10]) + ", ..." * (len(others) > 10)
+            self.notes.append(f"left out of each line: {shown} (--fields chooses what is packed)")
+        for key in self._keys if seen else ():
+            if key not in seen:
+                self.notes.append(f"the first lines of the first file have no {key!r}")
+            elif key.lower() in CLASS_WORDS and not _is_label(key, seen[key]):
+                self.notes.append(
+                    f"key {key!r} is not cls, which is a whole number under"
+                    f" {', '.join(LABEL_NAMES)}: docs/recipes/tables.md"
+                )
 
-    def _note_keys(self, fd: int) -> None:
-        """Look at the first lines of the first file, of which something may be left out."""
-        if self.notes or (self._fields is None and self.text_field is None):
-            return
-        head = pread(fd, HEAD_BYTES, 0)
-        seen = first_keys(head, is_whole=len(head) < HEAD_BYTES)
-        chosen = None if self._fields is None else self._fields.keys
-        if seen and self._search is None:
-            self._search = KeySearch(chosen or (), [*seen])
-        self.notes += notes_on_keys(seen, chosen, self.text_field)
+    def rows(self, run: Run, scratch: Path) -> Iterator[list[Cell] | str]:
+        pieces = [(int(start), int(size)) for start, size in (x.split(b":") for x in run.locators)]
+        with self._plain(run.base, run.stamps[0], scratch).open("rb", buffering=0) as file:
+            for line in read_pieces(file.fileno(), pieces):
+                gone = "the file changed while packing"
+                yield gone if line is None else self._cells(bytes(line))
 
-    def _cells(self, line: Value | None, scratch: Path) -> list[JsonCell]:
-        """The fields of a line. Raises SampleError if it has none, or others than expected."""
-        if self._fields is None:
-            value = self._value(line, scratch)
-            return [("json" if self.text_field is None else "txt", value)]
-        if line is None:
-            raise SampleError(_GONE)
-        if isinstance(line, memoryview):
-            return self._fields.huge_cells(line, scratch)
-        return self._fields.cells(line)
-
-    def _value(self, line: Value | None, scratch: Path) -> Value:
-        if line is None:
-            raise SampleError(_GONE)
-        if isinstance(line, memoryview):
-            return _huge_value(line, self.text_field, scratch)
+    def _cells(self, line: bytes) -> list[Cell] | str:
+        """Return the fields of a line, or why it has none, or others than expected."""
         try:
-            held = json.loads(line.decode("utf-8-sig"))
+            if len(line) > MAX_LINE_BYTES:
+                raise ValueError(f"a line of {len(line):,} bytes, over {MAX_LINE_BYTES:,}")
+            text = line.decode("utf-8-sig")
+            held = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise SampleError(f"is not JSON: {error}") from error
-        return line if self.text_field is None else _text(held, self.text_field)
-
-    def _packed_path(self, key: bytes, name: bytes, cells: list[JsonCell]) -> bytes:
-        offset = key.rpartition(b"/")[2]
-        if self.text_field is None and self._fields is None:
-            return part_of_file(int(offset), name)
-        fields = sorted(field for field, _ in cells)
-        return pack_paths(key, [b"%s/%s.%s" % (name, offset, field.encode()) for field in fields])
-
-
-def jsonl_names(folder: FolderListing, ignored: dict[str, int]) -> list[str]:
-    """The folder's files of JSON lines; others (``a.csv.gz``) are counted in ``ignored``.
-
-    Raises:
-        CorpusError: two would be restored under one name.
-    """
-    names = [name for name in folder.names if is_jsonl(name)]
-    for name in folder.names:
-        if not is_jsonl(name):
-            ignored[extension(name)] = ignored.get(extension(name), 0) + 1
-    plain: dict[str, str] = {}
-    for name in names:
-        other = plain.setdefault(plain_name(name), name)
-        if other != name:
-            raise CorpusError(
-                f"{show_path(join(folder.base, other))} and {show_path(join(folder.base, name))}"
-                " would be restored as one file; remove or rename one"
-            )
-    return names
+            return f"is not JSON: {error}"
+        if not self._keys:
+            return [("json", line, b"")]
+        if not isinstance(held, dict):
+            return f"is no JSON object, so it has no field {self._keys[0]!r}"
+        label = next((k for k in LABEL_NAMES if k in self._keys and k != self.text_field), None)
+        written: dict[str, str] = {}
+        found: dict[str, str] = {}
+        for key in self._keys:
+            value, base = held.get(key), "" if key == self.text_field else f"{field_base(key)}."
+            if isinstance(value, str):
+                found[f"{base}txt"] = value
+            elif not base and key in held:
+                return f"field {key!r} is {type(value).__name__}, expected a string"
+            elif key == label and _is_label(key, value):
+                found["cls"] = str(value)
+            elif value is not None:
+                written = written or dict(_members(text))
+                found[f"{base}json"] = written[key]
+        if not found:
+            wanted, others = (", ".join(map(repr, each)) or "none" for each in (self._keys, held))
+            return f"has none of {wanted}; it has {others}"[:300]
+        try:
+            return [(name, own.encode(), f".{name}".encode()) for name, own in found.items()]
+        except UnicodeEncodeError as error:
+            return f"holds half a surrogate pair: {error.reason}"
 
 
-def _at(name: str, locator: bytes) -> str:
-    return f"{name} at byte {os.fsdecode(locator.partition(b':')[0])}"
+def _is_label(key: str, value: Any) -> bool:
+    return key in LABEL_NAMES and type(value) is int and abs(value) < 10**18
 
 
-def _reject_of(split: str, base: str, prefix: bytes, reason: str) -> Run:
-    """The one entry of a file that has no lines to list; lines have other locators and keys."""
-    return Run(split, base, None, [_REJECT + os.fsencode(reason)], [prefix], [0], [0])
-
-
-def _run_of(pieces: Pieces, split: str, base: str, prefix: bytes, stamp: int) -> Run:
-    return Run(
-        split=split,
-        base=base,
-        locators=[b"%d:%d" % piece for piece in pieces],
-        keys=[b"%s/%012d" % (prefix, offset) for offset, _ in pieces],
-        sizes=[size for _, size in pieces],
-        stamps=[stamp] * len(pieces),
-    )
-
-
-def _text(held: Any, field: str) -> bytes:
-    keys = list(held) if isinstance(held, dict) else None
-    _check_field(keys, type(held[field]).__name__ if keys and field in held else None, field)
-    try:
-        return str(held[field]).encode()
-    except UnicodeEncodeError as error:
-        raise half_a_pair(error.reason, field) from error
-
-
-def _huge_value(line: memoryview, field: str | None, scratch: Path) -> Value:
-    """What :meth:`JsonlCorpus._value` makes of a mapped line, in a mapped file."""
-    found = scan_json(line, field)
-    if field is None:
-        return line
-    place = found.value
-    _check_field(found.keys, place.kind if place else None, field)
-    try:
-        return mapped_copy(unescape(line, place), scratch) if place else b""
-    except UnicodeEncodeError as error:
-        raise half_a_pair(error.reason, field) from error
-
-
-def _check_field(keys: list[str] | None, kind: str | None, field: str) -> None:
-    """Raise SampleError unless an object, of these keys (None: it is none), has a string there."""
-    if keys is None:
-        raise SampleError(f"is no JSON object, so it has no field {field!r}")
-    if kind is None:
-        raise SampleError(
-            f"has no field {field!r}; it has {', '.join(map(repr, keys)) or 'none'}"[:300]
-        )
-    if kind != "str":
-        raise no_string(field, kind)
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    """Yield (key, its value as it is written) of an object, whose text is known to be one."""
+    decode, skip = json.JSONDecoder().raw_decode, _GAP.match
+    at = skip(text, text.index("{") + 1).end()  # type: ignore[union-attr]
+    while text[at] != "}":
+        key, at = decode(text, at)
+        start = skip(text, at).end()  # type: ignore[union-attr]
+        _, end = decode(text, start)
+        yield key, text[start:end]
+        at = skip(text, end).end()  # type: ignore[union-attr]

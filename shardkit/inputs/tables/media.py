@@ -1,4 +1,4 @@
-"""What a picture, a sound or a film in a column of a table is called, by what it holds."""
+"""The ending of an image, audio or video in a column of a table, by its content."""
 
 from __future__ import annotations
 
@@ -19,96 +19,65 @@ FILE: Final = "file"
 RAW = "bin"
 """The ending of bytes of which nothing more is known."""
 
-_MAGIC = (
-    (b"fLaC", SOUND, "flac"),
-    (b"OggS", SOUND, "ogg"),
-    (b"ID3", SOUND, "mp3"),
-    (b".snd", SOUND, "au"),
-    (b"caff", SOUND, "caf"),
-    (b"%PDF-", FILE, "pdf"),
+_MAGIC = [
+    (re.compile(magic, re.DOTALL), kind, ending)
+    for magic, kind, ending in (
+        (b"fLaC", SOUND, "flac"),
+        (b"OggS", SOUND, "ogg"),
+        (b"ID3", SOUND, "mp3"),
+        (b"RIFF....WAVE", SOUND, "wav"),
+        (b"RIFF....AVI ", FILM, "avi"),
+        (b"FORM....AIF[FC]", SOUND, "aiff"),
+        (b"....ftypM4[AB]", SOUND, "m4a"),
+        (b"....ftyp", FILM, "mp4"),
+        (b"\x1a\x45\xdf\xa3.*webm", FILM, "webm"),
+        (b"\x1a\x45\xdf\xa3", FILM, "mkv"),
+        (b"\xff[\xe2\xe3\xf2\xf3\xfa\xfb]", SOUND, "mp3"),  # a frame of layer III of MPEG
+        (b"\xff[\xf0\xf1\xf8\xf9]", SOUND, "aac"),
+    )
+]
+"""Patterns of the first bytes, what the file is, and its ending."""
+
+_FAMILIES = (
+    {"wav", "wave"},
+    {"aif", "aiff", "aifc"},
+    {"ogg", "oga", "ogv", "opus", "spx"},
+    {"mp4", "m4v", "m4a", "m4b", "mov", "3gp"},
+    {"mkv", "mka"},
 )
+"""Endings that files of one container may have."""
 
-_FAMILIES = {
-    "wav": {"wav", "wave"},
-    "aiff": {"aif", "aiff", "aifc"},
-    "ogg": {"ogg", "oga", "ogv", "opus", "spx"},
-    "mp4": {"mp4", "m4v", "m4a", "m4b", "mov", "3gp"},
-    "mkv": {"mkv", "mka"},
-    "wma": {"wma", "wmv", "asf"},
-}
-"""Endings that files of one container may have, by the one it is called by where none is known."""
-
-_NOT_BY_NAME = frozenset({"npy", "cls", "txt", "json", "tokens"})
+_RESERVED = frozenset({"npy", "cls", "txt", "json", "tokens"})
 """Endings that say how a field is read, so that no file's own name may choose them."""
-
-_ENDING = re.compile(r"[a-z0-9]{1,8}")
-
-_MAX_PATH, _MAX_PART = 1000, 200
-"""Bytes of a path that is kept, and of each name in it; systems take 255 of those."""
 
 
 def sniff(head: bytes) -> tuple[str, str] | None:
-    """(what it is, its ending) of a file that begins with ``head``; None if that is not known."""
+    """Return what a file that begins with ``head`` is, and its ending; None if that is unknown."""
     if (picture := image_field(head)) is not None:
         return PICTURE, picture
-    for magic, kind, ending in _MAGIC:
-        if head.startswith(magic):
-            return kind, ending
-    if head[:4] == b"RIFF":
-        return {b"WAVE": (SOUND, "wav"), b"AVI ": (FILM, "avi")}.get(head[8:12])
-    if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
-        return SOUND, "aiff"
-    if head[4:8] == b"ftyp":
-        return (SOUND, "m4a") if head[8:11] in (b"M4A", b"M4B") else (FILM, "mp4")
-    if head[:4] == b"\x1a\x45\xdf\xa3":
-        return FILM, "webm" if b"webm" in head else "mkv"
-    if head[:8] == b"\x30\x26\xb2\x75\x8e\x66\xcf\x11":
-        return SOUND, "wma"
-    return _mpeg_sound(head)
-
-
-def _mpeg_sound(head: bytes) -> tuple[str, str] | None:
-    """A frame of MPEG sound: eleven bits that are set, and a layer; none is ADTS, which is AAC."""
-    if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
-        return None
-    is_frame = head[1] & 0x18 != 0x08 and head[2] & 0xF0 != 0xF0 and head[2] & 0x0C != 0x0C
-    layer = head[1] & 0x06
-    if layer == 0x02 and is_frame:
-        return SOUND, "mp3"
-    return (SOUND, "aac") if head[1] & 0xF6 == 0xF0 else None
+    return next(((kind, end) for magic, kind, end in _MAGIC if magic.match(head)), None)
 
 
 def ending_of(head: bytes, path: str | None) -> str:
-    """What a file's name ends in, lower case without a dot: by what it holds, or, where several
-    endings are used for that, or nothing is known of it, as its ``path`` ends; else ``bin``."""
-    named = _named_ending(path)
+    """Return a file's ending, lower case without a dot: by its content; else, or if several endings
+    are used for that content, as its ``path`` ends; else ``bin``."""
+    stem, _, named = (path or "").lower().rpartition("/")[2].rpartition(".")
+    if not stem or not re.fullmatch("[a-z0-9]{1,8}", named) or named in _RESERVED:
+        named = ""
     found = sniff(head)
     if found is None:
         return named or RAW
-    family = next((own for own in _FAMILIES.values() if found[1] in own), {found[1]})
-    return named if named in family else found[1]
-
-
-def _named_ending(path: str | None) -> str:
-    stem, _, ending = (path or "").rpartition("/")[2].rpartition(".")
-    ending = ending.lower()
-    is_one = stem and _ENDING.fullmatch(ending) and ending not in _NOT_BY_NAME
-    return ending if is_one else ""
+    is_one = any({found[1], named} <= family for family in _FAMILIES)
+    return named if is_one else found[1]
 
 
 def kept_name(path: str | None) -> str | None:
-    """The path under which ``unpack`` writes a value that a table has a path for.
-
-    A relative one as it is, of an absolute one or an address the last part, since the folders
-    before it are those of some machine. None if there is none, or no system would take it.
-    """
-    if not path:
-        return None
-    parts = path.split("/")
-    if not parts[0] or "://" in path or "" in parts:
-        parts = parts[-1:]
-    encoded = [part.encode("utf-8", "surrogatepass") for part in parts]
-    bad = any(part in (b"", b".", b"..") or b"\0" in part for part in encoded)
-    if bad or max(map(len, encoded)) > _MAX_PART or sum(map(len, encoded)) > _MAX_PATH:
-        return None
-    return "/".join(parts)
+    """Return the path under which ``unpack`` writes a value that a table has a path for: a relative
+    path; of an absolute one or a URL the last part. None if there is none, or it is no valid
+    name."""
+    parts = (path or "").split("/")
+    parts = parts[-1:] if "" in parts else parts
+    sizes = [len(part.encode("utf-8", "surrogatepass")) for part in parts]
+    is_long = max(sizes) > 200 or sum(sizes) > 1000  # file systems take names of 255 bytes
+    is_bad = is_long or not {"", ".", ".."}.isdisjoint(parts) or "\0" in "/".join(parts)
+    return None if is_bad else "/".join(parts)

@@ -17,8 +17,8 @@ from shardkit.arrays import Integers
 from shardkit.batches.source import Source
 from shardkit.errors import DataError, UsageError
 from shardkit.inputs.base import Corpus, Run
-from shardkit.inputs.containers.lmdb_files import LmdbCorpus
 from shardkit.inputs.open import open_corpus
+from shardkit.inputs.records.lmdb_files import LmdbCorpus
 from shardkit.measure.bench.target import Target, missing
 from shardkit.operations.stage import refuse_little_space
 from shardkit.samples.encoding import parse_npy

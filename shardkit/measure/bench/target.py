@@ -14,7 +14,6 @@ from shardkit.arrays import Integers
 from shardkit.batches.source import Source
 from shardkit.errors import DataError
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME
-from shardkit.inputs.containers.token_files import is_token_file
 from shardkit.operations.stage import copy_files, stage
 from shardkit.reading.dataset import Dataset
 from shardkit.remote.urls import Url
@@ -27,6 +26,7 @@ from shardkit.system.file_systems import is_in_memory
 from shardkit.system.page_cache import Cache, cache_state, evict
 from shardkit.system.paths import show_path
 from shardkit.tars.find import is_tar_source
+from shardkit.tokens.id_files import is_token_file
 
 if TYPE_CHECKING:
     from shardkit.remote.storage import Remote

@@ -1,0 +1,368 @@
+"""Guards against silent mislabelling: what speaks against taking folders for classes, and sets of
+files that are not all there.
+
+Class folders are the first-level folders of a source, or of each split. Folders of masks, of splits
+or of other files would become classes as well, and nothing in a batch would show it. So a source
+whose folders are named as those are is refused, unless its kind was given.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from shardkit.errors import CorpusError
+from shardkit.inputs.files import DOCUMENTS, FolderListing, extension, is_hidden, join, stem
+from shardkit.inputs.folders import Root, split_folders, split_of, split_roots
+from shardkit.inputs.look import Look
+from shardkit.samples.numbered_files import missing_files, twice_counted
+from shardkit.system.paths import first_few, show_path
+
+Role = Literal["pictures", "maybe pictures", "annotations", "maybe annotations", ""]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_PICTURES = _words("image images img imgs jpegimages rgb leftimg8bit")
+
+_MAYBE_PICTURES = _words("picture pictures photo photos color colour frames")
+
+_ANNOTATIONS = _words(
+    """
+    masks labels annotations anns annots segmentations segmentation_masks segmentationclass
+    segmentationobject groundtruth ground_truth gt gts trimaps mattes bboxes label_maps depth_maps
+    instance_masks semantic_masks xmls jsons gtfine gtcoarse
+    """
+)
+
+_MAYBE_ANNOTATIONS = _words(
+    """
+    mask label annotation ann annot seg segs segmentation depth depths depth_map disparity edge
+    edges contour contours normals flow alpha alphas matte trimap text texts txt caption captions
+    hr lr input inputs target targets noisy clean blur sharp source
+    json xml semantic instance instances panoptic parsing saliency heatmap heatmaps boxes bbox
+    polygons keypoints
+    """
+)
+
+_NUMBER = re.compile(r"[_-][0-9]+$")
+"""KITTI's ``image_2`` and ``label_2`` are a camera's."""
+
+
+def role_of(name: str, beside: Iterable[str] = ()) -> Role:
+    """What a folder called ``name`` holds, among those ``beside`` it.
+
+    ``train_masks`` beside ``train`` says it of both. ``beer_label`` beside ``beer`` does not: those
+    may be classes.
+    """
+    word = _word(name)
+    for role, words in _WORDS.items():
+        if word in words:
+            return role
+    for i in (i for i, letter in enumerate(word) if letter == "_"):
+        if _belongs_to(word, word[:i]) and _is_among(word[:i], name, beside):
+            return "annotations"
+    if split_of(word) is None:  # of a thousand folders, few are called as splits
+        return ""
+    if any(_belongs_to(_word(other), word) for other in beside if other != name):
+        return "pictures"
+    return ""
+
+
+def _is_among(word: str, name: str, beside: Iterable[str]) -> bool:
+    return any(_word(other) == word for other in beside if other != name)
+
+
+_WORDS: dict[Role, frozenset[str]] = {
+    "pictures": _PICTURES,
+    "maybe pictures": _MAYBE_PICTURES,
+    "annotations": _ANNOTATIONS,
+    "maybe annotations": _MAYBE_ANNOTATIONS,
+}
+
+
+def is_annotations(role: Role) -> bool:
+    return role in ("annotations", "maybe annotations")
+
+
+def _word(name: str) -> str:
+    return _NUMBER.sub("", name.rpartition("/")[2].lower()).replace("-", "_").replace(" ", "_")
+
+
+def _belongs_to(word: str, other: str) -> bool:
+    """Whether a folder is called after another of pictures and what it holds of those."""
+    rest = word.removeprefix(f"{other}_")
+    is_other = other in _PICTURES or split_of(other) is not None
+    return is_other and rest != word and rest in _ANNOTATIONS | _MAYBE_ANNOTATIONS
+
+
+IMAGES = "images"
+"""What the folder of a split's pictures is, where it is called as the split is."""
+
+
+def split_tracks(names: Sequence[str]) -> dict[str, dict[str, str]] | None:
+    """Split -> what it holds -> folder, where each folder is called after both, as Kaggle's
+    ``train``, ``train_masks`` and ``test``; None if one is not, or if none holds annotations."""
+    found: dict[str, dict[str, str]] = {}
+    for name in names:
+        split, word = _split_and_word(name)
+        if split is None or found.setdefault(split, {}).setdefault(word, name) != name:
+            return None
+    words = {_word(word) for own in found.values() for word in own}
+    if len(names) < 2 or words.isdisjoint(_ANNOTATIONS | _MAYBE_ANNOTATIONS):
+        return None
+    return {split: found[split] for split in sorted(found)}
+
+
+_MEDICAL = re.compile("(images|labels)(Tr|Va|Ts)")
+"""The folders of the Medical Segmentation Decathlon."""
+
+_MEDICAL_SPLITS = {"Tr": "train", "Va": "val", "Ts": "test"}
+
+
+def _split_and_word(name: str) -> tuple[str | None, str]:
+    if (split := split_of(name)) is not None:
+        return split, IMAGES
+    if (found := _MEDICAL.fullmatch(name)) is not None:
+        return _MEDICAL_SPLITS[found[2]], found[1]
+    first, _, rest = re.sub("[- ]", "_", name).partition("_")
+    if (split := split_of(first)) is not None and any(rest.lower() in w for w in _WORDS.values()):
+        return split, rest
+    rest, _, last = re.sub("[- ]", "_", name).rpartition("_")
+    if (split := split_of(last)) is not None and any(rest.lower() in w for w in _WORDS.values()):
+        return split, rest
+    return None, ""
+
+
+FEW = 8
+"""So few folders may be named after splits or parts of samples in half of the cases; among many,
+classes have such words, too: ImageNet's ``bullet_train`` and ``test_tube``."""
+
+MOST_LOOKS = 4
+"""Folders of classes that are looked into for folders that no class has."""
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+"""Words by ``_``, ``-``, blanks and the like, and by capitals: ``GroundTruth``, ``trainA``."""
+
+
+def splits_in(name: str) -> set[str]:
+    """Return the splits that a name, or a word in it, is named after."""
+    found = {split_of(name), *map(split_of, _WORD.findall(name))}
+    return {split for split in found if split is not None}
+
+
+def role_in(name: str) -> str:
+    """Return what a name, or words in it, says that a folder holds; annotations count most."""
+    words = _WORD.findall(name)
+    runs = [words[i:k] for i in range(len(words)) for k in range(i + 1, min(i + 3, len(words)) + 1)]
+    found = {role_of(name), *(role_of("_".join(run)) for run in runs)}
+    order = ["annotations", "pictures", "maybe annotations", "maybe pictures"]
+    return next((role for role in order if role in found), "")
+
+
+def doubt_names(names: Sequence[str]) -> str:
+    """Return why folders of these names are hardly classes; ``""`` if nothing speaks against it."""
+    if odd := [name for name in names if role_of(name) == "annotations"]:
+        return f"{first_few(odd)} would be a class, and is named as annotations are"
+    if len(names) > 1 and (odd := [name for name in names if role_of(name) == "pictures"]):
+        return f"{first_few(odd)} would be a class, and is named as any folder of images"
+    exact = [name for name in names if split_of(name)]
+    others = [name for name in names if name not in exact]
+    if exact and others and (len(exact) > 1 or len(names) <= 3):
+        return f"folders {first_few(exact)} are named as splits, and {first_few(others)} are not"
+    told = [name for name in names if splits_in(name)]
+    num_splits = len({split for name in told for split in splits_in(name)})
+    parts = [name for name in names if name not in told and role_in(name) == "annotations"]
+    is_half = len(names) <= FEW and 2 * (len(told) + len(parts)) >= len(names)
+    if num_splits > 1 and (is_half or len(told) == len(names)):
+        return f"folders {first_few(told)} are named after splits"
+    roles = [role_in(name) for name in names] if 1 < len(names) <= FEW else [""]
+    begin = all(role_of((_WORD.findall(name) or [""])[0]) == "pictures" for name in names)
+    if all(roles) and ("annotations" in roles or begin):
+        return f"folders {first_few(names)} are named as images or annotations are"
+    return ""
+
+
+def doubt_within(names: Collection[str]) -> bool:
+    """Return True if folders in that of a class are named as splits or parts of samples are."""
+    roles = [role_in(name) for name in names] if len(names) <= FEW else []
+    splits = {split_of(name) for name in names if roles} - {None}
+    return "annotations" in roles or (len(roles) > 1 and all(roles)) or len(splits) > 1
+
+
+def doubt_classes(look: Look, kind: str, extensions: frozenset[str] | None) -> tuple[str, str]:
+    """Return why the folders of a source are hardly classes, and what to do; ``("", "")`` if
+    nothing speaks against it.
+
+    Args:
+        kind: what the source is taken for.
+        extensions: those of its samples; None for all.
+    """
+    top = look.top
+    if not top.folders:
+        return "", ""
+    rename = (
+        "rename folders of splits to train, val and test, and move others away; for files that are"
+        " one sample together see docs/recipes/annotations.md"
+    )
+    roots = split_roots(_samples(look, "", extensions))
+    splits = [name for name in top.folders if split_of(name)]
+    others = [name for name in top.folders if name not in splits]
+    if not roots[0].base and others and any(look.list(name).folders for name in splits):
+        why = f"folders {first_few(splits)} are named as splits, and {first_few(others)} are not"
+        return why, rename
+    if not roots[0].base and (why := doubt_names(top.folders)):
+        apart = show_path(look.source / top.folders[0])
+        return why, f"{rename}, or pack {apart} and the like by themselves"
+    tops = [_samples(look, root.base, extensions) for root in roots]
+    if any(each.names and each.folders for each in tops):
+        return "", ""  # the kind itself refuses it
+    places = _places(roots, [each.folders for each in tops])
+    holding = [name for name, own in places.items() if _any_holds(look, own, extensions)]
+    empty = [name for name in places if name not in holding]
+    others = [name for name in empty if _any_holds(look, places[name], None)]
+    if len(holding) == 1 and (others or _fork(look, places[holding[0]], extensions)):
+        where = first_few(places[holding[0]])
+        beside = f", and there are other files in {first_few(others)}" if others else ""
+        return (
+            f"all {kind} lie in {where}{beside}",
+            f"pack {show_path(look.source / places[holding[0]][0])}",
+        )
+    if others and (holding or any(each.names for each in tops)):
+        where = first_few(places[others[0]])
+        return f"{where} holds files, and none of them is a sample of {kind}", "move it away"
+    if roots[0].base and (why := doubt_names(holding)):
+        return why, rename
+    bases = [base for own in list(places.values())[:MOST_LOOKS] for base in own]
+    odd = [base for base in bases if doubt_within(look.list(base).folders)]
+    if odd and 2 * len(odd) >= len(bases):
+        return (
+            f"{first_few(look.list(odd[0]).folders)} in {show_path(odd[0])} are named as splits, or"
+            " as images or annotations are, and would all be of that class",
+            f"pack {show_path(look.source / odd[0])} and the like by themselves",
+        )
+    return "", ""
+
+
+def refuse_splits_below(look: Look) -> None:
+    """Raise CorpusError if a source holds nothing but a folder with splits in it: they would be
+    one."""
+    base, folder = "", look.top
+    while len(folder.folders) == 1 and split_of(folder.folders[0]) is None:
+        if any(stem(name).lower() not in DOCUMENTS for name in folder.names):
+            return
+        base = join(base, folder.folders[0])
+        folder = look.list(base)
+        if len(folder.folders) > 1 and split_folders(folder.folders) is not None:
+            raise CorpusError(
+                f"{show_path(look.source)} holds nothing but {show_path(base)}, in which"
+                f" {first_few(folder.folders)} are splits, which would be one: pack"
+                f" {show_path(look.source / base)}"
+            )
+
+
+def _samples(look: Look, base: str, extensions: frozenset[str] | None) -> FolderListing:
+    found = look.list(base)
+    names = [
+        name
+        for name in found.names
+        if (extension(name) in extensions if extensions else stem(name).lower() not in DOCUMENTS)
+    ]
+    return FolderListing(base, found.folders, names)
+
+
+def _places(roots: Sequence[Root], names: Sequence[Sequence[str]]) -> dict[str, list[str]]:
+    """Return class -> where its folders lie, in each split that has one."""
+    places: dict[str, list[str]] = {}
+    for root, own in zip(roots, names, strict=True):
+        for name in own:
+            places.setdefault(name, []).append(join(root.base, name))
+    return places
+
+
+def _fork(look: Look, bases: Sequence[str], extensions: frozenset[str] | None) -> bool:
+    """Return True if several folders of samples lie in these, or in the only folder within."""
+    while bases:
+        below = {
+            name
+            for base in bases
+            for name in look.list(base).folders
+            if _any_holds(look, [join(base, name)], extensions)
+        }
+        if len(below) > 1:
+            return True
+        bases = [join(base, name) for base in bases for name in below]
+    return False
+
+
+def _any_holds(look: Look, bases: Iterable[str], extensions: frozenset[str] | None) -> bool:
+    return any(any_file(os.path.join(look.source, base), extensions) for base in bases)
+
+
+def any_file(path: str, extensions: frozenset[str] | None) -> bool:
+    """Return True if a folder holds a file of these extensions, at any depth; one that cannot be
+    listed is taken to hold some, and packing reports it. Most looks end at the first name."""
+    seen: set[tuple[int, int]] = set()
+    folders = [path]
+    while folders:
+        try:
+            folder = folders.pop()
+            status = os.stat(folder)
+            if (status.st_dev, status.st_ino) in seen:
+                return True  # a link that loops, which packing names
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if is_hidden(entry.name):
+                        continue
+                    if entry.is_dir():
+                        folders.append(entry.path)
+                    elif extensions is None or extension(entry.name) in extensions:
+                        return True
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return True
+    return False
+
+
+# --- files that are not all there -----------------------------------------------------------
+
+_ONE_SPLIT = ("val", "valid", "validation")
+"""Names of one and the same split, by which others call it."""
+
+
+def refuse_missing(paths: Iterable[str], source: Path) -> None:
+    """Raise CorpusError if files below ``source`` are called as if there were more of them, or as
+    parts of two sets of one name, of which one may repeat the other."""
+    paths = [*paths]
+    if twice := twice_counted(paths):
+        one, other = map(show_path, twice)
+        raise CorpusError(
+            f"{show_path(source)} holds {one} beside {other}, which are not of one set: one of"
+            " the two may be an old one; move it away"
+        )
+    if missing := missing_files(paths):
+        raise CorpusError(
+            f"{show_path(source)} lacks {count_files(missing)} that the names of the others tell"
+            f" of: {first_few(missing)}; fetch them, or, if the rest alone is meant, give it names"
+            " without '-of-', or pack a folder of links to it that have such names"
+        )
+
+
+def count_files(names: Sequence[str]) -> str:
+    """``1 file``, ``2 files``: how many there are."""
+    return f"{len(names):,} file{'s' * (len(names) != 1)}"
+
+
+def notes_on_splits(splits: Sequence[str]) -> list[str]:
+    """A line if two splits are called as one and the same is by different people."""
+    twins = [split for split in _ONE_SPLIT if split in splits]
+    if len(twins) < 2:
+        return []
+    return [f"{' and '.join(map(repr, twins))} are two splits; rename one if they are one"]

@@ -1,0 +1,59 @@
+"""Files of token ids as a corpus: what ``convert`` packs from. A document is a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.inputs.lines import Pieces
+from shardkit.inputs.sample_files import RecordFiles, SampleFile
+from shardkit.samples.encoding import TOKENS, npy_header
+from shardkit.samples.sample import Value
+from shardkit.tokens.id_files import TokenFile, open_token_file
+
+
+class TokenFileCorpus(RecordFiles):
+    """Field ``tokens``: a ``.npy`` of a document's ids, in the dtype that was chosen. The key is
+    the document's number."""
+
+    kind = "tokens"
+    noun = "token ids"
+
+    def __init__(
+        self, source: Path, dtype: str, documents: TokenFile, stored_dtype: str | None = None
+    ) -> None:
+        super().__init__(source)
+        self._dtype, self._documents, self._stored_dtype = dtype, documents, stored_dtype
+        self._files = [SampleFile("train", "")]
+
+    def _take(self, spec: dict[str, Any]) -> None:
+        self._dtype, self._stored_dtype = spec["dtype"], spec.get("stored_dtype")
+        self._documents = open_token_file(self.source, stored_dtype=self._stored_dtype)
+
+    def spec(self) -> dict[str, Any]:
+        stored = {"stored_dtype": self._stored_dtype} if self._stored_dtype else {}
+        made = {"kind": self.kind, "dtype": self._dtype, **stored}
+        return {**made, "fingerprint": self._documents.fingerprint}
+
+    def _path(self, base: str) -> Path:
+        return self._documents.files[0]
+
+    def _entries(self, file: SampleFile, path: Path) -> Iterator[tuple[bytes, Pieces]]:
+        data = self._documents.data
+        at = path.stat().st_size - data.nbytes
+        begin = 0
+        for number, end in enumerate(map(int, self._documents.sample_ends)):
+            size = (end - begin) * data.itemsize
+            yield b"%012d" % number, [(at, size)]
+            begin, at = end, at + size
+
+    def _sample(self, name: str, key: bytes, values: list[Value]) -> list[tuple[str, bytes, Value]]:
+        ids = np.frombuffer(values[0], self._documents.dtype)
+        data = ids.astype(self._dtype, copy=False).tobytes()
+        return [(TOKENS, b"", npy_header(self._dtype, ids.shape) + data)]
+
+    def _at(self, name: str, key: bytes) -> str:
+        return f"{name} at document {int(key)}"

@@ -1,0 +1,286 @@
+"""TFRecord files of ``tf.train.Example``: one, or a folder of them. Each record is a sample.
+
+The first records decide which field each feature becomes, so that a field's type never depends on
+the sample: a later value of another type is a bad input. Numbers are arrays of one axis, however
+many there are; the only feature of single integers that is named as a label is ``cls``. Byte
+strings are images if all of the first ones are, else text if all are UTF-8 without control
+characters, else ``bin``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from shardkit.errors import CorpusError, FormatError, SampleError
+from shardkit.inputs.files import FolderListing, input_stamp, join
+from shardkit.inputs.folders import Root, split_roots, walk_named
+from shardkit.inputs.guards import notes_on_splits, refuse_missing
+from shardkit.inputs.lines import Pieces, max_unpacked, plain_copy, plain_name
+from shardkit.inputs.look import Claim, Look
+from shardkit.inputs.sample_files import (
+    BYTES,
+    PICTURE,
+    TEXT,
+    RecordFiles,
+    SampleFile,
+    claim_files,
+    field_of,
+    has_label_name,
+    refuse_equal_fields,
+    require_picture,
+    what_holds,
+)
+from shardkit.samples.encoding import npy_header
+from shardkit.samples.sample import Value
+from shardkit.samples.split_names import mixed_names, splits_by_words
+from shardkit.samples.tf_records import (
+    HEAD,
+    Feature,
+    begins_as_records,
+    data_of,
+    first_records,
+    is_gzip,
+    parse_example,
+    record_places,
+)
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
+
+LOOK_RECORDS = 100
+"""Records that the schema is made of."""
+
+LOOK_BYTES = 32 << 20
+"""About as many bytes of them are read."""
+
+_ENDING = re.compile(r".\.(tfrecords?|tfrec)(-\d+-of-\d+)?(\.gz)?$", re.IGNORECASE)
+_SHARD = re.compile(r"[^.]+-\d{5}-of-\d{5}(\.gz)?")
+
+_ENDINGS = {"int64": "npy", "float": "npy", "text": "txt", "texts": "json", "bytes": "bin"}
+_HOWS = {PICTURE: "picture", TEXT: "text", BYTES: "bytes"}
+
+
+class TfRecordCorpus(RecordFiles):
+    """Keys carry the file's name, without ``.gz``, and the record's number; paths that and the
+    field."""
+
+    kind = "tfrecord"
+    noun = "TFRecord files"
+    options = frozenset({"fields"})
+
+    def __init__(
+        self, source: Path, fields: Sequence[str] | None = None, tokenized: bool = False
+    ) -> None:
+        """``fields``: features to pack, None for all. ``tokenized``: if none is chosen, text."""
+        super().__init__(source)
+        self._fields = None if fields is None else [*fields]
+        found = [(Root("train", ""), "")]
+        if source.is_dir():
+            found = [
+                (root, join(folder.base, name))
+                for root, folder in walk_named(source, is_record_name, self._ignored)
+                for name in sorted([*folder.names, *folder.lost])
+            ]
+        self._files = _in_splits(found, source.name)
+        refuse_missing([file.base for file in self._files if file.base], source)
+        examples, where = self._first_examples()
+        # Feature -> [field, how]; the field of an image lacks its ending.
+        self._schema, self.notes = make_schema(examples, where, self._fields)
+        texts = [name for name, (field, _) in self._schema.items() if field == "txt"]
+        if tokenized and fields is None and texts:
+            self._fields = texts
+            self._schema, self.notes = make_schema(examples, where, texts)
+        self.notes += notes_on_splits(self.splits())
+        if self.splits() == ["train"]:
+            self.notes += mixed_names([file.base.rpartition("/")[2] for file in self._files])
+        self.has_text = bool(texts)
+        self.has_pictures = ["", "picture"] in self._schema.values()
+
+    @classmethod
+    def claim(cls, look: Look) -> Claim | None:
+        listed = [(f.base, name) for f in look.folders for name in f.names if is_record_name(name)]
+        # ImageNet's are called as other tools' shards are: the first bytes decide.
+        odd = [join(*each) for each in listed if not _ENDING.search(each[1])]
+        if odd and not any(begins_as_records(look.head(path)) for path in odd[:4]):
+            listed = [each for each in listed if _ENDING.search(each[1])]
+        names = [name for base, name in listed if not base]
+        roots = {r.base: r for r in split_roots(FolderListing("", look.top.folders, names))}
+        found = [(roots.get("") or roots[b.partition("/")[0]], join(b, name)) for b, name in listed]
+        files = _in_splits(found, look.source.name)
+        return claim_files(look, cls, files, len(files), begins_as_records)
+
+    def _take(self, spec: dict[str, Any]) -> None:
+        self._fields, self._schema = spec.get("fields"), spec["schema"]["fields"]
+
+    def spec(self) -> dict[str, Any]:
+        schema = {"fields": self._schema, "only": self._fields is not None}
+        chosen = {} if self._fields is None else {"fields": self._fields}
+        return {"kind": self.kind, "schema": schema, **chosen}
+
+    def _first_examples(self) -> tuple[list[dict[str, Feature]], str]:
+        """Return those of the first file that has good records, and what it is called."""
+        for file in self._files:
+            path, found = self._path(file.base), []
+            with os_errors(f"opening {show_path(path)}"), suppress(FormatError):
+                input_stamp(path)  # listing says what is wrong
+                for record in first_records(path, LOOK_RECORDS, LOOK_BYTES, max_unpacked):
+                    with suppress(FormatError):
+                        found.append(parse_example(record))
+            if found:
+                return found, show_path(path)
+        return [], ""
+
+    def _entries(self, file: SampleFile, path: Path) -> Iterator[tuple[bytes, Pieces]]:
+        prefix = os.fsencode(plain_name(file.prefix))
+        with path.open("rb") as plain:
+            places = record_places(plain, os.fstat(plain.fileno()).st_size)
+            for number, place in enumerate(places):
+                yield b"%s/%012d" % (prefix, number), [place]
+
+    def _sample(self, name: str, key: bytes, values: list[Value]) -> list[tuple[str, bytes, Value]]:
+        stem = b"%s/%s" % (os.fsencode(plain_name(name)), key.rpartition(b"/")[2])
+        made: dict[str, Value] = {}
+        data = data_of(memoryview(values[0])[HEAD.size :])
+        for feature, held in parse_example(data).items():
+            if held is None or not len(held):
+                continue
+            if self._fields is not None and feature not in self._schema:
+                continue
+            kind = _kind(held)
+            try:
+                # The first records may lack it: numbers are arrays then, and strings are bytes.
+                known = self._schema.get(feature)
+                field, how = known or (field_of(feature, _ENDINGS[kind]), kind)
+                ending, value = _store(how, kind, held)
+            except (SampleError, CorpusError) as error:
+                raise SampleError(f"feature {feature!r} {error}") from error
+            if field + ending in made:
+                raise SampleError(f"two features would be field {field + ending}")
+            made[field + ending] = value
+        if not made:
+            raise SampleError("has no feature that holds anything")
+        return [(field, b"%s.%s" % (stem, field.encode()), v) for field, v in made.items()]
+
+    def _at(self, name: str, key: bytes) -> str:
+        return f"{plain_name(name)} at record {int(key.rpartition(b'/')[2])}"
+
+    def _plain(self, base: str, stamp: int, scratch: Path) -> Path:
+        path = self._path(base)
+        with path.open("rb") as file:
+            is_packed = is_gzip(file.read(HEAD.size))
+        return plain_copy(path, base or path.name, stamp, scratch) if is_packed else path
+
+
+def _in_splits(found: Sequence[tuple[Root, str]], source_name: str) -> list[SampleFile]:
+    """Return files with their splits, which folders tell, or else words of all names; those of one
+    split together."""
+    told = splits_by_words([path.rpartition("/")[2] for _, path in found])
+    files = []
+    for i, (root, path) in enumerate(found):
+        split = root.split if root.base or told is None else told[i]
+        files.append(SampleFile(split, path, root.key_base(path or source_name)))
+    order = list(dict.fromkeys(file.split for file in files))
+    return sorted(files, key=lambda file: order.index(file.split))
+
+
+def is_record_name(name: str) -> bool:
+    """Return True for ``x.tfrecord``, ``x.tfrecord-00000-of-00010`` and the like, or as ImageNet's
+    are called, ``train-00000-of-01024``."""
+    return _ENDING.search(name) is not None or _SHARD.fullmatch(name) is not None
+
+
+# --- features -----------------------------------------------------------------------------
+
+
+def make_schema(
+    examples: Sequence[dict[str, Feature]], where: str, fields: Sequence[str] | None = None
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Return feature -> [field, how] for the first records, and notes on it. ``fields``: features
+    to keep.
+
+    Raises:
+        CorpusError: a feature has several types, or holds what no field can; or two would be one
+        field.
+    """
+    seen: dict[str, list[Any]] = {name: [] for each in examples for name in sorted(each)}
+    for name, own in seen.items():
+        values = [each.get(name) for each in examples]
+        own += [value for value in values if value is not None and len(value)]
+    if unknown := [name for name in fields or () if seen and name not in seen]:
+        raise CorpusError(f"{where} has no feature {unknown[0]!r}, only {sorted(seen)}"[:400])
+    kept = {name: own for name, own in sorted(seen.items()) if fields is None or name in fields}
+    hows = {name: _how(f"{where}: feature {name!r}", own) for name, own in kept.items() if own}
+    named = [name for name in hows if has_label_name(name)]
+    single = [n for n in named if hows[n] == "int64" and all(len(v) == 1 for v in kept[n])]
+    notes = []
+    if len(single) == 1:
+        hows[single[0]] = "cls"
+        numbers = [int(value[0]) for value in kept[single[0]]]
+        notes.append(
+            f"cls is {single[0]!r} as it is stored: {min(numbers)} to {max(numbers)} in the first"
+            " records"
+        )
+    is_only = [*hows.values()].count("picture") == 1
+    made = {n: field_of(n, _ENDINGS.get(how, how), is_only) for n, how in hows.items()}
+    refuse_equal_fields(made, where)
+    notes += [
+        f"{name!r} is field {made[name]}, and not cls: that is the only feature of single integers"
+        " with such a name"
+        for name in named
+        if hows[name] != "cls"
+    ]
+    if left_out := sorted(seen.keys() - kept):
+        notes.append(f"left out: {', '.join(map(repr, left_out))}: not among --fields")
+    return {name: [made[name], how] for name, how in hows.items()}, notes
+
+
+def _kind(feature: Any) -> str:
+    """Return ``bytes``, ``float`` or ``int64``, as TensorFlow calls them."""
+    if isinstance(feature, list):
+        return "bytes"
+    return "float" if feature.dtype.kind == "f" else "int64"
+
+
+def _how(where: str, values: Sequence[Any]) -> str:
+    kinds = sorted({_kind(value) for value in values})
+    if len(kinds) > 1:
+        raise CorpusError(
+            f"{where} is {' and '.join(kinds)} in its first records; write it as one of them"
+        )
+    if kinds != ["bytes"]:
+        return kinds[0]
+    how = _HOWS[what_holds([bytes(each) for value in values for each in value])]
+    if all(len(value) == 1 for value in values):
+        return how
+    if how != "text":
+        raise CorpusError(
+            f"{where} holds several byte strings that are not text, which no field can hold; write"
+            " each as a feature of its own"
+        )
+    return "texts"
+
+
+def _store(how: str, kind: str, feature: Any) -> tuple[str, Value]:
+    """Return what the name of a field lacks, and its value. Raises SampleError for a value of
+    another type; the message follows the feature's name."""
+    count = len(feature)
+    if kind == how != "bytes":
+        return "", npy_header(feature.dtype.str, feature.shape) + feature.tobytes()
+    if how == "cls" and kind == "int64" and count == 1:
+        return "", b"%d" % int(feature[0])
+    if how in ("int64", "float", "cls") or kind != "bytes" or (count != 1 and how != "texts"):
+        raise SampleError(f"is {count} x {kind}, and {how} in the first records")
+    if how == "picture":
+        return require_picture(feature[0]), feature[0]
+    if how == "bytes":
+        return "", feature[0]
+    try:
+        texts = [str(value, "utf-8") for value in feature]
+    except UnicodeDecodeError as error:
+        raise SampleError(f"is not UTF-8 ({error}), and text in the first records") from error
+    return "", json.dumps(texts, ensure_ascii=False).encode() if how == "texts" else feature[0]

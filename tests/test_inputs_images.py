@@ -1,0 +1,397 @@
+"""Folders of images."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from test_inputs_files import JPG, PNG, read_all, tree
+
+from shardkit.errors import CorpusError
+from shardkit.images.sniff import IMAGE_EXTENSIONS
+from shardkit.inputs.images import ImageCorpus
+from shardkit.inputs.labels import read_labels
+from shardkit.inputs.open import from_spec, open_corpus
+from shardkit.samples.sample import SampleBatch, pack_paths, unpack_paths
+
+
+def read_images(source: Path, **options: Path) -> dict[str, SampleBatch]:
+    return read_all(ImageCorpus(source, **options), source)
+
+
+def labels_of(batch: SampleBatch) -> dict[bytes, object]:
+    return dict(zip(batch.keys, batch.columns["cls"], strict=True))
+
+
+def paths_of(batch: SampleBatch) -> list[bytes]:
+    """Original paths, of samples of one file each."""
+    found = []
+    for i, (key, packed) in enumerate(zip(batch.keys, batch.paths, strict=True)):
+        present = [name for name, column in batch.columns.items() if column[i] is not None]
+        ((_, path, offset),) = unpack_paths(key, packed, present)
+        assert offset is None
+        assert packed == pack_paths(key, [path])
+        found.append(path)
+    return found
+
+
+# --- layouts ------------------------------------------------------------------------------
+
+
+def test_class_folders_in_sorted_order_empty_ones_too(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        {"n2/a.jpg": JPG, "n10/b.jpg": JPG, "empty/": b"", "N1/c.jpg": JPG, ".x/d.jpg": JPG},
+    )
+    corpus = ImageCorpus(tmp_path)
+    assert corpus.classes == sorted(["n2", "n10", "empty", "N1"])  # as torchvision's ImageFolder
+    batch = read_all(corpus, tmp_path)["train"]
+    assert labels_of(batch) == {b"N1/c": b"0", b"n10/b": b"2", b"n2/a": b"3"}
+    assert batch.keys == [b"N1/c", b"n10/b", b"n2/a"]
+    assert paths_of(batch) == [b"N1/c.jpg", b"n10/b.jpg", b"n2/a.jpg"]
+    assert batch.columns["jpg"] == [JPG] * 3
+
+
+def test_folders_nested_in_a_class_belong_to_it(tmp_path: Path) -> None:
+    tree(tmp_path, {"a/x.jpg": JPG, "b/1/2/y.jpg": JPG, "b/z.jpg": JPG})
+    batch = read_images(tmp_path)["train"]
+    assert labels_of(batch) == {b"a/x": b"0", b"b/z": b"1", b"b/1/2/y": b"1"}
+
+
+def test_flat(tmp_path: Path) -> None:
+    corpus = ImageCorpus(tree(tmp_path, {"a.jpg": JPG, "b.jpg": JPG}))
+    assert corpus.classes is None
+    batch = read_all(corpus, tmp_path)["train"]
+    assert batch.columns == {"jpg": [JPG, JPG]}
+    assert batch.keys == [b"a", b"b"]
+
+
+def test_splits_share_their_classes(tmp_path: Path) -> None:
+    tree(tmp_path, {"train/cat/a.jpg": JPG, "train/dog/b.jpg": JPG, "val/ant/c.jpg": JPG})
+    tree(tmp_path, {"val/dog/b.jpg": PNG, "test/d.jpg": JPG, "README.md": b"hello"})
+    corpus = ImageCorpus(tmp_path)
+    assert corpus.classes == ["ant", "cat", "dog"]
+    batches = read_all(corpus, tmp_path)
+    assert labels_of(batches["train"]) == {b"cat/a": b"1", b"dog/b": b"2"}
+    assert labels_of(batches["val"]) == {b"ant/c": b"0", b"dog/b": b"2"}
+    assert batches["test"].columns == {"jpg": [JPG]}
+    assert paths_of(batches["test"]) == [b"test/d.jpg"]
+    assert batches["train"].paths == [b"=train/cat/a.jpg", b"=train/dog/b.jpg"]
+    assert corpus.ignored == {".md": 1}
+
+
+def test_a_path_that_begins_with_its_key_by_chance(tmp_path: Path) -> None:
+    """The split's name may be the beginning of a key."""
+    tree(tmp_path, {"train/train.jpg": JPG, "train/trai.jpg": JPG, "val/train/v.jpg": JPG})
+    batches = read_images(tmp_path)
+    assert sorted(paths_of(batches["train"])) == [b"train/trai.jpg", b"train/train.jpg"]
+
+
+def test_a_class_called_train_stays_a_class(tmp_path: Path) -> None:
+    tree(tmp_path, {"train/a.jpg": JPG, "car/b.jpg": JPG})
+    corpus = ImageCorpus(tmp_path)
+    assert corpus.classes == ["car", "train"]
+    assert labels_of(read_all(corpus, tmp_path)["train"]) == {b"car/b": b"0", b"train/a": b"1"}
+
+
+@pytest.mark.parametrize("where", ["", "train/"])
+def test_images_beside_class_folders_are_refused(tmp_path: Path, where: str) -> None:
+    tree(tmp_path, {f"{where}b/x.jpg": JPG, f"{where}z.jpg": JPG, f"{where}a.png": PNG})
+    with pytest.raises(
+        CorpusError, match=r"holds 2 images \(a.png, ...\) beside 1 folders \(b, ...\)"
+    ):
+        ImageCorpus(tmp_path)
+
+
+def test_a_linked_class_folder(tmp_path: Path) -> None:
+    tree(tmp_path, {"far/x.jpg": JPG, "src/b/y.jpg": JPG})
+    (tmp_path / "src/a").symlink_to("../far")
+    batch = read_images(tmp_path / "src")["train"]
+    assert labels_of(batch) == {b"a/x": b"0", b"b/y": b"1"}
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    tree(tmp_path, {"a/x.txt": b"1", "a/y.txt": b"1", "b/": b""})
+    with pytest.raises(
+        CorpusError, match=r"no images in .*, only 2 files \(.txt 2\) of other kinds"
+    ):
+        read_images(tmp_path)
+
+
+def test_listing_again_is_the_same(tmp_path: Path) -> None:
+    corpus = ImageCorpus(tree(tmp_path, {"a/x.jpg": JPG, "b/y.jpg": JPG, "b/z.txt": b"1"}))
+    assert list(corpus.runs(tmp_path)) == list(corpus.runs(tmp_path))
+    assert corpus.ignored == {".txt": 1}
+
+
+# --- names --------------------------------------------------------------------------------
+
+
+def test_stems_that_meet_keep_their_extension(tmp_path: Path) -> None:
+    contents = ["a.jpg", "a.png", "b.jpg", "IMG.1.jpg", "IMG.2.jpg", "c.jpg.jpg", "c.jpg"]
+    tree(tmp_path, {name: PNG if name.endswith("png") else JPG for name in contents})
+    batch = read_images(tmp_path)["train"]
+    expected = {b"a.jpg", b"a.png", b"b", b"IMG.1", b"IMG.2", b"c.jpg.jpg", b"c"}
+    assert set(batch.keys) == expected
+    assert sorted(paths_of(batch)) == sorted(name.encode() for name in contents)
+
+
+def test_odd_names_survive(tmp_path: Path) -> None:
+    odd = [
+        b"a b.jpg",
+        b"a%20b.jpg",
+        b"new\nline.jpg",
+        b"\xff\xfe.jpg",
+        b"x" * 251 + b".jpg",
+        b"d.o.t.jpg",
+    ]
+    for folder in (b"c\xff", b"c d", b"c\n"):
+        os.mkdir(os.path.join(os.fsencode(tmp_path), folder))
+        for name in odd:
+            with open(os.path.join(os.fsencode(tmp_path), folder, name), "wb") as out:
+                out.write(JPG + folder + name)
+    corpus = ImageCorpus(tmp_path)
+    assert corpus.classes == ["c\n", "c d", "c\udcff"]
+    again = from_spec(tmp_path, json.loads(json.dumps(corpus.spec())))
+    assert again.classes == corpus.classes
+    batch = SampleBatch()
+    for run in corpus.runs(tmp_path):
+        batch.extend(again.read(run, tmp_path))
+    assert not batch.rejects
+    for path, value in zip(paths_of(batch), batch.columns["jpg"], strict=True):
+        assert value == JPG + path.replace(b"/", b"", 1)
+    assert len(set(batch.keys)) == 18
+
+
+# --- contents -----------------------------------------------------------------------------
+
+
+def test_content_names_the_field(tmp_path: Path) -> None:
+    tree(tmp_path, {"a.JPEG": PNG, "b.JPEG": JPG, "c.png": b"GIF89a..."})
+    batch = read_images(tmp_path)["train"]
+    assert batch.columns == {
+        "gif": [None, None, b"GIF89a..."],
+        "jpg": [None, JPG, None],
+        "png": [PNG, None, None],
+    }
+    assert paths_of(batch) == [b"a.JPEG", b"b.JPEG", b"c.png"]
+
+
+def test_bad_files_are_rejects_and_the_others_stay_in_line(tmp_path: Path) -> None:
+    contents = {"a.jpg": JPG + b"a", "b.jpg": b"", "c.jpg": b"this is text", "d.jpg": PNG + b"d"}
+    tree(tmp_path, {f"k/{name}": data for name, data in contents.items()})
+    os.mkfifo(tmp_path / "k/e.jpg")
+    (tmp_path / "k/f.jpg").write_bytes(JPG + b"f")
+    batch = read_images(tmp_path)["train"]
+    assert batch.rejects == [
+        ("k/b.jpg", "empty file"),
+        ("k/c.jpg", "not an image: begins with b'this is text'"),
+        ("k/e.jpg", "is a FIFO, not a file"),
+    ]
+    assert batch.keys == [b"k/a", b"k/d", b"k/f"]
+    assert paths_of(SampleBatch(batch.keys, batch.paths, {"x": [b""] * 3})) == [
+        b"k/a.jpg",
+        b"k/d.jpg",
+        b"k/f.jpg",
+    ]
+    assert batch.columns == {
+        "jpg": [JPG + b"a", None, JPG + b"f"],
+        "png": [None, PNG + b"d", None],
+        "cls": [b"0", b"0", b"0"],
+    }
+
+
+def test_one_bad_file_among_many_of_one_kind(tmp_path: Path) -> None:
+    batch = read_images(tree(tmp_path, {"a.jpg": JPG, "b.jpg": b"text", "c.jpg": JPG}))["train"]
+    assert batch.keys == [b"a", b"c"]
+    assert batch.columns == {"jpg": [JPG, JPG]}
+    assert batch.rejects == [("b.jpg", "not an image: begins with b'text'")]
+
+
+def test_nothing_but_rejects(tmp_path: Path) -> None:
+    batch = read_images(tree(tmp_path, {"k/a.jpg": b"", "k/b.jpg": b"text"}))["train"]
+    assert (batch.keys, batch.paths, batch.columns) == ([], [], {})
+    assert len(batch.rejects) == 2
+
+
+def test_files_that_change_between_listing_and_reading(tmp_path: Path) -> None:
+    tree(tmp_path, {"a.jpg": JPG, "b.jpg": JPG, "c.jpg": JPG, "d.jpg": JPG})
+    corpus = ImageCorpus(tmp_path)
+    (run,) = corpus.runs(tmp_path)
+    (tmp_path / "a.jpg").write_bytes(JPG[:-1])
+    (tmp_path / "b.jpg").write_bytes(JPG + b"1")
+    (tmp_path / "c.jpg").unlink()
+    batch = corpus.read(run, tmp_path)
+    assert batch.keys == [b"d"]
+    assert [path for path, _ in batch.rejects] == ["a.jpg", "b.jpg", "c.jpg"]
+    assert "changed while packing" in batch.rejects[0][1]
+    assert "vanished" in batch.rejects[2][1]
+
+
+def test_a_slice_of_a_run_reads_alone(tmp_path: Path) -> None:
+    tree(tmp_path, {f"k/{i}.jpg": JPG + b"%d" % i for i in range(9)})
+    corpus = ImageCorpus(tmp_path)
+    (run,) = corpus.runs(tmp_path)
+    batch = corpus.read(run.slice(3, 5), tmp_path)
+    assert batch.keys == [b"k/3", b"k/4"]
+    assert batch.columns["jpg"] == [JPG + b"3", JPG + b"4"]
+
+
+def test_the_batch_owns_its_lists(tmp_path: Path) -> None:
+    corpus = ImageCorpus(tree(tmp_path, {"a.jpg": JPG}))
+    (run,) = corpus.runs(tmp_path)
+    corpus.read(run, tmp_path).extend(corpus.read(run, tmp_path))
+    assert len(run.keys) == 1
+
+
+# --- labels -------------------------------------------------------------------------------
+
+A_AND_B = [("train", "", ["a.jpg", "b.jpg"])]
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, errors="surrogateescape")
+    return path
+
+
+def test_index_labels_as_they_are(tmp_path: Path) -> None:
+    tree(tmp_path / "src", {"a.jpg": JPG, "b.jpg": JPG, "c.jpg": JPG})
+    file = write(tmp_path / "l.csv", "a.jpg,7\nb.jpg,-1\nc.jpg, 7\n")
+    corpus = ImageCorpus(tmp_path / "src", labels=file)
+    assert corpus.classes is None
+    runs = list(corpus.runs(tmp_path))
+    assert [(run.label, run.keys) for run in runs] == [(-1, [b"b"]), (7, [b"a", b"c"])]
+    batch = read_all(corpus, tmp_path)["train"]
+    assert labels_of(batch) == {b"a": b"7", b"b": b"-1", b"c": b"7"}
+
+
+def test_name_labels_are_numbered_in_sorted_order(tmp_path: Path) -> None:
+    tree(tmp_path / "src", {"a.jpg": JPG, "b.jpg": JPG})
+    file = write(tmp_path / "l.json", '{"a.jpg": "dog", "b.jpg": "cat", "not-there.jpg": "ant"}')
+    corpus = ImageCorpus(tmp_path / "src", labels=file)
+    assert corpus.classes == ["ant", "cat", "dog"]
+    assert labels_of(read_all(corpus, tmp_path)["train"]) == {b"a": b"2", b"b": b"1"}
+
+
+def test_labels_override_folders_and_allow_images_beside_them(tmp_path: Path) -> None:
+    tree(tmp_path / "src", {"k/a.jpg": JPG, "k/b.jpg": JPG, "c.jpg": JPG})
+    file = write(tmp_path / "l.csv", "k/a.jpg,1\nb.jpg,2\n./c.jpg,3\n")
+    batch = read_images(tmp_path / "src", labels=file)["train"]
+    assert labels_of(batch) == {b"k/a": b"1", b"k/b": b"2", b"c": b"3"}
+
+
+def test_labels_with_splits(tmp_path: Path) -> None:
+    tree(tmp_path / "src", {"train/a.jpg": JPG, "val/a.jpg": JPG})
+    file = write(tmp_path / "l.csv", "train/a.jpg,1\nval/a.jpg,2\n")
+    batches = read_images(tmp_path / "src", labels=file)
+    assert labels_of(batches["train"]) == {b"a": b"1"}
+    assert labels_of(batches["val"]) == {b"a": b"2"}
+
+
+@pytest.mark.parametrize(
+    "header", ["", "path,label\n", "\ufefffilename,species\n", "\n\nfile,class\n"]
+)
+def test_a_header_is_optional(tmp_path: Path, header: str) -> None:
+    file = write(tmp_path / "l.csv", header + '"a, b.jpg",cat\n\nc.jpg,dog\n')
+    folders = [("train", "", ["a, b.jpg"]), ("train", "x", ["c.jpg"])]
+    labels = read_labels(str(file), folders, IMAGE_EXTENSIONS)
+    assert labels.classes == ["cat", "dog"]
+    assert (labels.of("", ["a, b.jpg"]), labels.of("x", ["c.jpg"])) == ([0], [1])
+
+
+def test_labels_of_names_that_are_not_utf8(tmp_path: Path) -> None:
+    for suffix, text in ((".csv", "\udcff.jpg,3\n"), (".json", '{"\udcff.jpg": 3}')):
+        file = write(tmp_path / f"l{suffix}", text)
+        labels = read_labels(str(file), [("train", "", ["\udcff.jpg"])], IMAGE_EXTENSIONS)
+        assert labels.of("", ["\udcff.jpg"]) == [3]
+
+
+@pytest.mark.parametrize("value", ["007", "1.0", "+1", "1e3", "99999999999999999999"])
+def test_what_is_no_plain_number_is_a_name(tmp_path: Path, value: str) -> None:
+    file = write(tmp_path / "l.csv", f"a.jpg,{value}\nb.jpg,1\n")
+    labels = read_labels(str(file), A_AND_B, IMAGE_EXTENSIONS)
+    assert labels.classes == sorted([value, "1"])
+
+
+def test_files_without_a_label(tmp_path: Path) -> None:
+    tree(tmp_path / "src", {"a.jpg": JPG, "b.jpg": JPG, "k/c.jpg": JPG})
+    file = write(tmp_path / "l.csv", "a.jpg,1\n")
+    with pytest.raises(CorpusError, match=r"no label for 2 of the files, the first of them b.jpg"):
+        ImageCorpus(tmp_path / "src", labels=file)
+
+
+def test_a_bare_name_that_fits_two_files(tmp_path: Path) -> None:
+    tree(tmp_path / "src", {"x/a.jpg": JPG, "y/a.jpg": JPG})
+    file = write(tmp_path / "l.csv", "a.jpg,1\n")
+    with pytest.raises(CorpusError, match=r"a.jpg fits both x/a.jpg and y/a.jpg"):
+        ImageCorpus(tmp_path / "src", labels=file)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what"),
+    [
+        ("l.xls", "a.jpg,1", "must be a .csv"),
+        ("l.csv", "", "holds no labels"),
+        ("l.csv", "path,label\n", "has no label for any of the files, the first of them a.jpg"),
+        ("l.csv", "a.jpg,1\nb.jpg\n", "entry 2 has 1 columns"),
+        ("l.csv", "a.jpg\n", "entry 1 has 1 columns"),
+        ("l.csv", "a.jpg,1,2\n", "l.csv has 3 columns, and no header; say which"),
+        ("l.csv", "a.jpg,1\n./a.jpg,2\n", "entry 2 labels a.jpg '2', entry 1 '1'"),
+        ("l.csv", "a.jpg, \n", "the label is empty"),
+        ("l.csv", 'a.jpg,"' + "x" * 200_000 + '"\n', "is no .csv file: field larger"),
+        ("l.json", "{", "is no .json file"),
+        ("l.json", "[]", "expected one JSON object"),
+        ("l.json", "[" * 100_000, "is no .json file"),
+        ("l.json", '{"a.jpg": 1, "a.jpg": 2}', "entry 1 '1'"),
+        ("l.json", '{"a.jpg": true}', "must be a number or a name, got True"),
+        ("l.json", '{"a.jpg": 1.5}', "must be a number or a name"),
+        ("l.json", '{"a.jpg": {"b": 1}}', "must be a number or a name"),
+        ("l.json", '{"a.jpg": ' + "1" * 5000 + "}", "is no .json file"),
+        ("l.json", "{}", "holds no labels"),
+    ],
+)
+def test_broken_label_files(tmp_path: Path, name: str, text: str, what: str) -> None:
+    with pytest.raises(CorpusError, match=what) as info:
+        read_labels(str(write(tmp_path / name, text)), A_AND_B, IMAGE_EXTENSIONS)
+    assert "\n" not in str(info.value)
+    assert name in str(info.value)
+
+
+def test_a_missing_label_file(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="cannot be read: No such file"):
+        read_labels(str(tmp_path / "l.csv"), A_AND_B, IMAGE_EXTENSIONS)
+
+
+# --- workers ------------------------------------------------------------------------------
+
+
+def test_a_worker_needs_neither_labels_nor_a_listing(tmp_path: Path) -> None:
+    tree(tmp_path / "src", {"a.jpg": JPG})
+    file = write(tmp_path / "l.csv", "a.jpg,dog\n")
+    corpus = open_corpus(tmp_path / "src", labels=file)
+    (run,) = corpus.runs(tmp_path)
+    file.unlink()
+    spec = json.loads(json.dumps(corpus.spec()))
+    assert spec == {"kind": "images", "classes": ["dog"], "labels": True}
+    worker = from_spec(tmp_path / "src", spec)
+    assert worker.read(run, tmp_path) == corpus.read(run, tmp_path)
+    with pytest.raises(CorpusError, match="can read runs, not list them"):
+        next(worker.runs(tmp_path))
+
+
+def test_a_vanished_folder(tmp_path: Path) -> None:
+    corpus = ImageCorpus(tree(tmp_path, {"k/a.jpg": JPG}))
+    (run,) = corpus.runs(tmp_path)
+    (tmp_path / "k").rename(tmp_path / "l")
+    assert corpus.read(run, tmp_path).rejects == [
+        ("k/a.jpg", "its folder vanished since it was listed")
+    ]
+
+
+def test_a_class_folder_that_comes_while_listing(tmp_path: Path) -> None:
+    corpus = ImageCorpus(tree(tmp_path, {"a/a.jpg": JPG, "c/c.jpg": JPG}))
+    tree(tmp_path, {"b/b.jpg": JPG})
+    with pytest.raises(CorpusError, match="class folder b came while listing"):
+        list(corpus.runs(tmp_path))

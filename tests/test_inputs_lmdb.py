@@ -1,0 +1,230 @@
+"""Third-party LMDB files, written by the library itself."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import pytest
+from conftest import CONTAINERS, Run, nothing_left_open, picture, tree, write
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_inputs_files import read_all
+
+import shardkit
+from shardkit.errors import CorpusError, DataError
+from shardkit.inputs.look import Look, Strength
+from shardkit.inputs.open import from_spec, open_corpus
+from shardkit.inputs.records.lmdb_files import LmdbCorpus, kind_of_key, shown_key
+
+OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
+VERSION = {} if int(lmdb.__version__.partition(".")[0]) < 3 else {"lib_version": 0}
+
+Items = Iterable[tuple[bytes, bytes]]
+
+
+def database(path: Path, items: Items, subdir: bool = False) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    options = {"map_size": 64 << 20, "lock": subdir, **VERSION}
+    with lmdb.open(str(path), subdir=subdir, **options) as env, env.begin(write=True) as txn:
+        for key, value in items:
+            txn.put(key, value)
+    return path
+
+
+def scene_text(number: int = 40) -> list[tuple[bytes, bytes]]:
+    """As text recognition has it: pictures, labels, and how many there are."""
+    items = [(b"num-samples", b"%d" % number)]
+    for i in range(number):
+        items.append((b"image-%09d" % i, picture(i, size=16 + 40 * (i % 3))))
+        items.append((b"label-%09d" % i, f"wörd {i}".encode()))
+    return items
+
+
+@pytest.mark.parametrize("subdir", [False, True])
+def test_numbered_pairs(tmp_path: Path, subdir: bool) -> None:
+    source = database(tmp_path / "x.lmdb", scene_text(), subdir)
+    corpus = open_corpus(source)
+    with nothing_left_open():
+        batch = read_all(corpus, tmp_path / "scratch")["train"]
+    held = dict(scene_text())
+    assert batch.keys == [b"%09d" % i for i in range(40)] and not batch.rejects
+    for i, key in enumerate(batch.keys):
+        assert batch.fields(i) == {"jpg": held[b"image-" + key], "txt": held[b"label-" + key]}
+    assert batch.paths[0] == b"=image-000000000.jpg\0=label-000000000.txt"
+    assert corpus.notes == [
+        "keys are of several kinds, image-#, label-#: those of one number are a sample",
+        "passed over: keys that say something of the whole file: num-samples",
+    ]
+
+
+IMAGES = [(b"image-%d" % i, picture(i)) for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("items", "columns"),
+    [
+        (scene_text(4)[:-1], ["jpg", "txt"]),
+        ([*IMAGES, *((b"gt" + key, value) for key, value in IMAGES)], ["jpg"]),
+        ([*IMAGES, *((b"label-%d" % i, b"x") for i in range(1, 5))], ["jpg", "txt"]),
+        ([*IMAGES, *((b"x-%d-%d" % (i, i), b"x") for i in range(4))], ["jpg", "txt"]),
+    ],
+)
+def test_keys_that_do_not_fit_together(tmp_path: Path, items: Items, columns: list[str]) -> None:
+    """Each is a sample, which is said."""
+    corpus = open_corpus(database(tmp_path / "x.lmdb", items))
+    batch = read_all(corpus, tmp_path)["train"]
+    assert batch.keys == sorted(key for key, _ in items if key != b"num-samples")
+    assert sorted(batch.columns) == columns and corpus.notes[0].endswith(": each is a sample")
+
+
+@pytest.mark.parametrize("key", [b"name-000000001", b"label-000000009", b"image-000000001x"])
+def test_a_file_of_other_kinds_than_the_first_is_refused(tmp_path: Path, key: bytes) -> None:
+    database(tmp_path / "in" / "a.lmdb", scene_text(3))
+    database(tmp_path / "in" / "b.lmdb", [*scene_text(3), (key, b"x")])
+    with pytest.raises(CorpusError, match=r"b\.lmdb is not all image-# and label-# of the same"):
+        read_all(open_corpus(tmp_path / "in"), tmp_path)
+
+
+def test_what_values_are(tmp_path: Path) -> None:
+    """By kind of key; where keys are names, all are of one kind."""
+    feat = [(b"feat-%d" % i, np.arange(i + 1, dtype=np.float32).tobytes()) for i in range(9)]
+    meta = [(b"meta-%d" % i, b'{"i": 1}') for i in range(9)]
+    batch = read_all(open_corpus(database(tmp_path / "a.lmdb", [*feat, *meta])), tmp_path)["train"]
+    assert sorted(batch.columns) == ["bin", "txt"] and batch.columns["bin"][0] == feat[0][1]
+    names = [bytes([65 + i // 10, 97 + i % 10]) * 3 + b".jpg" for i in range(70)]
+    source = database(tmp_path / "b.lmdb", [(name, picture(i)) for i, name in enumerate(names)])
+    assert open_corpus(source).spec()["values"] == {"": "picture"}
+    assert read_all(open_corpus(source), tmp_path)["train"].keys == sorted(names)
+    items = [(i.to_bytes(4, "big"), b"v") for i in range(300)]
+    batch = read_all(open_corpus(database(tmp_path / "c.lmdb", items)), tmp_path)["train"]
+    assert batch.keys[:2] == [b"0x00000000", b"0x00000001"] and len(set(batch.keys)) == 300
+    assert kind_of_key(b"image-012.jpg") == b"image-#.jpg" and shown_key(b"ab") == b"ab"
+
+
+def test_pickles_are_refused_but_not_of_the_file(tmp_path: Path) -> None:
+    """``__len__`` and ``__keys__`` are often pickled, where values are not."""
+    items = [(b"%d" % i, picture(i)) for i in range(5)]
+    about = [(b"__len__", pickle.dumps(5)), (b"__keys__", pickle.dumps([b"0"]))]
+    corpus = open_corpus(database(tmp_path / "x.lmdb", [*items, *about]))
+    assert len(read_all(corpus, tmp_path)["train"]) == 5
+    said = "passed over: keys that say something of the whole file: __keys__, __len__"
+    assert corpus.notes == [said]
+    source = database(tmp_path / "y.lmdb", [(b"1", pickle.dumps(np.arange(3)))])
+    with pytest.raises(CorpusError, match=r"holds pickles, .*: docs/recipes/records\.md, LMDB of"):
+        open_corpus(source)
+
+
+@pytest.mark.parametrize("to", CONTAINERS)
+def test_packed_verified_and_read_back(to: str, tmp_path: Path) -> None:
+    source = database(tmp_path / "x.mdb", scene_text())
+    packed = shardkit.pack(source, tmp_path / "out", to=to, shard_size="2kB", **OPTIONS)
+    assert (packed.num_samples, packed.kind) == (40, "lmdb") and packed.num_shards > 5
+    checked = shardkit.verify(tmp_path / "out", against=source)
+    assert checked.ok and checked.num_compared == 40
+    shardkit.convert(source, tmp_path / "two", to=to, workers=2)
+    shardkit.pack(source, tmp_path / "one", to=to, **OPTIONS)
+    assert tree(tmp_path / "two") == tree(tmp_path / "one")
+    shardkit.unpack(tmp_path / "out", tmp_path / "back")
+    name = "image-000000007.jpg"
+    assert (tmp_path / "back" / name).read_bytes() == picture(7, size=16 + 40)
+
+
+@pytest.mark.parametrize(
+    ("names", "splits", "note"),
+    [
+        (["train/", "val/"], {"train": 3, "val": 3}, ""),
+        (["bedroom_train_lmdb/", "bedroom_val_lmdb/"], {"train": 3, "val": 3}, ""),
+        (["train.lmdb", "val.lmdb"], {"train": 3, "val": 3}, ""),
+        (["data/"], {"train": 3}, ""),
+        (["more.lmdb", "val.lmdb"], {"train": 6}, "all of split train, val.lmdb too, since more"),
+    ],
+)
+def test_splits(names: list[str], splits: dict[str, int], note: str, tmp_path: Path) -> None:
+    for i, name in enumerate(names):
+        items = [(b"%d%d" % (i, row), b"x") for row in range(3)]
+        database(tmp_path / "in" / name.rstrip("/"), items, subdir=name.endswith("/"))
+    claim = LmdbCorpus.claim(Look(tmp_path / "in"))
+    assert claim is not None and claim.strength == Strength.MARKED
+    corpus = open_corpus(tmp_path / "in")
+    batches = read_all(corpus, tmp_path / "s")
+    assert {split: len(batch) for split, batch in batches.items()} == splits
+    assert corpus.notes == [] if not note else corpus.notes[0].startswith(note)
+
+
+def test_claims(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        database(tmp_path / "in" / name, scene_text(1), subdir=True)
+    with pytest.raises(CorpusError, match="not called as splits are: pack each folder apart, or"):
+        open_corpus(tmp_path / "in")
+    assert LmdbCorpus.claim(Look(write(tmp_path / "x.txt", "x"))) is None
+    access = LmdbCorpus.claim(Look(write(tmp_path / "x.mdb", b"\0\1\0\0Standard Jet DB")))
+    assert access is not None and access.strength == Strength.FILES
+
+
+def test_names_that_lead_nowhere_are_rejects(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    database(source / "train", scene_text(3), subdir=True)
+    for name in ("val", "b.lmdb"):
+        (source / name).symlink_to("nowhere")
+    corpus = open_corpus(source, "lmdb")
+    batches = [corpus.read(run, tmp_path) for run in corpus.runs(tmp_path)]
+    assert sum(map(len, batches)) == 3
+    assert sorted(name for batch in batches for name, _ in batch.rejects) == ["b.lmdb", "val"]
+
+
+# --- damage -------------------------------------------------------------------------------
+
+
+def test_empty_and_named_databases_are_refused(tmp_path: Path, run: Run) -> None:
+    with pytest.raises(CorpusError, match="no LMDB files in"):
+        list(open_corpus(database(tmp_path / "empty.lmdb", [])).runs(tmp_path))
+    with lmdb.open(str(tmp_path / "x.lmdb"), subdir=False, max_dbs=2, lock=False, **VERSION) as env:
+        inner = env.open_db(b"inner")
+        with env.begin(write=True, db=inner) as txn:
+            txn.put(b"a", b"b")
+    code, _, err = run("pack", "x.lmdb", "out", "--to", "npy")
+    assert code == 1 and err.count("\n") == 1
+    assert "x.lmdb: an LMDB file of named databases; copy the one that is meant" in err
+
+
+@pytest.mark.parametrize("cut", [0, 100, 5000])
+def test_damaged_files_give_one_line(tmp_path: Path, cut: int, run: Run) -> None:
+    whole = database(tmp_path / "x.lmdb", scene_text()).read_bytes()
+    write(tmp_path / "x.lmdb", whole[:cut] or b"text, and no database" * 99)
+    code, _, err = run("pack", "x.lmdb", "out", "--to", "npy")
+    assert code == 1 and err.count("\n") == 1 and "x.lmdb: " in err
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return database(tmp_path_factory.mktemp("lmdb") / "x.lmdb", scene_text(200)).read_bytes()
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), min_size=1, max_size=20))
+def test_no_damage_brings_the_process_down(
+    tmp_path: Path, whole: bytes, damage: list[tuple[int, int]]
+) -> None:
+    data = bytearray(whole)
+    for at, byte in damage:
+        data[at % len(data)] = byte
+    try:
+        corpus = LmdbCorpus(write(tmp_path / "x.lmdb", bytes(data)))
+        for run in corpus.runs(tmp_path):
+            corpus.read(run, tmp_path)
+    except (CorpusError, DataError):
+        pass
+
+
+def test_a_change_is_noticed(tmp_path: Path) -> None:
+    path = database(tmp_path / "x.lmdb", scene_text())
+    corpus = open_corpus(path)
+    (run,) = corpus.runs(tmp_path)
+    database(path, scene_text(50))
+    batch = from_spec(path, corpus.spec()).read(run, tmp_path)
+    assert {why for _, why in batch.rejects} == {"the file changed or vanished while packing"}

@@ -1,0 +1,564 @@
+"""Tables as inputs: each column becomes a field, by its type and what Hugging Face says of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import CONTAINERS, nothing_left_open, picture, tree, write
+from forked_workers import workers_for
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet as pq
+from tables import arrow_stream, parquet, save, save_dict, state
+from test_inputs_files import read_all
+
+import shardkit
+from shardkit.errors import CorpusError, FormatError
+from shardkit.inputs.look import Look, Strength
+from shardkit.inputs.open import CORPORA, from_spec, open_corpus
+from shardkit.inputs.tables import table_files
+from shardkit.inputs.tables.columns import TableColumn, TablePlan, make_plan
+from shardkit.inputs.tables.media import ending_of, kept_name, sniff
+from shardkit.samples.sample import SampleBatch, unpack_paths
+
+OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
+FILE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+WAV = b"RIFF\x24\0\0\0WAVEfmt " + bytes(30)
+
+
+def files(*values: dict[str, Any] | None) -> pa.Array:
+    """A column as ``datasets`` stores files."""
+    return pa.array([v and {"bytes": None, "path": None, **v} for v in values], FILE)
+
+
+def with_features(table: pa.Table, **features: Any) -> pa.Table:
+    """The schema's entry of ``datasets``."""
+    info = {"info": {"features": features}}
+    return table.replace_schema_metadata({"huggingface": json.dumps(info)})
+
+
+def labels_of(*names: str) -> dict[str, Any]:
+    return {"names": list(names), "_type": "ClassLabel"}
+
+
+def save_parquet(folder: Path, table: pa.Table) -> Path:
+    out = io.BytesIO()
+    pq.write_table(table, out, row_group_size=3)
+    write(folder / "t.parquet", out.getvalue())
+    return folder
+
+
+def save_hf(folder: Path, table: pa.Table) -> Path:
+    write(folder / "t.arrow", arrow_stream(table, 3))
+    write(folder / "state.json", state(["t.arrow"]))
+    write(folder / "dataset_info.json", "{}")
+    return folder
+
+
+@pytest.fixture(params=[save_parquet, save_hf])
+def store(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def read_table(source: Path, scratch: Path, **options: Any) -> SampleBatch:
+    with nothing_left_open():
+        (batch,) = read_all(open_corpus(source, **options), scratch).values()
+    return batch
+
+
+def value_of(stored: Any) -> Any:
+    """What a stored value means: an array as (dtype, nested lists), JSON as Python has it."""
+    if stored is None:
+        return None
+    data = bytes(stored)
+    if not data.startswith(b"\x93NUMPY"):
+        return json.loads(data)
+    array = np.load(io.BytesIO(data))
+    return array.dtype.name, array.tolist()
+
+
+# --- what a column becomes ----------------------------------------------------------------
+
+NS, FAR = pa.timestamp("ns"), pa.timestamp("s")
+BERLIN, TIME = pa.timestamp("us", "Europe/Berlin"), pa.time64("us")
+F16 = pa.array(np.array([1.5, 0, 65504], np.float16), mask=np.array([0, 1, 0], bool))
+TENSOR = pa.fixed_shape_tensor(pa.int8(), [2, 2])
+ROWS: dict[str, tuple[pa.Array, str, list[Any]]] = {
+    "int8": (pa.array([1, None, -128], pa.int8()), "npy", [("int8", 1), None, ("int8", -128)]),
+    "float16": (F16, "npy", [("float16", 1.5), None, ("float16", 65504)]),
+    "bool": (pa.array([True, None]), "npy", [("bool", True), None]),
+    "dictionary": (pa.array([7, None]).dictionary_encode(), "npy", [("int64", 7), None]),
+    "list": (pa.array([[1.5], [], None]), "npy", [("float64", [1.5]), ("float64", []), None]),
+    "fixed": (pa.array([[1, 2], None], pa.list_(pa.uint8(), 2)), "npy", [("uint8", [1, 2]), None]),
+    "fixed in list": (
+        pa.array([[[1, 2]] * 3, []], pa.list_(pa.list_(pa.int8(), 2))),
+        "npy",
+        [("int8", [[1, 2]] * 3), ("int8", [])],
+    ),
+    "tensor": (
+        pa.ExtensionArray.from_storage(TENSOR, pa.array([[1, 2, 3, 4]], TENSOR.storage_type)),
+        "npy",
+        [("int8", [[1, 2], [3, 4]])],
+    ),
+    "lists in lists": (pa.array([[[1, 2], [3]], None]), "json", [[[1, 2], [3]], None]),
+    "struct": (pa.array([{"a": 1, "b": ["x"]}, None]), "json", [{"a": 1, "b": ["x"]}, None]),
+    "date": (pa.array([-719162], pa.date32()), "json", ["0001-01-01"]),
+    "ns": (pa.array([1, None], NS), "json", ["1970-01-01T00:00:00.000000001", None]),
+    "zone": (pa.array([1_000_001], BERLIN), "json", ["1970-01-01T00:00:01.000001Z"]),
+    "far away": (pa.array([10**12], FAR), "json", ["33658-09-27T01:46:40"]),
+    "inner time": (
+        pa.array([{"t": 1}], pa.struct({"t": BERLIN})),
+        "json",
+        [{"t": "1970-01-01T00:00:00.000001Z"}],
+    ),
+    "time": (pa.array([86_399_999_999], TIME), "json", ["23:59:59.999999"]),
+    "decimal": (pa.array([Decimal("-12.30")], pa.decimal128(10, 2)), "json", ["-12.30"]),
+    "bytes in a list": (pa.array([[b"\0\xff", b""]]), "json", [["AP8=", ""]]),
+    "json": (
+        pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"b" : 1}'])),
+        "json",
+        [{"b": 1}],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_columns_become_arrays_and_json(tmp_path: Path, kind: str) -> None:
+    column, ending, expected = ROWS[kind]
+    table = pa.table({"x": column, "n": [*range(len(column))]})
+    batch = read_table(save_hf(tmp_path / "in", table), tmp_path)
+    assert [value_of(value) for value in batch.columns[f"x.{ending}"]] == expected
+    assert batch.columns.keys() == {f"x.{ending}", "n.npy"}
+
+
+def test_a_list_with_a_null_or_of_another_shape_is_json_for_that_row_alone(tmp_path: Path) -> None:
+    ragged = pa.array([[1, 2], [1, None, 3], None], pa.list_(pa.int32()))
+    grid = pa.array([[[1, 2, 3]], [[1], [2]], []], pa.list_(pa.list_(pa.int16())))
+    table = with_features(
+        pa.table({"x": ragged, "grid": grid, "n": [0, 1, 2]}),
+        grid={"shape": [None, 3], "dtype": "int16", "_type": "Array2D"},
+    )
+    columns = read_table(save_parquet(tmp_path / "in", table), tmp_path).columns
+    assert [*map(value_of, columns["x.npy"])] == [("int32", [1, 2]), None, None]
+    assert [*map(value_of, columns["x.json"])] == [None, [1, None, 3], None]
+    assert [*map(value_of, columns["grid.npy"])] == [("int16", [[1, 2, 3]]), None, ("int16", [])]
+    assert [*map(value_of, columns["grid.json"])] == [None, [[1], [2]], None]
+
+
+@given(st.lists(st.floats(width=32) | st.none(), min_size=1, max_size=9))
+def test_numbers_are_kept_to_the_bit(
+    tmp_path_factory: pytest.TempPathFactory, numbers: list[float | None]
+) -> None:
+    folder = tmp_path_factory.mktemp("numbers")
+    column = pa.array(numbers, pa.float32())
+    batch = read_table(
+        save_parquet(folder, pa.table({"x": column, "i": [1] * len(numbers)})), folder
+    )
+    for number, stored in zip(numbers, batch.columns.get("x.npy", numbers), strict=True):
+        assert (number is None) == (stored is None)
+        if number is not None and stored is not None:
+            assert bytes(stored)[-4:] == np.float32(number).tobytes()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "held", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())]
+)
+def test_every_type_of_text(tmp_path: Path, store: Any, held: pa.DataType) -> None:
+    table = pa.table({"caption": pa.array(["ä", "", None]).cast(held), "text": ["1", "2", "3"]})
+    batch = read_table(store(tmp_path / "in", table), tmp_path)
+    assert batch.columns == {"caption.txt": ["ä".encode(), b"", None], "txt": [b"1", b"2", b"3"]}
+
+
+@pytest.mark.parametrize("held", [pa.binary(), pa.large_binary(), pa.binary(3)])
+def test_bytes_of_which_nothing_is_known(tmp_path: Path, held: pa.DataType) -> None:
+    """Though one of them, far behind, begins as a picture does."""
+    values = [b"\0\1\2", None, *[b"abc"] * 20, b"P5\n"]
+    table = pa.table({"b": pa.array(values, held), "n": [*range(len(values))]})
+    batch = read_table(save_hf(tmp_path / "in", table), tmp_path)
+    assert batch.columns.keys() == {"b.bin", "n.npy"} and batch.columns["b.bin"] == values
+
+
+# --- files --------------------------------------------------------------------------------
+
+
+def test_pictures_and_classes(tmp_path: Path, store: Any) -> None:
+    jpg, png = picture(1), picture(2, kind="PNG")
+    held = files({"bytes": jpg, "path": "n01/a.JPEG"}, {"bytes": png}, None, {})
+    table = pa.table({"image": held, "label": [2, 0, -1, 1]})
+    table = with_features(table, image={"_type": "Image"}, label=labels_of("a", "b", "c"))
+    corpus = open_corpus(store(tmp_path / "in", table))
+    assert corpus.classes == ["a", "b", "c"] and corpus.has_pictures and not corpus.has_text
+    batch = read_table(tmp_path / "in", tmp_path)
+    assert batch.columns == {
+        "jpg": [jpg, None, None],
+        "png": [None, png, None],
+        "cls": [b"2", b"0", b"1"],
+    }
+    assert "has a null in each of 'image', 'label'" in batch.rejects[0][1]
+    row = batch.keys[0].partition(b"/")[0] + b"/000000000000"
+    paths = unpack_paths(batch.keys[0], batch.paths[0], ["cls", "jpg"])
+    assert paths == [("cls", row + b".cls", None), ("jpg", row + b"/image/n01/a.JPEG", None)]
+
+
+COLUMNS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "bytes": ({"x": [picture(1)], "n": [1]}, {"jpg", "n.npy"}),
+    "mask": (
+        {"mask": files({"bytes": picture(2, kind="PNG")}), "image": [picture(1)]},
+        {"jpg", "mask.png"},
+    ),
+    "two": ({"left": [picture(2)], "right": [picture(1)]}, {"left.jpg", "right.jpg"}),
+    "audio": ({"sound": files({"bytes": WAV}), "text": ["a"]}, {"wav", "txt"}),
+    "path": ({"doc": files({"bytes": b"??", "path": "a.TAR"}), "n": [1]}, {"doc.tar", "n.npy"}),
+    "lists": (
+        {
+            "images": pa.array([[{"bytes": picture(1)}, {"bytes": picture(2, kind="PNG")}]]),
+            "n": [1],
+        },
+        {"images.0.jpg", "images.1.png", "n.npy"},
+    ),
+    "pandas": ({"body": ["a"], "__index_level_0__": ["x"]}, {"txt", "__index_level_0__.txt"}),
+    "nulls": ({"body": ["a"], "x": pa.nulls(1)}, {"txt"}),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_fields_of_a_table(tmp_path: Path, kind: str) -> None:
+    columns, fields = COLUMNS[kind]
+    source = save_parquet(tmp_path / "in", pa.table(columns))
+    assert read_table(source, tmp_path).columns.keys() == fields
+
+
+BAD: list[tuple[str, pa.Array, dict[str, Any]]] = [
+    ("holds no picture: it begins with b'x'", files({"bytes": b"x"}), {"_type": "Image"}),
+    ("names 'b.jpg' and holds no bytes of it", files({"path": "b.jpg"}), {"_type": "Image"}),
+    ("holds 65 files, and a sample takes at most 64", pa.array([[picture(1)] * 65]), {}),
+    ("holds 2, which is none of its classes", pa.array([2]), labels_of("x")),
+]
+
+
+@pytest.mark.parametrize(("why", "held", "feature"), BAD)
+def test_a_bad_row_is_named(
+    tmp_path: Path, why: str, held: pa.Array, feature: dict[str, Any]
+) -> None:
+    table = with_features(pa.table({"x": held, "text": ["a"]}), x=feature)
+    batch = read_table(save_parquet(tmp_path / "in", table), tmp_path)
+    ((where, reason),) = batch.rejects
+    assert where == "t.parquet at row 0" and reason.startswith(f"column 'x' {why}")
+
+
+@given(st.binary(max_size=70), st.none() | st.text(max_size=12))
+def test_endings_are_names_of_fields(head: bytes, path: str | None) -> None:
+    ending = ending_of(head, path)
+    assert ending.isalnum() and ending not in ("npy", "cls", "txt", "json", "tokens")
+    kept = kept_name(path)
+    assert kept is None or not {"", ".", ".."} & {*kept.split("/")}
+
+
+@pytest.mark.parametrize(
+    ("head", "path", "ending"),
+    [
+        (WAV, None, "wav"),
+        (b"fLaC\0\0\0\x22", "a.txt", "flac"),
+        (b"\xff\xfb\x90\x00", None, "mp3"),
+        (b"OggS", "a.opus", "opus"),
+        (b"\0\0\0\x18ftypisom", "x.MOV", "mov"),
+        (b"\x1a\x45\xdf\xa3....webm", None, "webm"),
+        (b"?", "a.npy", "bin"),
+    ],
+)
+def test_endings(head: bytes, path: str | None, ending: str) -> None:
+    assert ending_of(head, path) == ending and (sniff(head) is None) == (ending == "bin")
+
+
+# --- the plan -----------------------------------------------------------------------------
+
+
+def column(name: str, how: str, *names: str) -> TableColumn:
+    return TableColumn(name, how, type=how, names=[*names] or None)
+
+
+@pytest.mark.parametrize(
+    ("columns", "label"),
+    [
+        ([column("label", "integer")], "label"),
+        ([column("Labels", "integer")], "Labels"),
+        ([column("label", "number")], None),
+        ([column("kind", "integer", "a")], "kind"),
+        ([column("kind", "integer", "a"), column("label", "integer")], "kind"),
+        ([column("fine", "integer", "a"), column("coarse", "integer", "b")], None),
+        ([column("a", "integer", "a"), column("label", "integer", "b")], "label"),
+        ([column("year", "integer")], None),
+    ],
+)
+def test_which_column_is_the_label(columns: list[TableColumn], label: str | None) -> None:
+    plan = make_plan({c.name: c for c in [column("text", "text"), *columns]}, "t")
+    assert [c.name for c in plan.columns if c.how in ("label", "index")] == [label] * bool(label)
+    spec = json.loads(json.dumps(plan.to_json()))
+    again = TablePlan.from_json(plan.text, spec)
+    assert json.loads(json.dumps(again.to_json())) == spec and again.classes == plan.classes
+    if label is None and columns[0].name != "year":
+        assert any(f"column {columns[0].name!r} is field" in note for note in plan.notes())
+
+
+THERE = {c.name: c for c in (column("a", "text"), column("b", "text"), column("n", "integer"))}
+SEEN = "t has columns 'a' (text), 'b' (text), 'n' (integer): "
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"fields": ["x"]}, "there is no column 'x'"),
+        ({"text_field": "x"}, "column 'x' is not there"),
+        ({"text_field": "n"}, "column 'n' is integer, expected strings"),
+        ({"tokenized": True}, "'a', 'b' hold strings; pass --text-field to say which"),
+        ({"fields": ["n"], "tokenized": True}, "none hold strings; pass --text-field to say which"),
+        ({"fields": []}, "there is nothing to pack in it"),
+    ],
+)
+def test_what_cannot_be_planned(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(CorpusError) as caught:
+        make_plan(THERE, "t", **options)
+    assert str(caught.value) == SEEN + what
+
+
+def test_columns_of_one_field_are_refused(tmp_path: Path) -> None:
+    source = save_parquet(tmp_path / "a", pa.table({"a b": [1], "A_b": [2], "text": ["x"]}))
+    with pytest.raises(CorpusError, match="columns 'a b' and 'A_b' would both be field 'A_b'"):
+        open_corpus(source)
+    assert read_table(source, tmp_path, fields=["a b", "text"]).columns.keys() == {"a_b.npy", "txt"}
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["n", "n"])
+    batch = read_table(save_hf(tmp_path / "b", table), tmp_path)
+    assert batch.rejects == [("t.arrow", "has two columns 'n'; rename one in the table")]
+
+
+def test_a_text_alone_has_a_short_spec(tmp_path: Path, store: Any) -> None:
+    corpus = open_corpus(store(tmp_path / "in", pa.table({"body": ["x", "yy"]})))
+    assert corpus.spec() == {"kind": corpus.kind, "text_field": "body"} and corpus.notes == []
+    assert read_table(tmp_path / "in", tmp_path).columns == {"txt": [b"x", b"yy"]}
+    assert open_corpus(tmp_path / "in", tokenized=True).spec() == corpus.spec()
+
+
+# --- several files ------------------------------------------------------------------------
+
+
+def test_files_whose_columns_do_not_fit_are_rejected(tmp_path: Path) -> None:
+    first = with_features(
+        pa.table({"text": ["a"], "label": [0], "s": [{"a": 1}]}), label=labels_of("x", "y")
+    )
+    parts = [
+        first,
+        first.append_column("more", pa.array(["lost?"])),
+        first.drop_columns(["s"]),
+        first.set_column(1, "label", pa.array(["x"])),
+        with_features(first, label=labels_of("y", "x")),
+        first.append_column("none", pa.nulls(1)),
+        pa.table({"text": ["z"], "label": pa.array([1], pa.int8()), "s": pa.nulls(1)}),
+    ]
+    for number, table in enumerate(parts):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        pq.write_table(table, tmp_path / "in" / f"p{number}.parquet")
+    write(tmp_path / "in/q.parquet", b"PAR1")
+    batch = read_table(tmp_path / "in", tmp_path)
+    reasons = dict(batch.rejects)
+    assert [*reasons] == ["p1.parquet", "p2.parquet", "p3.parquet", "p4.parquet", "q.parquet"]
+    assert "has a column 'more' (string) with values" in reasons["p1.parquet"]
+    assert "column 's' is not there" in reasons["p2.parquet"]
+    assert "has a column 'label' (string) of another type" in reasons["p3.parquet"]
+    assert "of other classes, than the files before it" in reasons["p4.parquet"]
+    assert reasons["q.parquet"].startswith("is damaged: ")
+    assert batch.columns["txt"] == [b"a", b"a", b"z"] and batch.columns["cls"] == [b"0", b"0", b"1"]
+
+
+def test_a_split_may_lack_a_column(tmp_path: Path, store: Any) -> None:
+    """As the tables of a contest do, of which the test split has no labels."""
+    source = tmp_path / "in"
+    train = pa.table({"text": ["a", "b"], "label": [1, 0]})
+    store(source / "train", with_features(train, label=labels_of("x", "y")))
+    store(source / "test", pa.table({"text": ["c"], "id": [7]}))
+    if store is save_hf:
+        write(source / "dataset_dict.json", json.dumps({"splits": ["test", "train"]}))
+    packed = shardkit.pack(source, tmp_path / "out", to="lmdb", **OPTIONS)
+    assert packed.splits == {"train": 2, "test": 1}
+    assert packed.notes == [
+        "split 'test' has no column 'label'",
+        "split 'train' has no column 'id'",
+    ]
+    ds = shardkit.open(tmp_path / "out", split="train")
+    assert ds.classes == ["x", "y"] and [row["cls"] for row in ds] == [1, 0]
+    assert shardkit.verify(tmp_path / "out", against=source).ok
+
+
+# --- packed -------------------------------------------------------------------------------
+
+
+def everything(rows: int) -> pa.Table:
+    table = pa.table(
+        {
+            "image": files(*[{"bytes": picture(i), "path": f"{i}.jpeg"} for i in range(rows)]),
+            "label": [i % 3 for i in range(rows)],
+            "caption": [f"caption {i}" if i % 4 else None for i in range(rows)],
+            "score": pa.array([i / 7 for i in range(rows)], pa.float32()),
+            "ragged": pa.array([[*range(i % 5)] for i in range(rows)], pa.list_(pa.int64())),
+            "meta": [{"a": i, "b": [str(i)]} for i in range(rows)],
+        }
+    )
+    return with_features(table, image={"_type": "Image"}, label=labels_of("x", "y", "z"))
+
+
+@pytest.mark.parametrize("to", CONTAINERS)
+def test_packed_verified_unpacked_and_converted(tmp_path: Path, store: Any, to: str) -> None:
+    source = store(tmp_path / "in", everything(20))
+    trees = []
+    for workers in (0, 2):
+        dest = tmp_path / f"out{workers}"
+        with workers_for(to):
+            shardkit.pack(source, dest, to=to, shard_size="8kB", workers=workers, progress=False)
+        trees.append(tree(dest))
+        checked = shardkit.verify(dest, against=source)
+        assert checked.ok and checked.num_compared == 20
+    assert trees[0] == trees[1]
+    batch = shardkit.open(tmp_path / "out0").read(range(20))
+    assert batch["cls"].tolist() == [i % 3 for i in range(20)]
+    assert [a.tolist() for a in batch["ragged.npy"]] == [[*range(i % 5)] for i in range(20)]
+    assert batch["meta.json"][3] == {"a": 3, "b": ["3"]} and batch["txt"][:2] == [None, "caption 1"]
+    shardkit.unpack(tmp_path / "out0", tmp_path / "files")
+    back = tree(tmp_path / "files")
+    name = next(iter(back)).partition("/")[0]
+    assert back[f"{name}/000000000003/image/3.jpeg"] == picture(3)
+    assert back[f"{name}/000000000003.cls"] == b"0"
+
+
+@given(st.lists(st.binary(max_size=9)), st.integers(1, 9), st.integers(1, 40), st.data())
+def test_any_rows_in_any_order(
+    tmp_path_factory: pytest.TempPathFactory,
+    texts: list[bytes],
+    group: int,
+    batch_bytes: int,
+    data: st.DataObject,
+) -> None:
+    """Whatever is asked for after what, as when a pack is shuffled or resumed."""
+    folder = tmp_path_factory.mktemp("any")
+    write(folder / "a.parquet", parquet(pa.array(texts, pa.binary()), group=group))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table_files, "BATCH_BYTES", batch_bytes)
+        runs = list(open_corpus(folder, text_field="text").runs(folder)) if texts else []
+        assert sum(map(len, runs)) == len(texts)
+        corpus = from_spec(folder, {"kind": "parquet", "text_field": "text"})
+        for run in runs:
+            for start in data.draw(st.lists(st.integers(0, len(run)), max_size=5)):
+                part = run.slice(start, data.draw(st.integers(start, len(run))))
+                batch = corpus.read(part, folder)
+                rows = [int(locator) for locator in part.locators]
+                assert batch.columns.get("txt", []) == [texts[row] for row in rows]
+
+
+def test_many_small_numbers_do_not_make_one_shard(tmp_path: Path) -> None:
+    table = pa.table({f"c{i}": [7] * 2000 for i in range(5)})
+    runs = open_corpus(save_parquet(tmp_path / "in", table)).runs(tmp_path)
+    assert min(min(run.sizes) for run in runs) >= 5 * 128
+
+
+# --- what is wrong ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["empty", "cut", "pages", "footer", "other"])
+def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, how: str) -> None:
+    whole = parquet([f"{i} {os.urandom(20).hex()}" for i in range(500)], group=100)
+    middle = len(whole) // 3
+    damaged = {
+        "empty": b"",
+        "cut": whole[: len(whole) // 2],
+        "pages": whole[:4] + b"\xff" * middle + whole[4 + middle :],
+        "footer": whole[:-60] + b"\xff" * 40 + whole[-20:],
+        "other": b"version https://git-lfs.github.com/spec/v1\n",
+    }[how]
+    write(tmp_path / "in" / "a.parquet", parquet(["good"]))
+    write(tmp_path / "in" / "b.parquet", damaged)
+    batch = read_table(tmp_path / "in", tmp_path)
+    assert batch.columns["txt"][0] == b"good"
+    for name, why in batch.rejects:
+        assert name.startswith("b.parquet") and why.startswith("is damaged: ") and "\n" not in why
+    assert batch.rejects and len({why for _, why in batch.rejects}) <= 5
+
+
+def test_a_damaged_group_costs_its_rows_only(tmp_path: Path) -> None:
+    held = [f"{i:09d}" for i in range(40)]
+    path, plain = tmp_path / "a.parquet", {"compression": "NONE", "use_dictionary": False}
+    pq.write_table(pa.table({"text": held}), path, row_group_size=10, **plain)
+    data = path.read_bytes()
+    at = data.index(b"000000012", data.index(b"000000013") - 13) - 4
+    write(path, data[:at] + b"\xff\xff\xff\x7f" + data[at + 4 :])  # its length
+    (batch,) = read_all(open_corpus(tmp_path), tmp_path / "scratch").values()
+    assert batch.columns["txt"] == [text.encode() for text in held[:10] + held[20:]]
+    assert [where for where, _ in batch.rejects] == [f"a.parquet at row {r}" for r in range(10, 20)]
+
+
+def test_a_file_that_changes_while_packing(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", parquet(["x"] * 50))
+    corpus = open_corpus(tmp_path)
+    (run,) = corpus.runs(tmp_path)
+    with nothing_left_open():
+        assert len(corpus.read(run.slice(0, 5), tmp_path)) == 5
+    write(path, parquet(["other"] * 50))
+    os.utime(path, ns=(1, 1))
+    rejects = corpus.read(run.slice(5, 6), tmp_path).rejects
+    assert rejects == [("a.parquet at row 5", "the file changed while packing")]
+
+
+@pytest.mark.parametrize(
+    "info", ["[]", '{"info": 5}', '{"info": {"features": {"x": {"_type": 7}}}}']
+)
+def test_odd_features_never_end_in_a_traceback(tmp_path: Path, info: str) -> None:
+    table = pa.table({"x": [[1, 2]], "n": [1]}).replace_schema_metadata({"huggingface": info})
+    batch = read_table(save_parquet(tmp_path / "in", table), tmp_path)
+    assert len(batch) + len(batch.rejects) == 1
+
+
+# --- saved datasets -----------------------------------------------------------------------
+
+
+def test_saved_splits_and_their_order(tmp_path: Path) -> None:
+    source = save_dict(tmp_path / "in", {"train": [["a", "b"], ["c"]], "test": [["d"]]})
+    assert CORPORA["hf"].claim(Look(source)).strength == Strength.MARKED  # type: ignore[union-attr]
+    packed = shardkit.pack(source, tmp_path / "out", to="npy", **OPTIONS)
+    assert (packed.kind, packed.splits) == ("hf", {"train": 3, "test": 1})
+    save(tmp_path / "one", [["a"]], _split="validation")
+    assert open_corpus(tmp_path / "one").splits() == ["validation"]
+    save(tmp_path / "old", [["a"], ["b"], ["c"]])
+    packed = shardkit.pack(save(tmp_path / "old", [["d"]]), tmp_path / "o", to="npy", **OPTIONS)
+    assert packed.num_samples == 1 and packed.ignored == {".arrow": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "held", "what"),
+    [
+        ("state.json", "{", "state.json is damaged: "),
+        ("state.json", "[]", "state.json is damaged: it holds no object"),
+        ("state.json", state(["../x.arrow"]), "names '../x.arrow', which cannot be read"),
+        ("state.json", state(["a"], _indices_data_files=["i"]), "names 'a selection of rows"),
+        ("dataset_dict.json", '{"splits": [".."]}', "json"),
+    ],
+)
+def test_a_saved_dataset_that_is_wrong(tmp_path: Path, name: str, held: str, what: str) -> None:
+    save(tmp_path, [["a"]])
+    write(tmp_path / name, held)
+    with pytest.raises(shardkit.ShardkitError, match=what):
+        [*open_corpus(tmp_path, "hf").runs(tmp_path)]
+
+
+def test_a_part_that_is_missing(tmp_path: Path) -> None:
+    save(tmp_path, [["a"], ["b"], ["c"]])
+    (tmp_path / "data-00001-of-00003.arrow").unlink()
+    with pytest.raises(CorpusError, match=r"lacks 1 file .*: data-00001-of-00003\.arrow;"):
+        open_corpus(tmp_path)
+    write(tmp_path / "state.json", state([]))
+    with pytest.raises((CorpusError, FormatError)):
+        [*open_corpus(tmp_path, "hf").runs(tmp_path)]

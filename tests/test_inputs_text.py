@@ -1,0 +1,219 @@
+"""Folders of text files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_inputs_files import JPG, read_all, tree
+
+import shardkit
+from shardkit.errors import CorpusError
+from shardkit.inputs.open import from_spec
+from shardkit.inputs.text import TextCorpus
+
+
+def test_bytes_as_they_are(tmp_path: Path) -> None:
+    contents = {"a.txt": b"\xff\xfe\r\n\0", "b/c.md": b"# hi", "b/e.PY": b"", "b/x.jpg": JPG}
+    corpus = TextCorpus(tree(tmp_path, contents))
+    batch = read_all(corpus, tmp_path)["train"]
+    assert batch.keys == [b"a", b"b/c", b"b/e"]
+    assert batch.columns == {"txt": [b"\xff\xfe\r\n\0", b"# hi", b""]}
+    assert batch.paths == [b"+.txt", b"+.md", b"+.PY"]
+    assert not batch.rejects
+    assert corpus.ignored == {".jpg": 1}
+    assert corpus.classes is None
+
+
+def test_stems_that_meet(tmp_path: Path) -> None:
+    batch = read_all(TextCorpus(tree(tmp_path, {"a.c": b"1", "a.h": b"2", "b.c": b"3"})), tmp_path)
+    assert batch["train"].keys == [b"a.c", b"a.h", b"b"]
+    assert batch["train"].paths == [b"+", b"+", b"+.c"]
+
+
+def test_an_ignored_file_does_not_take_a_stem(tmp_path: Path) -> None:
+    batch = read_all(
+        TextCorpus(tree(tmp_path, {"a.txt": b"1", "a.xyz": b"2", "a": b"3"})), tmp_path
+    )
+    assert batch["train"].keys == [b"a"]
+
+
+def test_splits_and_workers(tmp_path: Path) -> None:
+    corpus = TextCorpus(tree(tmp_path, {"train/x/a.txt": b"1", "validation/a.txt": b"2"}))
+    runs = {run.split: run for run in corpus.runs(tmp_path)}
+    assert runs.keys() == {"train", "validation"}
+    batch = from_spec(tmp_path, corpus.spec()).read(runs["train"], tmp_path)
+    assert (batch.keys, batch.paths) == ([b"x/a"], [b"=train/x/a.txt"])
+
+
+def test_text_beside_folders_named_as_splits_makes_them_folders(tmp_path: Path) -> None:
+    batches = read_all(TextCorpus(tree(tmp_path, {"train/a.txt": b"1", "a.txt": b"2"})), tmp_path)
+    assert {split: batch.keys for split, batch in batches.items()} == {"train": [b"a", b"train/a"]}
+
+
+def test_a_fifo_is_a_reject(tmp_path: Path) -> None:
+    tree(tmp_path, {"a.txt": b"", "c.txt": b"3"})
+    os.mkfifo(tmp_path / "b.txt")
+    batch = read_all(TextCorpus(tmp_path), tmp_path)["train"]
+    assert batch.rejects == [("b.txt", "is a FIFO, not a file")]
+    assert batch.columns == {"txt": [b"", b"3"]}
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"no text in .*; check the path"):
+        list(TextCorpus(tmp_path).runs(tmp_path))
+
+
+# --- class folders ------------------------------------------------------------------------
+
+IMDB = {
+    f"{split}/{name}/{i}_7.txt": f"{split} {name} {i}".encode()
+    for split, names in {"train": ("neg", "pos", "unsup"), "test": ("neg", "pos")}.items()
+    for name in names
+    for i in range(2)
+}
+"""As aclImdb has it, whose README lies beside the splits."""
+
+SIDES = [(split, name) for split in ("train", "test") for name in ("neg", "pos")]
+
+
+def test_class_folders_of_text(tmp_path: Path) -> None:
+    source = tree(tmp_path / "in", {**IMDB, "README": b"", "README.md": b"of it"})
+    corpus = TextCorpus(source)
+    assert corpus.classes == ["neg", "pos", "unsup"]
+    batches = read_all(corpus, tmp_path)
+    assert {split: batch.columns["cls"] for split, batch in batches.items()} == {
+        "train": [b"0", b"0", b"1", b"1", b"2", b"2"],
+        "test": [b"0", b"0", b"1", b"1"],
+    }
+    assert batches["test"].keys == [b"neg/0_7", b"neg/1_7", b"pos/0_7", b"pos/1_7"]
+    assert corpus.ignored == {"": 1, ".md": 1}
+    assert corpus.notes == ["cls is of 3 classes, the folders: neg, pos, unsup"]
+
+
+def test_few_texts_above_class_folders_are_passed_over(tmp_path: Path) -> None:
+    """aclImdb itself: a hundred thousand reviews, and six lists."""
+    reviews = {f"{split}/{name}/{i}.txt": b"x" for split, name in SIDES for i in range(50)}
+    above = {"imdbEr.txt": b"1", "train/urls_pos.txt": b"2"}
+    beside = {"imdb.vocab": b"3", "train/labeledBow.feat": b"4"}
+    source = tree(tmp_path / "in", {**reviews, **above, **beside})
+    corpus = TextCorpus(source)
+    batches = read_all(corpus, tmp_path)
+    assert {split: len(batch.keys) for split, batch in batches.items()} == {
+        "train": 100,
+        "test": 100,
+    }
+    assert corpus.classes == ["neg", "pos"]
+    assert corpus.ignored == {".txt": 2, ".vocab": 1, ".feat": 1}
+    said = "files above the folders of classes are passed over: imdbEr.txt, train/urls_pos.txt"
+    assert corpus.notes == ["cls is of 2 classes, the folders: neg, pos", said]
+    (source / "test" / "urls_pos.txt").write_bytes(b"a third one of 200")
+    corpus = TextCorpus(source)
+    assert corpus.classes is None and len(read_all(corpus, tmp_path)["train"].keys) == 203
+    lost = "one split, train: test, train are named as splits, and imdbEr.txt lies beside them"
+    assert corpus.notes == [
+        "no cls: folders are a part of keys, since imdbEr.txt lies beside them",
+        f"{lost}; move it away to keep them apart",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["a.txt", "b.txt"], ""),
+        (["a/1.txt", "b/1.txt", "2.txt"], "2.txt lies beside them"),
+        (["a/1.txt", "b/x/1.txt"], "b/x/1.txt lies further down"),
+        (["train/a/1.txt", "train/b/2.txt", "test/3.txt"], "test/3.txt lies beside them"),
+        (["a/1.txt"], "there is one alone"),
+        (["train/a/1.txt", "test/a/1.txt"], "there is one alone"),
+        (["train/1.txt", "test/1.txt"], ""),
+        (["train/1.txt", "extra/1.txt"], "train is not named as a class is"),
+        (["source/1.txt", "target/1.txt"], "source is not named as a class is"),
+    ],
+)
+def test_folders_that_are_no_classes_of_text(names: list[str], why: str, tmp_path: Path) -> None:
+    corpus = TextCorpus(tree(tmp_path / "in", dict.fromkeys(names, b"x")))
+    assert all("cls" not in batch.columns for batch in read_all(corpus, tmp_path).values())
+    assert corpus.classes is None and corpus.spec() == {"kind": "text"}
+    said = [f"no cls: folders are a part of keys, since {why}"] if why else []
+    assert corpus.notes == said
+
+
+def test_a_readme_is_text_where_folders_are_no_classes(tmp_path: Path) -> None:
+    corpus = TextCorpus(tree(tmp_path / "in", {"README.md": b"1", "a/b/c.txt": b"2"}))
+    assert read_all(corpus, tmp_path)["train"].keys == [b"README", b"a/b/c"]
+    assert corpus.notes[1:] == ["among the samples: README.md; move away what is none"]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (
+            ["LICENSE", "LICENSE.txt", "README.md", "a.txt", "b/README.md"],
+            "among the samples: LICENSE.txt, README.md; move away what is none",
+        ),
+        (
+            ["train/1.txt", "val/notice.txt"],
+            "among the samples: val/notice.txt; move away what is none",
+        ),
+        (["a.txt", "b/README.md"], None),
+    ],
+)
+def test_documents_among_texts_are_named(
+    names: list[str], said: str | None, tmp_path: Path
+) -> None:
+    """Those at the top alone: source trees have a README in each folder."""
+    source = tree(tmp_path / "in", dict.fromkeys(names, b"x"))
+    result = shardkit.pack(source, tmp_path / "out", to="npy", workers=0, progress=False)
+    assert [note for note in result.notes if "among" in note] == ([said] if said else [])
+
+
+def test_a_readme_beside_splits_leaves_them_apart(tmp_path: Path) -> None:
+    """All were one split without a word, what is to be validated with among them."""
+    names = ["README.md", "LICENSE.txt", "train/1.txt", "train/README.md", "val/2.txt"]
+    source = tree(tmp_path / "in", dict.fromkeys(names, b"x"))
+    options: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
+    result = shardkit.pack(source, tmp_path / "out", **options)
+    assert result.splits == {"train": 2, "val": 1}
+    assert result.ignored == {".md": 1, ".txt": 1}
+    assert result.notes == ["among the samples: train/README.md; move away what is none"]
+    tree(source, {"notes.txt": b"y"})
+    result = shardkit.pack(source, tmp_path / "other", **options)
+    assert result.splits == {"train": 6}
+    assert result.notes == [
+        "among the samples: LICENSE.txt, README.md; move away what is none",
+        "one split, train: train, val are named as splits, and notes.txt lies beside them;"
+        " move it away to keep them apart",
+    ]
+
+
+def test_classes_of_text_there_and_back(tmp_path: Path) -> None:
+    source = tree(tmp_path / "in", IMDB)
+    options: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
+    assert shardkit.pack(source, tmp_path / "out", **options).notes == [
+        "cls is of 3 classes, the folders: neg, pos, unsup"
+    ]
+    assert shardkit.pack(source, tmp_path / "out", **options).was_complete
+    made = shardkit.open(tmp_path / "out", split="test")
+    assert made.classes == ["neg", "pos", "unsup"]
+    assert [int(sample["cls"]) for sample in made] == [0, 0, 1, 1]
+    assert shardkit.verify(tmp_path / "out", against=source).ok
+    shardkit.unpack(tmp_path / "out", tmp_path / "back")
+    assert read_all(TextCorpus(tmp_path / "back"), tmp_path) == read_all(
+        TextCorpus(source), tmp_path
+    )
+    os.rename(source / "test" / "pos", source / "test" / "good")
+    assert not shardkit.verify(tmp_path / "out", against=source).ok
+
+
+def test_tokens_are_of_text_alone(tmp_path: Path) -> None:
+    source = tree(tmp_path / "in", IMDB)
+    options: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
+    made = shardkit.pack(source, tmp_path / "out", train_tokenizer=260, **options)
+    said = "cls is left out, as the text alone is packed: 3 classes, the folders: neg, pos, unsup"
+    assert made.notes[0] == said
+    info = shardkit.info(tmp_path / "out")
+    assert info.classes is None and info.fields == ["tokens"]
+    assert shardkit.verify(tmp_path / "out", against=source).ok

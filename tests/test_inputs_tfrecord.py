@@ -1,0 +1,294 @@
+"""TFRecord files: Examples, what features become, and damage."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tf_records
+from conftest import CONTAINERS, Run, nothing_left_open, picture, tree, write
+from hypothesis import given
+from hypothesis import strategies as st
+from test_inputs_files import read_all
+from tf_records import example, frame, imagenet, piece, records
+
+import shardkit
+from shardkit.errors import CorpusError, FormatError, SampleError
+from shardkit.inputs.lines import max_unpacked
+from shardkit.inputs.look import Look, Strength
+from shardkit.inputs.open import from_spec, open_corpus
+from shardkit.inputs.records.tfrecord import TfRecordCorpus
+from shardkit.samples.sample import SampleBatch
+from shardkit.samples.tf_records import first_records, masked_crc32c, parse_example
+
+OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
+
+
+def packed(tmp_path: Path, *examples: dict[str, list[Any]], **options: Any) -> SampleBatch:
+    """The samples of one file of these records."""
+    path = records(tmp_path / "x.tfrecord", examples)
+    return read_all(TfRecordCorpus(path, **options), tmp_path / "scratch")["train"]
+
+
+# --- Examples -----------------------------------------------------------------------------
+
+
+VALUES = st.one_of(
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=90),
+    st.lists(st.floats(width=32, allow_nan=False), max_size=40),
+    st.lists(st.binary(max_size=9), max_size=5),
+)
+
+
+@given(st.dictionaries(st.text(max_size=9), VALUES, max_size=6), st.booleans())
+def test_examples_come_back(features: dict[str, list[Any]], is_packed: bool) -> None:
+    found = parse_example(example(features, is_packed))
+    assert found.keys() == features.keys()
+    for name, values in features.items():
+        held = found[name]
+        assert (held is None) == (not values)
+        if isinstance(held, np.ndarray):
+            assert held.dtype == (np.float32 if isinstance(values[0], float) else np.int64)
+        assert held is None or [*held] == values
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_an_example_or_refused(data: bytes) -> None:
+    try:
+        parse_example(data)
+    except FormatError:
+        pass
+
+
+def test_the_checksum() -> None:
+    assert tf_records.crc32c(b"123456789") == 0xE3069283
+    assert masked_crc32c(b"foo").to_bytes(4, "little") == tf_records.masked(b"foo")
+
+
+# --- claims and splits --------------------------------------------------------------------
+
+
+GOOD, BAD = frame(example({"a": [1]})), b"just text, and no records"
+TFDS = {f"mnist-{split}.tfrecord-00000-of-00001": GOOD for split in ("train", "test")}
+TFDS |= {"dataset_info.json": b"{}", "features.json": b"{}", "label.labels.txt": b"0\n1"}
+
+
+@pytest.mark.parametrize(
+    ("files", "strength", "splits"),
+    [
+        ({"x.tfrecord": GOOD}, Strength.MARKED, ["train"]),
+        ({"a/x.tfrecord": GOOD, "b/test.tfrecord": GOOD}, None, ["train"]),
+        ({"x.tfrecord.gz": gzip.compress(GOOD), "labels.txt": b"a"}, Strength.MARKED, ["train"]),
+        ({"train-00000-of-00001": GOOD, "README.md": b"#"}, Strength.MARKED, ["train"]),
+        ({"train/a.tfrecord": GOOD, "test/a.tfrecord": GOOD}, Strength.MARKED, ["test", "train"]),
+        ({"a-train.tfrecord": GOOD, "a-val.tfrecord": GOOD}, Strength.MARKED, ["train", "val"]),
+        ({"a/train.tfrecord": GOOD, "b/val.tfrecord": GOOD}, Strength.MARKED, ["train", "val"]),
+        ({"data/x.tfrecord": GOOD}, Strength.MARKED, ["train"]),
+        (TFDS, Strength.MARKED, ["test", "train"]),
+        ({"x.tfrecord": BAD}, Strength.FILES, ["train"]),
+        ({"x.tfrecord": GOOD, "preview.png": b""}, Strength.FILES, ["train"]),
+        ({"train-00000-of-00001": BAD}, None, []),
+        ({"a.tfrec": GOOD, "b.TFRecords": GOOD}, Strength.MARKED, ["train"]),
+        ({"x.tfrecord-00000-of-00001": GOOD}, Strength.MARKED, ["train"]),
+        ({"x.tfrecord.txt": GOOD, ".tfrecord": GOOD, "train": GOOD}, None, []),
+        ({"train-00000-of-00001.parquet": GOOD}, None, []),
+    ],
+)
+def test_claims(
+    files: dict[str, bytes], strength: Strength | None, splits: list[str], tmp_path: Path
+) -> None:
+    for name, data in files.items():
+        write(tmp_path / name, data)
+    if "b/test.tfrecord" in files:
+        with pytest.raises(CorpusError, match="not called as splits are: pack each folder apart"):
+            open_corpus(tmp_path)
+        notes = open_corpus(tmp_path, "tfrecord").notes
+        assert notes[-1].startswith("all of split train, test.tfrecord too, since x.tfrecord names")
+        return
+    claim = TfRecordCorpus.claim(Look(tmp_path))
+    assert (claim and claim.strength) == strength
+    if claim is not None:
+        assert sorted(open_corpus(tmp_path, "tfrecord").splits()) == splits
+    if strength == Strength.MARKED:
+        assert open_corpus(tmp_path).kind == "tfrecord"
+
+
+# --- fields -------------------------------------------------------------------------------
+
+
+def test_imagenet(tmp_path: Path) -> None:
+    for shard in range(2):
+        name = f"train-{shard:05d}-of-00002"
+        records(tmp_path / name, [imagenet(i) for i in range(shard * 10, shard * 10 + 10)])
+    records(tmp_path / "validation-00000-of-00001", [imagenet(i) for i in range(3)])
+    corpus = open_corpus(tmp_path)
+    assert corpus.has_pictures and not corpus.has_text
+    assert corpus.notes == [
+        "cls is 'image/class/label' as it is stored: 1 to 5 in the first records",
+    ]
+    with nothing_left_open():
+        batches = read_all(corpus, tmp_path / "scratch")
+    batch = batches["train"]
+    assert [*batches] == ["train", "validation"]
+    assert batch.keys[12] == b"train-00001-of-00002/000000000002"
+    assert batch.paths[12].split(b"\0")[0] == b"+.cls"
+    assert batch.columns["jpg"] == [picture(i) for i in range(20)]
+    assert batch.columns["cls"] == [b"%d" % (i % 5 + 1) for i in range(20)]
+    assert batch.columns["image.class.text.txt"][3] == "class 3 é".encode()
+    heights = [np.load(io.BytesIO(v)) for v in batch.columns["image.height.npy"] if v]
+    assert [a.tolist() for a in heights] == [[16]] * 20
+    boxes = batch.columns["image.object.bbox.xmin.npy"]
+    box = np.load(io.BytesIO(boxes[2] or b""))
+    assert boxes[0] is None and box.tolist() == [0, 0.25] and box.dtype == np.float32
+    assert batch.columns["image.object.names.json"][2] == b'["a", "b"]'
+
+
+PNG = picture(2, kind="PNG")
+
+
+@pytest.mark.parametrize(
+    ("features", "fields", "note"),
+    [
+        ({"text": [b"one"], "id": [1]}, {"txt": b"one", "id.npy": None}, ""),
+        ({"l": [picture(1)], "r": [PNG]}, {"l.jpg": picture(1), "r.png": PNG}, ""),
+        ({"b": [b"\0\1"], "f": [0.5]}, {"b.bin": b"\0\1", "f.npy": None}, ""),
+        ({"label": [b"cat"]}, {"label.txt": b"cat"}, "'label' is field label.txt, and not cls"),
+        ({"label": [0, 1, 0]}, {"label.npy": None}, "'label' is field label.npy, and not cls"),
+        ({"a/y": [1], "b/y": [2]}, {"a.y.npy": None, "b.y.npy": None}, "'b/y' is field b.y.npy"),
+        ({"names": [b"a", b"b"]}, {"names.json": b'["a", "b"]'}, ""),
+    ],
+)
+def test_what_features_become(
+    features: dict[str, list[Any]], fields: dict[str, bytes | None], note: str, tmp_path: Path
+) -> None:
+    found = packed(tmp_path, features).columns
+    assert found.keys() == fields.keys()
+    assert all(data is None or found[name] == [data] for name, data in fields.items())
+    notes = open_corpus(tmp_path / "x.tfrecord").notes
+    texts = packed(tmp_path, features, tokenized=True).columns
+    assert sorted(texts) == (["txt"] if "txt" in fields else sorted(fields))
+    assert any(each.startswith(note) for each in notes) if note else not notes
+
+
+def test_what_a_feature_is_does_not_depend_on_the_sample(tmp_path: Path) -> None:
+    first = {"a": [b"text"], "n": [1], "b": [b"\0\1"], "label": [3], "i": [picture(1)]}
+    cases: list[tuple[dict[str, list[Any]], str]] = [
+        ({"a": [b"\xff\xfe"]}, "feature 'a' is not UTF-8"),
+        ({"a": [b"x", b"y"]}, "feature 'a' is 2 x bytes, and text in the first"),
+        ({"n": [1.5]}, "feature 'n' is 1 x float, and int64 in the first records"),
+        ({"n": [b"x"]}, "feature 'n' is 1 x bytes, and int64 in the first records"),
+        ({"label": [1, 2]}, "feature 'label' is 2 x int64, and cls in"),
+        ({"i": [b"x"]}, "feature 'i' holds pictures in the first records, and here not an image"),
+        ({}, "has no feature that holds anything"),
+    ]
+    batch = packed(tmp_path, *[first] * 100, *(case for case, _ in cases))
+    assert len(batch) == 100
+    assert sorted(batch.columns) == ["a.txt", "b.bin", "cls", "jpg", "n.npy"]
+    for number, ((where, why), (_, said)) in enumerate(zip(batch.rejects, cases, strict=True)):
+        assert where == f"x.tfrecord at record {100 + number}" and said in why
+
+
+def test_chosen_features(tmp_path: Path) -> None:
+    path = records(tmp_path / "x.tfrecord", map(imagenet, range(9)))
+    corpus = TfRecordCorpus(path, fields=["image/class/label", "image/encoded"])
+    assert corpus.notes[-1].startswith("left out: 'image/class/text', 'image/height', ")
+    (run,) = corpus.runs(tmp_path)
+    assert sorted(from_spec(path, corpus.spec()).read(run, tmp_path).columns) == ["cls", "jpg"]
+    with pytest.raises(CorpusError, match=r"has no feature 'label', only \['image/class/label'"):
+        TfRecordCorpus(path, fields=["label"])
+
+
+@pytest.mark.parametrize(
+    ("features", "what"),
+    [
+        ([{"a": [b"\0", b"\1"]}], "feature 'a' holds several byte strings that are not text"),
+        ([{"a": [1]}, {"a": [b"x"]}], "feature 'a' is bytes and int64 in its first records"),
+        ([{"a b": [1], "a_b": [2]}], "'a b' and 'a_b' would both be the field a_b.npy"),
+        ([{"...": [1]}], "cannot name a field"),
+        ([{"x" * 80: [1]}], "cannot name a field"),
+    ],
+)
+def test_features_that_no_field_can_hold(features: list[Any], what: str, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=what):
+        open_corpus(records(tmp_path / "x.tfrecord", features))
+
+
+@pytest.mark.parametrize("to", CONTAINERS)
+def test_packed_verified_and_read_back(to: str, tmp_path: Path) -> None:
+    """The second file is compressed; TensorFlow's writer does so whatever the name."""
+    records(tmp_path / "in" / "x.tfrecord-00000-of-00002", map(imagenet, range(20)))
+    path = records(tmp_path / "in" / "x.tfrecord-00001-of-00002", map(imagenet, range(20, 30)))
+    write(path, gzip.compress(path.read_bytes()))
+    write(tmp_path / "in" / "labels.txt", "a\nb\n")
+    source, size = tmp_path / "in", "2kB"
+    made = shardkit.pack(source, tmp_path / "out", to=to, shard_size=size, **OPTIONS)
+    assert (made.num_samples, made.kind, made.ignored) == (30, "tfrecord", {".txt": 1})
+    checked = shardkit.verify(tmp_path / "out", against=source)
+    assert made.num_shards > 3 and checked.ok and checked.num_compared == 30, checked.problems
+    shardkit.convert(source, tmp_path / "two", to=to, workers=2)
+    shardkit.pack(source, tmp_path / "one", to=to, **OPTIONS)
+    assert tree(tmp_path / "two") == tree(tmp_path / "one")
+    assert shardkit.open(tmp_path / "out").column("cls").tolist() == [i % 5 + 1 for i in range(30)]
+    assert shardkit.pack(source, tmp_path / "out", to=to, shard_size=size, **OPTIONS).was_complete
+    shardkit.unpack(tmp_path / "out", tmp_path / "back")
+    name = "x.tfrecord-00001-of-00002/000000000004.jpg"
+    assert (tmp_path / "back" / name).read_bytes() == picture(24)
+
+
+# --- damage -------------------------------------------------------------------------------
+
+WHOLE = [frame(example(imagenet(i))) for i in range(3)]
+FLIPPED = b"".join(WHOLE).replace(picture(1)[-50:], bytes(50))
+
+
+@pytest.mark.parametrize(
+    ("data", "good", "where", "why"),
+    [
+        (FLIPPED, [0, 2], "x.tfrecord at record 1", "is damaged: its checksum (CRC-32C) does not"),
+        (b"".join(WHOLE)[:-1], [0, 1], "x.tfrecord", "is cut short: the record at byte "),
+        (b"".join(WHOLE)[: len(WHOLE[0]) + 5], [0], "x.tfrecord", "is cut short: no record begins"),
+        (WHOLE[0] + b"\1" + WHOLE[1], [0], "x.tfrecord", "is damaged, or no TFRecord file: no"),
+        (b"\0" * 40, [], "x.tfrecord", "is damaged, or no TFRecord file: no record begins"),
+        (b"\x1f\x8bno gzip, though it begins so", [], "x.tfrecord", "is damaged: "),
+        (frame(piece(2, b"")), [], "x.tfrecord at record 0", "is a tf.train.SequenceExample: only"),
+        (frame(b"\0\0"), [], "x.tfrecord at record 0", "is no tf.train.Example, but another"),
+    ],
+)
+def test_damage(data: bytes, good: list[int], where: str, why: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tfrecord", data)
+    batch = read_all(open_corpus(path, "tfrecord"), tmp_path / "scratch")["train"]
+    assert batch.columns.get("jpg", []) == [picture(i) for i in good]
+    assert [(name, found[: len(why)]) for name, found in batch.rejects] == [(where, why)]
+    with pytest.raises(SampleError, match=r"x\.tfrecord.* is "):
+        shardkit.pack(path, tmp_path / "out", to="npy", **OPTIONS)
+
+
+def test_lengths_are_not_believed(tmp_path: Path, run: Run) -> None:
+    """A file cut short, and a bomb of 80 KB that makes 80 MB."""
+    for name, size in (("x.tfrecord", 2**50), ("y.tfrecord.gz", 80 << 20)):
+        length = size.to_bytes(8, "little")
+        data = length + tf_records.masked(length) + bytes(min(size, 80 << 20))
+        path = write(tmp_path / name, gzip.compress(data) if name.endswith("gz") else data[:99])
+        tracemalloc.start()
+        assert not first_records(path, 9, 999, max_unpacked)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        tracemalloc.stop()
+    code, _, err = run("pack", "y.tfrecord.gz", "out", "--to", "npy")
+    assert code == 1 and "y.tfrecord.gz: makes over 200 times its size" in err
+
+
+def test_a_change_is_noticed(tmp_path: Path) -> None:
+    path = records(tmp_path / "x.tfrecord", map(imagenet, range(5)))
+    corpus = open_corpus(path)
+    (run,) = corpus.runs(tmp_path)
+    for change in (lambda: records(path, map(imagenet, range(5, 10))), path.unlink):
+        change()
+        batch = from_spec(path, corpus.spec()).read(run, tmp_path)
+        assert [why for _, why in batch.rejects] == [
+            "the file changed or vanished while packing"
+        ] * 5
