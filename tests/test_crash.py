@@ -30,20 +30,6 @@ def command(source: Path, dest: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "shardkit", "pack", str(source), str(dest), *more]
 
 
-def rows_of_processes(text: str) -> list[str]:
-    """Command lines of living processes that mention a text."""
-    found = []
-    for pid in os.listdir("/proc"):
-        if pid.isdigit() and int(pid) != os.getpid():
-            try:
-                line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue
-            if text in line:
-                found.append(line)
-    return found
-
-
 def start(args: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
@@ -107,10 +93,25 @@ def test_workers_die_with_the_packer(tmp_path: Path) -> None:
     source = make_images(tmp_path / "source", per_class=200)  # so that one is not done at once
     dest = tmp_path / "dest"
     process = start(command(source, dest, "--to", "npy", "--shard-size", "3kB", "--workers", "2"))
-    own = f"shardkit.packing.worker {process.pid} "  # other packs may run beside this one
-    assert settle(lambda: len(rows_of_processes(own)) == 2)
+    workers: list[str] = []
+    assert settle(lambda: len(children_of(process.pid, workers)) == 2)
+    forked = b"packing.worker" not in Path(f"/proc/{workers[0]}/cmdline").read_bytes()
+    assert forked, "the command has imported all, and a copy starts in no time"
     assert kill_at(process, dest / ".packing", 3, 0)
-    assert settle(lambda: not rows_of_processes(own), 5), rows_of_processes(own)
+    assert settle(lambda: not any(map(is_running, workers)), 5)
+
+
+def children_of(pid: int, found: list[str]) -> list[str]:
+    """Put into a list which processes one has started, and return it."""
+    found[:] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return found
+
+
+def is_running(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_ctrl_c_keeps_a_state_to_go_on_from(run: Run, tmp_path: Path) -> None:

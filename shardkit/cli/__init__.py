@@ -30,6 +30,7 @@ from shardkit.cli.tune import tune
 from shardkit.cli.unpack import unpack
 from shardkit.cli.verify import verify
 from shardkit.errors import ShardkitError
+from shardkit.system import program
 from shardkit.system.paths import show_path
 
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -81,6 +82,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names need not be valid in any encoding
             stream.reconfigure(errors="backslashreplace")
+    program.is_command_line = True
     try:
         sys.exit(group.main(prog_name="shardkit", standalone_mode=False))
     except ShardkitError as error:
@@ -100,6 +102,8 @@ def main() -> None:
         _fail(f"{error.format_message().rstrip('.')}; see {command} --help", error.exit_code)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
+    finally:
+        program.is_command_line = False
 
 
 def _drop_output() -> None:

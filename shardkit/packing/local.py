@@ -9,11 +9,14 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +27,8 @@ from shardkit.inputs.base import Corpus
 from shardkit.packing.answers import rebuild
 from shardkit.packing.backlog import Backlog
 from shardkit.packing.job import Job, Setup, commit_job, write_job
+from shardkit.packing.worker import serve
+from shardkit.system import program
 from shardkit.system.full_writes import write_full
 from shardkit.system.progress import Progress
 
@@ -58,13 +63,11 @@ class InProcess:
         pass
 
 
-class _Worker:
-    """One worker process, the jobs it holds, and its unread answers."""
+class _Started:
+    """A worker that was started as a program."""
 
     def __init__(self, held_fd: int) -> None:
-        self.held: list[Job] = []
-        self._unread = b""
-        self.process = subprocess.Popen(
+        self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "shardkit.packing.worker", str(os.getpid())],
             bufsize=0,
             stdin=subprocess.PIPE,
@@ -74,10 +77,82 @@ class _Worker:
             pass_fds=[held_fd],
             env=_environment(),
         )
+        self.pid = self._process.pid
+        self.jobs_fd = self._process.stdin.fileno()  # type: ignore[union-attr]
+        self.answers_fd = self._process.stdout.fileno()  # type: ignore[union-attr]
+
+    def wait(self) -> int:
+        """Return its exit status, below 0 for a signal."""
+        return self._process.wait()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            stream.close()  # type: ignore[union-attr]
+
+
+class _Forked:
+    """A worker that this process was copied into: it has imported all and starts in milliseconds.
+
+    Only a process of the command line forks, one that has no other thread and no client of an
+    object store: a copy has the locks of threads that it has not, and obstore hangs in it.
+    """
+
+    def __init__(self) -> None:
+        jobs, self.jobs_fd = os.pipe()
+        self.answers_fd, answers = os.pipe()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if not self.pid:
+            status = 1
+            try:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                os.close(self.jobs_fd)
+                os.close(self.answers_fd)
+                serve(parent, jobs, answers)
+                status = 0
+            except BaseException:  # noqa: BLE001  # nothing of the command must run in a copy
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        self._status: int | None = None
+        os.close(jobs)
+        os.close(answers)
+
+    def wait(self) -> int:
+        """Return its exit status, below 0 for a signal."""
+        if self._status is None:
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._status
+
+    def close(self) -> None:
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+        self.wait()
+        os.close(self.jobs_fd)
+        os.close(self.answers_fd)
+
+
+def can_fork() -> bool:
+    """Return True in a process of the command line that may be copied into workers."""
+    is_alone = threading.active_count() == 1 and "obstore" not in sys.modules
+    # Without a stderr of ours, its number may be that of a worker's pipe.
+    is_plain = sys.platform == "linux" and sys.stderr is not None
+    return program.is_command_line and is_alone and is_plain
+
+
+class _Worker:
+    """One worker process, the jobs it holds, and its unread answers."""
+
+    def __init__(self, held_fd: int) -> None:
+        self.held: list[Job] = []
+        self._unread = b""
+        self.process: _Forked | _Started = _Forked() if can_fork() else _Started(held_fd)
 
     @property
     def answers_fd(self) -> int:
-        return self.process.stdout.fileno()  # type: ignore[union-attr]
+        return self.process.answers_fd
 
     def send(self, message: dict[str, Any]) -> None:
         self.send_bytes(json.dumps(message).encode() + b"\n")
@@ -85,7 +160,7 @@ class _Worker:
     def send_bytes(self, data: bytes) -> None:
         try:
             # Longer than a pipe holds is no trouble: a worker with a free hand is reading.
-            write_full(self.process.stdin.fileno(), [data])  # type: ignore[union-attr]
+            write_full(self.process.jobs_fd, [data])
         except BrokenPipeError as error:
             raise self._death() from error
 
@@ -108,11 +183,7 @@ class _Worker:
         )
 
     def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                stream.close()
+        self.process.close()
 
 
 class ProcessPool:
@@ -198,8 +269,9 @@ class ProcessPool:
 class GrowingPool:
     """This process alone, and then, if there is more to do, several workers.
 
-    Workers take START_AFTER_S to import what they need, each on a core. So they are started once as
-    much time has gone, and this process packs on until they are ready: a small input has none.
+    Forked workers are there at once, if there is more than one job. Others take START_AFTER_S to
+    import what they need, each on a core. So they are started once as much time has gone, and this
+    process packs on until they are ready: a small input has none.
     """
 
     def __init__(self, setup: Setup, corpus: Corpus, num_workers: int, held_fd: int) -> None:
@@ -211,7 +283,13 @@ class GrowingPool:
 
     def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[Receipt]:
         left = iter(jobs)
-        yield from self._alone.run(self._first(left), progress)
+        if can_fork():
+            first = [*islice(left, 2)]
+            left = chain(first, left)
+            if len(first) > 1:
+                self._start()
+        if self._pool is None:
+            yield from self._alone.run(self._first(left), progress)
         if self._pool is not None:
             yield from self._pool.run(left, progress)
 

@@ -27,12 +27,16 @@ REPORT_BYTES = 8_000_000
 
 def main() -> None:
     """Serve until stdin closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with_parent(int(sys.argv[1]))
     _open_stderr()
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # a library that prints must not break the protocol
-    asked = sys.stdin.buffer
+    serve(int(sys.argv[1]), 0, os.dup(1))
+
+
+def serve(parent: int, jobs_fd: int, answers_fd: int) -> None:
+    """Do the jobs that come by one pipe, and answer on another, until the first closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent(parent)
+    os.dup2(2, 1)  # a library that prints must not break the protocol, or the command's output
+    asked, answers = os.fdopen(jobs_fd, "rb"), os.fdopen(answers_fd, "w")
     told = json.loads(asked.readline())
     setup = Setup(**{**told, "objects": asked.read(told["objects"])})
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from shardkit.system.byte_sizes import format_bytes
@@ -24,7 +25,21 @@ class Progress:
         if _on_terminal() if show is None else show:
             from tqdm import tqdm
 
-            self._bar = tqdm(desc=what, unit=" samples", unit_scale=True, dynamic_ncols=True)
+            class Bar(tqdm):  # type: ignore[misc]
+                monitor_interval = 0  # its thread would keep a command from forking workers
+
+            options: dict[str, Any] = {"unit": " samples", "unit_scale": True, "miniters": 1}
+            self._bar = Bar(desc=what, dynamic_ncols=True, **options)
+
+    @property
+    def is_shown(self) -> bool:
+        """True if somebody looks on."""
+        return self._bar is not None
+
+    def say(self, lines: Sequence[str]) -> None:
+        """Print lines above the bar."""
+        if self._bar is not None:
+            self._bar.write("\n".join(lines), file=sys.stderr)
 
     def expect(self, num_samples: int) -> None:
         """Set the total, once it is known."""
