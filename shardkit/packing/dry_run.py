@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from shardkit.errors import CorpusError
-from shardkit.inputs.base import Corpus
+from shardkit.inputs.base import Corpus, Run
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
 from shardkit.remote.urls import Url
@@ -54,10 +54,7 @@ def dry_run(
     total = sum(counts.values())
     amount = "samples, counted as they come" if corpus.is_read_once else f"{total:,} entries"
     said = [f"{amount} ({corpus.kind}){_classes(corpus.classes, labels)} -> {dest}"]
-    if len(first):
-        fields = [f"{n} ({format_bytes(len(v))})" for n, v in sorted(first.fields(0).items())]
-        said.append(f"first sample: {os.fsdecode(first.keys[0])!r}: {', '.join(fields)}")
-    said += [f"first input rejected: {path}: {reason}" for path, reason in first.rejects]
+    said += first_sample(first)
     return PackResult(
         dest=str(dest) if isinstance(dest, Url) else dest,
         container=options.to,
@@ -73,6 +70,20 @@ def dry_run(
         ignored=dict(corpus.ignored),
         notes=[*said, *corpus.notes],
     )
+
+
+def found(corpus: Corpus, run: Run, scratch: Path, dest: Path) -> list[str]:
+    """Return lines that say before the work what was found, and the first sample of a run."""
+    line = f"{corpus.kind}{_classes(corpus.classes, Counter())} -> {show_path(dest)}"
+    return [line, *first_sample(corpus.read(run.slice(0, 1), scratch))]
+
+
+def first_sample(first: SampleBatch) -> list[str]:
+    """Return a line on the first sample, or on why it is none."""
+    if not len(first):
+        return [f"first input rejected: {path}: {reason}" for path, reason in first.rejects]
+    fields = [f"{n} ({format_bytes(len(v))})" for n, v in sorted(first.fields(0).items())]
+    return [f"first sample: {os.fsdecode(first.keys[0])!r}: {', '.join(fields)}"]
 
 
 def _classes(classes: list[str] | None, labels: Counter[int]) -> str:

@@ -8,9 +8,11 @@ from shardkit.errors import SampleError
 from shardkit.index.journal import Receipt, journal_path, read_receipt
 from shardkit.inputs.base import Corpus
 from shardkit.packing.destination import Destination
+from shardkit.packing.dry_run import found
 from shardkit.packing.engine import Engine
 from shardkit.packing.job import Job
 from shardkit.packing.listing import Listing, list_jobs
+from shardkit.packing.listing_file import LISTING_NAME, decode_shard, read_segment
 from shardkit.packing.options import PackOptions
 from shardkit.packing.shard_tally import ShardTally
 from shardkit.system.progress import Progress
@@ -39,9 +41,11 @@ class Jobs:
     ) -> None:
         self._destination = destination
         self._work = destination.work
+        self._corpus = corpus
         self._is_read_once = corpus.is_read_once
         self._options = options
         self._progress = progress
+        self._is_announced = False
         if corpus.packed is not None:
             kept = {journal_path(self._work, own.split, own.shard) for own in corpus.packed}
             for path in {*self._work.glob("*.part")} - kept:
@@ -79,6 +83,7 @@ class Jobs:
             self.num_bytes += job.num_bytes
             receipt = self._finished(job)
             if receipt is None:
+                self._announce(job)
                 yield job
             else:
                 if receipt.rejects and self._options.on_error == "fail":
@@ -89,6 +94,16 @@ class Jobs:
                 self._destination.deliver(receipt)
         self._progress.expect(self.num_entries)
         self.tally.refuse_many(self.listing.num_entries)
+
+    def _announce(self, job: Job) -> None:
+        """Say before the first job what was found, where somebody looks on."""
+        if not self._progress.is_shown or self._is_read_once or self._is_announced:
+            return
+        self._is_announced = True
+        segment = read_segment(self._work / LISTING_NAME, job.start, job.size, job.digest)
+        runs = decode_shard(segment)[0]
+        scratch, dest = self._destination.scratch, self._destination.dest
+        self._progress.say(found(self._corpus, runs[0], scratch, dest))
 
     def _finished(self, job: Job) -> Receipt | None:
         """What an earlier call made of a job, if all of it is there; else it is made again."""
