@@ -10,7 +10,6 @@ from shardkit.errors import UsageError
 from shardkit.formats import Format, get_format, names_of
 from shardkit.images.choice import ImageChoice, ImageFormat
 from shardkit.packing.part import Part
-from shardkit.packing.ray_cluster import check_engine
 from shardkit.system.resources import allowance
 
 #: Options that change neither which bytes are written nor where: a resumed pack may change them.
@@ -118,7 +117,10 @@ class PackOptions:
             raise UsageError(f"compression is a zlib level from 1 to 9, got {self.compression}")
         if self.part is not None:
             object.__setattr__(self, "part", str(Part.parse(self.part)))
-        check_engine(self.engine, self.address, self.workers)
+        if (self.engine, self.address) != ("local", None):
+            from shardkit.packing.ray_cluster import check_engine
+
+            check_engine(self.engine, self.address, self.workers)
         self._check_format(get_format(self.to))
         self._check_tokens()
 

@@ -33,8 +33,6 @@ from shardkit.packing.local import GrowingPool, InProcess, ProcessPool
 from shardkit.packing.open_jobs import Jobs
 from shardkit.packing.options import PackOptions
 from shardkit.packing.part import Part
-from shardkit.packing.ray_engine import RayTasks
-from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult, result_of, result_of_part
 from shardkit.packing.up_to_date import Asked, UpToDate, made_of, up_to_date
 from shardkit.remote.urls import Url
@@ -106,6 +104,10 @@ def run_pack(
 def _open(dest: Path | Url, source: Path, options: PackOptions) -> Destination:
     most = None if options.staging_bytes is None else parse_size(options.staging_bytes)
     is_shared = options.engine == "ray"
+    if isinstance(dest, Path) and options.staging is None and most is None:
+        return Destination(dest, source, options.overwrite, is_shared)
+    from shardkit.packing.remote_destination import open_destination
+
     return open_destination(dest, source, options.overwrite, options.staging, most, is_shared)
 
 
@@ -230,6 +232,8 @@ def choose_engine(
 ) -> Engine:
     """Where the jobs of a pack are done."""
     if options.engine == "ray":
+        from shardkit.packing.ray_engine import RayTasks
+
         return RayTasks(setup, options, destination.check_held)
     if not options.num_workers:
         return InProcess(setup, corpus)

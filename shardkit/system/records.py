@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -45,6 +46,11 @@ def read_record(path: Path) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)  # 0.7 ms for a receipt
+
+
 def from_record(kind: type[T], values: Any, **own: Any) -> T:
     """Build a dataclass of plain values that a record holds, and of others that it does not.
 
@@ -53,7 +59,7 @@ def from_record(kind: type[T], values: Any, **own: Any) -> T:
     """
     if not _fits(values, dict[str, Any]):
         raise TypeError(f"{kind.__name__} is no object")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]  # classes can be hashed
     for name, value in values.items():
         if name not in own and not _fits(value, hints.get(name)):
             raise TypeError(f"{kind.__name__}.{name} is {str(value)[:60]!r}")
