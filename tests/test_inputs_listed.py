@@ -374,6 +374,13 @@ def test_captions_without_a_header(tmp_path: Path) -> None:
     assert found == [["A", "B"], ["C", "D"]]
 
 
+def test_label_in_capitals(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "1.jpg", picture(1))
+    write(tmp_path / "in" / "metadata.csv", "file_name,Label\n1.jpg,3\n")
+    shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", workers=0, progress=False)
+    assert shardkit.open(tmp_path / "out")[0]["cls"] == 3
+
+
 def test_numbers_that_no_class_has(tmp_path: Path) -> None:
     write(tmp_path / "in" / "1.jpg", picture(1))
     write(

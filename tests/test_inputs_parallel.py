@@ -216,7 +216,7 @@ def test_labels_of_yolo(tmp_path: Path) -> None:
     [
         ("data.yaml", "nc: 2\nnames: ['a', 'b']\n", ["a", "b"]),
         ("coco.yml", "names:\n  1: b\n  0: a\n", ["a", "b"]),
-        ("classes.txt", "a\r\n\r\nb", ["a", "b"]),
+        ("classes.txt", "a\r\nb\r\n\r\n", ["a", "b"]),
         ("data.yaml", "nc: 2\n", None),
         ("other.txt", "a\n", None),
     ],
@@ -278,3 +278,25 @@ def test_two_images_of_one_stem_are_no_sample(tmp_path: Path) -> None:
         write(tmp_path / "in" / name, picture(1, kind="PNG"))
     with pytest.raises(ShardkitError, match=r"1\.png"):
         shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", workers=0, progress=False)
+
+
+def test_a_split_without_folders_is_named(tmp_path: Path) -> None:
+    """As of ISBI's cells, whose test images have no masks."""
+    for name in ("train/image", "train/label", "test"):
+        for i in range(2):
+            write(tmp_path / "in" / name / f"{i}.png", picture(i, kind="PNG"))
+    made = shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", workers=0, progress=False)
+    assert made.splits == {"train": 2}
+    assert "nothing is packed of test: no folders lie in it" in made.notes
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("classes.txt", "cat\n\ndog\n"), ("data.yaml", "names: [yes, cat]\n")]
+)
+def test_names_that_would_shift_are_refused(name: str, text: str, tmp_path: Path) -> None:
+    make_yolo(tmp_path / "in")
+    for old in ("classes.txt", "data.yaml"):
+        (tmp_path / "in" / old).unlink(missing_ok=True)
+    write(tmp_path / "in" / name, text)
+    with pytest.raises(CorpusError, match=r"the name of class \d is .*, which is no text"):
+        open_corpus(tmp_path / "in", "yolo")

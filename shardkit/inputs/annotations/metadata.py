@@ -77,9 +77,10 @@ class MetadataCorpus(ListedCorpus):
                 continue
             field = "txt" if name == text and ending == "txt" else f"{view_of(name)}.{ending}"
             is_class = convert is int and all(abs(int(cell)) < 10**18 for cell in cells)
-            if name in LABEL_NAMES and is_class and self.classes is None:
+            is_label = name.lower() in LABEL_NAMES
+            if is_label and is_class and self.classes is None:
                 field, convert = "cls", str
-            elif name in LABEL_NAMES:
+            elif is_label:
                 self.told.append(f"column {name!r} is field {field}, and not cls")
             if field in [own for own, _ in self._columns.values()]:
                 raise CorpusError(f"{where}: two columns would be field {field!r}; rename {name!r}")

@@ -266,6 +266,8 @@ class ParallelCorpus(PartsCorpus):
         views: Views = {}
         if len(tracks) > 1:
             views, self.notes = plan_views([*tracks.values()], show_path(self.source))
+        if views and (flat := [split for split, own in tree.items() if split and not own]):
+            self.notes.append(f"nothing is packed of {first_few(flat)}: no folders lie in it")
         self._taken = {*self.used}
         for split in filter(None, tree if views else ()):
             entries = self._entries(split, [tracks[name] for name in views], views)
@@ -356,7 +358,8 @@ class YoloCorpus(ParallelCorpus):
         where = show_path(self.source / path)
         try:
             text = read_file(self.source / path, MAX_NAMES).decode()
-            names: Any = [line.strip() for line in text.removeprefix("\ufeff").splitlines()]
+            lines = text.removeprefix("\ufeff").rstrip().splitlines()
+            names: Any = [line.strip() for line in lines]
             if not path.endswith(CLASS_LIST):
                 held = load_yaml(text)
                 held = held if isinstance(held, dict) else {}
@@ -367,11 +370,14 @@ class YoloCorpus(ParallelCorpus):
                     names = [names[i] for i in range(len(names))]
                 if not isinstance(names, list):
                     raise ValueError("'names' is no list, nor numbered from 0")
+            for number, name in enumerate(names):
+                if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
+                    raise ValueError(f"the name of class {number} is {name!r}, which is no text")
         except (ValueError, ImportError) as error:
             needs = " (pip install 'shardkit[yolo]')" * isinstance(error, ImportError)
             why = f"{error}{needs}; correct it, or move it away"
             raise CorpusError(f"{where} cannot be read for names of classes: {why}") from error
-        if names := [str(name) for name in names if name != ""]:
+        if names := [*map(str, names)]:
             self._texts[path] = text
             if self.classes not in (None, names):
                 raise CorpusError(f"{first_few([*self._texts])} have other names of classes")
