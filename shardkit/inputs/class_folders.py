@@ -20,7 +20,7 @@ from shardkit.inputs.folders import (
     split_of,
     split_roots,
 )
-from shardkit.inputs.guards import role_of
+from shardkit.inputs.guards import notes_on_splits, role_of
 from shardkit.system.paths import first_few, show_path
 
 FEW = 100
@@ -84,6 +84,7 @@ class ClassFolderCorpus(FolderCorpus):
         if not self._roots:
             raise CorpusError("a corpus rebuilt from its spec can read runs, not list them")
         self.notes = [*self.class_notes(), *self._tables]
+        self.notes += notes_on_splits([root.split for root in self._roots])
         self._deeper = []
         yield from super().runs(scratch)
         if self._deeper:
