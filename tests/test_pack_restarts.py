@@ -226,7 +226,7 @@ def test_other_fields_and_two_pictures_are_left(tmp_path: Path) -> None:
     found = estimate(source, to="npy", corpus="paired", restarts=True)
     assert [one.choice for one in found.choices] == ["keep", "--restarts"]
     assert (found.num_measured, found.num_bad) == (3, 0)
-    assert restarting.told(found.choices[1].restarts) == made.notes[0]
+    assert restarting.told(found.choices[1].restarts) in made.notes
     stored = [len(ds[i][field]) for i in range(3) for field in ds.fields]
     assert found.choices[1].total_bytes == sum(stored)
     assert "two pictures, jpg and png" in found.left_out["--resize 256"]
