@@ -24,7 +24,7 @@ from shardkit.system.paths import show_path
 
 KINDS = ["images", "paired", "parallel", "companions", "metadata", "coco", "yolo"]
 KINDS += ["text", "jsonl", "arrays", "parquet", "hf", "rows", "tfrecord", "lmdb", "media", "files"]
-"""Those of :data:`shardkit.inputs.open.CORPORA`, which is too much to import for a help text."""
+"""Names in :data:`shardkit.inputs.open.CORPORA`, which is too much to import for a help text."""
 
 OLD_KINDS = {"captions": "metadata"}
 """Names of earlier releases."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 NO_SAMPLE = "inputs of which fn made no sample"
-"""How often a function over inputs made none is counted under it."""
+"""The name under which inputs of a function that made no sample are counted."""
 
 
 @dataclass
@@ -172,9 +172,8 @@ class Corpus(Protocol):
         """
 
     def entry_name(self, run: Run, i: int) -> str:
-        """What entry ``i`` of a run is called in ``rejected.jsonl``: as no other of the input, and
-        by the run alone, with no look at the input. Here, for those of files: the path of the
-        first file, behind which a locator may hold more."""
+        """Return the name of entry ``i`` of a run in ``rejected.jsonl``, which no other entry has,
+        from the run alone. Here it is the path of the first file, which begins a locator."""
         name = os.fsdecode(run.locators[i].partition(b"//")[0])
         return f"{run.base}/{name}" if run.base else name
 

@@ -38,7 +38,7 @@ class ClassFolderCorpus(FolderCorpus):
     options = frozenset({"labels"})
 
     files_noun: ClassVar[str] = "files"
-    """What its files are called where the layout is refused."""
+    """The word for its files in errors about the layout."""
 
     def __init__(self, source: Path, labels: str | Path | None = None) -> None:
         super().__init__(source)

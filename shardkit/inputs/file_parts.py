@@ -31,7 +31,7 @@ MAIN = IMAGE_EXTENSIONS | ARRAY_EXTENSIONS | MEDIA_EXTENSIONS
 """Endings of what samples are mostly about."""
 
 RUN_ENTRIES = 4096
-"""Of one run: a locator holds its sample's annotations, which may be some kilobytes."""
+"""Entries per run at most: a locator holds its sample's annotations, which may be kilobytes."""
 
 STAMP_BITS = 2**63 - 1
 
@@ -58,7 +58,7 @@ class FilePart(NamedTuple):
 
 
 class PartsEntry(NamedTuple):
-    """One sample, or one reject.
+    """An entry that becomes one sample or one reject.
 
     Attributes:
         key: the sample's. parts: its files, the one that it is named after first.

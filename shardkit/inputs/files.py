@@ -47,15 +47,15 @@ HUGE_BYTES = 64 << 20
 """Values from this size on are mapped, not read: what they came from must not change meanwhile."""
 
 HIDDEN = "hidden"
-"""What names that begin with a dot are counted under; no extension is called that. Those of
-:data:`shardkit.inputs.files.SYSTEM_NAMES` are counted under themselves."""
+"""The key under which names that begin with a dot are counted; no extension has that name.
+:data:`SYSTEM_NAMES` are counted under themselves."""
 
 _Id = tuple[int, int]
 
 
 @dataclass
 class FolderListing:
-    """One folder of a source: its visible names, sorted.
+    """A folder of a source: its visible names, sorted.
 
     Attributes:
         base: relative to the source; ``""`` is the source itself.
@@ -167,8 +167,8 @@ _PACKED = (".gz", ".zst", ".bz2", ".xz")
 
 
 def cut_ending(name: str) -> tuple[str, str]:
-    """What stands before a file's ending, and the ending, lower case with its dot; ``""`` if there
-    is none.
+    """Return the part of a name before its ending, and the ending, lower case with its dot, or
+    ``""``.
 
     A compressed file's ending is that of both: ``a.nii.gz`` is ``a`` and ``.nii.gz``.
     """
@@ -235,7 +235,7 @@ def walk(
 
 
 def list_folder(source: Path, base: str, measure: bool = True) -> tuple[FolderListing, _Id]:
-    """One folder, without its sub-folders, and what identifies it on this machine.
+    """Return one folder without its sub-folders, and its device and inode.
 
     Raises:
         StorageError: it cannot be listed.
@@ -449,7 +449,7 @@ def _map_whole(fd: int) -> Value:
 
 
 def _no_file(name: bytes | str, mode: int, fd: int | None = None) -> Reason:
-    """What is there in place of a file; for a folder, why it could not be listed."""
+    """Return what is there in place of a file; for a folder, why it could not be listed."""
     if not stat.S_ISDIR(mode):
         return f"is {_kind(mode)}, not a file"
     try:
@@ -486,7 +486,7 @@ def _reason(error: OSError, name: bytes, fd: int) -> Reason:
 
 
 def gone(name: bytes | str, fd: int | None = None) -> Reason:
-    """Why there is nothing under a name, in the folder open as ``fd``."""
+    """Return why there is nothing under a name, in the folder open as ``fd``."""
     try:
         target = os.readlink(os.fsdecode(name), dir_fd=fd)
     except OSError:

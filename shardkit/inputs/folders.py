@@ -1,4 +1,4 @@
-"""What the corpora made of folders of files share: splits, runs, batches."""
+"""Splits, runs and batches of folders of files, for all kinds that read such."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def split_roots(top: FolderListing) -> list[Root]:
 
 
 _BEHIND = re.compile(r"([-_ ]?(?:19|20)[0-9]{2}|[-_ ](?:set|split|data))$")
-"""What may stand behind a split's name."""
+"""A suffix that a split's name may have."""
 
 
 def split_of(name: str) -> str | None:
@@ -110,7 +110,7 @@ def list_names(
     extensions: frozenset[str] | None,
     ignored: dict[str, int] | None = None,
 ) -> FolderListing:
-    """One folder's sub-folders and files of these extensions: names only."""
+    """Return one folder's sub-folders and files of these extensions: names only."""
     folder, _ = list_folder(source, base, measure=False)
     folder.keep(extensions, {} if ignored is None else ignored)
     return folder
@@ -135,7 +135,7 @@ def batch_of(
     fields: list[str] | str,
     paths: list[bytes] | None = None,
 ) -> SampleBatch:
-    """One sample for each entry that has a value, one reject for each that has a reason.
+    """Return one sample for each entry that has a value, one reject for each that has a reason.
 
     ``fields`` names the field of each value, or of all. ``paths`` are the original paths where
     they are not ``base/locator``.
@@ -172,7 +172,7 @@ def encode_paths(run: Run) -> list[bytes]:
 
 
 def pack_own_paths(keys: list[bytes], paths: list[bytes]) -> list[bytes]:
-    """As :func:`shardkit.samples.sample.pack_paths`, for one file a sample: five times as fast."""
+    """Return :func:`shardkit.samples.sample.pack_paths` of one file per sample, 5 times faster."""
     return [
         b"+" + path[len(key) :] if path.startswith(key) else b"=" + path
         for key, path in zip(keys, paths, strict=True)
@@ -209,7 +209,7 @@ def pass_names(folder: FolderListing, passed: Set[str], ignored: dict[str, int])
 
 
 def nothing_found(kind: str, source: Path, ignored: dict[str, int]) -> CorpusError:
-    """What to raise when listing ends without an entry."""
+    """Return the error for a listing that ends without an entry."""
     seen = f", only {count_endings(ignored)} of other kinds" if ignored else ""
     where = show_path(source)
     return CorpusError(f"no {kind} in {where}{seen}; check the path, or choose --corpus")
@@ -225,7 +225,7 @@ def count_endings(counts: dict[str, int]) -> str:
 
 
 _POINTER = b"version https://git-lfs.github.com/spec/"
-"""How the file begins that stands in the place of one that was not fetched."""
+"""The first bytes of a file that stands in the place of one that was not fetched."""
 
 
 class FolderCorpus(Input):

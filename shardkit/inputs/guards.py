@@ -55,7 +55,7 @@ _NUMBER = re.compile(r"[_-][0-9]+$")
 
 
 def role_of(name: str, beside: Iterable[str] = ()) -> Role:
-    """What a folder called ``name`` holds, among those ``beside`` it.
+    """Return what a folder named ``name`` holds, among those ``beside`` it.
 
     ``train_masks`` beside ``train`` says it of both. ``beer_label`` beside ``beer`` does not: those
     may be classes.
@@ -95,19 +95,19 @@ def _word(name: str) -> str:
 
 
 def _belongs_to(word: str, other: str) -> bool:
-    """Whether a folder is called after another of pictures and what it holds of those."""
+    """Return True if a folder is named after one of images, and after its view of those."""
     rest = word.removeprefix(f"{other}_")
     is_other = other in _PICTURES or split_of(other) is not None
     return is_other and rest != word and rest in _ANNOTATIONS | _MAYBE_ANNOTATIONS
 
 
 IMAGES = "images"
-"""What the folder of a split's pictures is, where it is called as the split is."""
+"""The track of a split's images, if their folder is named as the split is."""
 
 
 def split_tracks(names: Sequence[str]) -> dict[str, dict[str, str]] | None:
-    """Split -> what it holds -> folder, where each folder is called after both, as Kaggle's
-    ``train``, ``train_masks`` and ``test``; None if one is not, or if none holds annotations."""
+    """Return split -> track -> folder if each folder is named after both, as Kaggle's ``train``,
+    ``train_masks`` and ``test``; None if one is not, or if none holds annotations."""
     found: dict[str, dict[str, str]] = {}
     for name in names:
         split, word = _split_and_word(name)
@@ -140,8 +140,8 @@ def _split_and_word(name: str) -> tuple[str | None, str]:
 
 
 FEW = 8
-"""So few folders may be named after splits or parts of samples in half of the cases; among many,
-classes have such words, too: ImageNet's ``bullet_train`` and ``test_tube``."""
+"""Folders up to which half of the names decide. Among many, classes have words of splits and of
+parts of samples, too: ImageNet's ``bullet_train`` and ``test_tube``."""
 
 MOST_LOOKS = 4
 """Folders of classes that are looked into for folders that no class has."""
@@ -338,8 +338,8 @@ _ONE_SPLIT = ("val", "valid", "validation")
 
 
 def refuse_missing(paths: Iterable[str], source: Path) -> None:
-    """Raise CorpusError if files below ``source`` are called as if there were more of them, or as
-    parts of two sets of one name, of which one may repeat the other."""
+    """Raise CorpusError if names of files below ``source`` tell of more files, or of two sets of
+    one name, one of which may repeat the other."""
     paths = [*paths]
     if twice := twice_counted(paths):
         one, other = map(show_path, twice)

@@ -71,5 +71,5 @@ def head_field(head: Value | Reason) -> str | None:
 
 
 def not_image(value: Value) -> Reason:
-    """Why this content is refused."""
+    """Return why this content is refused."""
     return f"not an image: begins with {bytes(value[:12])!r}" if value else "empty file"

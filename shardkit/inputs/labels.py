@@ -44,7 +44,7 @@ Folder = tuple[str, str, list[str]]
 """A split, a folder of it relative to the source, and the samples' names in that."""
 
 Row = tuple[int, Sequence[Any]]
-"""Where it stands in the table, from 1, and its cells."""
+"""The number of a row in the table, from 1, and its cells."""
 
 
 class _Files:
@@ -182,7 +182,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 @dataclass(frozen=True)
 class _Columns:
-    """Which column names files, which holds labels, of how many; True if there is a header."""
+    """The columns of file names and of labels, how many there are, and if there is a header."""
 
     names: int
     label: int

@@ -43,7 +43,7 @@ HEAD_BYTES = 4_096
 
 
 class Strength(IntEnum):
-    """How sure a kind is that a source is its own; the strongest claim wins."""
+    """The certainty of a kind that a source is its own; the strongest claim wins."""
 
     FILES = 1
     """Files have its endings. Of several kinds, one with 100 times the files of the others wins."""
@@ -69,7 +69,7 @@ class Claim:
 
 
 class Look:
-    """What kinds of input see of a source before one of them is chosen.
+    """The view of a source that kinds of input have before one of them is chosen.
 
     Attributes:
         source: a folder, or one file.
@@ -118,8 +118,8 @@ class Look:
 
     @cached_property
     def endings(self) -> Counter[str]:
-        """How many files have each ending, lower case with its dot, ``.jsonl.gz`` as one; READMEs
-        and the like are not counted."""
+        """Files by ending, lower case with its dot, ``.jsonl.gz`` as one; READMEs and the like are
+        not counted."""
         found: Counter[str] = Counter()
         for folder in self.folders:
             raw = Counter([name[name.rfind(".") :] for name in folder.names])

@@ -40,7 +40,7 @@ def _are_mixed(look: Look) -> bool:
 
 
 def _may_pair(look: Look) -> bool:
-    """Files have several endings, or the stem of one is that of another and a word: ``1_mask``."""
+    """Return True if files have several endings, or one stem is another and a word: ``1_mask``."""
     if len(look.endings) > 1:
         return True
     for folder in look.folders:
@@ -56,7 +56,7 @@ def _has_others(look: Look) -> bool:
 
 
 def _have_roles(look: Look) -> bool:
-    """Folders lie side by side that are named as parts of samples, or hold other files."""
+    """Return True if a folder is named as part of a sample, or some files are no images."""
     return _has_others(look) or any(
         role_of(name, folder.folders) for folder in look.folders for name in folder.folders
     )
@@ -102,7 +102,7 @@ KINDS = (
     Kind("media", "binaries:MediaCorpus", _has_others),
     Kind("files", "binaries:BinaryCorpus", _never),
 )
-"""What ``pack`` takes, by the name that ``--corpus`` knows it by."""
+"""Kinds of input that ``pack`` takes, under their names for ``--corpus``."""
 
 CONVERTED = (
     Kind("objects", "objects.rows:RowsCorpus"),
@@ -150,11 +150,11 @@ DOMINANT = 100
 """A kind wins against strays if it has this many times their files."""
 
 OUTNUMBERED = 10
-"""So many are enough if the strays are texts or media: lists and clips next to images."""
+"""The factor that is enough if the strays are texts or media: lists and clips next to images."""
 
 FEW_FILES = 16
-"""So few files may be there to explain the others, which are more bytes: lists of classes next to
-``.bin`` files, metadata.jsonl next to images.zip."""
+"""Files that may merely explain others of more bytes: lists of classes next to ``.bin`` files,
+metadata.jsonl next to images.zip."""
 
 _ARCHIVES = frozenset({".zip", ".7z", ".rar", ".gz", ".tgz", ".bz2", ".xz", ".zst"})
 

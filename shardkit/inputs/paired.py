@@ -33,8 +33,8 @@ from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.system.paths import first_few, show_path
 
 _PHOTOS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif"})
-"""Of two images of one stem, ``x.jpg`` and ``x.png``, the second is the mask: a mask is never a
-JPEG, since classes of pixels would run into one another."""
+"""Endings of photos. Next to ``x.jpg``, ``x.png`` is the mask: a mask is never a JPEG, since
+classes of pixels would run into one another."""
 
 _WORDS = (
     "masks? segm? segmentations? labels? gt groundtruth depth alpha matte trimap edges? normals?"

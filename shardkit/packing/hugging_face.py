@@ -6,8 +6,8 @@ _KINDS = frozenset({"Dataset", "DatasetDict", "IterableDataset", "IterableDatase
 
 
 def is_hugging_face(source: object) -> bool:
-    """Whether this is a dataset of ``datasets``, or several splits of such; that library is not
-    imported to tell."""
+    """Return True for a dataset of ``datasets`` or several splits of such, without importing that
+    library."""
     if type(source) is dict:
         return bool(source) and all(map(is_hugging_face, source.values()))
     return any(

@@ -1,4 +1,4 @@
-"""What program this process runs."""
+"""The program that this process runs."""
 
 is_command_line = False
 """Set by the command ``shardkit`` as it begins: then no other code than ours runs in it."""

@@ -39,10 +39,10 @@ HEAD_BYTES = 1 << 20
 """Looked at to tell whether a file is COCO's: ``images`` mostly stand first."""
 
 KEPT_BYTES = 1 << 20
-"""Of JSON, an entry of the annotation file may have to be kept in ``shardkit.json``."""
+"""The most JSON of an entry of the annotation file that ``shardkit.json`` keeps."""
 
 MAX_DEPTH = 1_000
-"""Of nested JSON."""
+"""The deepest nesting of JSON."""
 
 _FIRST = re.compile(rb'\s*\{\s*"(info|licenses|images|annotations|categories|type|videos)"')
 _ARRAY = re.compile(rb'"(images|annotations)"\s*:\s*\[')

@@ -31,7 +31,7 @@ _NAME = re.compile(r"metadata\.(csv|jsonl|parquet)|captions\.(csv|txt)", re.IGNO
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _NUMBER = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
-"""As numbers are written; ``007`` is a name."""
+"""The notation of numbers; ``007`` is a name."""
 
 _ARCHIVES = frozenset({".zip", ".tar", ".tgz", ".7z", ".rar", ".gz", ".zst"})
 

@@ -64,7 +64,7 @@ def find_tree(look: Look) -> Tree:
 
 @dataclass(eq=False)
 class Track:
-    """One of the folders side by side, over all splits.
+    """A folder among those side by side, over all splits.
 
     Attributes:
         role: what its name says that it holds.

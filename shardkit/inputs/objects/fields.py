@@ -29,7 +29,7 @@ Fields = dict[str, Value]
 
 
 class Store(NamedTuple):
-    """How values of one name and type are stored.
+    """The field and the conversion of values of one name and type.
 
     Attributes:
         field: the field; ``""`` if it depends on the value, and ``convert`` returns both.
@@ -50,7 +50,7 @@ _WORDS = _FILE_NAMES & {
     *("image", "img", "picture", "photo", "audio", "sound", "speech"),
     *("video", "film", "movie", "clip"),
 }
-"""Those of them that are no ending, so that bytes under one do not say what they hold."""
+"""File names that are no endings, so that their bytes decide the field."""
 
 _PNG_MODES = frozenset({"1", "L", "LA", "I;16", "P", "RGB", "RGBA"})
 """Modes of Pillow that a PNG holds without loss."""

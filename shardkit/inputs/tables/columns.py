@@ -1,4 +1,4 @@
-"""What each column of a table becomes: decided once, from names and types alone.
+"""The fields of a table's columns: decided once, from names and types alone.
 
 The main text, image, audio, video and label have fields of their own (``txt``, ``jpg``, ``cls``
 ...); any other column is named by itself, with an ending that says what it holds: ``caption.txt``.
@@ -27,7 +27,7 @@ MAIN_NAMES = {
 """Names of the main one of several columns of a kind, in order; the only one may have any name."""
 
 FILES = (PICTURE, SOUND, FILM, FILE, "bytes")
-"""What columns of files and of bytes hold; the content names their fields."""
+"""Contents of columns of files and of bytes; the content names their fields."""
 
 ENDINGS = {"text": "txt", "label": "cls", "index": "cls", "number": "npy", "array": "npy"} | {
     **dict.fromkeys(("json", "json text"), "json"),
@@ -86,7 +86,7 @@ TableColumns = dict[str, TableColumn]
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What becomes of all columns.
+    """The fields of all columns.
 
     Attributes:
         columns: those that are packed. text: the one that is field ``txt``, if there is one.

@@ -17,7 +17,7 @@ from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.system.paths import first_few, show_path
 
 MAX_BYTES = 64 << 20
-"""Of a card or a file that describes others."""
+"""The most bytes of a card, or of a file that describes others."""
 
 _WORDS = "|".join(sorted(SPLIT_NAMES, key=len, reverse=True))
 _NAMED = re.compile(rf"(?:.*/)?({_WORDS})[-_.][^/]*|(?:.*/)?(?:partial-)?({_WORDS})/.*")
@@ -25,7 +25,7 @@ _NAMED = re.compile(rf"(?:.*/)?({_WORDS})[-_.][^/]*|(?:.*/)?(?:partial-)?({_WORD
 is what the hub converts a part of a split to."""
 
 _SHARD = re.compile(r"(?:.*/)?([^/]+?)-[0-9]{5}-of-[0-9]{5}[-.][^/]*")
-"""As the hub names files of a split, whatever the split is called."""
+"""The hub's names for files of a split, whatever the split's name."""
 
 
 def splits_of_paths(paths: Sequence[str], source: Path) -> list[str]:

@@ -31,7 +31,7 @@ from shardkit.samples.split_names import mixed_names, splits_by_words
 from shardkit.system.full_reads import pread
 
 HEAD_BYTES = 256 << 10
-"""Of the first file, whose keys are looked at, so that those that are left out can be named."""
+"""Bytes of the first file whose keys are looked at, to name those that are left out."""
 
 _GAP = re.compile(r"[ \t\n\r,:]*")
 

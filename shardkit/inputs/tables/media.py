@@ -14,7 +14,7 @@ PICTURE: Final = "picture"
 SOUND: Final = "sound"
 FILM: Final = "film"
 FILE: Final = "file"
-"""What a column of files may hold; ``file`` is anything."""
+"""Contents of a column of files; ``file`` is anything."""
 
 RAW = "bin"
 """The ending of bytes of which nothing more is known."""

@@ -32,7 +32,7 @@ Cell = tuple[str, Value, bytes]
 """(field, value, what follows the row's number in the path of the file it is restored as)."""
 
 Listed = tuple[Sequence[bytes], Sequence[int], Sequence[int]]
-"""Of some rows of a file: locators, numbers that name them in keys, and bytes."""
+"""Locators, numbers for keys, and bytes of some rows of a file."""
 
 
 class RowFiles(Input):

@@ -32,7 +32,7 @@ from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
 ARRAY_BYTES = 128
-"""What a number or an array of numbers takes besides itself, as the ``.npy`` file that it becomes.
+"""The overhead of a number or an array of numbers as the ``.npy`` file that it becomes.
 It counts as input, so that a shard of a million small numbers does not take more memory than one of
 pictures."""
 
