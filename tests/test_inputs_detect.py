@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import make_jsonl, nothing_left_open
@@ -15,6 +17,7 @@ import shardkit
 from shardkit.cli.pack import KINDS as NAMES
 from shardkit.cli.pack import OLD_KINDS, KindName
 from shardkit.errors import CorpusError, SampleError, StorageError
+from shardkit.inputs import files
 from shardkit.inputs.files import extension
 from shardkit.inputs.look import Look, _spread
 from shardkit.inputs.open import CORPORA, KINDS, OLD_NAMES, detect, open_corpus
@@ -199,6 +202,25 @@ def test_spread_takes_no_name_twice(number: int, at_most: int) -> None:
     assert len(taken) <= at_most and sorted(set(taken)) == taken
     if number > at_most >= 200:
         assert (taken[0], taken[-1]) == (names[0], names[-1])
+
+
+def test_a_folder_that_cannot_be_listed_hides_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards look at the names beside it all the same."""
+    source = folder(tmp_path, ["cat/a.jpg", "locked/b.jpg", "masks/c.jpg"])
+    whole = files.list_folder
+
+    def refused(source: Path, base: str, measure: bool = True) -> Any:
+        if base == "locked":
+            cause = PermissionError(errno.EACCES, "no")
+            raise StorageError("locked cannot be listed") from cause
+        return whole(source, base, measure)
+
+    monkeypatch.setattr(files, "list_folder", refused)
+    look = Look(source)
+    assert [each.base for each in look.folders] == ["", "cat", "", "masks"]
+    assert look.list("").folders == ["cat", "locked", "masks"]
 
 
 # --- opening ------------------------------------------------------------------------------

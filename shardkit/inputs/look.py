@@ -106,7 +106,7 @@ class Look:
         left = MOST_NAMES
         for folder in islice(walk(self.source, measure=False), MOST_FOLDERS):
             found.append(folder)
-            self._listed[folder.base] = folder
+            self._listed.setdefault(folder.base, folder)  # one that was lost repeats its parent
             left -= min(len(folder.names), MOST_OF_A_FOLDER)
             if left <= 0:
                 break
