@@ -226,9 +226,7 @@ def container_at(source: Path) -> str | None:
     if not source.exists() or (source / INDEX_NAME).exists():
         return None
     refuse_orphans(source)
-    claims = _claims(Look(source))
-    top = max((claim.strength for claim in claims.values()), default=None)
-    best = [kind for kind, claim in claims.items() if claim.strength == top]
+    best = [*_claims(Look(source))]
     return best[0] if len(best) == 1 and best[0] in _CONTAINERS else None
 
 
@@ -245,16 +243,14 @@ def detect(look: Look) -> str:
     with os_errors(f"looking at {where}"):
         refuse_orphans(look.source)
         claims = _claims(look)
-    top = max((claim.strength for claim in claims.values()), default=Strength.FILES)
-    claims = {kind: claim for kind, claim in claims.items() if claim.strength == top}
-    is_files = top == Strength.FILES
     if not claims and is_tar_source(look.source):
         what = "a tar file" if look.is_file else "a folder of tar files"
         raise CorpusError(f"{where} is {what}; use: shardkit convert")
     if not claims:
         raise CorpusError(_nothing(look))
     best = max(claims, key=lambda kind: claims[kind].num_files)
-    if is_files and not look.is_file and all(CORPORA[kind].extensions for kind in claims):
+    is_files = claims[best].strength == Strength.FILES and not look.is_file
+    if is_files and all(CORPORA[kind].extensions for kind in claims):
         num_strays = Counter({kind: c.num_files for kind, c in claims.items() if kind != best})
         unknown = _unknown(look, claims)
         factor = OUTNUMBERED if {*num_strays} <= {"text", "media"} else DOMINANT
@@ -269,8 +265,11 @@ def detect(look: Look) -> str:
 
 
 def _claims(look: Look) -> dict[str, Claim]:
+    """Return the strongest claims, which are of equal strength, by kind."""
     asked = ((kind.name, kind.load().claim(look)) for kind in KINDS if kind.is_asked(look))
-    return {name: claim for name, claim in asked if claim is not None}
+    claims = {name: claim for name, claim in asked if claim is not None}
+    top = max((claim.strength for claim in claims.values()), default=None)
+    return {name: claim for name, claim in claims.items() if claim.strength == top}
 
 
 def _unknown(look: Look, claims: dict[str, Claim]) -> Counter[str]:

@@ -50,6 +50,7 @@ class TextCorpus(PlainClassCorpus):
     def __init__(self, source: Path, tokenized: bool = False) -> None:
         self._is_tokenized = tokenized
         self._split_of: dict[str, str] = {}
+        self._notes_on_names: list[str] = []
         super().__init__(source)
         if self.classes is None:
             self._find_splits()
@@ -77,8 +78,6 @@ class TextCorpus(PlainClassCorpus):
             return
         self._split_of = dict(zip(top.names, found, strict=True))
         self._notes_on_names = notes_on_splits(sorted({*found}))
-
-    _notes_on_names: list[str] = []  # noqa: RUF012  # replaced, never changed
 
     def splits(self) -> list[str]:
         return sorted({*self._split_of.values()}) or super().splits()

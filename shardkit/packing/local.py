@@ -77,7 +77,6 @@ class _Started:
             pass_fds=[held_fd],
             env=_environment(),
         )
-        self.pid = self._process.pid
         self.jobs_fd = self._process.stdin.fileno()  # type: ignore[union-attr]
         self.answers_fd = self._process.stdout.fileno()  # type: ignore[union-attr]
 
@@ -103,8 +102,8 @@ class _Forked:
         jobs, self.jobs_fd = os.pipe()
         self.answers_fd, answers = os.pipe()
         parent = os.getpid()
-        self.pid = os.fork()
-        if not self.pid:
+        self._pid = os.fork()
+        if not self._pid:
             status = 1
             try:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -123,12 +122,12 @@ class _Forked:
     def wait(self) -> int:
         """Return its exit status, below 0 for a signal."""
         if self._status is None:
-            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         return self._status
 
     def close(self) -> None:
         if self._status is None:
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self._pid, signal.SIGKILL)
         self.wait()
         os.close(self.jobs_fd)
         os.close(self.answers_fd)
