@@ -17,21 +17,19 @@ import pytest
 from conftest import nothing_left_open
 from hypothesis import given
 from hypothesis import strategies as st
+from layouts import JPG, check_run
 from tables import parquet
 from tf_records import records
 
 import shardkit
 from shardkit.errors import CorpusError, SampleError, StorageError
 from shardkit.inputs import files
-from shardkit.inputs.base import Corpus, Run
+from shardkit.inputs.base import Corpus
 from shardkit.inputs.files import encode, extension, input_stamp, read_files, stems, walk
 from shardkit.inputs.open import CORPORA, open_corpus
 from shardkit.samples.encoding import npy_header
 from shardkit.samples.sample import SampleBatch
 from shardkit.system.stamps import UPPER
-
-JPG = b"\xff\xd8\xff\xe0\x00\x10JFIF\x00 pretend picture "
-PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR pretend picture "
 
 
 def tree(root: Path, contents: dict[str, bytes]) -> Path:
@@ -55,15 +53,6 @@ def read_all(corpus: Corpus, scratch: Path) -> dict[str, SampleBatch]:
         assert all(len(column) == len(batch) for column in batch.columns.values())
         batches.setdefault(run.split, SampleBatch()).extend(batch)
     return batches
-
-
-def check_run(run: Run) -> None:
-    """What the seam promises of every run."""
-    count = len(run)
-    assert count == len(run.keys) == len(run.sizes) == len(run.stamps) > 0
-    assert len(set(run.keys)) == count
-    assert not any(b"\0" in text for text in run.keys + run.locators)
-    assert all(-(2**63) <= n < 2**63 for n in run.sizes + run.stamps)
 
 
 def names_of(source: Path, **options: object) -> list[tuple[str, list[str]]]:

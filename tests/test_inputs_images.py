@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from test_inputs_files import JPG, PNG, read_all, tree
+from layouts import JPG, PNG
+from test_inputs_files import read_all, tree
 
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
