@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dying import end_of, forked
 from keepers import cache as cache
 from keepers import keepers
 from range_server import FAULTS, RangeServer, serving
@@ -19,6 +22,7 @@ from remote_sets import make_set, open_set, plain
 from shardkit import Loader
 from shardkit.errors import ChecksumError, ShardkitError, StorageError
 from shardkit.remote import storage
+from shardkit.remote.urls import Url
 
 DOWN_S = 3
 """How long a server is away; 20 was tried, too."""
@@ -161,29 +165,31 @@ def test_wrong_bytes_of_shardkit_json(
     assert plain([remote.read([3])]) == plain([open_set(made, "arrays").read([3])])
 
 
-def test_threads_that_began_later_fail_with_the_first(
-    server: RangeServer, made: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And not after as long again: a loop that ends waits for all of its threads."""
-    monkeypatch.setattr(storage, "RETRY_S", 4.0)
-    remote = _open(server, made, cache)
-    remote.read([0])
-    server.faults.is_down = True
-    ends: list[float] = []
+def _fails_later_by(url: str) -> float:
+    """Seconds from the end of one read that fails to that of another, begun 2 seconds later."""
+    from shardkit.remote import store  # imports obstore, after which nobody may fork
 
-    def read(row: int, after: float) -> None:
-        time.sleep(after)
+    store.next_pause = lambda last, *, is_busy: 0.1
+    folder = store.RemoteFolder(Url(url), {}, retry_s=3.0)
+
+    async def end(after: float) -> float:
+        await asyncio.sleep(after)
         with pytest.raises(StorageError):
-            remote.read([row])
-        ends.append(time.monotonic())
+            await folder.read("shardkit.json", 0, 10)
+        return time.monotonic()
 
-    threads = [threading.Thread(target=read, args=(20 * n, 2.0 * (n - 1))) for n in (1, 2)]
-    began = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert max(ends) - began < 5.5
+    async def both() -> list[float]:
+        return await asyncio.gather(end(0.0), end(2.0))
+
+    first, second = asyncio.run(both())
+    return second - first
+
+
+def test_threads_that_began_later_fail_with_the_first(server: RangeServer, made: Path) -> None:
+    """And not after as long again: a loop that ends waits for all of its threads."""
+    server.faults.is_down = True
+    child = forked(lambda: sys.exit(_fails_later_by(f"{server.url}/{made.name}") > 1.0))
+    assert end_of(child) == 0
 
 
 def test_a_size_that_is_not_that_of_the_file(tmp_path: Path, made: Path, cache: Path) -> None:
