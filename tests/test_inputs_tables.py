@@ -75,7 +75,7 @@ def read_table(source: Path, scratch: Path, **options: Any) -> SampleBatch:
 
 
 def value_of(stored: Any) -> Any:
-    """What a stored value means: an array as (dtype, nested lists), JSON as Python has it."""
+    """Return what a stored value means: arrays as (dtype, nested lists), JSON as Python has it."""
     if stored is None:
         return None
     data = bytes(stored)

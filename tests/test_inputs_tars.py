@@ -30,7 +30,7 @@ from shardkit.packing.job import Receipt, Setup, Written, commit_job
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 NUM_WORKERS = {"lmdb": 0, "hdf5": 1, "webdataset": 0, "npy": 2}
-"""How a tar is read does not depend on what is made of it, and processes take time to start."""
+"""Reading a tar does not depend on what is made of it, and processes take time to start."""
 
 
 def tar_of(members: dict[str, bytes]) -> bytes:
@@ -198,7 +198,7 @@ SPLITS = "folders train, val are named after splits: unpack the tars, and pack t
     ],
 )
 def test_folders_that_tell_no_class(members: dict[str, bytes], said: str, tmp_path: Path) -> None:
-    """What one might have expected is said not to be."""
+    """A note denies what one might have expected."""
     for name, pack in (("x.tar", bytes), ("x.tar.gz", gzip.compress)):
         path = write(tmp_path / name, pack(tar_of(members)))
         result = shardkit.convert(path, tmp_path / f"{name}.out", to="npy", **OPTIONS)

@@ -225,7 +225,7 @@ SAMPLES = st.lists(
 
 @given(SAMPLES)
 def test_samples_put_together_quickly_are_what_each_is(samples: list[dict[str, Any]]) -> None:
-    """Those of the names and types of an earlier one are converted without a look at each."""
+    """Samples with the names and types of an earlier one are converted without a look at each."""
     builder, good = BatchBuilder(FORM), list[dict[str, bytes]]()
     for number, sample in enumerate(samples):
         try:

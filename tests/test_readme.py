@@ -250,7 +250,7 @@ def check_text(folder: Path, names: dict[str, Any]) -> None:
 
 
 def make_other_data(folder: Path) -> None:
-    """What some pages begin with."""
+    """Make the images that some pages begin with."""
     make_images(folder / "week-48", 2)
     for path in sorted((folder / "week-48").rglob("*.jpg")):
         path.rename(path.with_name(f"new.{path.name}"))

@@ -26,7 +26,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 
 WORKERS = None
-"""Of shardkit: its default. LitData is given two."""
+"""shardkit's default; LitData is given two."""
 NUM_BYTES = 1024
 
 

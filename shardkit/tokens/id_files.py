@@ -82,7 +82,7 @@ class TokenFile:
 
     @property
     def sample_ends(self) -> Integers:
-        """Where each sample ends, (N,) int64: a document, or a piece if those are unknown."""
+        """The end of each sample, (N,) int64: of a document, or of a piece if those are unknown."""
         if self.document_ends is not None:
             return self.document_ends
         total = len(self.data)
