@@ -12,7 +12,6 @@ from shardkit.inputs.base import Run
 from shardkit.inputs.class_folders import PlainClassCorpus
 from shardkit.inputs.files import Reason, extension
 from shardkit.inputs.folders import batch_of, encode_paths
-from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.samples.encoding import npy_header, parse_npy
 from shardkit.samples.sample import SampleBatch, Value
 
@@ -30,13 +29,7 @@ class ArrayCorpus(PlainClassCorpus):
     kind = "arrays"
     noun = "arrays"
     extensions = ARRAY_EXTENSIONS
-
-    @classmethod
-    def claim(cls, look: Look) -> Claim | None:
-        count = look.count(ARRAY_EXTENSIONS)
-        if not count or look.is_file:
-            return None
-        return Claim(Strength.FILES, "each .npy or .pt file is a sample", count)
+    reading = "each .npy or .pt file is a sample"
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         values = self.contents(run)

@@ -11,7 +11,6 @@ from shardkit.inputs.base import Run
 from shardkit.inputs.class_folders import ClassFolderCorpus
 from shardkit.inputs.files import DOCUMENTS, FolderListing, extension, join, stem
 from shardkit.inputs.folders import Root, batch_of, pass_names
-from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.samples.sample import SampleBatch
 from shardkit.shards.sound_film import FILM_ENDINGS, SOUND_ENDINGS
 from shardkit.system.paths import show_path
@@ -60,13 +59,7 @@ class MediaCorpus(BinaryCorpus):
     noun = "sound or film"
     extensions = frozenset(MEDIA_EXTENSIONS)
     class_files = MEDIA_EXTENSIONS
-
-    @classmethod
-    def claim(cls, look: Look) -> Claim | None:
-        num_files = look.count(MEDIA_EXTENSIONS)
-        if look.is_file or not num_files:
-            return None
-        return Claim(Strength.FILES, "each sound or film a sample", num_files)
+    reading = "each sound or film a sample"
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         values = [value or "empty file" for value in self.contents(run)]

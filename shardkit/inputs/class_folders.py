@@ -21,6 +21,7 @@ from shardkit.inputs.folders import (
     split_roots,
 )
 from shardkit.inputs.guards import notes_on_splits, role_of
+from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.system.paths import first_few, show_path
 
 FEW = 100
@@ -39,6 +40,9 @@ class ClassFolderCorpus(FolderCorpus):
 
     files_noun: ClassVar[str] = "files"
     """The word for its files in errors about the layout."""
+
+    reading: ClassVar[str] = ""
+    """One sample in a few words, see :class:`Claim`."""
 
     def __init__(self, source: Path, labels: str | Path | None = None) -> None:
         super().__init__(source)
@@ -61,6 +65,11 @@ class ClassFolderCorpus(FolderCorpus):
             names = list_names(source, "", None).names
             others = [name for name in names if name not in top.names]
             self._tables = label_notes(source, others, top.folders)
+
+    @classmethod
+    def claim(cls, look: Look) -> Claim | None:
+        num_files = 0 if look.is_file else look.count(cls.extensions)
+        return Claim(Strength.FILES, cls.reading, num_files) if num_files else None
 
     @classmethod
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:

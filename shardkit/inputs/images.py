@@ -9,7 +9,6 @@ from shardkit.inputs.base import Run
 from shardkit.inputs.class_folders import ClassFolderCorpus, folder_classes
 from shardkit.inputs.files import Reason
 from shardkit.inputs.folders import batch_of, list_names, split_roots
-from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.samples.sample import SampleBatch, Value
 
 
@@ -22,13 +21,7 @@ class ImageCorpus(ClassFolderCorpus):
     extensions = IMAGE_EXTENSIONS
     class_files = IMAGE_EXTENSIONS
     files_noun = "images"
-
-    @classmethod
-    def claim(cls, look: Look) -> Claim | None:
-        num_images = look.count(IMAGE_EXTENSIONS)
-        if look.is_file or not num_images:
-            return None
-        return Claim(Strength.FILES, "each image a sample", num_images)
+    reading = "each image a sample"
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         values = self.contents(run)
