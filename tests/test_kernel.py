@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from conftest import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from jpegs import LAYOUTS, jpeg, photo, three_scans
 from PIL import Image
@@ -102,7 +103,7 @@ def test_long_pictures(layout: str, shape: tuple[int, int]) -> None:
     check(data, (0, 0, *shape), (1, 1))
 
 
-@settings(max_examples=400)
+@examples(4)
 @given(st.data())
 def test_any_crop_of_any_picture(draw: st.DataObject) -> None:
     side = st.integers(1, 90)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from conftest import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from jpegs import LAYOUTS, jpeg, photo
 from test_kernel import boxes_of
@@ -103,7 +104,7 @@ def test_every_size_of_slot_with_markers_and_without(subsampling: int) -> None:
         np.testing.assert_array_equal(crop(plain, *given), expected)
 
 
-@settings(max_examples=150)
+@examples(1.5)
 @given(st.data())
 def test_any_crop_of_any_picture(draw: st.DataObject) -> None:
     side = st.integers(60, 260)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizer_data as data
-from hypothesis import given, settings
+from conftest import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from test_tokens_tokenizer import at_once, made, reference
 from tokenizers import Regex, normalizers
@@ -51,7 +52,7 @@ def random_bpe(draw: Any) -> dict[str, Any]:
     return raw | {"added_tokens": []}
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(random_bpe(), st.lists(st.text("abc ", max_size=30), min_size=1, max_size=8))
 def test_a_bpe_that_has_ranks_has_the_same_ids(raw, texts):
     if isinstance(ranked(raw), str):
