@@ -61,6 +61,12 @@ patterns._members_rust = cache(patterns._members_rust)
 
 CONTAINERS = ["lmdb", "hdf5", "webdataset", "npy"]
 
+EACH_FORMAT = [
+    pytest.param(to, marks=() if to == "npy" else pytest.mark.thorough) for to in CONTAINERS
+]
+"""Parameters of tests that prove the same of all formats: one is quick, the conformance suites have
+the others."""
+
 
 def examples(factor: float) -> settings:
     """Return Hypothesis settings of that many times the usual number of examples."""
@@ -196,7 +202,7 @@ def corpus(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return CORPORA[request.param](tmp_path / "source")
 
 
-@pytest.fixture(params=CONTAINERS)
+@pytest.fixture(params=EACH_FORMAT)
 def container(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import CONTAINERS, make_images, picture, write
+from conftest import CONTAINERS, EACH_FORMAT, make_images, picture, write
 from torch.utils.data import DataLoader
 
 import shardkit
@@ -62,7 +62,7 @@ def assert_same(some: list[dict[str, Any]], others: list[dict[str, Any]]) -> Non
             assert equal(one[name], other[name]), name
 
 
-@pytest.mark.parametrize("first", CONTAINERS)
+@pytest.mark.parametrize("first", EACH_FORMAT)
 @pytest.mark.parametrize("second", ["webdataset", "npy"])
 def test_batches_are_those_of_one_dataset(sets: Path, first: str, second: str) -> None:
     whole = shardkit.open(sets / "whole")

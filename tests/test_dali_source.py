@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CONTAINERS, make_arrays, make_images, make_pairs, pack_all, picture, write
+from conftest import EACH_FORMAT, make_arrays, make_images, make_pairs, pack_all, picture, write
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,7 +78,7 @@ def from_loader(batch: dict[str, Any]) -> list[Any]:
 # --- the Loader's order -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("container", EACH_FORMAT)
 @pytest.mark.parametrize("options", CASES)
 def test_the_same_batches_as_a_loader(
     container: str, options: dict[str, Any], folders: dict[str, Path]

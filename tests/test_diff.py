@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CONTAINERS, Run, make_images, picture, write
+from conftest import EACH_FORMAT, Run, make_images, picture, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +40,7 @@ def pictures(*numbers: int, folder: str = "a") -> dict[str, bytes]:
 # --- diff -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("to", CONTAINERS)
+@pytest.mark.parametrize("to", EACH_FORMAT)
 def test_all_kinds_of_differences(to: str, tmp_path: Path) -> None:
     before = pictures(*range(12)) | pictures(50, 51, folder="b")
     after = {**before, **pictures(90), "a/003.jpg": picture(99)}
@@ -63,7 +63,7 @@ def test_all_kinds_of_differences(to: str, tmp_path: Path) -> None:
     assert (found.classes_added, found.classes_removed) == ([], [])
 
 
-@pytest.mark.parametrize("to", CONTAINERS)
+@pytest.mark.parametrize("to", EACH_FORMAT)
 def test_the_same_in_any_format(to: str, tmp_path: Path) -> None:
     one = pack(pictures(*range(9)), tmp_path / "one")
     shardkit.convert(one, tmp_path / "converted", to=to, workers=0)
@@ -215,7 +215,7 @@ def test_by_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # --- duplicates -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("to", CONTAINERS)
+@pytest.mark.parametrize("to", EACH_FORMAT)
 def test_duplicates(to: str, tmp_path: Path, run: Run) -> None:
     train = pictures(*range(8), folder="train/a") | pictures(20, 21, folder="train/b")
     train["train/a/again.jpg"] = picture(2)  # in its own class

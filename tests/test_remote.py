@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch.utils.data as tud
-from conftest import CONTAINERS, picture, write
+from conftest import EACH_FORMAT, picture, write
 from hypothesis import given
 from hypothesis import strategies as st
 from keepers import cache as cache
@@ -143,7 +143,7 @@ def test_small_caches(
     assert sum(path.stat().st_blocks * 512 for path in shards) <= most + pages
 
 
-@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("container", EACH_FORMAT)
 def test_pickled_found_and_verified(server: RangeServer, cache: Path, container: str) -> None:
     pair = Pair(server, "pictures", container)
     local = shardkit.open(pair.path, decode=False, verify=True)

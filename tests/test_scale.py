@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import CONTAINERS, make_images, picture, write
+from conftest import EACH_FORMAT, make_images, picture, write
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 
@@ -50,7 +50,7 @@ def test_an_index_of_100_million_rows_opens_in_a_second(tmp_path: Path) -> None:
     assert peak < 100e6
 
 
-@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("container", EACH_FORMAT)
 def test_packing_holds_one_shard_in_memory(container: str, tmp_path: Path) -> None:
     blob = picture(1) + bytes(200_000)
     for i in range(300):  # 60 MB

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CONTAINERS, make_pairs
+from conftest import EACH_FORMAT, make_pairs
 from token_data import documents, pack_tokens
 
 import shardkit
@@ -152,7 +152,7 @@ def test_a_dataset_in_no_file(
 
 
 @pytest.mark.parametrize("boundaries", ["ignore", "mask", "fit"])
-@pytest.mark.parametrize("to", CONTAINERS)
+@pytest.mark.parametrize("to", EACH_FORMAT)
 def test_tokens_in_no_file(
     to: str, boundaries: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
