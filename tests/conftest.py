@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import cache, lru_cache
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -28,6 +28,7 @@ import shardkit
 from shardkit.cli import main
 from shardkit.memory import gather
 from shardkit.remote import connection
+from shardkit.system import locks
 from shardkit.tokens import pattern as patterns
 
 # Examples differ in size, and machines in speed: faulthandler_timeout catches what hangs.
@@ -59,11 +60,19 @@ os.fsync = _fsync
 patterns._members_oniguruma = cache(patterns._members_oniguruma)
 patterns._members_rust = cache(patterns._members_rust)
 
+# A busy machine takes long to end the processes of what was killed, and to start others.
+locks.LOCK_PATIENCE_S = 60.0
+connection.START_S = 300
+
 CONTAINERS = ["lmdb", "hdf5", "webdataset", "npy"]
 
-EACH_FORMAT = [
-    pytest.param(to, marks=() if to == "npy" else pytest.mark.thorough) for to in CONTAINERS
-]
+
+def thorough(*values: object) -> list[Any]:
+    """Return parameters that are left to `make test-all`."""
+    return [pytest.param(value, marks=pytest.mark.thorough) for value in values]
+
+
+EACH_FORMAT = ["npy", *thorough("lmdb", "hdf5", "webdataset")]
 """Parameters of tests that prove the same of all formats: one is quick, the conformance suites have
 the others."""
 
@@ -207,7 +216,7 @@ def container(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=["compiled", "python"])
+@pytest.fixture(params=["compiled", *thorough("python")])
 def _gathering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of a batch are gathered by the compiled module, and without it."""
     if request.param == "python":

@@ -21,6 +21,8 @@ from conftest import Ran
 
 import shardkit
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "scripts" / "campaign"
 

@@ -27,6 +27,8 @@ import sys
 sys.path.insert(0, {peers!r})
 from serve import files_of, read, serve
 
+pytestmark = pytest.mark.thorough
+
 def prepare(folder, store, work):
     (store / "copy").write_bytes(b"".join(read(path) for path, _ in files_of(folder)))
 

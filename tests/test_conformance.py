@@ -9,7 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import CONTAINERS, make_arrays, make_images, make_pairs, picture, tree, write
+from conftest import (
+    CONTAINERS,
+    make_arrays,
+    make_images,
+    make_pairs,
+    picture,
+    thorough,
+    tree,
+    write,
+)
 
 import shardkit
 from shardkit.errors import ChecksumError, CorpusError, DataError, UsageError
@@ -24,6 +33,12 @@ def same(a: object, b: object) -> bool:
     if isinstance(a, np.ndarray):
         return isinstance(b, np.ndarray) and a.dtype == b.dtype and np.array_equal(a, b)
     return bool(a == b)
+
+
+@pytest.fixture(params=CONTAINERS)
+def container(request: pytest.FixtureRequest) -> str:
+    """Each format, for quick tests, too: this is the contract."""
+    return str(request.param)
 
 
 def test_pack_verify_unpack(corpus: Path, container: str, tmp_path: Path) -> None:
@@ -88,7 +103,7 @@ def test_worker_count_and_destination_do_not_show(container: str, tmp_path: Path
 
 @pytest.mark.usefixtures("_gathering")
 class TestReading:
-    @pytest.fixture(params=["packed", "appended", "edited"])
+    @pytest.fixture(params=["edited", *thorough("packed", "appended")])
     def ds(
         self, container: str, tmp_path: Path, request: pytest.FixtureRequest
     ) -> shardkit.Dataset:

@@ -199,6 +199,7 @@ def machine(calls: dict[str, Call], dest: Path) -> Callable[[], Destination]:
     return lambda: Destination(calls, dest)
 
 
+@pytest.mark.thorough
 def test_any_order(calls: dict[str, Call], tmp_path: Path) -> None:
     run_state_machine_as_test(
         machine(calls, tmp_path / "dest"),

@@ -804,6 +804,7 @@ HARMLESS: dict[str, bytes] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", HARMLESS)
 def test_odd_but_harmless_tar(tmp_path: Path, case: str) -> None:
     path = write(tmp_path, HARMLESS[case])

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 import torch
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parent.parent
 TOOLS = ROOT / "scripts" / "tools"
 PROGRAM = TOOLS / "gpu_proof.py"

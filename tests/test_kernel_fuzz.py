@@ -74,6 +74,7 @@ def fuzzed(source: Path, folder: Path) -> dict[str, int]:
     return {name: int(count) for name, count in re.findall(r"(\S+) (\d+)", done.stdout)}
 
 
+@pytest.mark.thorough
 def test_mutated_pictures_do_no_harm(tmp_path: Path) -> None:
     found = fuzzed(DRIVER, tmp_path)
     assert found["ok"] > 1000 < found["broken"], "too little of it was decoded"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import write
 
 TESTS = """
@@ -47,6 +48,7 @@ def test_fails(tmp_path):
 """
 
 
+@pytest.mark.thorough
 def test_what_is_left_open_fails_its_test(tmp_path: Path) -> None:
     write(tmp_path / "test_these.py", TESTS)
     write(tmp_path / "pytest.ini", "[pytest]\n")

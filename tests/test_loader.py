@@ -26,6 +26,7 @@ import torch.distributed as dist
 from conftest import (
     CONTAINERS,
     children,
+    examples,
     make_arrays,
     make_images,
     make_pairs,
@@ -187,7 +188,7 @@ def test_transforms_that_draw_globally_are_seeded(dataset: shardkit.Dataset) -> 
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    examples(0.25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     stop=st.integers(0, 12),

@@ -73,6 +73,7 @@ def test_killed_before_any_step(source: Path, expected: dict[str, bytes], tmp_pa
     assert found_complete > 5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("damage", "again"), [("none", True), ("none", False), ("index", True)])
 def test_overwriting_killed_before_any_step(
     damage: str, again: bool, source: Path, old: Path, expected: dict[str, bytes], tmp_path: Path

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CONTAINERS, Run, make_arrays, make_images, make_pairs, write
+from conftest import CONTAINERS, Run, make_arrays, make_images, make_pairs, thorough, write
 from token_data import documents, pack_tokens
 
 import shardkit
@@ -32,8 +32,8 @@ def ran(code: str) -> dict[str, Any]:
     return scope
 
 
-@pytest.mark.parametrize("make", [make_images, make_pairs, make_arrays])
-@pytest.mark.parametrize("name", ["d", "it's {so} $5"])
+@pytest.mark.parametrize("make", [make_pairs, *thorough(make_images, make_arrays)])
+@pytest.mark.parametrize("name", [*thorough("d"), "it's {so} $5"])
 def test_each_library(name: str, make: Any, container: str, tmp_path: Path) -> None:
     source = make(tmp_path / "source")
     shardkit.pack(source, tmp_path / name, to=container, shard_size="3kB", **OPTIONS)

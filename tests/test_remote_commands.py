@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Run, make_images, tree
+from conftest import Run, make_images, thorough, tree
 from keepers import cache  # noqa: F401
 from range_server import RangeServer, serving
 from remote_sets import make_set
@@ -117,7 +117,7 @@ def test_a_copy_in_a_bucket_of_what_lies_behind_a_url(
     assert again.copied_bytes == again.num_bytes
 
 
-@pytest.mark.parametrize("dest", ["copy", "copy/in", "c%6Fpy", ""])
+@pytest.mark.parametrize("dest", ["copy", *thorough("copy/in", "c%6Fpy", "")])
 def test_what_would_take_the_place_of_the_source_is_refused(
     server: RangeServer,
     s3: S3,  # noqa: F811

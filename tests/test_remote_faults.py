@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import thorough
 from dying import end_of, forked
 from keepers import cache as cache
 from keepers import keepers
@@ -49,7 +50,7 @@ def _shard_bytes(made: Path) -> int:
     return sum(path.stat().st_size for path in made.glob("*.tar"))
 
 
-@pytest.mark.parametrize("kind", [*FAULTS, "mixed"])
+@pytest.mark.parametrize("kind", [*thorough(*FAULTS), "mixed"])
 def test_a_tenth_fails(server: RangeServer, made: Path, cache: Path, kind: str) -> None:
     server.faults.kind, server.faults.rate = kind, 0.1
     server.faults.first = 1

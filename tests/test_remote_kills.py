@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import settle
+from conftest import settle, thorough
 from keepers import cache as cache
 from keepers import keepers, kill_keepers
 from range_server import RangeServer, serving
@@ -102,8 +102,8 @@ while True:
 """
 
 
-@pytest.mark.parametrize("worker_type", ["thread", "process"])
-@pytest.mark.parametrize("victims", ["reader", "all"])
+@pytest.mark.parametrize("worker_type", ["thread", *thorough("process")])
+@pytest.mark.parametrize("victims", [*thorough("reader"), "all"])
 def test_readers_are_killed(case: Case, victims: str, worker_type: str) -> None:
     """What they held is free again, and the keeper ends when the last has gone."""
     reader = subprocess.Popen(
@@ -128,7 +128,8 @@ def _data_files(cache: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    "hurt", ["truncated", "zeros", "noise", "stamps", "no stamps", "no index", "longer"]
+    "hurt",
+    ["zeros", "stamps", *thorough("truncated", "noise", "no stamps", "no index", "longer")],
 )
 def test_power_cuts(case: Case, hurt: str, server: RangeServer) -> None:
     draws = random.Random(3)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Run, make_images, settle, tree, write
+from conftest import Run, make_images, settle, thorough, tree, write
 from dying import end_of, forked
 from keepers import keepers
 from s3_server import S3, kill, s3, s3_endpoint  # noqa: F401
@@ -129,8 +129,8 @@ def keeper_of(tmp_path: Path) -> int:
     return keeper
 
 
-@pytest.mark.parametrize("who", ["packer", "keeper", "both"])
-@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("who", ["packer", *thorough("keeper", "both")])
+@pytest.mark.parametrize("is_large", [*thorough(False), True])
 def test_killed_in_mid_upload_the_same_call_goes_on(
     source: Path,
     s3: S3,  # noqa: F811
@@ -171,6 +171,7 @@ def test_killed_in_mid_upload_the_same_call_goes_on(
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.thorough
 def test_killed_at_any_request_the_same_call_goes_on(
     source: Path,
     s3: S3,  # noqa: F811
@@ -229,6 +230,7 @@ def test_what_is_there_is_not_replaced_unasked(source: Path, s3: S3, tmp_path: P
     assert objects(s3) == {**tree(tmp_path / "local"), "notes.txt": b"mine"}
 
 
+@pytest.mark.thorough
 def test_a_claim_removes_no_more_than_files_of_the_dataset(
     source: Path,
     s3: S3,  # noqa: F811
@@ -492,6 +494,7 @@ def test_a_full_disk_below_the_staging_folder(s3: S3, tmp_path: Path) -> None:  
     assert objects(s3) == tree(tmp_path / "local")
 
 
+@pytest.mark.thorough
 def test_two_that_start_together_make_no_mixture(source: Path, s3: S3, tmp_path: Path) -> None:  # noqa: F811
     """In the same moment, from two machines: each has a staging folder, and so a keeper, of its
     own."""

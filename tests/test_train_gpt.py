@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_texts, write
+from conftest import make_texts, thorough, write
 from hypothesis import given
 from hypothesis import strategies as st
 from jobs import (
@@ -116,7 +116,7 @@ def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[st
     return out, path.read_bytes()
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [*thorough(1), 2])
 def test_a_stopped_run_goes_on_with_the_same_batches(
     ranks: int,
     script: ModuleType,

@@ -117,6 +117,7 @@ def test_a_stopped_run_goes_on_with_the_same_batches(
     assert accuracies(rest) == accuracies(undisturbed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("end", ["rank killed", "torchrun terminated", "torchrun killed"])
 def test_nothing_outlives_a_job(end: str, dataset: Path) -> None:
     options = ["--epochs", 10_000, "--global-batch-size", 2, "--worker-type", "process"]
