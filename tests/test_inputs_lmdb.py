@@ -65,21 +65,21 @@ def test_numbered_pairs(tmp_path: Path, subdir: bool) -> None:
 IMAGES = [(b"image-%d" % i, picture(i)) for i in range(4)]
 
 
-@pytest.mark.parametrize(
-    ("items", "columns"),
-    [
-        (scene_text(4)[:-1], ["jpg", "txt"]),
-        ([*IMAGES, *((b"gt" + key, value) for key, value in IMAGES)], ["jpg"]),
-        ([*IMAGES, *((b"label-%d" % i, b"x") for i in range(1, 5))], ["jpg", "txt"]),
-        ([*IMAGES, *((b"x-%d-%d" % (i, i), b"x") for i in range(4))], ["jpg", "txt"]),
-    ],
-)
-def test_keys_that_do_not_fit_together(tmp_path: Path, items: Items, columns: list[str]) -> None:
-    """Each is a sample, which is said."""
-    corpus = open_corpus(database(tmp_path / "x.lmdb", items))
+def test_keys_that_do_not_fit_together(tmp_path: Path) -> None:
+    """Each is a sample if all hold images; else nobody can tell which belong together."""
+    pairs = [*IMAGES, *((b"gt" + key, value) for key, value in IMAGES)]
+    corpus = open_corpus(database(tmp_path / "x.lmdb", pairs))
     batch = read_all(corpus, tmp_path)["train"]
-    assert batch.keys == sorted(key for key, _ in items if key != b"num-samples")
-    assert sorted(batch.columns) == columns and corpus.notes[0].endswith(": each is a sample")
+    assert batch.keys == sorted(key for key, _ in pairs) and [*batch.columns] == ["jpg"]
+    assert corpus.notes[0].endswith(": each is a sample")
+    for i, items in enumerate(
+        (
+            scene_text(4)[:-1],
+            [*IMAGES, *((b"x-%d-%d" % (i, i), b"x") for i in range(4))],
+        )
+    ):
+        with pytest.raises(CorpusError, match=r"of several kinds, .*LMDB of several values a samp"):
+            open_corpus(database(tmp_path / f"{i}.lmdb", items))
 
 
 @pytest.mark.parametrize("key", [b"name-000000001", b"label-000000009", b"image-000000001x"])
@@ -96,6 +96,8 @@ def test_what_values_are(tmp_path: Path) -> None:
     meta = [(b"meta-%d" % i, b'{"i": 1}') for i in range(9)]
     batch = read_all(open_corpus(database(tmp_path / "a.lmdb", [*feat, *meta])), tmp_path)["train"]
     assert sorted(batch.columns) == ["bin", "txt"] and batch.columns["bin"][0] == feat[0][1]
+    mixed = database(tmp_path / "d.lmdb", [*feat, *meta[1:]])
+    assert [*read_all(open_corpus(mixed), tmp_path)["train"].columns] == ["bin"]
     names = [bytes([65 + i // 10, 97 + i % 10]) * 3 + b".jpg" for i in range(70)]
     source = database(tmp_path / "b.lmdb", [(name, picture(i)) for i, name in enumerate(names)])
     assert open_corpus(source).spec()["values"] == {"": "picture"}

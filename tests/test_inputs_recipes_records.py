@@ -32,6 +32,8 @@ def make_sources(folder: Path) -> None:
         write(folder / "classes" / f"{name}.tar", tar_of(members))
         found |= {f"{s}/{key}": data for s in ("train", "val") for key, data in members.items()}
     write(folder / "data.tar", tar_of(found))
+    images = {key: data for key, data in found.items() if key.startswith("train/")}
+    write(folder / "images.tar", tar_of({**images, "train/README.md": b"not read"}))
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,7 @@ def make_sources(folder: Path) -> None:
         ("LMDB of several values a sample", "pairs", ["gt.png", "lq.png"], None),
         ("A tar of tars", "imagenet", ["cls", "jpg"], [0, 0, 1, 1]),
         ("A tar for each class", "by-class", ["cls", "jpg"], [0, 0, 1, 1]),
+        ("Class folders in a tar", "images", ["cls", "jpg"], [0, 0, 1, 1]),
         ("Splits inside a tar", "data", ["cls", "jpg"], [0, 0, 1, 1]),
     ],
 )

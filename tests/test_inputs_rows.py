@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,13 @@ import pytest
 from array_files import IMAGES, LABELS, folder, hdf5, idx, npy, npz, safetensors
 from conftest import CONTAINERS, nothing_left_open, picture, tree, write
 from forked_workers import workers_for
-from hypothesis import given
-from hypothesis import strategies as st
 from test_inputs_files import read_all
 
 import shardkit
 from shardkit.errors import CorpusError, FormatError, ResumeError, SampleError, ShardkitError
 from shardkit.inputs.look import Look, Strength
 from shardkit.inputs.open import from_spec, open_corpus
-from shardkit.inputs.rows.row_columns import ArrayColumn
-from shardkit.inputs.rows.row_corpus import RowCorpus, divide, npy_reading, refuse_series
+from shardkit.inputs.rows.row_corpus import RowCorpus, npy_reading
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 GOOD = {"images": IMAGES, "labels": LABELS}
@@ -118,15 +116,13 @@ SPLIT = {"x_train": IMAGES, "y_train": LABELS, "x_test": IMAGES[:5], "y_test": L
         ("x.h5 train/x:9,4 train/y:9 test/x:5,4 test/y:5", "train:9 test:5 cls x.npy"),
         ("part-0.npz x:5,4 y:5 | part-1.npz x:9,4 y:9", "train:14 cls x.npy"),
         ("x.h5 cam0/a:9,4 cam1/a:9,4 Label:9", "train:9 cam0.a.npy cam1.a.npy cls"),
-        ("a x:9,4 labels:9 | b/c x:5,4 labels:5", "train:14 cls x.npy"),
-        (". x:99,9 labels:99 mean:3", "train:99 cls x.npy"),
         ("x.safetensors a:9,4 b:9", "train:9 a.npy b.npy"),
     ],
 )
 def test_layouts(files: str, expected: str, tmp_path: Path) -> None:
     source = write(make(tmp_path / "in", files) / "README.md", "#").parent
     claim = RowCorpus.claim(Look(source))
-    assert claim is not None and claim.strength == Strength.LAYOUT
+    assert claim is not None and claim.strength == Strength.MARKED
     corpus = open_corpus(source)
     batches = read_all(corpus, tmp_path / "scratch")
     worker = from_spec(source, corpus.spec())
@@ -148,24 +144,25 @@ def test_layouts(files: str, expected: str, tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_is_noted(tmp_path: Path) -> None:
-    make(tmp_path, ". x:99,9 labels:99 mean:3")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"], file["more/y"], file["scalar"] = IMAGES, LABELS, 5
+        file["z"], file["link"] = file["x"], h5py.SoftLink("/x")
+        file["far"] = h5py.ExternalLink("other.h5", "x")
+        file.create_dataset("outside", (20,), "u1", external=[(str(tmp_path / "raw"), 0, 20)])
+        file.create_dataset("never", (20, 9), "u1")
+        file.create_dataset("lists", 20, h5py.vlen_dtype(np.int32))[0] = [1, 2]
     write(tmp_path / "logs" / "run.log", "of it")
-    write(tmp_path / "classes.txt", "\n".join("abcdefg"))
     corpus = open_corpus(tmp_path)
     read_all(corpus, tmp_path)
-    assert corpus.classes == [*"abcdefg"] and corpus.ignored == {".log": 1}
-    assert corpus.notes == [
-        "cls is 'labels', from 0 to 6",
-        "7 names of classes in classes.txt",
-        "left out: mean.npy: it has 3 rows, others 99",
+    assert corpus.ignored == {".log": 1}
+    assert sorted(corpus.notes) == [
+        "cls is 'more/y', from 0 to 6",
+        "left out: far, link, z: it is a link, or another name of what is there",
+        "left out: lists: its values are object, which no field can hold: docs/recipes/arrays.md",
+        "left out: never: nothing was ever written to it",
+        "left out: outside: its values lie in other files",
+        "left out: scalar: it has no axis, so no rows",
     ]
-    for names in ("abc", "abcdefa"):
-        write(tmp_path / "classes.txt", "\n".join(names))
-        corpus = open_corpus(tmp_path)
-        assert corpus.classes is None
-        assert (
-            f"left out: {len(names)} names of classes in classes.txt: cls goes to 6" in corpus.notes
-        )
     make(tmp_path / "shards", "0.npz x:9,4 | 1.npz x:9,4")
     said = "each row of 2 files is a sample (0.npz, 1.npz); if each file is one"
     assert open_corpus(tmp_path / "shards").notes[-1].startswith(said)
@@ -199,10 +196,10 @@ def test_chosen_columns(tmp_path: Path) -> None:
     batches = read_all(corpus, tmp_path / "scratch")
     assert [*batches["train"].columns] == [*batches["test"].columns] == ["cls"]
     assert "left out: x_train.npy, x_test.npy: not in --fields" in corpus.notes
-    with pytest.raises(CorpusError, match=r"meta\.npy holds pickled Python objects"):
-        RowCorpus(source, fields=["meta"])
-    with pytest.raises(CorpusError, match=r"x\.npz has no column 'z', only "):
-        RowCorpus(source, fields=["z"])
+    assert any(n.startswith("left out: meta.npy: it holds pickled") for n in corpus.notes)
+    for name in ("z", "meta"):
+        with pytest.raises(CorpusError, match=rf"x\.npz has no column '{name}', only "):
+            RowCorpus(source, fields=[name])
     texts = npz(tmp_path / "t.npz", text=np.array([*"ab"]), label=np.arange(2))
     assert [*read_all(RowCorpus(texts, tokenized=True), tmp_path)["train"].columns] == ["txt"]
 
@@ -231,7 +228,6 @@ EXACT = {
     "fortran": np.asfortranarray(np.arange(24.0).reshape(3, 4, 2)),
     "nan": np.array([np.nan, -0.0, np.inf], np.float16),
     "complex": np.array([1 + 2j, 3j, 0]),
-    "record": np.array([(1, 2.5), (3, 4.5), (5, 6.5)], [("a", "<i4"), ("b", "<f8")]),
     "empty rows": np.zeros((3, 0, 2), np.int16),
     "words of text": np.array([["a", "bc"], ["d", ""], ["e", "f"]]),
 }
@@ -288,23 +284,13 @@ def test_images_stored_as_bytes(store: Any, tmp_path: Path) -> None:
     assert len(batch) == 19 and where.endswith("at row 18") and "not an image: begins with" in why
 
 
-def test_texts_ragged_rows_and_attributes_of_hdf5(tmp_path: Path) -> None:
+def test_texts(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["text"] = ["one", "zwei é", "", "four"]
         file["deep/caption"] = np.array([b"a", b"bb", b"", b"d"])
-        ragged = file.create_dataset("ids", 4, h5py.vlen_dtype(np.int32))
-        for i in range(4):
-            ragged[i] = np.arange(i, dtype=np.int32)
-        file.create_dataset("label", data=[0, 1, 1, 0], dtype=h5py.enum_dtype({"a": 0, "b": 1}))
-        file.attrs["made"], file["scalar"], file["mean"] = "by", 5, np.zeros(3)
     rows = rows_of(tmp_path / "x.h5", tmp_path)
     assert rows["txt"] == [b"one", "zwei é".encode(), b"", b"four"]
     assert rows["deep.caption.txt"] == [b"a", b"bb", b"", b"d"]
-    assert [ids.tolist() for ids in rows["ids.npy"]] == [[], [0], [0, 1], [0, 1, 2]]
-    assert rows["cls"] == [b"0", b"1", b"1", b"0"]
-    notes = "\n".join(open_corpus(tmp_path / "x.h5").notes)
-    for said in ("scalar: it has no axis", "made, names of numbers of label", "mean: it has 3"):
-        assert said in notes
 
 
 # --- MNIST's files ------------------------------------------------------------------------
@@ -340,12 +326,11 @@ def test_what_torchvision_leaves(tmp_path: Path) -> None:
     assert open_corpus(tmp_path).notes[-1].endswith(said)
 
 
-@pytest.mark.parametrize("ending", ["", ".gz"])
-@pytest.mark.parametrize("dtype", ["i2", "f8"])
-def test_values_of_idx_are_native(dtype: str, ending: str, tmp_path: Path) -> None:
-    bits = np.random.default_rng(0).integers(0, 256, (7, 3 * np.dtype(dtype).itemsize), np.uint8)
-    source = idx(tmp_path / f"scans-idx2-int{ending}", bits.view(dtype))
-    assert same(rows_of(source, tmp_path)["scans.npy"], bits.view(dtype))
+def test_values_of_idx_are_native(tmp_path: Path) -> None:
+    bits = np.random.default_rng(0).integers(0, 256, (7, 24), np.uint8)
+    for dtype in ("i2", "f8"):
+        source = idx(tmp_path / "scans-idx2-int", bits.view(dtype))
+        assert same(rows_of(source, tmp_path)["scans.npy"], bits.view(dtype))
 
 
 SPOILT_IDX: dict[str, Callable[[bytes], bytes]] = {
@@ -375,8 +360,6 @@ def test_bad_idx_files(what: str, ending: str, tmp_path: Path) -> None:
         (f"x.h5 {times(9, '00#/image:4,4')}", r"9 arrays called alike \(000/image, 001/im"),
         ("x.h5 s0/x:4,4 s1/x:4,4 s0/y:4,4 s1/y:4,4", r"called alike \(s0/x, s1/x\)"),
         (f". {times(2, 'images_#:9,4 labels_#:9')}", "2 arrays called alike"),
-        (". labels:90 x:90,3 mean:99,99", "several numbers of rows"),
-        ("x.npz a:9,9 b:7,9", r"several numbers of rows \(a\.npy 9, b\.npy 7\)"),
         ("x.npz x:9,4 labels:8", r"several numbers of rows \(x\.npy 9, labels\.npy 8\)"),
         ("train_x.h5 x:9,4 | train_y.h5 y:9", "differ in x, y: pack them apart, or join"),
         ("a.npz x:9,4 | b.npz x:9,5", r"b\.npz and .*a\.npz differ in x\.npy"),
@@ -388,32 +371,13 @@ def test_bad_idx_files(what: str, ending: str, tmp_path: Path) -> None:
 def test_layouts_that_are_refused(files: str, said: str, tmp_path: Path) -> None:
     make(tmp_path / "in", files)
     if not said:
-        with pytest.raises(CorpusError, match=r"folders that are not named as splits \(a, b"):
+        with pytest.raises(CorpusError, match="not called as splits are: pack each folder apart"):
             open_corpus(tmp_path / "in")
         assert len(read_all(open_corpus(tmp_path / "in", "rows"), tmp_path)["train"]) == 18
         return
     with pytest.raises(CorpusError, match=said) as caught:
         list(open_corpus(tmp_path / "in", "rows").runs(tmp_path))
     assert "\n" not in str(caught.value)
-
-
-def linked(path: Path) -> None:
-    make(path, "other/x.h5 x:9,4")
-    with h5py.File(path / "x.h5", "w") as file:
-        file["x"] = h5py.ExternalLink("other/x.h5", "x")
-
-
-def virtual(path: Path) -> None:
-    make(path, "other/x.h5 x:9,4")
-    layout = h5py.VirtualLayout((9, 4), np.uint8)
-    layout[:] = h5py.VirtualSource(str(path / "other" / "x.h5"), "x", (9, 4))
-    with h5py.File(path / "x.h5", "w") as file:
-        file.create_virtual_dataset("x", layout)
-
-
-def external(path: Path) -> None:
-    with h5py.File(path / "x.h5", "w") as file:
-        file.create_dataset("x", (9,), "u1", external=[(str(write(path / "o" / "r", b"1")), 0, 9)])
 
 
 def hdf5_bomb(path: Path) -> None:
@@ -432,16 +396,11 @@ def aliases(path: Path) -> None:
 
 
 REFUSED: list[tuple[Callable[[Path], Any], str]] = [
-    (linked, "'x' is a link to another file"),
-    (virtual, "the values of 'x' lie in other files"),
-    (external, "the values of 'x' lie in other files"),
     (hdf5_bomb, r"x\.h5: makes over 200 times its size"),
     (lambda p: npz(p / "x.npz", True, x=np.zeros((80, 1 << 20), "u1")), r"x\.npz: makes over 200"),
     (aliases, "no rows of arrays in"),
-    (lambda p: npz(p / "x.npz", **{f"{i}": 0 for i in range(10_001)}), "holds over 10,000 arrays"),
-    (lambda p: npz(p / "x.npz", x=IMAGES, y=np.array([{}] * 20)), "y.npy holds pickled .*recipes"),
-    (lambda p: os.mkfifo(folder(p, **GOOD) / "z.npy"), r"z\.npy is no regular file"),
-    (lambda p: (folder(p, **GOOD) / "z").symlink_to("nowhere"), "z a symbolic link to nowhere"),
+    (lambda p: os.mkfifo(folder(p, **GOOD) / "z.npy"), r"z\.npy: is no regular file"),
+    (lambda p: (folder(p, **GOOD) / "z").symlink_to("nowhere"), "z: a symbolic link to nowhere"),
 ]
 
 
@@ -468,21 +427,15 @@ def test_damaged_files_give_one_line(how: str, tmp_path: Path) -> None:
         assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
-SPOILT: dict[str, Callable[[bytes], bytes]] = {
-    "length": lambda header: (2**40).to_bytes(8, "little") + header[8:],
-    "json": lambda header: header[:8] + b"[" + header[9:],
-    "offsets": lambda header: header.replace(b'"data_offsets":[0', b'"data_offsets":[9'),
-    "shape": lambda header: header.replace(b'"shape":[20', b'"shape":[21'),
-    "negative": lambda header: header.replace(b'"shape":[20', b'"shape":[-2'),
-    "dtype": lambda header: header.replace(b'"U8"', b'"X8"'),
-}
-
-
-@pytest.mark.parametrize("what", SPOILT)
-def test_hostile_safetensors(what: str, tmp_path: Path) -> None:
+def test_safetensors_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = safetensors(tmp_path / "x.safetensors", GOOD)
-    write(path, SPOILT[what](path.read_bytes()))
-    with pytest.raises((FormatError, CorpusError), match=r"x\.safetensors: "):
+    whole = path.read_bytes()
+    for old, new in ((b'"data_offsets":[0', b'"data_offsets":[9'), (b'"U8"', b'"X8"')):
+        write(path, whole.replace(old, new))
+        with pytest.raises(FormatError, match=r"x\.safetensors: is damaged, or cannot be read"):
+            open_corpus(path)
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(CorpusError, match="needs the safetensors library: pip install safe"):
         open_corpus(path)
 
 
@@ -532,20 +485,21 @@ def test_a_change_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("shapes", "reading"),
     [
         ("images:9,4 labels:9", "rows"),
-        ("x:9,4 z:9", "rows"),
-        ("x_train:9,4 y_train:9,4 x_test:5,4 y_test:5,4", "rows"),
+        ("x_train:9,4 y_train:9 x_test:5,4 y_test:5", "rows"),
+        ("x:9,4 z:9", "either"),
         ("train/x:9,4 train/labels:9 val/x:9,4 val/labels:9", "rows"),
         ("left:9,4 right:9,4", "either"),
         ("images:9,4", "either"),
         ("images:9,4 labels:5", "either"),
         ("a/x:9,4 a/labels:9 b/x:9,4", "either"),
-        (times(50, "img_#:9,4 mask_#:9"), "either"),
+        ("a/x:9,4 a/labels:9 b/c/x:9,4 b/c/labels:9", "either"),
+        (times(2, "img_#:9,4 mask_#:9"), "either"),
         (times(5, "a_#:9,4"), "arrays"),
-        (times(70, "cat_#:9,4 dog_#:9,4"), "arrays"),
+        (times(2, "cat_#:9,4 dog_#:9,4"), "arrays"),
         ("cat:9,4 dog:5,4", "arrays"),
         ("images:1,4 labels:1", "arrays"),
         ("cat/a:9,4 cat/b:9,5 dog/a:9,4 dog/b:9,5", "arrays"),
-        (" ".join(f"c{'x' * i}:9,{i + 1}" for i in range(65)), "arrays"),
+        (" ".join(f"c{'x' * i}:9,{i + 1}" for i in range(17)), "arrays"),
     ],
     ids=lambda text: text[:40],
 )
@@ -554,7 +508,7 @@ def test_npy_reading(shapes: str, reading: str, tmp_path: Path) -> None:
     look = Look(tmp_path)
     assert npy_reading(look) == reading
     claim = RowCorpus.claim(look)
-    strengths = {"rows": Strength.LAYOUT, "either": Strength.FILES, "arrays": None}
+    strengths = {"rows": Strength.MARKED, "either": Strength.FILES, "arrays": None}
     assert (claim and claim.strength) == strengths[reading]
     if reading == "either":
         with pytest.raises(CorpusError, match=r"--corpus"):
@@ -564,26 +518,20 @@ def test_npy_reading(shapes: str, reading: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "strength"),
+    ("beside", "strength"),
     [
-        (["x.npz"], Strength.LAYOUT),
-        (["x.h5", "README.md", "classes.txt", "meta.json"], Strength.LAYOUT),
-        (["x.npz", "preview.png"], Strength.FILES),
-        (["x.safetensors", *(f"{i}.jpg" for i in range(5))], Strength.FILES),
-        (["x.npz", *(f"{i}.txt" for i in range(20))], Strength.FILES),
-        (["x.npz", "y.npy"], Strength.FILES),
-        (["a.jpg"], None),
-        (["train-images-idx3-ubyte"], None),  # a text of this name
+        (["README.md", "classes.txt", "meta.json"], Strength.MARKED),
+        (["preview.png"], Strength.FILES),
+        ([f"{i}.txt" for i in range(20)], Strength.FILES),
+        (["y.npy"], Strength.FILES),
     ],
 )
-def test_claim_of_files(files: list[str], strength: Strength | None, tmp_path: Path) -> None:
-    for name in files:
+def test_claim_of_files(beside: list[str], strength: Strength, tmp_path: Path) -> None:
+    npz(tmp_path / "x.npz", x=IMAGES)
+    for name in beside:
         write(tmp_path / name, "whatever it holds")
     claim = RowCorpus.claim(Look(tmp_path))
-    assert (claim and claim.strength) == strength
-    if strength is not None and len(files) == 1:
-        alone = RowCorpus.claim(Look(tmp_path / files[0]))
-        assert alone is not None and alone.strength == Strength.LAYOUT
+    assert claim is not None and claim.strength == strength
 
 
 def test_pickles_are_refused(tmp_path: Path) -> None:
@@ -591,28 +539,3 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
         write(tmp_path / name, pickle.dumps({"a": 1}, protocol=2))
     with pytest.raises(CorpusError, match=r"holds pickles \(data_batch_1, test_batch\).*recipes"):
         RowCorpus.claim(Look(tmp_path))
-
-
-# --- which columns go together ------------------------------------------------------------
-
-
-WORDS = st.from_regex("(x|y|label|mean)(_train|_test)?|train|a[0-2]|g/[0-2]", fullmatch=True)
-COLUMNS = st.dictionaries(WORDS, st.tuples(st.integers(1, 4), st.integers(1, 3)), min_size=1)
-
-
-@given(COLUMNS, st.sampled_from(["", "train"]))
-def test_no_column_is_lost_and_rows_are_equal(
-    shapes: dict[str, tuple[int, int]], told: str
-) -> None:
-    columns = [ArrayColumn(name, shape, np.dtype("<i8")) for name, shape in shapes.items()]
-    try:
-        refuse_series(columns, "here")
-        groups, left_out = divide(columns, "here", told)
-    except CorpusError:
-        return
-    held = [each for group in groups.values() for each in group.values()]
-    assert sorted([each.name for each in held] + [*left_out]) == sorted(shapes)
-    assert all(len({each.num_rows for each in group.values()}) == 1 for group in groups.values())
-    lost = sum(np.prod(shapes[name]) for name in left_out)
-    assert lost <= 0.1 * sum(np.prod(shape) for shape in shapes.values())
-    assert not any(ArrayColumn(n, shapes[n], np.dtype("<i8")).is_label for n in left_out if told)

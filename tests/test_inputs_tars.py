@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from conftest import CONTAINERS, Run, make_images, picture, tree, write
+from conftest import CONTAINERS, Run, picture, tree, write
 from forked_workers import workers_for
 
 import shardkit
@@ -23,7 +23,6 @@ from shardkit.errors import (
     FormatError,
     ResumeError,
     StorageError,
-    UsageError,
 )
 from shardkit.packing import local
 from shardkit.packing.job import Receipt, Setup, Written, commit_job
@@ -142,78 +141,39 @@ def test_files_beside_tars_are_counted(tmp_path: Path, run: Run) -> None:
         assert "passed over" not in out and out.startswith("converted ")
 
 
-# --- class folders ------------------------------------------------------------------------
+# --- folders in tars ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("to", CONTAINERS)
-@pytest.mark.parametrize("top", ["", "./", "imagenet/train/"])
-def test_class_folders_in_tars(top: str, to: str, tmp_path: Path) -> None:
-    """As the folder itself is packed; a README among them is counted."""
-    source = make_images(tmp_path / "source", per_class=4)
-    files = {name.replace("img.", "img-"): data for name, data in tree(source).items()}
-    for number, document in enumerate(("README.md", "LICENSE.md")):
-        part = {
-            f"{top}{name.replace('.jpg', '.JPEG')}": files[name] for name in [*files][number::2]
-        }
-        write(tmp_path / "tars" / f"{number}.tar", tar_of({**part, f"{top}{document}": b"r"}))
-    with workers_for(to):
-        made = shardkit.convert(tmp_path / "tars", tmp_path / "o", to=to, workers=NUM_WORKERS[to])
-    assert made.notes == ["cls is of 3 classes, the folders in the tars: class0, class1, class2"]
-    assert made.ignored == {".md": 2}
-    ds = shardkit.open(tmp_path / "o")
-    assert ds.fields == ["cls", "jpg"] and ds.info.classes == ["class0", "class1", "class2"]
-    assert {*ds.keys()} == {
-        f"{'' if top == './' else top}{name.removesuffix('.jpg')}" for name in files
-    }
-    for sample in ds:
-        name = sample["__key__"].removeprefix("" if top == "./" else top)
-        assert bytes(sample["jpg"]) == files[f"{name}.jpg"]
-        assert sample["cls"] == int(name[len("class")])
-    assert shardkit.verify(tmp_path / "o", against=tmp_path / "tars").ok
-    write(tmp_path / "gz" / "x.tar.gz", gzip.compress((tmp_path / "tars/0.tar").read_bytes()))
-    again = shardkit.convert(tmp_path / "gz", tmp_path / "again", to=to, **OPTIONS)
-    assert shardkit.open(tmp_path / "again").info.classes == ds.info.classes
-    assert again.notes == made.notes and again.ignored == {".md": 1}
-    with pytest.raises(UsageError, match="convert it to npy first, and that to parquet"):
-        shardkit.convert(tmp_path / "tars", tmp_path / "p", to="parquet", **OPTIONS)
-
-
-SPLITS = "folders train, val are named after splits: unpack the tars, and pack the folder"
+SPLITS = "folders in the tars (train, val) are no splits: unpack the tars, and pack the folder"
 
 
 @pytest.mark.parametrize(
     ("members", "said"),
     [
         ({"a/1.jpg": b"1", "a/1.cls": b"0", "b/2.jpg": b"2", "b/2.cls": b"1"}, ""),
-        ({"a/1.jpg": b"1", "2.jpg": b"2"}, "no cls: some images lie in folders (a), and some"),
-        ({"a/1.jpg": b"1", "a/2.jpg": b"2"}, "no cls: the tars hold images in no class folders"),
-        ({"a/1.jpg": b"1", "a/1.txt": b"2"}, ""),
-        ({"a/1.jpg": b"1", "b/2.txt": b"2"}, "no cls: folders (a, b) are parts of keys: some"),
         (
-            {"images/1.jpg": b"1", "masks/1.png": b"2"},
-            "masks would be a class, and is named as annot",
+            {"./a/1.jpg": b"1", "./b/2.jpg": b"2"},
+            "no cls: folders in the tars (a, b) tells a class",
         ),
-        ({"train/1.jpg": b"1", "val/2.jpg": b"2"}, SPLITS),
+        ({"a/1.jpg": b"1", "a/2.jpg": b"2"}, "no cls: no folder in the tars tells a class; if"),
+        ({"a/1.jpg": b"1", "a/1.txt": b"2"}, ""),
+        (
+            {"a/1.jpg": b"1", "b/2.jpg": b"2", "README.md": b"3"},
+            "no cls: folders in the tars (a, b)",
+        ),
         ({"train/1.jpg": b"1", "train/1.cls": b"1", "val/2.jpg": b"2", "val/2.cls": b"1"}, SPLITS),
     ],
 )
-def test_folders_that_tell_no_class(members: dict[str, bytes], said: str, tmp_path: Path) -> None:
+def test_folders_tell_no_class(members: dict[str, bytes], said: str, tmp_path: Path) -> None:
     """A note denies what one might have expected."""
     for name, pack in (("x.tar", bytes), ("x.tar.gz", gzip.compress)):
         path = write(tmp_path / name, pack(tar_of(members)))
         result = shardkit.convert(path, tmp_path / f"{name}.out", to="npy", **OPTIONS)
         assert [note[: len(said)] for note in result.notes] == [said] * bool(said)
         assert shardkit.open(result.dest).info.classes is None
-
-
-def test_a_tar_of_a_split_may_hold_its_folder(tmp_path: Path) -> None:
-    for split in ("train", "val"):
-        images = {f"{split}/{kind}/{i}.jpg": picture(i) for kind in "ab" for i in range(2)}
-        write(tmp_path / "in" / f"{split}.tar", tar_of(images))
-    result = shardkit.convert(tmp_path / "in", tmp_path / "out", to="npy", **OPTIONS)
-    assert result.splits == {"train": 4, "val": 4}
-    val = shardkit.open(tmp_path / "out", split="val")
-    assert val.info.classes == ["a", "b"] and val.column("cls").tolist() == [0, 0, 1, 1]
+    path = write(tmp_path / "x.tar", tar_of({"n01.tar": b"1", "n02.tar": b"2"}))
+    with pytest.raises(CorpusError, match=r"holds tars, not samples: .*, A tar of tars"):
+        shardkit.convert(path, tmp_path / "tars", to="npy", **OPTIONS)
 
 
 # --- resumed, and converted again ---------------------------------------------------------

@@ -108,7 +108,7 @@ def test_claims(
         with pytest.raises(CorpusError, match="not called as splits are: pack each folder apart"):
             open_corpus(tmp_path)
         notes = open_corpus(tmp_path, "tfrecord").notes
-        assert notes[-1].startswith("all of split train, test.tfrecord too, since x.tfrecord names")
+        assert notes[-1].startswith("all of split train, b/test.tfrecord too, since a/x.tf")
         return
     claim = TfRecordCorpus.claim(Look(tmp_path))
     assert (claim and claim.strength) == strength
@@ -157,9 +157,13 @@ PNG = picture(2, kind="PNG")
         ({"text": [b"one"], "id": [1]}, {"txt": b"one", "id.npy": None}, ""),
         ({"l": [picture(1)], "r": [PNG]}, {"l.jpg": picture(1), "r.png": PNG}, ""),
         ({"b": [b"\0\1"], "f": [0.5]}, {"b.bin": b"\0\1", "f.npy": None}, ""),
-        ({"label": [b"cat"]}, {"label.txt": b"cat"}, "'label' is field label.txt, and not cls"),
-        ({"label": [0, 1, 0]}, {"label.npy": None}, "'label' is field label.npy, and not cls"),
-        ({"a/y": [1], "b/y": [2]}, {"a.y.npy": None, "b.y.npy": None}, "'b/y' is field b.y.npy"),
+        ({"label": [b"cat"]}, {"label.txt": b"cat"}, "label: fields of their own"),
+        ({"label": [0, 1, 0]}, {"label.npy": None}, "label: fields of their own"),
+        (
+            {"a/y": [1], "b/y": [2]},
+            {"a.y.npy": None, "b.y.npy": None},
+            "a/y, b/y: fields of their own",
+        ),
         ({"names": [b"a", b"b"]}, {"names.json": b'["a", "b"]'}, ""),
     ],
 )
@@ -179,9 +183,9 @@ def test_what_a_feature_is_does_not_depend_on_the_sample(tmp_path: Path) -> None
     first = {"a": [b"text"], "n": [1], "b": [b"\0\1"], "label": [3], "i": [picture(1)]}
     cases: list[tuple[dict[str, list[Any]], str]] = [
         ({"a": [b"\xff\xfe"]}, "feature 'a' is not UTF-8"),
-        ({"a": [b"x", b"y"]}, "feature 'a' is 2 x bytes, and text in the first"),
+        ({"a": [b"x", b"y"]}, "feature 'a' is 2 x bin, and txt in the first"),
         ({"n": [1.5]}, "feature 'n' is 1 x float, and int64 in the first records"),
-        ({"n": [b"x"]}, "feature 'n' is 1 x bytes, and int64 in the first records"),
+        ({"n": [b"x"]}, "feature 'n' is 1 x bin, and int64 in the first records"),
         ({"label": [1, 2]}, "feature 'label' is 2 x int64, and cls in"),
         ({"i": [b"x"]}, "feature 'i' holds pictures in the first records, and here not an image"),
         ({}, "has no feature that holds anything"),
@@ -207,7 +211,7 @@ def test_chosen_features(tmp_path: Path) -> None:
     ("features", "what"),
     [
         ([{"a": [b"\0", b"\1"]}], "feature 'a' holds several byte strings that are not text"),
-        ([{"a": [1]}, {"a": [b"x"]}], "feature 'a' is bytes and int64 in its first records"),
+        ([{"a": [1]}, {"a": [b"x"]}], "feature 'a' is bin and int64 in its first records"),
         ([{"a b": [1], "a_b": [2]}], "'a b' and 'a_b' would both be the field a_b.npy"),
         ([{"...": [1]}], "cannot name a field"),
         ([{"x" * 80: [1]}], "cannot name a field"),

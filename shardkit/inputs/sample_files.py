@@ -15,13 +15,15 @@ from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.index.manifest import is_field_name
 from shardkit.inputs.base import Input, Run
-from shardkit.inputs.files import input_stamp
-from shardkit.inputs.folders import nothing_found
+from shardkit.inputs.files import DOCUMENTS, FolderListing, extension, input_stamp, join, stem
+from shardkit.inputs.folders import Root, nothing_found, split_roots, walk_named
+from shardkit.inputs.guards import notes_on_splits
 from shardkit.inputs.images import not_image
 from shardkit.inputs.lines import Pieces, read_pieces
 from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.samples.sample import SampleBatch, Value, pack_paths
-from shardkit.system.paths import show_path
+from shardkit.samples.split_names import mixed_names, splits_by_words
+from shardkit.system.paths import first_few, show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import stamp_of_open
 
@@ -74,6 +76,23 @@ class SampleFiles(Input):
 
     def _path(self, base: str) -> Path:
         return self.source / base if base else self.source
+
+    def _find(self, is_wanted: Callable[[str], bool]) -> list[SampleFile]:
+        """Return the files of these names, counting others; or the source itself, if it is one."""
+        if not self.source.is_dir():
+            return [SampleFile("train", "", self.source.name)]
+        found = [
+            (root, join(folder.base, name))
+            for root, folder in walk_named(self.source, is_wanted, self._ignored)
+            # A name that leads nowhere may have been a folder of them: reading refuses it.
+            for name in sorted([*folder.names, *folder.lost])
+        ]
+        return in_splits(found, "")
+
+    def _notes_on_names(self) -> list[str]:
+        """Return what the names of the files say of splits, and is not as one might expect."""
+        splits, paths = self.splits(), [file.base for file in self._files]
+        return notes_on_splits(splits) + (mixed_names(paths) if splits == ["train"] else [])
 
     def splits(self) -> list[str]:
         return list(dict.fromkeys(file.split for file in self._files))
@@ -175,31 +194,55 @@ class RecordFiles(SampleFiles):
         return name if run.locators[i].startswith(_REJECT) else self._at(name, run.keys[i])
 
 
+# --- files in splits ----------------------------------------------------------------------
+
+_ABOUT = frozenset(
+    {"", ".txt", ".csv", ".tsv", ".json", ".yaml", ".yml", ".toml", ".pbtxt", ".md", ".log", ".py"}
+)
+"""Endings of files that describe others, as TensorFlow Datasets writes ``dataset_info.json``."""
+
+LOCK = "lock.mdb"
+"""LMDB's own file next to a database, a table of readers: it holds no data."""
+
+
+def in_splits(found: Sequence[tuple[Root, str]], source_name: str) -> list[SampleFile]:
+    """Return files with their splits, which folders tell, or else words of all paths; those of one
+    split follow one another."""
+    told = splits_by_words([path for _, path in found])
+    files = []
+    for i, (root, path) in enumerate(found):
+        split = root.split if root.base or told is None else told[i]
+        files.append(SampleFile(split, path, root.key_base(path or source_name)))
+    order = list(dict.fromkeys(file.split for file in files))
+    return sorted(files, key=lambda file: order.index(file.split))
+
+
 def claim_files(
-    look: Look,
-    kind: type[Input],
-    files: Sequence[SampleFile],
-    num_own: int,
-    is_own: Callable[[bytes], bool],
+    look: Look, kind: type[Input], is_wanted: Callable[[str], Any], is_own: Callable[[bytes], bool]
 ) -> Claim | None:
     """Return the claim of a kind on files with names of its own.
 
     It is sure if the first files begin as they should, and hardly any others lie next to them but
-    some that describe them, as TensorFlow Datasets writes ``dataset_info.json``.
+    some that describe them.
 
     Args:
-        num_own: how many files belong to this kind, those next to data among them.
-        is_own: judges a file by its first bytes.
+        is_wanted: judges a file by its name. is_own: judges it by its first bytes.
 
     Raises:
         CorpusError: they lie in several folders that are no splits.
     """
-    if not files:
+    listed = [(f.base, name) for f in look.folders for name in f.names if is_wanted(name)]
+    if not listed:
         return None
+    names = [name for base, name in listed if not base]
+    roots = {root.base: root for root in split_roots(FolderListing("", look.top.folders, names))}
+    found = [(roots.get("") or roots[b.partition("/")[0]], join(b, name)) for b, name in listed]
+    files = in_splits(found, look.source.name)
     paths = [file.base for file in files]
-    num_about = look.count((".txt", ".csv", ".tsv", ".json", ".yaml", ".yml", ".pbtxt"))
-    num_others = sum(look.endings.values()) - num_own - num_about
-    is_few = 10 * num_others <= len(paths) and num_about <= max(len(paths), 8)
+    others = [name for folder in look.folders for name in folder.names if not is_wanted(name)]
+    others = [name for name in others if stem(name).lower() not in DOCUMENTS and name != LOCK]
+    num_about = sum(extension(name) in _ABOUT for name in others)
+    is_few = 10 * (len(others) - num_about) <= len(paths) and num_about <= max(len(paths), 8)
     is_sure = is_few and all(is_own(look.head(path)) for path in paths[:2])
     num_folders = len({path.rpartition("/")[0] for path in paths})
     if is_sure and num_folders > 1 and {file.split for file in files} == {"train"}:
@@ -214,10 +257,28 @@ def claim_files(
 # --- fields -------------------------------------------------------------------------------
 
 
+_LABELS = frozenset({"label", "labels", "y", "target", "targets", "cls", "class"})
+
+
 def has_label_name(name: str) -> bool:
-    """Return True if the last word of a name says that it holds class numbers."""
-    last = re.split("[/.]", name)[-1].lower()
-    return last in ("label", "labels", "y", "target", "targets", "cls", "class")
+    """Return True if the last part of a name says that it holds class numbers."""
+    return re.split("[/.]", name)[-1].lower() in _LABELS
+
+
+def looks_like_label(name: str) -> bool:
+    """Return True if people who see a name expect labels: ``fine_labels``, ``y``."""
+    words = re.split("[^a-z]+", name.lower())
+    return words == ["y"] or not (_LABELS - {"y"} | {"category", "categories"}).isdisjoint(words)
+
+
+def notes_on_labels(others: Sequence[str]) -> list[str]:
+    """Return a line on columns that look like labels, and are not taken for them."""
+    if not others:
+        return []
+    return [
+        f"{first_few(sorted(others))}: fields of their own, though called as labels are: cls is the"
+        " only column of single whole numbers from 0 that is called label, y or target"
+    ]
 
 
 def field_of(name: str, what: str, is_only_picture: bool = False) -> str:

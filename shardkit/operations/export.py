@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from shardkit.errors import UsageError
 from shardkit.inputs.open import CORPORA, container_at
-from shardkit.inputs.records.tars import find_classes, packed_tars
+from shardkit.inputs.records.tars import packed_tars
 from shardkit.operations.export_folder import ExportFolder
 from shardkit.operations.export_ids import BinExport, Exported, MegatronExport
 from shardkit.operations.export_table import ParquetExport
@@ -100,13 +100,7 @@ def _place(source: Path, tars: list[str] | None, to: str) -> Located:
         raise UsageError(f"{show_path(source)} holds {CORPORA[kind].noun}: {first}")
     if packed_tars(source, tars) is not None:
         raise UsageError(f"{show_path(source)} is compressed: {first}")
-    place = locate(source, tars=tars)
-    if classes := find_classes(place).names:
-        raise UsageError(
-            f"{show_path(source)} holds {len(classes):,} class folders, which {to} files of"
-            f" it would not tell: {first}"
-        )
-    return place
+    return locate(source, tars=tars)
 
 
 def _own_name(source: Path | Url, to: str) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,10 @@ import xxhash
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.formats.lmdb_pages import MAGIC, read_entries
 from shardkit.inputs.files import extension, input_stamp
-from shardkit.inputs.folders import list_names, pass_over
 from shardkit.inputs.lines import Pieces
 from shardkit.inputs.look import Claim, Look
 from shardkit.inputs.sample_files import (
-    BYTES,
+    LOCK,
     PICTURE,
     TEXT,
     RecordFiles,
@@ -33,7 +32,6 @@ from shardkit.inputs.sample_files import (
     what_holds,
 )
 from shardkit.samples.sample import Value
-from shardkit.samples.split_names import mixed_names, splits_by_words
 from shardkit.storage.folder import Folder
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import first_few, show_path
@@ -41,11 +39,6 @@ from shardkit.system.refusals import os_errors
 
 _DATA = "data.mdb"
 """The file in a folder that the library made."""
-
-_LOCK = "lock.mdb"
-"""The library's own file next to it, a table of readers: it holds no data."""
-
-_ENDINGS = frozenset({".lmdb", ".mdb"})
 
 LOOK_VALUES = 20
 """Values of a kind of key that say what it holds."""
@@ -74,90 +67,80 @@ class LmdbCorpus(RecordFiles):
 
     def __init__(self, source: Path) -> None:
         super().__init__(source)
-        names = [""]
-        if source.is_dir():
-            top = list_names(source, "", None, self._ignored)
-            held = [name for name in top.folders if (source / name / _DATA).is_file()]
-            # A name that leads nowhere may have been a folder of one: reading refuses it.
-            lost = [name for name in top.names if not (source / name).exists()]
-            names = _databases(top.names, held, lost)
-            for name in {*top.names} - {*names, _LOCK}:
-                pass_over(name, self._ignored)
-        self._files = _in_splits(names)
+        self._files = self._find(_is_database_name)
         self._is_one = len(self._files) == 1
         self._hows: dict[str, str] = {}
-        self._joined: list[str] = []
         for file in self._files:
             path = self._path(file.base)
             with os_errors(f"opening {show_path(path)}"), suppress(FormatError):
                 input_stamp(path)  # listing says what is wrong
                 self._look(_Keys(path), path)
                 break
-        if self.splits() == ["train"]:
-            self.notes += mixed_names([*map(_title, names)])
+        self.notes += self._notes_on_names()
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
-        held = {each.base for each in look.folders if _DATA in each.names}
-        names = _databases(look.top.names, sorted(held & {*look.top.folders}))
-        num_own = look.count(_ENDINGS)  # with lock.mdb
-        return claim_files(look, cls, _in_splits(names), num_own, is_database)
+        return claim_files(look, cls, _is_database_name, is_database)
 
     def _take(self, spec: dict[str, Any]) -> None:
-        self._hows, self._joined = spec["values"], spec.get("joined", [])
-        self._is_one = spec["is_one"]
+        self._hows, self._is_one = spec["values"], spec["is_one"]
 
     def spec(self) -> dict[str, Any]:
-        by_kind = bool(self._hows) and "" not in self._hows
-        made = {"values": self._hows, "by_kind": by_kind, "is_one": self._is_one}
-        return {"kind": self.kind, **made, **({"joined": self._joined} if self._joined else {})}
+        return {"kind": self.kind, "values": self._hows, "is_one": self._is_one}
 
     def _look(self, keys: _Keys, path: Path) -> None:
-        """Decide by the first undamaged file what the values of each kind of key are."""
+        """Decide by the first undamaged file what values are: of each kind of key if they make a
+        sample, else under ``""`` of all."""
+        held: dict[str, list[bytes]] = {}
         with path.open("rb", buffering=0) as file:
             for kind, rows in keys.kinds.items():
                 places = [keys.place(row) for row in rows[:LOOK_VALUES]]
                 values = [pread(file.fileno(), size, start) for start, size in places]
-                if any(map(is_pickled, values)):
-                    raise CorpusError(
-                        f"{show_path(path)} holds pickles, which can run any code, so shardkit"
-                        " never reads them; if you trust whoever made it:"
-                        " docs/recipes/records.md, LMDB of pickles"
-                    )
-                self._hows[kind.decode("latin-1")] = what_holds(values)
-        if keys.are_alike and len({*self._hows.values()}) == len(self._hows):
-            self._joined = [*self._hows]
-        numbered = [kind for kind in self._hows if "#" in kind]
-        if len(numbered) > 1:
-            how = "those of one number are a sample" if self._joined else "each is a sample"
-            self.notes.append(f"keys are of several kinds, {first_few(numbered)}: {how}")
+                held[kind.decode("latin-1")] = values
+        every = [value for values in held.values() for value in values]
+        if any(map(is_pickled, every)):
+            raise CorpusError(
+                f"{show_path(path)} holds pickles, which can run any code, so shardkit never reads"
+                " them; if you trust whoever made it: docs/recipes/records.md, LMDB of pickles"
+            )
+        self._hows = {kind: what_holds(values) for kind, values in held.items()}
+        found, kinds = {*self._hows.values()}, f"keys are of several kinds, {first_few([*held])}"
+        if keys.are_alike and len(found) == len(held):
+            self.notes.append(f"{kinds}: those of one number are a sample")
+        elif PICTURE in found and len(found) > 1:
+            raise CorpusError(
+                f"{show_path(path)}: {kinds}, and images are not all of one number with the others:"
+                " docs/recipes/records.md, LMDB of several values a sample"
+            )
+        else:
+            self._hows = {"": what_holds(every)}
+            if keys.are_alike:
+                self.notes.append(f"{kinds}: each is a sample")
         if keys.about:
             names = first_few(sorted(keys.about))
             self.notes.append(f"passed over: keys that say something of the whole file: {names}")
 
     def _entries(self, file: SampleFile, path: Path) -> Iterator[tuple[bytes, Pieces]]:
         keys = _Keys(path)
+        is_joined = "" not in self._hows
         kinds = [kind.decode("latin-1") for kind in keys.kinds]
-        if self._joined and not (keys.are_alike and kinds == self._joined):
+        if is_joined and not (keys.are_alike and kinds == [*self._hows]):
             raise CorpusError(
-                f"{show_path(path)} is not all {' and '.join(self._joined)} of the same numbers, as"
+                f"{show_path(path)} is not all {' and '.join(self._hows)} of the same numbers, as"
                 " the first file is; pack it apart"
             )
+        every = [sorted(row for rows in keys.kinds.values() for row in rows)]
         with path.open("rb", buffering=0) as opened:
-            if self._joined:
-                for rows in zip(*keys.kinds.values(), strict=True):
-                    number = number_of_key(keys.key(opened.fileno(), rows[0]))
-                    yield number, [keys.place(row) for row in rows]
-                return
-            for row in sorted(row for rows in keys.kinds.values() for row in rows):
-                yield shown_key(keys.key(opened.fileno(), row)), [keys.place(row)]
+            for rows in zip(*(keys.kinds.values() if is_joined else every), strict=True):
+                key = keys.key(opened.fileno(), rows[0])
+                shown = number_of_key(key) if is_joined else shown_key(key)
+                yield shown, [keys.place(row) for row in rows]
 
     def _sample(self, name: str, key: bytes, values: list[Value]) -> list[tuple[str, bytes, Value]]:
         folder = b"" if self._is_one else os.fsencode(_title(name)) + b"/"
-        names = [kind.encode("latin-1").replace(b"#", key) for kind in self._joined] or [key]
         sample = []
-        for own, value in zip(names, values, strict=True):
-            how = self._hows.get("") or self._hows.get(kind_of_key(own).decode("latin-1"), BYTES)
+        for (kind, how), value in zip(self._hows.items(), values, strict=True):
+            own = kind.encode("latin-1").replace(b"#", key) or key
             field = require_picture(value) if how == PICTURE else how
             if how == TEXT and not is_text(value):
                 raise SampleError("holds text in the first values, and here no UTF-8")
@@ -211,19 +194,8 @@ def is_database(head: bytes) -> bool:
     return head[16:20] == MAGIC.to_bytes(4, "little")
 
 
-def _databases(names: list[str], folders: list[str], lost: Sequence[str] = ()) -> list[str]:
-    """Return the files of a source, by names of its top folder and of folders with a database:
-    the one in it, or several."""
-    if _DATA in names:
-        return [_DATA]
-    files = [n for n in names if n in lost or (extension(n) in _ENDINGS and n != _LOCK)]
-    return [*(f"{name}/{_DATA}" for name in folders), *files]
-
-
-def _in_splits(names: list[str]) -> list[SampleFile]:
-    splits = splits_by_words([*map(_title, names)]) or ["train"] * len(names)
-    made = [SampleFile(split, name) for split, name in zip(splits, names, strict=True)]
-    return sorted(made, key=lambda file: (file.split, file.base))
+def _is_database_name(name: str) -> bool:
+    return extension(name) in (".lmdb", ".mdb") and name != LOCK
 
 
 def _title(path: str) -> str:

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import CorpusError, FormatError, SampleError
-from shardkit.inputs.files import FolderListing, input_stamp, join
-from shardkit.inputs.folders import Root, split_roots, walk_named
-from shardkit.inputs.guards import notes_on_splits, refuse_missing
+from shardkit.inputs.files import input_stamp, join
+from shardkit.inputs.guards import refuse_missing
 from shardkit.inputs.lines import Pieces, max_unpacked, plain_copy, plain_name
 from shardkit.inputs.look import Claim, Look
 from shardkit.inputs.sample_files import (
@@ -32,13 +31,13 @@ from shardkit.inputs.sample_files import (
     claim_files,
     field_of,
     has_label_name,
+    notes_on_labels,
     refuse_equal_fields,
     require_picture,
     what_holds,
 )
 from shardkit.samples.encoding import npy_header
 from shardkit.samples.sample import Value
-from shardkit.samples.split_names import mixed_names, splits_by_words
 from shardkit.samples.tf_records import (
     HEAD,
     Feature,
@@ -61,8 +60,8 @@ LOOK_BYTES = 32 << 20
 _ENDING = re.compile(r".\.(tfrecords?|tfrec)(-\d+-of-\d+)?(\.gz)?$", re.IGNORECASE)
 _SHARD = re.compile(r"[^.]+-\d{5}-of-\d{5}(\.gz)?")
 
-_ENDINGS = {"int64": "npy", "float": "npy", "text": "txt", "texts": "json", "bytes": "bin"}
-_HOWS = {PICTURE: "picture", TEXT: "text", BYTES: "bytes"}
+_ENDINGS = {"int64": "npy", "float": "npy"}
+"""Endings of fields of numbers. Strings are ``picture``, ``txt``, ``bin``, or several ``json``."""
 
 
 class TfRecordCorpus(RecordFiles):
@@ -79,14 +78,7 @@ class TfRecordCorpus(RecordFiles):
         """``fields``: features to pack, None for all. ``tokenized``: if none is chosen, text."""
         super().__init__(source)
         self._fields = None if fields is None else [*fields]
-        found = [(Root("train", ""), "")]
-        if source.is_dir():
-            found = [
-                (root, join(folder.base, name))
-                for root, folder in walk_named(source, is_record_name, self._ignored)
-                for name in sorted([*folder.names, *folder.lost])
-            ]
-        self._files = _in_splits(found, source.name)
+        self._files = self._find(is_record_name)
         refuse_missing([file.base for file in self._files if file.base], source)
         examples, where = self._first_examples()
         # Feature -> [field, how]; the field of an image lacks its ending.
@@ -95,32 +87,26 @@ class TfRecordCorpus(RecordFiles):
         if tokenized and fields is None and texts:
             self._fields = texts
             self._schema, self.notes = make_schema(examples, where, texts)
-        self.notes += notes_on_splits(self.splits())
-        if self.splits() == ["train"]:
-            self.notes += mixed_names([file.base.rpartition("/")[2] for file in self._files])
+        self.notes += self._notes_on_names()
         self.has_text = bool(texts)
         self.has_pictures = ["", "picture"] in self._schema.values()
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
-        listed = [(f.base, name) for f in look.folders for name in f.names if is_record_name(name)]
         # ImageNet's are called as other tools' shards are: the first bytes decide.
-        odd = [join(*each) for each in listed if not _ENDING.search(each[1])]
-        if odd and not any(begins_as_records(look.head(path)) for path in odd[:4]):
-            listed = [each for each in listed if _ENDING.search(each[1])]
-        names = [name for base, name in listed if not base]
-        roots = {r.base: r for r in split_roots(FolderListing("", look.top.folders, names))}
-        found = [(roots.get("") or roots[b.partition("/")[0]], join(b, name)) for b, name in listed]
-        files = _in_splits(found, look.source.name)
-        return claim_files(look, cls, files, len(files), begins_as_records)
+        names = (join(f.base, name) for f in look.folders for name in f.names)
+        odd = next((n for n in names if _SHARD.fullmatch(n.rpartition("/")[2])), None)
+        is_own = odd is not None and begins_as_records(look.head(odd))
+        return claim_files(
+            look, cls, is_record_name if is_own else _ENDING.search, begins_as_records
+        )
 
     def _take(self, spec: dict[str, Any]) -> None:
         self._fields, self._schema = spec.get("fields"), spec["schema"]["fields"]
 
     def spec(self) -> dict[str, Any]:
-        schema = {"fields": self._schema, "only": self._fields is not None}
-        chosen = {} if self._fields is None else {"fields": self._fields}
-        return {"kind": self.kind, "schema": schema, **chosen}
+        spec = {"kind": self.kind, "schema": {"fields": self._schema}}
+        return spec if self._fields is None else {**spec, "fields": self._fields}
 
     def _first_examples(self) -> tuple[list[dict[str, Feature]], str]:
         """Return those of the first file that has good records, and what it is called."""
@@ -155,7 +141,7 @@ class TfRecordCorpus(RecordFiles):
             try:
                 # The first records may lack it: numbers are arrays then, and strings are bytes.
                 known = self._schema.get(feature)
-                field, how = known or (field_of(feature, _ENDINGS[kind]), kind)
+                field, how = known or (field_of(feature, _ENDINGS.get(kind, kind)), kind)
                 ending, value = _store(how, kind, held)
             except (SampleError, CorpusError) as error:
                 raise SampleError(f"feature {feature!r} {error}") from error
@@ -174,18 +160,6 @@ class TfRecordCorpus(RecordFiles):
         with path.open("rb") as file:
             is_packed = is_gzip(file.read(HEAD.size))
         return plain_copy(path, base or path.name, stamp, scratch) if is_packed else path
-
-
-def _in_splits(found: Sequence[tuple[Root, str]], source_name: str) -> list[SampleFile]:
-    """Return files with their splits, which folders tell, or else words of all names; those of one
-    split together."""
-    told = splits_by_words([path.rpartition("/")[2] for _, path in found])
-    files = []
-    for i, (root, path) in enumerate(found):
-        split = root.split if root.base or told is None else told[i]
-        files.append(SampleFile(split, path, root.key_base(path or source_name)))
-    order = list(dict.fromkeys(file.split for file in files))
-    return sorted(files, key=lambda file: order.index(file.split))
 
 
 def is_record_name(name: str) -> bool:
@@ -228,21 +202,16 @@ def make_schema(
     is_only = [*hows.values()].count("picture") == 1
     made = {n: field_of(n, _ENDINGS.get(how, how), is_only) for n, how in hows.items()}
     refuse_equal_fields(made, where)
-    notes += [
-        f"{name!r} is field {made[name]}, and not cls: that is the only feature of single integers"
-        " with such a name"
-        for name in named
-        if hows[name] != "cls"
-    ]
+    notes += notes_on_labels([name for name in named if hows[name] != "cls"])
     if left_out := sorted(seen.keys() - kept):
         notes.append(f"left out: {', '.join(map(repr, left_out))}: not among --fields")
     return {name: [made[name], how] for name, how in hows.items()}, notes
 
 
 def _kind(feature: Any) -> str:
-    """Return ``bytes``, ``float`` or ``int64``, as TensorFlow calls them."""
+    """Return ``bin``, ``float`` or ``int64``."""
     if isinstance(feature, list):
-        return "bytes"
+        return BYTES
     return "float" if feature.dtype.kind == "f" else "int64"
 
 
@@ -252,35 +221,34 @@ def _how(where: str, values: Sequence[Any]) -> str:
         raise CorpusError(
             f"{where} is {' and '.join(kinds)} in its first records; write it as one of them"
         )
-    if kinds != ["bytes"]:
+    if kinds != [BYTES]:
         return kinds[0]
-    how = _HOWS[what_holds([bytes(each) for value in values for each in value])]
+    how = what_holds([bytes(each) for value in values for each in value])
     if all(len(value) == 1 for value in values):
         return how
-    if how != "text":
+    if how != TEXT:
         raise CorpusError(
             f"{where} holds several byte strings that are not text, which no field can hold; write"
             " each as a feature of its own"
         )
-    return "texts"
+    return "json"
 
 
 def _store(how: str, kind: str, feature: Any) -> tuple[str, Value]:
     """Return what the name of a field lacks, and its value. Raises SampleError for a value of
     another type; the message follows the feature's name."""
-    count = len(feature)
-    if kind == how != "bytes":
+    if kind == how != BYTES:
         return "", npy_header(feature.dtype.str, feature.shape) + feature.tobytes()
-    if how == "cls" and kind == "int64" and count == 1:
+    if how == "cls" and kind == "int64" and len(feature) == 1:
         return "", b"%d" % int(feature[0])
-    if how in ("int64", "float", "cls") or kind != "bytes" or (count != 1 and how != "texts"):
-        raise SampleError(f"is {count} x {kind}, and {how} in the first records")
-    if how == "picture":
+    if how in ("int64", "float", "cls") or kind != BYTES or (len(feature) != 1 and how != "json"):
+        raise SampleError(f"is {len(feature)} x {kind}, and {how} in the first records")
+    if how == PICTURE:
         return require_picture(feature[0]), feature[0]
-    if how == "bytes":
+    if how == BYTES:
         return "", feature[0]
     try:
         texts = [str(value, "utf-8") for value in feature]
     except UnicodeDecodeError as error:
         raise SampleError(f"is not UTF-8 ({error}), and text in the first records") from error
-    return "", json.dumps(texts, ensure_ascii=False).encode() if how == "texts" else feature[0]
+    return "", json.dumps(texts, ensure_ascii=False).encode() if how == "json" else feature[0]

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from shardkit.errors import CorpusError, FormatError, SampleError, StorageError
+from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.inputs.base import Run
-from shardkit.inputs.files import cut_ending, extension, input_stamp, join
+from shardkit.inputs.files import extension, input_stamp, join
 from shardkit.inputs.folders import Root, walk_named
-from shardkit.inputs.guards import notes_on_splits
-from shardkit.inputs.look import Claim, Look, Strength
+from shardkit.inputs.look import Claim, Look
 from shardkit.inputs.rows.row_columns import (
     BLOCK_BYTES,
     CONTAINER_EXTENSIONS,
     NPY,
-    PICKLED,
     RECIPES,
     ArrayColumn,
     ArrayFile,
@@ -33,24 +31,40 @@ from shardkit.inputs.rows.row_columns import (
 from shardkit.inputs.sample_files import (
     SampleFile,
     SampleFiles,
+    claim_files,
     field_of,
+    in_splits,
+    looks_like_label,
+    notes_on_labels,
     refuse_equal_fields,
     require_picture,
 )
 from shardkit.samples.encoding import npy_layout
 from shardkit.samples.sample import SampleBatch, Value, pack_paths
-from shardkit.samples.split_names import mixed_names, split_word, splits_by_words
+from shardkit.samples.split_names import split_word, splits_by_words
 from shardkit.system.paths import first_few, show_path
 from shardkit.system.refusals import os_errors
+from shardkit.tars.members import GZIP
 
 RUN_ROWS = 65_536
 
-_BESIDE = frozenset(
-    {"", ".txt", ".md", ".json", ".yaml", ".yml", ".toml", ".csv", ".tsv", ".log", ".html", ".py"}
-)
-"""Endings of files that lie next to arrays and are no samples, if there are few."""
+MOST_COLUMNS = 16
+"""Most ``.npy`` files of a folder that are taken for columns."""
 
-_FEW_BESIDE = 16
+Group = dict[str, ArrayColumn]
+"""The columns of one split in one file, by their names without the split's word."""
+
+
+@dataclass(frozen=True)
+class RowSet(SampleFile):
+    """Rows of one split in one file, or in the ``.npy`` files of one folder."""
+
+    columns: Group = field(default_factory=dict)
+    stamp: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        return next((column.num_rows for column in self.columns.values()), 0)
 
 
 class RowCorpus(SampleFiles):
@@ -64,18 +78,17 @@ class RowCorpus(SampleFiles):
     kind = "rows"
     noun = "rows of arrays"
     options = frozenset({"fields"})
+    _files: list[RowSet]
 
     def __init__(
         self, source: Path, fields: Sequence[str] | None = None, tokenized: bool = False
     ) -> None:
         """``fields``: columns to pack, None for all. ``tokenized``: if none is chosen, the text."""
         super().__init__(source)
-        self._fields = None if fields is None else [*fields]
-        self._look()
+        self._look(fields)
         texts = {column for plan in self._plans.values() for column, f, _ in plan if f == "txt"}
         if tokenized and fields is None and texts:
-            self._fields = sorted(texts)
-            self._look()
+            self._look(sorted(texts))
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
@@ -86,26 +99,12 @@ class RowCorpus(SampleFiles):
                 f"{show_path(look.source)} holds pickles ({first_few(pickles)}), which can run any"
                 f" code, so shardkit never reads them; if you trust whoever made them: {RECIPES}"
             )
-        held = [(f.base, name) for f in look.folders for name in f.names if is_array_name(name)]
-        found = [place for place in held if _is_container(look, *place)]
-        num_npy = look.count({NPY})
-        if not found and not num_npy:
-            return None
-        others = look.endings - Counter(cut_ending(name)[1] for _, name in held)
-        is_alone = others.total() <= _FEW_BESIDE and _BESIDE.issuperset(others)
-        reading = "rows" if found or look.is_file else npy_reading(look)
-        bases = sorted({base for base, _ in found})
-        if is_alone and len(bases) > 1 and not num_npy and splits_by_words(bases) is None:
-            raise CorpusError(
-                f"{show_path(look.source)} holds arrays in folders that are not named as splits"
-                f" ({first_few(bases)}): pack each by itself, or all rows with --corpus rows; if"
-                f" each file is a sample, see {RECIPES}"
-            )
+        if claim := claim_files(look, cls, is_container, _begins_as_container):
+            return claim
+        reading = "rows" if look.is_file else npy_reading(look)
         if reading == "arrays":
             return None
-        is_sure = look.is_file or (is_alone and reading == "rows" and not (found and num_npy))
-        strength = Strength.LAYOUT if is_sure else Strength.FILES
-        return Claim(strength, "each row of arrays is a sample", len(found) or num_npy)
+        return claim_files(look, cls, is_array_name, lambda head: reading == "rows")
 
     def _take(self, spec: dict[str, Any]) -> None:
         self._fields = spec.get("fields")
@@ -115,37 +114,118 @@ class RowCorpus(SampleFiles):
         spec = {"kind": self.kind, "columns": self._plans, "in_splits": self._in_splits}
         return spec if self._fields is None else {**spec, "fields": self._fields}
 
-    def _look(self) -> None:
-        """Decide what becomes of the columns, of those in ``_fields`` if some are chosen."""
+    def _look(self, fields: Sequence[str] | None) -> None:
+        """Read the headers of all files, and the columns of labels, and decide what becomes of the
+        columns: of all, or of those in ``fields``, by their names with or without a split's word.
+        """
+        self._fields = None if fields is None else [*fields]
+        self._ignored, self._files = {}, []
+        left_out: dict[str, list[str]] = {}  # why -> names
+        labels: dict[str, list[int]] = {}  # name -> smallest and largest numbers
+        known: set[str] = set()
+        found, names = self._find_arrays(left_out)
+        is_told = any(file.split != "train" for file in found)
         with TemporaryDirectory() as scratch:
-            layout = read_layout(self.source, self._fields, Path(scratch))
-        label, self.classes = find_labels(self.source, layout)
-        self._files, self._ignored = layout.sets, +layout.ignored
-        self._in_splits = layout.in_splits
+            for file in found:
+                path, told = self._path(file.base), file.split if is_told else ""
+                own, where = names.get(file.base), show_path(path)
+                with os_errors(f"opening {where}"), open_arrays(path, own, Path(scratch)) as arrays:
+                    called = {c: {c.name, c.title, c.short} for c in arrays.columns.values()}
+                    known.update(*called.values())
+                    chosen = [c for c in called if not called[c].isdisjoint(fields or known)]
+                    others = {c.name: "not in --fields" for c in called if c not in chosen}
+                    for name, why in {**arrays.left_out, **others}.items():
+                        left_out.setdefault(why, []).append(name)
+                    for split, group in divide(chosen, where, told).items():
+                        if fields is None:
+                            refuse_series(group, where)
+                        stamp = _stamp(path, [column.name for column in group.values()])
+                        rows = RowSet(
+                            told or split or "train", file.base, file.prefix, group, stamp
+                        )
+                        self._files.append(rows)
+                        for name in [n for n, c in group.items() if c.is_label and c.num_rows]:
+                            with damage(where):
+                                numbers = arrays.array(group[name].name)[:]
+                            labels.setdefault(name, []).extend((numbers.min(), numbers.max()))
+        if unknown := sorted({*(fields or ())} - known):
+            listed = f"{unknown[0]!r}, only {first_few(sorted(known), 8)}"
+            raise CorpusError(f"{show_path(self.source)} has no column {listed}")
+        self._decide(labels)
+        for why, columns in left_out.items():
+            self.notes.append(f"left out: {first_few([*dict.fromkeys(columns)], 8)}: {why}")
+
+    def _find_arrays(
+        self, left_out: dict[str, list[str]]
+    ) -> tuple[list[SampleFile], dict[str, list[str]]]:
+        """Return files, and folders of ``.npy`` or idx files, with the names of those."""
+        if not self.source.is_dir():
+            return self._find(is_array_name), {}
+        found: list[tuple[Root, str]] = []
+        held: dict[str, list[str]] = {}
+        for root, folder in walk_named(self.source, is_array_name, self._ignored):
+            packed = [n for n in folder.names if is_idx_name(n) and n[:-3] in folder.names]
+            if packed:
+                left_out["the same lies next to it, not compressed"] = packed
+            for name in [*folder.names, *folder.lost]:  # what leads nowhere is refused when opened
+                if extension(name) in CONTAINER_EXTENSIONS:
+                    found.append((root, join(folder.base, name)))
+                elif name not in packed:
+                    held.setdefault(folder.base, []).append(name)
+            if folder.base in held:
+                found.append((root, folder.base))
+        return in_splits(found, ""), held
+
+    def _decide(self, labels: dict[str, list[int]]) -> None:
+        """Decide what field each column is. ``cls`` is the only one of whole numbers from 0 that is
+        called so, in all splits; others that look like labels are noted.
+
+        Raises:
+            CorpusError: files of one split differ in their columns.
+        """
+        order = self.splits()
+        self._files.sort(key=lambda each: order.index(each.split))
+        first: dict[str, RowSet] = {}
+        for each in self._files:
+            other = first.setdefault(each.split, each)
+            mine, its = ({(c.name, c.row) for c in s.columns.values()} for s in (each, other))
+            if mine != its:
+                differ = first_few(sorted({name for name, _ in mine ^ its}))
+                raise CorpusError(
+                    f"{show_path(self._path(each.base))} and {show_path(self._path(other.base))}"
+                    f" differ in {differ}: pack them apart, or join them first: {RECIPES}"
+                )
+        held = [(name, column) for each in self._files for name, column in each.columns.items()]
+        whole = [*labels.keys() - {name for name, column in held if not column.is_label}]
+        label = whole[0] if len(whole) == 1 and min(labels[whole[0]]) >= 0 else None
+        self.notes = self._notes_on_names()
+        if label is not None:
+            ends = min(labels[label]), max(labels[label])
+            self.notes.insert(0, f"cls is {label!r}, from {ends[0]} to {ends[1]}")
+        self.notes += notes_on_labels([*{n for n, _ in held if looks_like_label(n)} - {label}])
         # Split -> [name in the file, field, how] of each column.
-        self._plans = {each.split: _plan(each, label) for each in layout.sets}
-        self.notes = [*layout.notes, *notes_on_splits(self.splits())]
-        for why, names in layout.left_out.items():
-            self.notes.append(f"left out: {first_few([*names], 8)}: {why}")
-        files = [s.base for s in layout.sets if extension(s.base) in CONTAINER_EXTENSIONS]
-        if len({*files}) > len(self._plans):
+        self._plans = {each.split: _plan(each, label) for each in self._files}
+        self._in_splits = self.splits() != ["train"]
+        files = {each.base for each in self._files if is_container(each.base)}
+        if len(files) > len(self._plans):
             self.notes.append(
-                f"each row of {len({*files}):,} files is a sample ({first_few(files)}); if each"
-                f" file is one, see {RECIPES}"
+                f"each row of {len(files):,} files is a sample ({first_few(sorted(files))}); if"
+                f" each file is one, see {RECIPES}"
             )
         made = [(field, how) for plan in self._plans.values() for _, field, how in plan]
-        self.has_text = any(field == "txt" for field, _ in made)
-        self.has_pictures = any(how == "picture" and not field for field, how in made)
+        self.has_text = ("txt", "txt") in made
+        self.has_pictures = ("", "picture") in made
 
     def _runs_of(self, rows: RowSet, scratch: Path) -> Iterator[Run]:
         path = self._path(rows.base)
-        columns = {column.name: column.shape for column in rows.columns.values()}
-        with os_errors(f"listing the rows of {show_path(path)}"):
-            stamp = _stamp(path, columns)
-            with open_arrays(path, [*columns], scratch, stamp) as file:
-                if columns.items() - {n: c.shape for n, c in file.columns.items()}.items():
-                    raise StorageError(f"{show_path(path)} changed while listing; run it again")
-                file.prepare()
+        names = [column.name for column in rows.columns.values()]
+        with (
+            os_errors(f"listing the rows of {show_path(path)}"),
+            damage(show_path(path)),
+            open_arrays(path, names, scratch, rows.stamp) as file,
+        ):
+            for name in names:  # unpacks what is compressed, before workers read it
+                file.array(name)
         prefix = os.fsencode(f"{rows.prefix}/" if rows.prefix else "")
         told = b":" + rows.split.encode() if self._in_splits else b""
         row_bytes = sum(column.row_bytes for column in rows.columns.values())
@@ -157,7 +237,7 @@ class RowCorpus(SampleFiles):
                 locators=[b"%d%s" % (number, told) for number in numbers],
                 keys=[prefix + b"%012d" % number for number in numbers],
                 sizes=[row_bytes] * len(numbers),
-                stamps=[stamp] * len(numbers),
+                stamps=[rows.stamp] * len(numbers),
             )
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
@@ -198,11 +278,8 @@ class RowCorpus(SampleFiles):
         try:
             for name, field, how in plan:
                 values = file.values(name, how, start, start + len(run))
-                if how != "picture":
-                    columns[field] = values
-                    continue
                 for i, value in enumerate(values):
-                    held = field + require_picture(value or b"")
+                    held = field + (require_picture(value) if how == "picture" else "")
                     columns.setdefault(held, [None] * len(run))[i] = value
         except (SampleError, FormatError) as error:
             if len(run) == 1:
@@ -219,11 +296,19 @@ class RowCorpus(SampleFiles):
         return batch
 
 
-def _is_container(look: Look, base: str, name: str) -> bool:
-    if is_idx_name(name):
-        head = look.head(join(base, name), 4)
-        return head[:2] == b"\x1f\x8b" or (head[:2] == b"\0\0" and 8 <= head[2] <= 14)
-    return extension(name) in CONTAINER_EXTENSIONS
+def is_container(name: str) -> bool:
+    """Return True for files of several arrays and for idx files, by their names."""
+    return extension(name) in CONTAINER_EXTENSIONS or is_idx_name(name)
+
+
+def is_array_name(name: str) -> bool:
+    """Return True for files that hold arrays of rows, by their names."""
+    return is_container(name) or extension(name) == NPY
+
+
+def _begins_as_container(head: bytes) -> bool:
+    """Return True if a file begins as HDF5, zip, gzip, idx or safetensors files do."""
+    return head.startswith((b"\x89HDF", b"PK", GZIP, b"\0\0")) or head[8:9] == b"{"
 
 
 def _plan(rows: RowSet, label: str | None) -> list[list[str]]:
@@ -235,8 +320,7 @@ def _plan(rows: RowSet, label: str | None) -> list[list[str]]:
     """
     hows = {n: "cls" if n == label else column.how for n, column in rows.columns.items()}
     is_only = [*hows.values()].count("picture") == 1
-    ends = {"ragged": "npy"}
-    fields = {name: field_of(name, ends.get(how, how), is_only) for name, how in hows.items()}
+    fields = {name: field_of(name, how, is_only) for name, how in hows.items()}
     refuse_equal_fields(fields, show_path(rows.base))
     return [[rows.columns[name].name, fields[name], hows[name]] for name in hows]
 
@@ -252,263 +336,54 @@ def _row_of(locator: bytes) -> int:
     return int(locator.partition(b":")[0])
 
 
-# --- which columns are fields of which split ----------------------------------------------
-
-MOST_LEFT_OUT = 0.1
-"""Share of a file's bytes that may be left out for another number of rows: means, names."""
-
-MOST_COLUMNS = 64
-"""Most ``.npy`` files of a folder that are taken for columns."""
-
-FEW = 16
-"""Most ``.npy`` files of equal shape that may be columns as well as samples."""
-
-CLASS_FILE = "classes.txt"
-"""A file of names of classes, one per line, at the top of a source."""
-
-Group = dict[str, ArrayColumn]
-"""The columns of one split in one file, by their names without the split's word."""
-
-
-@dataclass(frozen=True)
-class RowSet(SampleFile):
-    """Rows of one split in one file, or in the ``.npy`` files of one folder."""
-
-    columns: Group = field(default_factory=dict)
-
-    @property
-    def num_rows(self) -> int:
-        return next((column.num_rows for column in self.columns.values()), 0)
-
-
-@dataclass
-class Layout:
-    """The arrays of a source, and what becomes of them.
-
-    Attributes:
-        sets: those of one split follow one another. ignored: files passed over, by extension.
-        in_splits: True if names told a split.
-        ranges: smallest and largest number of each column that may hold classes.
-        left_out: why arrays are packed in no field -> their names.
-        notes: what else there is to report, a line each.
-    """
-
-    sets: list[RowSet] = field(default_factory=list)
-    ignored: Counter[str] = field(default_factory=Counter)
-    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
-    left_out: dict[str, dict[str, None]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    in_splits: bool = False
-
-    def leave_out(self, reasons: dict[str, str]) -> None:
-        for name, why in reasons.items():
-            self.left_out.setdefault(why, {})[name] = None
-
-
-def read_layout(source: Path, fields: Sequence[str] | None, scratch: Path) -> Layout:
-    """Read the headers of all files, and the columns of labels. ``fields``: columns to take, by
-    their names with or without a split's word; None for all.
-
-    Raises:
-        CorpusError: files that cannot be packed together, or hold pickles. FormatError: a damaged
-        file. StorageError: a folder cannot be listed.
-    """
-    layout = Layout()
-    found = [*_files(source, layout)]
-    bases = [base for _, base, _ in found]
-    words = splits_by_words(bases) or [""] * len(bases)
-    if not any(root.base for root, _, _ in found):
-        layout.notes += mixed_names(bases)
-    known: set[str] = set()
-    for (root, base, names), word in zip(found, words, strict=True):
-        told = root.split if root.base else word
-        path = source / base if base else source
-        prefix = root.key_base(base) if base or names else source.name
-        where = show_path(path)
-        with os_errors(f"opening {where}"), open_arrays(path, names or None, scratch) as file:
-            for name, why in file.left_out.items():
-                is_chosen = not {name, name.removesuffix(".npy")}.isdisjoint(fields or ())
-                if why == PICKLED and (fields is None or is_chosen):
-                    raise CorpusError(
-                        f"{where}: {name} holds pickled Python objects, which can run any code:"
-                        f" choose other columns with --fields, or see {RECIPES}"
-                    )
-            chosen, left_out = [*file.columns.values()], file.left_out
-            if fields is None:
-                refuse_series(chosen, where)
-            else:
-                called = {c.name: {c.name, c.title, c.short} for c in chosen}
-                known = known.union(*called.values())
-                chosen = [c for c in chosen if not called[c.name].isdisjoint(fields)]
-                others = called.keys() - {c.name for c in chosen}
-                left_out |= {n: "not in --fields" for n in file.columns if n in others}
-            groups, more = divide(chosen, where, told)
-            layout.leave_out(left_out | more)
-            for split, group in groups.items():
-                layout.sets.append(RowSet(told or split or "train", base, prefix, group))
-                layout.in_splits |= bool(told or split)
-                for name, column in group.items():
-                    if column.is_label and column.num_rows:
-                        with damage():
-                            numbers = file.array(column.name)[:]
-                        ends = numbers.min(), numbers.max(), *layout.ranges.get(name, ())
-                        layout.ranges[name] = int(min(ends)), int(max(ends))
-    if unknown := sorted({*(fields or ())} - known):
-        listed = first_few(sorted(known), 8)
-        raise CorpusError(f"{show_path(source)} has no column {unknown[0]!r}, only {listed}")
-    order = [*dict.fromkeys(each.split for each in layout.sets)]
-    layout.sets.sort(key=lambda each: order.index(each.split))
-    first: dict[str, RowSet] = {}
-    for each in layout.sets:
-        other = first.setdefault(each.split, each)
-        mine, its = ({(c.name, c.row) for c in s.columns.values()} for s in (each, other))
-        if mine != its:
-            raise CorpusError(
-                f"{show_path(source / each.base)} and {show_path(source / other.base)} differ in"
-                f" {first_few(sorted({name for name, _ in mine ^ its}))}: pack them apart, or join"
-                f" them first: {RECIPES}"
-            )
-    return layout
-
-
-def _files(source: Path, layout: Layout) -> Iterator[tuple[Root, str, tuple[str, ...]]]:
-    """Yield each file, or each folder of ``.npy`` or idx files with their names, and its root."""
-    if not source.is_dir():
-        yield Root("train", ""), "", ()
-        return
-    for root, folder in walk_named(source, is_array_name, layout.ignored):
-        for name in folder.lost:
-            try:
-                input_stamp(source / folder.base / name)
-            except FormatError as error:
-                raise CorpusError(f"{show_path(source / folder.base / name)} {error}") from error
-        packed = [name for name in folder.names if is_idx_name(name) and name[:-3] in folder.names]
-        layout.leave_out(dict.fromkeys(packed, "the same lies next to it, not compressed"))
-        files = [name for name in folder.names if extension(name) in CONTAINER_EXTENSIONS]
-        if arrays := tuple(name for name in folder.names if name not in {*files, *packed}):
-            yield root, folder.base, arrays
-        for name in files:
-            yield root, join(folder.base, name), ()
-
-
-def is_array_name(name: str) -> bool:
-    """Return True for files that hold arrays of rows, by their names."""
-    return extension(name) in CONTAINER_EXTENSIONS | {NPY} or is_idx_name(name)
-
-
 # --- which columns go together ------------------------------------------------------------
 
 
-def divide(
-    columns: Sequence[ArrayColumn], where: str, told: str = ""
-) -> tuple[dict[str, Group], dict[str, str]]:
-    """Return split (``""`` if no name tells) -> columns of one length; and name -> why of those
-    that are left out. ``told``: the split of the whole file, so that names need not repeat it.
+def divide(columns: Sequence[ArrayColumn], where: str, told: str = "") -> dict[str, Group]:
+    """Return split (``""`` unless all names tell one) -> columns of one length.
+
+    ``told``: the split of the whole file, so that names need not repeat it.
 
     Raises:
-        CorpusError: labels of another length, or no length that most of the file has.
+        CorpusError: columns of a split differ in length, or two have one name.
     """
-    words = {column.name: (split_word(column.title) or ("",))[0] for column in columns}
-    lengths, splits = {column.num_rows for column in columns}, {*words.values()} - {""}
-    is_told = "" not in words.values() or len(splits) > 1 < len(lengths)
-    held: dict[str, list[ArrayColumn]] = {}
-    left_out: dict[str, str] = {}
-    for column in columns:
-        split = words[column.name] if is_told and not told else ""
-        if is_told and not told and not split:
-            left_out[column.name] = "its name tells no split, as the names of the others do"
-        else:
-            held.setdefault(split, []).append(column)
+    words = {column.name: split_word(column.title) for column in columns}
+    by_names = not told and all(words.values())
     groups: dict[str, Group] = {}
-    for split, own in held.items():
-        titles = [c.short if words[c.name] in {split, told} else c.title for c in own]
-        titles = titles if len({*titles}) == len(own) else [column.title for column in own]
-        if len({*titles}) < len(own):
-            raise CorpusError(
-                f"{where} holds two arrays of one name ({first_few([c.name for c in own])}): put"
-                " the files of each dataset into a folder of its own"
-            )
-        num_of, bytes_of = Counter[int](), Counter[int]()
-        for column in own:
-            num_of[column.num_rows] += 1
-            bytes_of[column.num_rows] += 0 if column.is_label else column.num_bytes
-        num_rows = max(num_of, key=lambda n: (num_of[n], bytes_of[n]))
-        named = [*zip(titles, own, strict=True)]
-        groups[split] = {name: column for name, column in named if column.num_rows == num_rows}
-        left_out |= {
-            c.name: f"it has {c.num_rows:,} rows, others {num_rows:,}"
-            for c in own
-            if c.num_rows != num_rows
-        }
-    lost = [column for column in columns if column.name in left_out]
-    most = MOST_LEFT_OUT * sum(column.num_bytes for column in columns)
-    if sum(column.num_bytes for column in lost) > most or any(c.is_label for c in lost):
-        listed = first_few([f"{c.name} {c.num_rows:,}" for c in columns], 8)
-        raise CorpusError(
-            f"{where} holds arrays of several numbers of rows ({listed}), so it is not clear which"
-            f" rows are samples: choose with --fields, or see {RECIPES}"
-        )
-    return groups, left_out
-
-
-def refuse_series(columns: Sequence[ArrayColumn], where: str) -> None:
-    """Raise CorpusError if arrays are called alike but for a number, as samples or parts are:
-    ``000/image``, ``001/image``; ``images_0.npy``, ``images_1.npy``; ``x`` of eight groups. As
-    columns all of them would be in one sample. They are columns if an array of another name has as
-    many rows as each."""
-    series: dict[object, list[ArrayColumn]] = {}
-    leaves: dict[str, list[ArrayColumn]] = {}
     for column in columns:
-        if "/" in column.title:
-            leaves.setdefault(column.title.rpartition("/")[2], []).append(column)
-        pattern = re.sub("[0-9]+", "#", column.title)
-        if "#" in pattern:
-            series.setdefault((pattern, "/" in pattern or column.row), []).append(column)
-    found = [own for own in series.values() if len(own) > 1]
-    found += [own for own in leaves.values() if len(own) >= 8]
-    inside = {column.name for own in found for column in own}
-    others = {column.num_rows for column in columns if column.name not in inside}
-    for own in found:
-        rows = {column.num_rows for column in own}
-        if len(rows) > 1 or rows.isdisjoint(others):
-            some = first_few([column.name for column in own], 2)
+        word = words[column.name]
+        group = groups.setdefault(word[0] if word and by_names else "", {})
+        name = word[1] if word and (by_names or word[0] == told) else column.title
+        if (other := group.setdefault(name, column)) is not column:
             raise CorpusError(
-                f"{where} holds {len(own):,} arrays called alike ({some}), as if each were a sample"
-                f" or a part of a column: see {RECIPES}, or choose columns with --fields"
+                f"{where} holds two arrays of one name ({other.name}, {column.name}): put the files"
+                " of each dataset into a folder of its own"
             )
+    for group in groups.values():
+        if len({column.num_rows for column in group.values()}) > 1:
+            listed = first_few([f"{c.name} {c.num_rows:,}" for c in columns], 8)
+            raise CorpusError(
+                f"{where} holds arrays of several numbers of rows ({listed}), so it is not clear"
+                f" which rows are samples: choose with --fields, or see {RECIPES}"
+            )
+    return groups
 
 
-# --- classes ------------------------------------------------------------------------------
-
-
-def find_labels(source: Path, layout: Layout) -> tuple[str | None, list[str] | None]:
-    """Return the column of class numbers, and the names of the classes; None for what there is not.
-    Columns that look like labels and are none are noted."""
-    held = [(name, column) for each in layout.sets for name, column in each.columns.items()]
-    whole = layout.ranges.keys() - {name for name, column in held if not column.is_label}
-    label, top = None, -1
-    if len(whole) == 1:
-        (name,) = whole
-        low, top = layout.ranges[name]
-        if low >= 0 and top < 10**18:
-            label = name
-            layout.notes.insert(0, f"cls is {name!r}, from {low} to {top}")
-    others = sorted({name for name, column in held if column.looks_like_label} - {label})
-    if others:
-        layout.notes.append(
-            f"{first_few(others)}: fields of their own, though called as labels are;"
-            + (f" cls is {label!r}" if label else " cls needs one column of whole numbers from 0")
+def refuse_series(group: Group, where: str) -> None:
+    """Raise CorpusError if arrays are called alike but for a number or their group, as samples or
+    parts are: ``000/image``, ``001/image``; ``images_0.npy``, ``images_1.npy``. As columns all of
+    them would be in one sample. They are columns if there is an array of another name."""
+    alike: dict[str, set[str]] = {}
+    for name in group:
+        for pattern in {re.sub("[0-9]+", "#", name), name.rpartition("/")[2]}:
+            alike.setdefault(pattern, set()).add(name)
+    inside = [sorted(own) for own in alike.values() if len(own) > 1]
+    if inside and {name for own in inside for name in own} == group.keys():
+        raise CorpusError(
+            f"{where} holds {len(inside[0]):,} arrays called alike ({first_few(inside[0], 2)}), as"
+            f" if each were a sample or a part of a column: see {RECIPES}, or choose columns with"
+            " --fields"
         )
-    path = source / CLASS_FILE
-    if not path.is_file():
-        return label, None
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        names = [line.strip() for line in file.read(1 << 20).splitlines()]
-    layout.ignored[".txt"] -= 1
-    is_fit = label is not None and top < len(names) == len({*names} - {""})
-    many = f"{len(names):,} names of classes in {CLASS_FILE}"
-    layout.notes.append(many if is_fit else f"left out: {many}: cls goes to {top}")
-    return label, names if is_fit else None
 
 
 # --- detection ----------------------------------------------------------------------------
@@ -517,55 +392,40 @@ Reading = Literal["rows", "arrays", "either"]
 
 
 def npy_reading(look: Look) -> Reading:
-    """Return what ``.npy`` files are: columns of samples, or a sample each; by their headers."""
+    """Return what ``.npy`` files are: columns of samples, or a sample each; by their headers.
+
+    They are rows if those of a folder have one length over 1, and one is named as labels are.
+    Without labels, a few files of one length may be either.
+    """
     readings: dict[str, Reading] = {}
-    num_labelled = 0
     for folder in look.folders:
         names = [name for name in folder.names if extension(name) == NPY]
         if not names:
             continue
-        columns = [_header(look, folder.base, name) for name in names[: MOST_COLUMNS + 1]]
-        reading = reading_of(columns)
-        num_labelled += any(column is not None and column.is_label for column in columns)
+        # One file of each name but for its number: of img_0, mask_0, img_1, mask_1 the first two.
         firsts = [*{re.sub("[0-9]+", "#", name): name for name in reversed(names)}.values()]
-        if reading == "arrays" and 1 < len(firsts) < len(names):
-            some = [_header(look, folder.base, name) for name in firsts[: MOST_COLUMNS + 1]]
-            if reading_of(some) == "rows":  # img_0, mask_0, img_1, mask_1
-                reading = "either"
-        readings[folder.base] = reading
-    if len(readings) > 1 and splits_by_words([*readings]) is None and num_labelled < len(readings):
-        return "either" if num_labelled else "arrays"
-    if not readings or "arrays" in readings.values():
-        return "arrays"
-    return "either" if "either" in readings.values() else "rows"
+        is_numbered = len(firsts) < len(names)
+        headers = [_header(look, folder.base, name) for name in firsts[: MOST_COLUMNS + 1]]
+        columns = [column for column in headers if column is not None]
+        groups: dict[str, Group] = {}
+        if len(columns) == len(headers) <= MOST_COLUMNS:
+            with suppress(CorpusError):
+                groups = divide(columns, "")
+        has_labels = any(column.is_label for column in columns)
+        may_be = groups and (not is_numbered or len({column.row for column in columns}) > 1)
+        is_sure = groups and has_labels and not is_numbered
+        either: Reading = "either" if has_labels or may_be else "arrays"
+        readings[folder.base] = "rows" if is_sure else either
+    found, splits = {*readings.values()}, splits_by_words([*readings])
+    if len(readings) > 1 and (splits is None or len({*splits}) < len(readings)):
+        return "either" if "rows" in found else "arrays"
+    return "either" if len(found) > 1 else next(iter(found), "arrays")
 
 
 def _header(look: Look, base: str, name: str) -> ArrayColumn | None:
     """Return the column that a ``.npy`` is by its header; None if it is none."""
-    file = ArrayFile()
     try:
-        file.add(name, *npy_layout(look.head(join(base, name)))[:2], None)
+        dtype, shape, _ = npy_layout(look.head(join(base, name)))
     except FormatError:
         return None
-    return file.columns.get(name)
-
-
-def reading_of(headers: Sequence[ArrayColumn | None]) -> Reading:
-    """Return what the ``.npy`` files of one folder are: rows if they have one length over 1, and
-    labels are among them or they differ in kind; arrays if nothing speaks for rows; else either."""
-    columns = [column for column in headers if column is not None and column.num_rows > 1]
-    if not 0 < len(headers) == len(columns) <= MOST_COLUMNS:
-        return "arrays"
-    if len(columns) == 1:  # of labels, or numbers, it is one sample
-        return "either" if len(columns[0].shape) > 1 else "arrays"
-    num_labels = sum(column.is_label for column in columns)
-    num_kinds = len({column.row for column in columns})
-    try:
-        refuse_series(columns, "")
-        groups, left_out = divide(columns, "")
-    except CorpusError:
-        return "either" if 0 < num_labels < len(columns) else "arrays"
-    are_columns = num_kinds > 1 or len(groups) > 1 < min(map(len, groups.values()))
-    if (num_labels and num_kinds > 1) or (are_columns and not left_out):
-        return "rows"
-    return "arrays" if left_out or len(columns) > FEW else "either"
+    return ArrayColumn(name, shape, dtype) if shape and shape[0] > 1 else None
