@@ -78,12 +78,9 @@ def test_megatron(tmp_path: Path, dtype: str, ending: str) -> None:
         (index([3], [0, 1], version=2), "has version 2 and dtype code 4; ids have version 1 and"),
         (index([3], [0, 1], "<f4"), "has version 1 and dtype code 7; ids have"),
         (index([3], []), "do not count from 0 up to its 1 sequences"),
-        (index([1, 2], [0, 2, 1, 2]), "do not count from 0"),
-        (index([3], [0, -1, 1]), "do not count from 0"),
         (index([-1, 4], [0, 2]), "its sequences do not lie one after another"),
         (index([1, 2], [0, 2], pointers=[0, 8]), "its sequences do not lie one after another"),
         (index([4], [0, 1]), r"a\.bin has 12 bytes, expected 16, as .*a\.idx says"),
-        (index([], [0]), "has 12 bytes, expected 0"),
     ],
 )  # fmt: skip
 def test_a_hostile_index(tmp_path: Path, run: Run, made: bytes, what: str) -> None:
@@ -148,12 +145,6 @@ def test_what_holds_no_ids(tmp_path: Path, data: bytes, what: str) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("first", [0x0280, 0x8B1F, 0x4B50, 0x4D42, 0x3550])
-def test_ids_that_begin_as_other_files_do_are_ids(tmp_path: Path, first: int) -> None:
-    found = open_token_file(nanogpt(tmp_path / "a.bin", [first, 2634, 9]))
-    assert found.data.tolist() == [first, 2634, 9]
-
-
 def test_a_fingerprint_differs_where_ids_or_documents_do(tmp_path: Path) -> None:
     ids = np.arange(2_000_000, dtype="<u2")
     other = np.append(ids[:-1], ids[-1] + 1)
@@ -173,7 +164,6 @@ def test_a_fingerprint_differs_where_ids_or_documents_do(tmp_path: Path) -> None
         (WIDE, "uint32", "uint32"),
         (WIDE, "int64", "int64"),
         (WIDE % 50_000, "uint32", "uint32"),  # each second half is 0
-        (WIDE % 4, "int32", "uint32"),  # DNA
         (WIDE % 900_000 * 7, "uint64", "int64"),
         (np.where(WIDE % 3, 0, WIDE), "uint32", "uint32"),  # mostly padding
     ],
@@ -194,8 +184,6 @@ def test_wider_ids_are_asked_for(tmp_path: Path, ids: Any, dtype: str, told: str
     "ids",
     [
         WIDE % 50_000,
-        WIDE % 4,
-        np.zeros(500),
         np.where(WIDE % 50, 0, WIDE % 50_000),  # mostly padding
         np.where(WIDE % 10, WIDE % 16, 40_000),  # most are small
         np.tile(np.append(np.ones(3), 300), 7),  # too few to tell

@@ -56,7 +56,6 @@ def test_npy_files_are_kept_to_the_byte(tmp_path: Path) -> None:
         torch.zeros(0, 3, dtype=torch.uint8),
         torch.nn.Parameter(torch.ones(2)),
         torch.tensor([1 + 2j, 3j]).conj(),
-        torch.arange(10)[2:4],
     ],
     ids=lambda tensor: f"{tensor.dtype}{list(tensor.shape)}",
 )
@@ -106,15 +105,10 @@ class Hostile:
         return os.mkdir, ("trap",)
 
 
-HEADER = b"\x93NUMPY\x01\x00\x76\x00" + b"%-117s\n"
 BAD = {
     "empty.npy": (b"", "empty file"),
-    "text.npy": (b"hello, this is text", "not a .npy value"),
     "object.npy": (npy(np.array([{}], object), allow_pickle=True), "Python objects"),
     "short.npy": (npy(np.arange(9))[:-1], "does not fit"),
-    "code.npy": (HEADER % b"__import__('os').abort()", "damaged .npy header"),
-    "empty.pt": (b"", "empty file"),
-    "text.pt": (b"hello, this is text", "torch.load refused it"),
     "cut.pt": (pt(torch.arange(9))[:-40], "torch.load refused it"),
     "code.pt": (pt(Hostile()), "torch.load refused it: UnpicklingError"),
     "dict.pt": (pt({"a": torch.ones(1)}), "holds a dict, expected one tensor"),
@@ -124,12 +118,10 @@ BAD = {
     ),
     "terabytes.pt": (pt(torch.zeros(1).expand(10**12)), "makes 4000000000000 bytes of a file of"),
     "deflated.pt": (deflated(pt(torch.zeros(10**5))), "it is expanded or compressed"),
-    "sparse.pt": (pt(torch.eye(3).to_sparse()), "NumPy has no such tensor (sparse_coo, float32)"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-@pytest.mark.filterwarnings("ignore:.*sparse.*:UserWarning")
 def test_bad_files_are_rejects(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     data, why = BAD[name]

@@ -19,7 +19,7 @@ import shardkit
 from shardkit.errors import CorpusError, DataError
 from shardkit.inputs.look import Look, Strength
 from shardkit.inputs.open import from_spec, open_corpus
-from shardkit.inputs.records.lmdb_files import LmdbCorpus, kind_of_key, shown_key
+from shardkit.inputs.records.lmdb_files import LmdbCorpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 VERSION = {} if int(lmdb.__version__.partition(".")[0]) < 3 else {"lib_version": 0}
@@ -36,76 +36,37 @@ def database(path: Path, items: Items, subdir: bool = False) -> Path:
     return path
 
 
-def scene_text(number: int = 40) -> list[tuple[bytes, bytes]]:
-    """As text recognition has it: pictures, labels, and how many there are."""
-    items = [(b"num-samples", b"%d" % number)]
-    for i in range(number):
-        items.append((b"image-%09d" % i, picture(i, size=16 + 40 * (i % 3))))
-        items.append((b"label-%09d" % i, f"wörd {i}".encode()))
-    return items
+def images(number: int = 40) -> list[tuple[bytes, bytes]]:
+    return [(b"image-%09d" % i, picture(i, size=16 + 40 * (i % 3))) for i in range(number)]
 
 
-@pytest.mark.parametrize("subdir", [False, True])
-def test_numbered_pairs(tmp_path: Path, subdir: bool) -> None:
-    source = database(tmp_path / "x.lmdb", scene_text(), subdir)
-    corpus = open_corpus(source)
-    with nothing_left_open():
-        batch = read_all(corpus, tmp_path / "scratch")["train"]
-    held = dict(scene_text())
-    assert batch.keys == [b"%09d" % i for i in range(40)] and not batch.rejects
-    for i, key in enumerate(batch.keys):
-        assert batch.fields(i) == {"jpg": held[b"image-" + key], "txt": held[b"label-" + key]}
-    assert batch.paths[0] == b"=image-000000000.jpg\0=label-000000000.txt"
-    assert corpus.notes == [
-        "keys are of several kinds, image-#, label-#: those of one number are a sample",
-        "passed over: keys that say something of the whole file: num-samples",
-    ]
+def captions(number: int) -> list[tuple[bytes, bytes]]:
+    return [(b"label-%09d" % i, f"wörd {i}".encode()) for i in range(number)]
 
 
-IMAGES = [(b"image-%d" % i, picture(i)) for i in range(4)]
-
-
-def test_keys_that_do_not_fit_together(tmp_path: Path) -> None:
-    """Each is a sample if all hold images; else nobody can tell which belong together."""
-    pairs = [*IMAGES, *((b"gt" + key, value) for key, value in IMAGES)]
-    corpus = open_corpus(database(tmp_path / "x.lmdb", pairs))
-    batch = read_all(corpus, tmp_path)["train"]
-    assert batch.keys == sorted(key for key, _ in pairs) and [*batch.columns] == ["jpg"]
-    assert corpus.notes[0].endswith(": each is a sample")
-    for i, items in enumerate(
-        (
-            scene_text(4)[:-1],
-            [*IMAGES, *((b"x-%d-%d" % (i, i), b"x") for i in range(4))],
-        )
-    ):
-        with pytest.raises(CorpusError, match=r"of several kinds, .*LMDB of several values a samp"):
-            open_corpus(database(tmp_path / f"{i}.lmdb", items))
-
-
-@pytest.mark.parametrize("key", [b"name-000000001", b"label-000000009", b"image-000000001x"])
-def test_a_file_of_other_kinds_than_the_first_is_refused(tmp_path: Path, key: bytes) -> None:
-    database(tmp_path / "in" / "a.lmdb", scene_text(3))
-    database(tmp_path / "in" / "b.lmdb", [*scene_text(3), (key, b"x")])
-    with pytest.raises(CorpusError, match=r"b\.lmdb is not all image-# and label-# of the same"):
-        read_all(open_corpus(tmp_path / "in"), tmp_path)
-
-
-def test_what_values_are(tmp_path: Path) -> None:
-    """By kind of key; where keys are names, all are of one kind."""
-    feat = [(b"feat-%d" % i, np.arange(i + 1, dtype=np.float32).tobytes()) for i in range(9)]
-    meta = [(b"meta-%d" % i, b'{"i": 1}') for i in range(9)]
-    batch = read_all(open_corpus(database(tmp_path / "a.lmdb", [*feat, *meta])), tmp_path)["train"]
-    assert sorted(batch.columns) == ["bin", "txt"] and batch.columns["bin"][0] == feat[0][1]
-    mixed = database(tmp_path / "d.lmdb", [*feat, *meta[1:]])
-    assert [*read_all(open_corpus(mixed), tmp_path)["train"].columns] == ["bin"]
-    names = [bytes([65 + i // 10, 97 + i % 10]) * 3 + b".jpg" for i in range(70)]
-    source = database(tmp_path / "b.lmdb", [(name, picture(i)) for i, name in enumerate(names)])
-    assert open_corpus(source).spec()["values"] == {"": "picture"}
-    assert read_all(open_corpus(source), tmp_path)["train"].keys == sorted(names)
+def test_keys_stay(tmp_path: Path) -> None:
+    for i, items in enumerate((images(40), captions(9), [(b"%d" % i, b"\0") for i in range(9)])):
+        source = database(tmp_path / f"{i}.lmdb", [*items, (b"num-samples", b"9")], subdir=i == 1)
+        corpus = open_corpus(source)
+        with nothing_left_open():
+            batch = read_all(corpus, tmp_path / "scratch")["train"]
+        assert dict(zip(batch.keys, *batch.columns.values(), strict=True)) == dict(items)
+        assert [*batch.columns] == [["jpg"], ["txt"], ["bin"]][i] and not batch.rejects
+        said = "passed over: keys that say something of the whole file: num-samples"
+        assert corpus.notes == [said]
     items = [(i.to_bytes(4, "big"), b"v") for i in range(300)]
     batch = read_all(open_corpus(database(tmp_path / "c.lmdb", items)), tmp_path)["train"]
     assert batch.keys[:2] == [b"0x00000000", b"0x00000001"] and len(set(batch.keys)) == 300
-    assert kind_of_key(b"image-012.jpg") == b"image-#.jpg" and shown_key(b"ab") == b"ab"
+
+
+def test_parts_of_samples(tmp_path: Path) -> None:
+    """Images next to other values are refused; if all are images, each is a sample."""
+    with pytest.raises(CorpusError, match=r"\(image-#, label-#\), .*: .*LMDB of several values a"):
+        open_corpus(database(tmp_path / "x.lmdb", [*images(40), *captions(40)]))
+    pairs = [*images(4), *((b"gt-" + key, value) for key, value in images(4))]
+    corpus = open_corpus(database(tmp_path / "y.lmdb", pairs))
+    assert read_all(corpus, tmp_path)["train"].keys == sorted(key for key, _ in pairs)
+    assert corpus.notes == ["keys are of several kinds, gt-image-#, image-#: each is a sample"]
 
 
 def test_pickles_are_refused_but_not_of_the_file(tmp_path: Path) -> None:
@@ -123,7 +84,7 @@ def test_pickles_are_refused_but_not_of_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to", CONTAINERS)
 def test_packed_verified_and_read_back(to: str, tmp_path: Path) -> None:
-    source = database(tmp_path / "x.mdb", scene_text())
+    source = database(tmp_path / "x.mdb", images())
     packed = shardkit.pack(source, tmp_path / "out", to=to, shard_size="2kB", **OPTIONS)
     assert (packed.num_samples, packed.kind) == (40, "lmdb") and packed.num_shards > 5
     checked = shardkit.verify(tmp_path / "out", against=source)
@@ -160,7 +121,7 @@ def test_splits(names: list[str], splits: dict[str, int], note: str, tmp_path: P
 
 def test_claims(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        database(tmp_path / "in" / name, scene_text(1), subdir=True)
+        database(tmp_path / "in" / name, images(1), subdir=True)
     with pytest.raises(CorpusError, match="not called as splits are: pack each folder apart, or"):
         open_corpus(tmp_path / "in")
     assert LmdbCorpus.claim(Look(write(tmp_path / "x.txt", "x"))) is None
@@ -170,7 +131,7 @@ def test_claims(tmp_path: Path) -> None:
 
 def test_names_that_lead_nowhere_are_rejects(tmp_path: Path) -> None:
     source = tmp_path / "in"
-    database(source / "train", scene_text(3), subdir=True)
+    database(source / "train", images(3), subdir=True)
     for name in ("val", "b.lmdb"):
         (source / name).symlink_to("nowhere")
     corpus = open_corpus(source, "lmdb")
@@ -196,7 +157,7 @@ def test_empty_and_named_databases_are_refused(tmp_path: Path, run: Run) -> None
 
 @pytest.mark.parametrize("cut", [0, 100, 5000])
 def test_damaged_files_give_one_line(tmp_path: Path, cut: int, run: Run) -> None:
-    whole = database(tmp_path / "x.lmdb", scene_text()).read_bytes()
+    whole = database(tmp_path / "x.lmdb", images()).read_bytes()
     write(tmp_path / "x.lmdb", whole[:cut] or b"text, and no database" * 99)
     code, _, err = run("pack", "x.lmdb", "out", "--to", "npy")
     assert code == 1 and err.count("\n") == 1 and "x.lmdb: " in err
@@ -204,7 +165,7 @@ def test_damaged_files_give_one_line(tmp_path: Path, cut: int, run: Run) -> None
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return database(tmp_path_factory.mktemp("lmdb") / "x.lmdb", scene_text(200)).read_bytes()
+    return database(tmp_path_factory.mktemp("lmdb") / "x.lmdb", images(200)).read_bytes()
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -224,9 +185,9 @@ def test_no_damage_brings_the_process_down(
 
 
 def test_a_change_is_noticed(tmp_path: Path) -> None:
-    path = database(tmp_path / "x.lmdb", scene_text())
+    path = database(tmp_path / "x.lmdb", images())
     corpus = open_corpus(path)
     (run,) = corpus.runs(tmp_path)
-    database(path, scene_text(50))
+    database(path, images(50))
     batch = from_spec(path, corpus.spec()).read(run, tmp_path)
     assert {why for _, why in batch.rejects} == {"the file changed or vanished while packing"}

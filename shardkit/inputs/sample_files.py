@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -110,14 +109,14 @@ class SampleFiles(Input):
 
 
 class RecordFiles(SampleFiles):
-    """A locator is ``offset:size``; of several values with commas between them."""
+    """A locator is ``offset:size``."""
 
-    def _entries(self, file: SampleFile, path: Path) -> Iterator[tuple[bytes, Pieces]]:
+    def _entries(self, file: SampleFile, path: Path) -> Iterator[tuple[bytes, tuple[int, int]]]:
         """Yield the key of each sample in a file that is not compressed, and (offset, size) of its
-        values. Raises FormatError where the file is damaged, after what lies before."""
+        value. Raises FormatError where the file is damaged, after what lies before."""
         raise NotImplementedError
 
-    def _sample(self, name: str, key: bytes, values: list[Value]) -> list[tuple[str, bytes, Value]]:
+    def _sample(self, name: str, key: bytes, value: Value) -> list[tuple[str, bytes, Value]]:
         """Return (field, path, value) of a sample, without a path of what never was a file. Raises
         SampleError or FormatError.
 
@@ -138,10 +137,10 @@ class RecordFiles(SampleFiles):
         with os_errors(f"listing {show_path(path)}"):
             try:
                 stamp = input_stamp(path)
-                for key, places in self._entries(file, self._plain(file.base, stamp, scratch)):
+                for key, place in self._entries(file, self._plain(file.base, stamp, scratch)):
                     run.keys.append(key)
-                    run.locators.append(b",".join([b"%d:%d" % place for place in places]))
-                    run.sizes.append(sum([size for _, size in places]))
+                    run.locators.append(b"%d:%d" % place)
+                    run.sizes.append(place[1])
                     run.stamps.append(stamp)
                     if len(run) == RUN_ENTRIES:
                         yield run
@@ -159,17 +158,13 @@ class RecordFiles(SampleFiles):
         name = run.base or self.source.name
         if run.locators and run.locators[0].startswith(_REJECT):
             return SampleBatch(rejects=[(name, os.fsdecode(run.locators[0].removeprefix(_REJECT)))])
-        places: list[Pieces] = []
-        for locator in run.locators:
-            pairs = [place.partition(b":") for place in locator.split(b",")]
-            places.append([(int(start), int(size)) for start, _, size in pairs])
-        values = self._values(run, [place for own in places for place in own], scratch)
-        for key, wanted in zip(run.keys, places, strict=True):
-            held = [value for value in islice(values, len(wanted)) if value is not None]
+        pairs = [locator.partition(b":") for locator in run.locators]
+        values = self._values(run, [(int(start), int(size)) for start, _, size in pairs], scratch)
+        for key in run.keys:
             try:
-                if len(held) < len(wanted):
+                if (value := next(values, None)) is None:
                     raise SampleError("the file changed or vanished while packing")
-                sample = sorted(self._sample(name, key, held), key=lambda each: each[0])
+                sample = sorted(self._sample(name, key, value), key=lambda each: each[0])
             except (SampleError, FormatError) as error:
                 batch.rejects.append((self._at(name, key), str(error)))
                 continue

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.inputs.lines import Pieces
 from shardkit.inputs.sample_files import RecordFiles, SampleFile
 from shardkit.samples.encoding import TOKENS, npy_header
 from shardkit.samples.sample import Value
@@ -41,17 +40,17 @@ class TokenFileCorpus(RecordFiles):
     def _path(self, base: str) -> Path:
         return self._documents.files[0]
 
-    def _entries(self, file: SampleFile, path: Path) -> Iterator[tuple[bytes, Pieces]]:
+    def _entries(self, file: SampleFile, path: Path) -> Iterator[tuple[bytes, tuple[int, int]]]:
         data = self._documents.data
         at = path.stat().st_size - data.nbytes
         begin = 0
         for number, end in enumerate(map(int, self._documents.sample_ends)):
             size = (end - begin) * data.itemsize
-            yield b"%012d" % number, [(at, size)]
+            yield b"%012d" % number, (at, size)
             begin, at = end, at + size
 
-    def _sample(self, name: str, key: bytes, values: list[Value]) -> list[tuple[str, bytes, Value]]:
-        ids = np.frombuffer(values[0], self._documents.dtype)
+    def _sample(self, name: str, key: bytes, value: Value) -> list[tuple[str, bytes, Value]]:
+        ids = np.frombuffer(value, self._documents.dtype)
         data = ids.astype(self._dtype, copy=False).tobytes()
         return [(TOKENS, b"", npy_header(self._dtype, ids.shape) + data)]
 

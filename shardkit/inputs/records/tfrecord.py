@@ -20,7 +20,7 @@ from typing import Any
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.inputs.files import input_stamp, join
 from shardkit.inputs.guards import refuse_missing
-from shardkit.inputs.lines import Pieces, max_unpacked, plain_copy, plain_name
+from shardkit.inputs.lines import max_unpacked, plain_copy, plain_name
 from shardkit.inputs.look import Claim, Look
 from shardkit.inputs.sample_files import (
     BYTES,
@@ -121,17 +121,17 @@ class TfRecordCorpus(RecordFiles):
                 return found, show_path(path)
         return [], ""
 
-    def _entries(self, file: SampleFile, path: Path) -> Iterator[tuple[bytes, Pieces]]:
+    def _entries(self, file: SampleFile, path: Path) -> Iterator[tuple[bytes, tuple[int, int]]]:
         prefix = os.fsencode(plain_name(file.prefix))
         with path.open("rb") as plain:
             places = record_places(plain, os.fstat(plain.fileno()).st_size)
             for number, place in enumerate(places):
-                yield b"%s/%012d" % (prefix, number), [place]
+                yield b"%s/%012d" % (prefix, number), place
 
-    def _sample(self, name: str, key: bytes, values: list[Value]) -> list[tuple[str, bytes, Value]]:
+    def _sample(self, name: str, key: bytes, value: Value) -> list[tuple[str, bytes, Value]]:
         stem = b"%s/%s" % (os.fsencode(plain_name(name)), key.rpartition(b"/")[2])
         made: dict[str, Value] = {}
-        data = data_of(memoryview(values[0])[HEAD.size :])
+        data = data_of(memoryview(value)[HEAD.size :])
         for feature, held in parse_example(data).items():
             if held is None or not len(held):
                 continue
@@ -142,12 +142,12 @@ class TfRecordCorpus(RecordFiles):
                 # The first records may lack it: numbers are arrays then, and strings are bytes.
                 known = self._schema.get(feature)
                 field, how = known or (field_of(feature, _ENDINGS.get(kind, kind)), kind)
-                ending, value = _store(how, kind, held)
+                ending, stored = _store(how, kind, held)
             except (SampleError, CorpusError) as error:
                 raise SampleError(f"feature {feature!r} {error}") from error
             if field + ending in made:
                 raise SampleError(f"two features would be field {field + ending}")
-            made[field + ending] = value
+            made[field + ending] = stored
         if not made:
             raise SampleError("has no feature that holds anything")
         return [(field, b"%s.%s" % (stem, field.encode()), v) for field, v in made.items()]
