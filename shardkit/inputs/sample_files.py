@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.images.sniff import HEAD_BYTES, image_field
@@ -50,6 +50,9 @@ class SampleFiles(Input):
     """Files of many samples, each listed and read by itself."""
 
     is_one_file = True
+    kept: ClassVar[Mapping[str, str]] = {}
+    """Entries of :meth:`spec` -> attributes, those that reading needs."""
+
     _files: Sequence[SampleFile] = ()
 
     def __init__(self, source: Path) -> None:
@@ -63,12 +66,13 @@ class SampleFiles(Input):
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
         made = cls.__new__(cls)
         SampleFiles.__init__(made, source)
-        made._take(spec)
+        for entry, name in cls.kept.items():
+            setattr(made, name, spec.get(entry))
         return made
 
-    def _take(self, spec: dict[str, Any]) -> None:
-        """Set what reading needs of :meth:`spec`."""
-        raise NotImplementedError
+    def spec(self) -> dict[str, Any]:
+        held = {entry: getattr(self, name) for entry, name in self.kept.items()}
+        return {"kind": self.kind} | {e: value for e, value in held.items() if value is not None}
 
     def _runs_of(self, file: Any, scratch: Path) -> Iterator[Run]:
         raise NotImplementedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,6 +20,7 @@ class TokenFileCorpus(RecordFiles):
 
     kind = "tokens"
     noun = "token ids"
+    kept = {"dtype": "_dtype", "stored_dtype": "_stored_dtype"}  # noqa: RUF012
 
     def __init__(
         self, source: Path, dtype: str, documents: TokenFile, stored_dtype: str | None = None
@@ -28,14 +29,14 @@ class TokenFileCorpus(RecordFiles):
         self._dtype, self._documents, self._stored_dtype = dtype, documents, stored_dtype
         self._files = [SampleFile("train", "")]
 
-    def _take(self, spec: dict[str, Any]) -> None:
-        self._dtype, self._stored_dtype = spec["dtype"], spec.get("stored_dtype")
-        self._documents = open_token_file(self.source, stored_dtype=self._stored_dtype)
+    @classmethod
+    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
+        made = super().from_spec(source, spec)
+        made._documents = open_token_file(source, stored_dtype=made._stored_dtype)
+        return made
 
     def spec(self) -> dict[str, Any]:
-        stored = {"stored_dtype": self._stored_dtype} if self._stored_dtype else {}
-        made = {"kind": self.kind, "dtype": self._dtype, **stored}
-        return {**made, "fingerprint": self._documents.fingerprint}
+        return {**super().spec(), "fingerprint": self._documents.fingerprint}
 
     def _path(self, base: str) -> Path:
         return self._documents.files[0]

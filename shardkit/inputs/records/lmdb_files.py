@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.formats.lmdb_pages import MAGIC, read_entries
@@ -51,6 +50,7 @@ class LmdbCorpus(RecordFiles):
 
     kind = "lmdb"
     noun = "LMDB files"
+    kept = {"values": "_how", "is_one": "_is_one"}  # noqa: RUF012 (nobody changes it)
     has_pictures = True
     has_text = True
 
@@ -70,12 +70,6 @@ class LmdbCorpus(RecordFiles):
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
         return claim_files(look, cls, _is_database_name, is_database)
-
-    def _take(self, spec: dict[str, Any]) -> None:
-        self._how, self._is_one = spec["values"], spec["is_one"]
-
-    def spec(self) -> dict[str, Any]:
-        return {"kind": self.kind, "values": self._how, "is_one": self._is_one}
 
     def _look(self, path: Path) -> None:
         """Decide by the first undamaged file what values are."""

@@ -71,6 +71,7 @@ class TfRecordCorpus(RecordFiles):
     kind = "tfrecord"
     noun = "TFRecord files"
     options = frozenset({"fields"})
+    kept = {"schema": "_schema", "fields": "_fields"}  # noqa: RUF012 (nobody changes it)
 
     def __init__(
         self, source: Path, fields: Sequence[str] | None = None, tokenized: bool = False
@@ -100,13 +101,6 @@ class TfRecordCorpus(RecordFiles):
         return claim_files(
             look, cls, is_record_name if is_own else _ENDING.search, begins_as_records
         )
-
-    def _take(self, spec: dict[str, Any]) -> None:
-        self._fields, self._schema = spec.get("fields"), spec["schema"]["fields"]
-
-    def spec(self) -> dict[str, Any]:
-        spec = {"kind": self.kind, "schema": {"fields": self._schema}}
-        return spec if self._fields is None else {**spec, "fields": self._fields}
 
     def _first_examples(self) -> tuple[list[dict[str, Feature]], str]:
         """Return those of the first file that has good records, and what it is called."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Literal
 
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.inputs.base import Run
@@ -78,6 +78,7 @@ class RowCorpus(SampleFiles):
     kind = "rows"
     noun = "rows of arrays"
     options = frozenset({"fields"})
+    kept = {"columns": "_plans", "in_splits": "_in_splits", "fields": "_fields"}  # noqa: RUF012
     _files: list[RowSet]
 
     def __init__(
@@ -106,14 +107,6 @@ class RowCorpus(SampleFiles):
             return None
         return claim_files(look, cls, is_array_name, lambda head: reading == "rows")
 
-    def _take(self, spec: dict[str, Any]) -> None:
-        self._fields = spec.get("fields")
-        self._plans, self._in_splits = spec["columns"], spec["in_splits"]
-
-    def spec(self) -> dict[str, Any]:
-        spec = {"kind": self.kind, "columns": self._plans, "in_splits": self._in_splits}
-        return spec if self._fields is None else {**spec, "fields": self._fields}
-
     def _look(self, fields: Sequence[str] | None) -> None:
         """Read the headers of all files, and the columns of labels, and decide what becomes of the
         columns: of all, or of those in ``fields``, by their names with or without a split's word.
@@ -132,7 +125,7 @@ class RowCorpus(SampleFiles):
                 with os_errors(f"opening {where}"), open_arrays(path, own, Path(scratch)) as arrays:
                     called = {c: {c.name, c.title, c.short} for c in arrays.columns.values()}
                     known.update(*called.values())
-                    chosen = [c for c in called if not called[c].isdisjoint(fields or known)]
+                    chosen = [c for c in called if fields is None or called[c] & {*fields}]
                     others = {c.name: "not in --fields" for c in called if c not in chosen}
                     for name, why in {**arrays.left_out, **others}.items():
                         left_out.setdefault(why, []).append(name)
