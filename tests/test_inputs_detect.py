@@ -87,8 +87,8 @@ def test_one_file_of_lines(tmp_path: Path, name: str) -> None:
         ),
         (
             ["a.jpg", "x.tfrecord"],
-            "HERE may be read in several ways: each image a sample (--corpus images); or an entry"
-            " of TFRecord files (--corpus tfrecord); choose one",
+            "HERE may be read in several ways: each image a sample (--corpus images); or"
+            " TFRecord files, each entry a sample (--corpus tfrecord); choose one",
         ),
         (
             ["a.jsonl", "b.npy", "c.xyz"],

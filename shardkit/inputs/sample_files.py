@@ -250,7 +250,7 @@ def claim_files(
             f" splits are: pack each folder apart, or all as one dataset: --corpus {kind.kind}"
         )
     strength = Strength.MARKED if is_sure else Strength.FILES
-    return Claim(strength, f"an entry of {kind.noun}", len(paths))
+    return Claim(strength, f"{kind.noun}, each entry a sample", len(paths))
 
 
 # --- fields -------------------------------------------------------------------------------

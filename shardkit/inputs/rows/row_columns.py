@@ -74,6 +74,21 @@ def is_idx_name(name: str) -> bool:
     return "idx" in name.lower() and _IDX.fullmatch(name) is not None
 
 
+def is_container(name: str) -> bool:
+    """Return True for files of several arrays and for idx files, by their names."""
+    return extension(name) in CONTAINER_EXTENSIONS or is_idx_name(name)
+
+
+def is_array_name(name: str) -> bool:
+    """Return True for files that hold arrays of rows, by their names."""
+    return is_container(name) or extension(name) == NPY
+
+
+def begins_as_container(head: bytes) -> bool:
+    """Return True if a file begins as HDF5, zip, gzip, idx or safetensors files do."""
+    return head.startswith((b"\x89HDF", b"PK", GZIP, b"\0\0")) or head[8:9] == b"{"
+
+
 @dataclass(frozen=True)
 class ArrayColumn:
     """An array as its file has it.

@@ -24,7 +24,10 @@ from shardkit.inputs.rows.row_columns import (
     RECIPES,
     ArrayColumn,
     ArrayFile,
+    begins_as_container,
     damage,
+    is_array_name,
+    is_container,
     is_idx_name,
     open_arrays,
 )
@@ -44,7 +47,6 @@ from shardkit.samples.sample import SampleBatch, Value, pack_paths
 from shardkit.samples.split_names import split_word, splits_by_words
 from shardkit.system.paths import first_few, show_path
 from shardkit.system.refusals import os_errors
-from shardkit.tars.members import GZIP
 
 RUN_ROWS = 65_536
 
@@ -61,10 +63,6 @@ class RowSet(SampleFile):
 
     columns: Group = field(default_factory=dict)
     stamp: int = 0
-
-    @property
-    def num_rows(self) -> int:
-        return next((column.num_rows for column in self.columns.values()), 0)
 
 
 class RowCorpus(SampleFiles):
@@ -100,7 +98,7 @@ class RowCorpus(SampleFiles):
                 f"{show_path(look.source)} holds pickles ({first_few(pickles)}), which can run any"
                 f" code, so shardkit never reads them; if you trust whoever made them: {RECIPES}"
             )
-        if claim := claim_files(look, cls, is_container, _begins_as_container):
+        if claim := claim_files(look, cls, is_container, begins_as_container):
             return claim
         reading = "rows" if look.is_file else npy_reading(look)
         if reading == "arrays":
@@ -108,9 +106,8 @@ class RowCorpus(SampleFiles):
         return claim_files(look, cls, is_array_name, lambda head: reading == "rows")
 
     def _look(self, fields: Sequence[str] | None) -> None:
-        """Read the headers of all files, and the columns of labels, and decide what becomes of the
-        columns: of all, or of those in ``fields``, by their names with or without a split's word.
-        """
+        """Read all headers and labels, and decide what becomes of the columns: of all, or of those
+        in ``fields``, by their names with or without a split's word."""
         self._fields = None if fields is None else [*fields]
         self._ignored, self._files = {}, []
         left_out: dict[str, list[str]] = {}  # why -> names
@@ -132,10 +129,9 @@ class RowCorpus(SampleFiles):
                     for split, group in divide(chosen, where, told).items():
                         if fields is None:
                             refuse_series(group, where)
+                        own_split = told or split or "train"
                         stamp = _stamp(path, [column.name for column in group.values()])
-                        rows = RowSet(
-                            told or split or "train", file.base, file.prefix, group, stamp
-                        )
+                        rows = RowSet(own_split, file.base, file.prefix, group, stamp)
                         self._files.append(rows)
                         for name in [n for n, c in group.items() if c.is_label and c.num_rows]:
                             with damage(where):
@@ -193,8 +189,8 @@ class RowCorpus(SampleFiles):
         label = whole[0] if len(whole) == 1 and min(labels[whole[0]]) >= 0 else None
         self.notes = self._notes_on_names()
         if label is not None:
-            ends = min(labels[label]), max(labels[label])
-            self.notes.insert(0, f"cls is {label!r}, from {ends[0]} to {ends[1]}")
+            told = f"from {min(labels[label])} to {max(labels[label])}"
+            self.notes.insert(0, f"cls is {label!r}, {told}")
         self.notes += notes_on_labels([*{n for n, _ in held if looks_like_label(n)} - {label}])
         # Split -> [name in the file, field, how] of each column.
         self._plans = {each.split: _plan(each, label) for each in self._files}
@@ -205,9 +201,8 @@ class RowCorpus(SampleFiles):
                 f"each row of {len(files):,} files is a sample ({first_few(sorted(files))}); if"
                 f" each file is one, see {RECIPES}"
             )
-        made = [(field, how) for plan in self._plans.values() for _, field, how in plan]
-        self.has_text = ("txt", "txt") in made
-        self.has_pictures = ("", "picture") in made
+        made = {tuple(column[1:]) for plan in self._plans.values() for column in plan}
+        self.has_text, self.has_pictures = ("txt", "txt") in made, ("", "picture") in made
 
     def _runs_of(self, rows: RowSet, scratch: Path) -> Iterator[Run]:
         path = self._path(rows.base)
@@ -222,8 +217,9 @@ class RowCorpus(SampleFiles):
         prefix = os.fsencode(f"{rows.prefix}/" if rows.prefix else "")
         told = b":" + rows.split.encode() if self._in_splits else b""
         row_bytes = sum(column.row_bytes for column in rows.columns.values())
-        for start in range(0, rows.num_rows, RUN_ROWS):
-            numbers = range(start, min(start + RUN_ROWS, rows.num_rows))
+        num_rows = next((column.num_rows for column in rows.columns.values()), 0)
+        for start in range(0, num_rows, RUN_ROWS):
+            numbers = range(start, min(start + RUN_ROWS, num_rows))
             yield Run(
                 split=rows.split,
                 base=rows.base,
@@ -239,7 +235,7 @@ class RowCorpus(SampleFiles):
         split = run.locators[0].decode().partition(":")[2]
         plan = self._plans[split or "train"]
         names = [column for column, _, _ in plan]
-        rows = [_row_of(locator) for locator in run.locators]
+        rows = [int(locator.partition(b":")[0]) for locator in run.locators]
         most = max(BLOCK_BYTES // max(run.sizes[0], 1), 1)
         breaks = [i for i in range(1, len(rows)) if rows[i] != rows[i - 1] + 1 or i % most == 0]
         with os_errors(f"reading {show_path(path)}"):
@@ -260,13 +256,13 @@ class RowCorpus(SampleFiles):
         return self._at(run, i) + (f" of {split}" if split else "")
 
     def _at(self, run: Run, i: int) -> str:
-        return f"{run.base or self.source.name} at row {_row_of(run.locators[i])}"
+        return f"{run.base or self.source.name} at row {int(run.locators[i].partition(b':')[0])}"
 
     def _read_part(
         self, file: ArrayFile, run: Run, plan: list[list[str]], split: str
     ) -> SampleBatch:
         """Read rows that follow one another; if they cannot be read at once, each by itself."""
-        start = _row_of(run.locators[0])
+        start = int(run.locators[0].partition(b":")[0])
         columns: dict[str, list[Value | None]] = {}
         try:
             for name, field, how in plan:
@@ -289,21 +285,6 @@ class RowCorpus(SampleFiles):
         return batch
 
 
-def is_container(name: str) -> bool:
-    """Return True for files of several arrays and for idx files, by their names."""
-    return extension(name) in CONTAINER_EXTENSIONS or is_idx_name(name)
-
-
-def is_array_name(name: str) -> bool:
-    """Return True for files that hold arrays of rows, by their names."""
-    return is_container(name) or extension(name) == NPY
-
-
-def _begins_as_container(head: bytes) -> bool:
-    """Return True if a file begins as HDF5, zip, gzip, idx or safetensors files do."""
-    return head.startswith((b"\x89HDF", b"PK", GZIP, b"\0\0")) or head[8:9] == b"{"
-
-
 def _plan(rows: RowSet, label: str | None) -> list[list[str]]:
     """Return [name in the file, field, how] of each column of a split. The field of images lacks
     its ending, which depends on the image.
@@ -323,10 +304,6 @@ def _stamp(path: Path, names: Iterable[str]) -> int:
     if not path.is_dir():
         return input_stamp(path)
     return sum(input_stamp(path / name) for name in names) & (2**63 - 1)
-
-
-def _row_of(locator: bytes) -> int:
-    return int(locator.partition(b":")[0])
 
 
 # --- which columns go together ------------------------------------------------------------
@@ -387,9 +364,8 @@ Reading = Literal["rows", "arrays", "either"]
 def npy_reading(look: Look) -> Reading:
     """Return what ``.npy`` files are: columns of samples, or a sample each; by their headers.
 
-    They are rows if those of a folder have one length over 1, and one is named as labels are.
-    Without labels, a few files of one length may be either.
-    """
+    They are rows if those of a folder have one length over 1, and one is named as labels are;
+    without labels, a few files of one length may be either."""
     readings: dict[str, Reading] = {}
     for folder in look.folders:
         names = [name for name in folder.names if extension(name) == NPY]
