@@ -15,7 +15,7 @@ import pytest
 from conftest import tree
 
 import shardkit
-from shardkit.errors import CorpusError, DataError, DestinationError, SampleError, UsageError
+from shardkit.errors import DataError, DestinationError, SampleError, UsageError
 from shardkit.formats import FORMATS
 from shardkit.index.manifest import read_info
 from shardkit.packing import listing, local, publish
@@ -76,7 +76,7 @@ def test_workers(to: str, tmp_path: Path) -> None:
     assert tree(tmp_path / "0") == tree(tmp_path / "2")
 
 
-@pytest.mark.parametrize("stop", [300, 900, 1500, 1999])
+@pytest.mark.parametrize("stop", [300, 1999])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed(stop: int, workers: int, plain: Path, tmp_path: Path) -> None:
     dest, options = tmp_path / "d", {**QUIET, "workers": workers}
@@ -243,12 +243,6 @@ def test_a_bad_sample_is_refused_where_it_is_written(tmp_path: Path) -> None:
     assert [sample["txt"] for sample in shardkit.open(tmp_path / "d")] == ["a text", "the next"]
     with pytest.raises(UsageError, match="closed"):
         writer.write({"txt": ""})
-
-
-def test_nothing_written(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="no samples"), shardkit.Writer(tmp_path / "d", **QUIET):
-        pass
-    assert not (tmp_path / "d").exists()
 
 
 def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

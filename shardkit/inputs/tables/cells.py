@@ -89,7 +89,7 @@ def _column(name: str, held: Any, feature: Any) -> TableColumn:
         how = _FEATURES.get(kind, media.FILE if _is(inner, "struct") else "bytes")
     else:
         # Lists in lists have one shape if that was declared, or if inner ones are of fixed size.
-        is_even, depth = kind.startswith("Array"), 0
+        is_even, depth = kind.startswith("Array") or bool(getattr(held, "shape", ())), 0
         while _is_list(inner) and (is_even or not depth or _is(inner, "fixed_size_list")):
             inner, depth = _plain_type(inner.value_type), depth + 1
         how = "array" if depth and _is(inner, "integer", "floating", "boolean") else "json"
