@@ -42,6 +42,8 @@ SOURCES: dict[str, Any] = {
     "list": [sample(row) for row in range(NUM)],
     "generator": generated,
     "lambda": lambda: map(sample, range(NUM)),
+    "subset of torch": torch.utils.data.Subset(Rows(), range(NUM)),
+    "iterable of torch": Rolling(),
 }
 
 
@@ -57,13 +59,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return dest
 
 
-@pytest.mark.parametrize("source", [torch.utils.data.Subset(Rows(), range(NUM)), Rolling()])
-def test_of_torch(source: Any, plain: Path, tmp_path: Path) -> None:
-    shardkit.pack(source, tmp_path / "d", workers=0, **QUIET)
-    assert shards(tmp_path / "d") == shards(plain)
-
-
-@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", SOURCES)
 def test_any_source_and_workers(name: str, workers: int, plain: Path, tmp_path: Path) -> None:
     shardkit.pack(SOURCES[name], tmp_path / "d", workers=workers, **QUIET)
@@ -206,7 +202,7 @@ def test_up_to_date(plain: Path, tmp_path: Path) -> None:
         shardkit.pack(lambda: map(sample, [1, *range(1, NUM)]), tmp_path / "d", **QUIET)
 
 
-@pytest.mark.parametrize("after_s", [0.1, 0.4, 0.8])
+@pytest.mark.parametrize("after_s", [0.3, 0.8])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed(after_s: float, workers: int, plain: Path, tmp_path: Path) -> None:
     dest = tmp_path / "d"
@@ -333,23 +329,10 @@ def test_decoded_files_are_spoken_of(tmp_path: Path) -> None:
     made = shardkit.pack(Decoding(files), tmp_path / "d", workers=0, **QUIET)
     (note,) = made.notes
     assert note.startswith("the dataset decoded its files, and the result is ")
-    kept = [(Path(path), label) for path, label in Decoding(files).samples]
-    shardkit.pack(kept, tmp_path / "e", workers=0, **QUIET)
-    assert [sample["jpg"] for sample in shardkit.open(tmp_path / "e")] == [
-        file.read_bytes() for file in files
-    ]
 
 
-def test_dry_run(tmp_path: Path, run: Run) -> None:
+def test_dry_run(tmp_path: Path) -> None:
     """Says what a pack would read, and leaves nothing."""
-    source = make_images(tmp_path / "in", 4, 5)
-    out = run("pack", source, "out", "--to", "lmdb", "--dry-run")
-    assert out.code == 0
-    classes = "5 classes (class0, class1, class2, ...: 4 each)"
-    assert out.out.splitlines()[:2] == [
-        f"20 entries (images) in {classes} -> out",
-        "first sample: 'class0/img.000': cls (SIZE), jpg (SIZE)",
-    ]
     made = shardkit.pack(Rows(), tmp_path / "d", dry_run=True, **QUIET)
     assert made.notes[0] == f"{NUM} entries (objects) in 3 classes (a, b, c) -> {tmp_path / 'd'}"
     assert made.notes[1].startswith(
@@ -357,7 +340,7 @@ def test_dry_run(tmp_path: Path, run: Run) -> None:
     )
     made = shardkit.pack(generated, tmp_path / "d", dry_run=True, **QUIET)
     assert made.notes[0] == f"samples, counted as they come (stream) -> {tmp_path / 'd'}"
-    assert not (tmp_path / "d").exists() and not (tmp_path / "out").exists()
+    assert not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize("workers", [0, 1])

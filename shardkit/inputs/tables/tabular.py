@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from shardkit.errors import CorpusError, FormatError, ShardkitError
+from shardkit.errors import CorpusError, FormatError
 from shardkit.index.manifest import is_field_name
 from shardkit.inputs.base import Run
 from shardkit.inputs.files import input_stamp, join
@@ -275,8 +275,6 @@ class SavedCorpus(TableCorpus):
         self.file_notes = []
         try:
             found = [*self._saved(ignored)] if self.claim(Look(self.source)) else []
-        except ShardkitError:
-            raise
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             where = show_path(self.source)
             raise FormatError(f"{where} cannot be read: {error}; save the dataset again") from error
