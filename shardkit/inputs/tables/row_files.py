@@ -62,7 +62,7 @@ class RowFiles(Input):
     def refuse_folder(self, base: str) -> None:
         """Raise CorpusError if the files of a folder are not what they seem."""
 
-    def listed(self, split: str, base: str, stamp: int, scratch: Path) -> Iterator[Listed]:
+    def listed(self, base: str, stamp: int, scratch: Path) -> Iterator[Listed]:
         """Return the rows of a file. Raises FormatError, which does not name it."""
         raise NotImplementedError
 
@@ -105,7 +105,7 @@ class RowFiles(Input):
             with os_errors(f"listing what {show_path(path)} holds"):
                 try:
                     stamp = input_stamp(path)
-                    for locators, numbers, sizes in self.listed(root.split, base, stamp, scratch):
+                    for locators, numbers, sizes in self.listed(base, stamp, scratch):
                         is_empty = False
                         keys = [b"%s/%012d" % (prefix, number) for number in numbers]
                         stamps = [stamp] * len(keys)

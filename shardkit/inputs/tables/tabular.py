@@ -148,7 +148,7 @@ class TableCorpus(RowFiles):
 
     # --- listing and reading --------------------------------------------------------------
 
-    def listed(self, split: str, base: str, stamp: int, scratch: Path) -> Iterator[Listed]:
+    def listed(self, base: str, stamp: int, scratch: Path) -> Iterator[Listed]:
         self._refuse_misfit(self._look(base))
         arrays = sum(column.how in ("number", "array") for column in self._columns) * ARRAY_BYTES
         with arrow_errors(self.source / base):
