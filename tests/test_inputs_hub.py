@@ -78,10 +78,10 @@ def test_folders_and_names_on_disk(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "what"),
     [
-        (["_delta_log/0.json"], "in is a table whose log, _delta_log, says which files"),
-        ([".hoodie/x"], r"whose log, \.hoodie"),
-        (["train/_delta_log/0.json"], "in/train is a table whose log"),
-        (["year=2023/a.parquet"], "year=2023 is a part of a table, one of whose columns is in"),
+        (["_delta_log/0.json"], "its log, _delta_log, says which files it has"),
+        ([".hoodie/x"], r"its log, \.hoodie"),
+        (["train/_delta_log/0.json"], "in/train is no table that can be read file by file"),
+        (["year=2023/a.parquet"], "year=2023 is no table .*: a column is in names of folders"),
         (["train-00000-of-00002.parquet"], r"lacks 1 file that .*train-00001-of-00002\.parquet"),
     ],
 )

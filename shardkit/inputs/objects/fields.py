@@ -100,10 +100,10 @@ class SampleForm:
         for name, value in named.items():
             if value is None:
                 continue
-            if name == KEY:
-                key = _key(value)
-                continue
             try:
+                if name == KEY:
+                    key = _key(value)
+                    continue
                 store = self._stores.get((name, type(value))) or self._choose_store(name, value)
                 field, convert = store
                 stored = value if convert is None else convert(value)
@@ -175,11 +175,10 @@ def _key(key: Any) -> bytes:
     try:
         made = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
     except UnicodeEncodeError as error:
-        raise SampleError(f"{KEY} is not valid Unicode: {key!r}") from error
-    if not isinstance(made, bytes) or not made or b"\0" in made:
-        raise SampleError(f"{KEY} must be a text that is not empty, got {key!r}")
-    if made.startswith(b"/") or b".." in made.split(b"/"):
-        raise SampleError(f"{KEY} must be a relative path without '..', got {key!r}")
+        raise SampleError(f"is not valid Unicode: {key!r}") from error
+    is_good = isinstance(made, bytes) and made and b"\0" not in made and made[:1] != b"/"
+    if not is_good or b".." in made.split(b"/"):
+        raise SampleError(f"must be a text, and no absolute path or one with '..', got {key!r}")
     return made
 
 

@@ -20,7 +20,7 @@ from shardkit.index.manifest import is_field_name
 from shardkit.inputs.base import Run
 from shardkit.inputs.files import input_stamp, join
 from shardkit.inputs.folders import Root, list_names, pass_over
-from shardkit.inputs.guards import notes_on_splits, refuse_missing
+from shardkit.inputs.guards import notes_on_splits
 from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.inputs.tables.cells import columns_of, kind_of_files, rows_of
 from shardkit.inputs.tables.columns import (
@@ -222,15 +222,12 @@ class ParquetCorpus(TableCorpus):
         folder = self.source / base
         logs = ("_delta_log", "metadata/*.metadata.json", ".hoodie")  # Delta Lake, Iceberg, Hudi
         log = next((path for pattern in logs for path in folder.glob(pattern)), None)
-        why = ""
-        if log is not None:
-            why = (
-                f"is a table whose log, {log.relative_to(folder)}, says which files are part of it"
+        if log is not None or (base and "=" in folder.name and not self._is_chosen):
+            what = f"its log, {log.relative_to(folder)}, says which files it has" if log else ""
+            raise CorpusError(
+                f"{show_path(folder)} is no table that can be read file by file:"
+                f" {what or 'a column is in names of folders'}; see docs/recipes/tables.md"
             )
-        elif base and "=" in folder.name and not self._is_chosen:
-            why = "is a part of a table, one of whose columns is in the names of folders alone"
-        if why:
-            raise CorpusError(f"{show_path(folder)} {why}: docs/recipes/tables.md has it read")
 
 
 class SpooledCorpus(ParquetCorpus):
@@ -293,7 +290,6 @@ class SavedCorpus(TableCorpus):
                 raise ValueError("it is a selection of rows, call flatten_indices()")
             names = [part["filename"] for part in state["_data_files"]]
             there = {*list_names(self.source, base, frozenset({".arrow"})).names}
-            refuse_missing(there.intersection(names), self.source / base)
             if absent := [name for name in names if name not in there]:
                 raise ValueError(f"{_STATE} names {absent[0]!r}, which is not there")
             for name in there.difference(names):  # of a dataset that was saved there before
