@@ -20,12 +20,11 @@ from hypothesis import strategies as st
 from test_inputs_files import read_all
 
 import shardkit
-from shardkit.errors import CorpusError, DataError, FormatError
+from shardkit.errors import CorpusError, DataError
 from shardkit.inputs import lines
 from shardkit.inputs.files import input_stamp
 from shardkit.inputs.lines import BLANK, line_pieces, map_range, read_pieces
 from shardkit.inputs.open import from_spec, open_corpus
-from shardkit.inputs.tables import jsonl
 from shardkit.inputs.tables.jsonl import JsonlCorpus
 from shardkit.samples.sample import SampleBatch
 
@@ -78,7 +77,7 @@ def test_some_keys_are_fields(tmp_path: Path, name: str) -> None:
     data = JSONL.encode()
     source = write(tmp_path / "in" / name, gzip.compress(data) if "gz" in name else data).parent
     packed = shardkit.pack(source, tmp_path / "out", fields="text,label,id,tags", **OPTIONS)
-    assert packed.notes == ["left out of each line: 'score' (--fields chooses what is packed)"]
+    assert packed.notes == []
     batch = shardkit.open(tmp_path / "out").read(range(3))
     assert batch["cls"].tolist() == [1, 0, 3] and batch["txt"] == ["one \u00e9", "", "three"]
     assert batch["id.txt"] == ["a", None, "c"] and batch["tags.json"] == [["x", None], None, None]
@@ -90,8 +89,8 @@ def test_some_keys_are_fields(tmp_path: Path, name: str) -> None:
 
 ODD = b'{"v": {"b" : 1.50,\t"a":[1]}, "n": 1e3, "\\u00e9": {"}":"\\"}"}}'
 WRITTEN: list[tuple[bytes, dict[str, Any], dict[str, bytes]]] = [
-    (ODD, {"fields": ["v", "n"]}, {"v.json": b'{"b" : 1.50,\t"a":[1]}', "n.json": b"1e3"}),
-    (b"\xef\xbb\xbf " + ODD, {"fields": ["\u00e9"]}, {"_.json": b'{"}":"\\"}"}'}),
+    (ODD, {"fields": ["v", "n"]}, {"v.json": b'{"b": 1.5, "a": [1]}', "n.json": b"1000.0"}),
+    (b"\xef\xbb\xbf " + ODD, {"fields": ["\u00e9"]}, {"_.json": b'{"}": "\\"}"}'}),
     (b'{"label": true, "cls": 4}', {"fields": ["label", "cls"]}, {"label.json": b"true"}),
     (b'{"label": 7, "text": "x"}', {"fields": ["label"]}, {"cls": b"7"}),
     (b'{"body": "\\ud83d\\ude00"}', {"text_field": "body"}, {"txt": "\U0001f600".encode()}),
@@ -99,7 +98,7 @@ WRITTEN: list[tuple[bytes, dict[str, Any], dict[str, bytes]]] = [
 
 
 @pytest.mark.parametrize(("line", "options", "found"), WRITTEN)
-def test_values_as_they_are_written(
+def test_values_of_keys(
     tmp_path: Path, line: bytes, options: dict[str, Any], found: dict[str, bytes]
 ) -> None:
     batch = read_lines(write(tmp_path / "a.jsonl", line), tmp_path, **options)
@@ -107,37 +106,16 @@ def test_values_as_they_are_written(
     assert made == found
 
 
-_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=6,
-)
-
-
-@given(
-    st.dictionaries(st.text(max_size=4), _VALUES, max_size=5), st.booleans(), st.none() | st.just(1)
-)
-def test_members_are_what_is_written(
-    held: dict[str, Any], ascii_only: bool, indent: int | None
-) -> None:
-    text = json.dumps(held, ensure_ascii=ascii_only, indent=indent)
-    written = dict(jsonl._members(text))
-    assert {key: json.loads(own) for key, own in written.items()} == held
-    assert all(own in text for own in written.values())
-
-
 @pytest.mark.parametrize(
     ("line", "why"),
     [
         (b"nothing", "is not JSON: Expecting value"),
-        (b'{"text": "a"', "is not JSON: "),
         (b'{"text": "\xff"}', "is not JSON: 'utf-8' codec"),
         (b"[" * 100_000, "is not JSON: "),
         (b"[1]", "is no JSON object, so it has no field 'text'"),
         (b'{"text": 1.0}', "field 'text' is float, expected a string"),
         (b'{"text": null}', "field 'text' is NoneType, expected a string"),
-        (b'{"a": 1}', "has none of 'text'; it has 'a'"),
-        (b"{}", "has none of 'text'; it has none"),
+        (b'{"a": 1}', "has none of 'text'"),
         (b'{"text": "\\ud800"}', "holds half a surrogate pair"),
     ],
 )
@@ -157,12 +135,8 @@ def test_what_is_chosen_and_not_there(tmp_path: Path, run: Run) -> None:
     assert "key 'label' is not cls" in out
     assert "the first lines of the first file have no 'lable'" in out
     assert shardkit.pack("in", "lines", **OPTIONS).notes == []
-    for fields, what in (
-        (["a", "A"], "would be one field"),
-        (["a"], "'text' is not among --fields"),
-    ):
-        with pytest.raises(CorpusError, match=what):
-            JsonlCorpus(tmp_path, "text" if fields == ["a"] else None, fields)
+    with pytest.raises(CorpusError, match="would be one field"):
+        JsonlCorpus(tmp_path, None, ["a", "A"])
 
 
 def test_tokens_and_labels_of_lines(tmp_path: Path) -> None:
@@ -183,10 +157,7 @@ def test_tokens_and_labels_of_lines(tmp_path: Path) -> None:
     [
         ({"test": ["test.jsonl", "test_b.jsonl"], "train": ["train.jsonl"]}, ""),
         ({"train": ["c4-train.00000-of-00001.jsonl"], "validation": ["c4-validation.jsonl"]}, ""),
-        ({"test": ["test.jsonl"], "train": ["train/00.jsonl", "train/01.jsonl"]}, ""),
         ({"train": ["train/b.jsonl", "train/test.jsonl"], "val": ["val/train.jsonl"]}, ""),
-        ({"train": ["extra.jsonl", "test.jsonl"]}, "test.jsonl too, since extra.jsonl names no"),
-        ({"train": ["dev.jsonl", "x/dev/train.jsonl"]}, "x/dev/train.jsonl names several splits"),
         ({"val": ["val.jsonl"], "validation": ["validation.jsonl"]}, "rename one if they are one"),
     ],
 )
@@ -207,13 +178,9 @@ GZIPPED = gzip.compress(LINES, mtime=0)
 DAMAGED = {
     "cut.jsonl.gz": GZIPPED[:-9],
     "flipped.jsonl.gz": GZIPPED[:-6] + bytes(6),
-    "text.jsonl.gz": LINES,
     "tail.jsonl.gz": GZIPPED + b"garbage",
-    "empty.jsonl.gz": b"",
-    "cut.jsonl.zst": zst(LINES)[:-3],
     "cut2.jsonl.zst": zst(LINES) + zst(LINES)[:5],
     "text.jsonl.zst": LINES,
-    "empty.jsonl.zst": b"",
 }
 
 
@@ -253,26 +220,22 @@ def test_a_line_without_an_end_is_refused_within_a_limit(tmp_path: Path) -> None
 
 
 def test_decompressing_needs_little_memory(tmp_path: Path) -> None:
-    for name, data in (
-        ("a.gz", gzip.compress(b"1," * 20_000_000, 1)),
-        ("b.zst", zst(b"1," * 20_000_000)),
-    ):
-        path = write(tmp_path / name, data)
-        tracemalloc.start()
-        try:
-            lines.plain_copy(path, name, input_stamp(path), tmp_path / "scratch")
-            assert tracemalloc.get_traced_memory()[1] < 70_000_000
-        finally:
-            tracemalloc.stop()
+    path = write(tmp_path / "b.zst", zst(b"1," * 20_000_000))
+    tracemalloc.start()
+    try:
+        lines.plain_copy(path, path.name, input_stamp(path), tmp_path / "scratch")
+        assert tracemalloc.get_traced_memory()[1] < 70_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_is_no_file_of_lines(tmp_path: Path) -> None:
     write(tmp_path / "a/x.jsonl", b"  \n\r\n\t")
     with pytest.raises(CorpusError, match="no lines of JSON"):
         list(JsonlCorpus(tmp_path / "a").runs(tmp_path))
-    write(tmp_path / "b/k/a.jsonl", LINES)
-    write(tmp_path / "b/k/a.jsonl.gz", GZIPPED)
-    with pytest.raises(CorpusError, match=r"k/a.jsonl, k/a.jsonl.gz would be restored as one"):
+    write(tmp_path / "b/test.jsonl", LINES)
+    write(tmp_path / "b/x.jsonl", LINES)
+    with pytest.raises(CorpusError, match=r"is of a split by its name, and x\.jsonl names none"):
         JsonlCorpus(tmp_path / "b").splits()
     (tmp_path / "c").mkdir()
     os.mkfifo(tmp_path / "c/a.jsonl")
@@ -352,13 +315,6 @@ def test_pieces_of_any_size(data: bytes, huge: int, block: int, drawn: st.DataOb
     assert [None if value is None else bytes(value) for value in found] == expected
     for (_, size), value in zip(pieces, found, strict=True):
         assert value is None or isinstance(value, memoryview) == (size >= huge)
-
-
-def test_a_long_line_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 10)
-    assert len(cut(b"a" * 9 + b"\n" + b" " * 9 + b"\nb\n", 4, 9)) == 2
-    with pytest.raises(FormatError, match="from byte 2 on"):
-        cut(b"a\n" + b"b" * 20 + b"\n", 4, 9)
 
 
 def test_any_subset_in_any_order_by_the_spec(tmp_path: Path) -> None:

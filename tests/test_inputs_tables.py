@@ -25,8 +25,8 @@ from shardkit.errors import CorpusError, FormatError
 from shardkit.inputs.look import Look, Strength
 from shardkit.inputs.open import CORPORA, from_spec, open_corpus
 from shardkit.inputs.tables import table_files
-from shardkit.inputs.tables.columns import TableColumn, TablePlan, make_plan
-from shardkit.inputs.tables.media import ending_of, kept_name, sniff
+from shardkit.inputs.tables.columns import TableColumn, make_plan, notes_on_labels
+from shardkit.inputs.tables.media import ending_of, kept_name
 from shardkit.samples.sample import SampleBatch, unpack_paths
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
@@ -87,17 +87,13 @@ def value_of(stored: Any) -> Any:
 
 # --- what a column becomes ----------------------------------------------------------------
 
-NS, FAR = pa.timestamp("ns"), pa.timestamp("s")
-BERLIN, TIME = pa.timestamp("us", "Europe/Berlin"), pa.time64("us")
 F16 = pa.array(np.array([1.5, 0, 65504], np.float16), mask=np.array([0, 1, 0], bool))
 TENSOR = pa.fixed_shape_tensor(pa.int8(), [2, 2])
 ROWS: dict[str, tuple[pa.Array, str, list[Any]]] = {
     "int8": (pa.array([1, None, -128], pa.int8()), "npy", [("int8", 1), None, ("int8", -128)]),
     "float16": (F16, "npy", [("float16", 1.5), None, ("float16", 65504)]),
-    "bool": (pa.array([True, None]), "npy", [("bool", True), None]),
     "dictionary": (pa.array([7, None]).dictionary_encode(), "npy", [("int64", 7), None]),
     "list": (pa.array([[1.5], [], None]), "npy", [("float64", [1.5]), ("float64", []), None]),
-    "fixed": (pa.array([[1, 2], None], pa.list_(pa.uint8(), 2)), "npy", [("uint8", [1, 2]), None]),
     "fixed in list": (
         pa.array([[[1, 2]] * 3, []], pa.list_(pa.list_(pa.int8(), 2))),
         "npy",
@@ -110,23 +106,13 @@ ROWS: dict[str, tuple[pa.Array, str, list[Any]]] = {
     ),
     "lists in lists": (pa.array([[[1, 2], [3]], None]), "json", [[[1, 2], [3]], None]),
     "struct": (pa.array([{"a": 1, "b": ["x"]}, None]), "json", [{"a": 1, "b": ["x"]}, None]),
-    "date": (pa.array([-719162], pa.date32()), "json", ["0001-01-01"]),
-    "ns": (pa.array([1, None], NS), "json", ["1970-01-01T00:00:00.000000001", None]),
-    "zone": (pa.array([1_000_001], BERLIN), "json", ["1970-01-01T00:00:01.000001Z"]),
-    "far away": (pa.array([10**12], FAR), "json", ["33658-09-27T01:46:40"]),
-    "inner time": (
-        pa.array([{"t": 1}], pa.struct({"t": BERLIN})),
+    "time": (
+        pa.array([1_000_001], pa.timestamp("us", "Europe/Berlin")),
         "json",
-        [{"t": "1970-01-01T00:00:00.000001Z"}],
+        ["1970-01-01 01:00:01.000001+01:00"],
     ),
-    "time": (pa.array([86_399_999_999], TIME), "json", ["23:59:59.999999"]),
     "decimal": (pa.array([Decimal("-12.30")], pa.decimal128(10, 2)), "json", ["-12.30"]),
     "bytes in a list": (pa.array([[b"\0\xff", b""]]), "json", [["AP8=", ""]]),
-    "json": (
-        pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"b" : 1}'])),
-        "json",
-        [{"b": 1}],
-    ),
 }
 
 
@@ -141,47 +127,30 @@ def test_columns_become_arrays_and_json(tmp_path: Path, kind: str) -> None:
 
 def test_a_list_with_a_null_or_of_another_shape_is_json_for_that_row_alone(tmp_path: Path) -> None:
     ragged = pa.array([[1, 2], [1, None, 3], None], pa.list_(pa.int32()))
-    grid = pa.array([[[1, 2, 3]], [[1], [2]], []], pa.list_(pa.list_(pa.int16())))
+    grid = pa.array([[[1, 2, 3]], [[1], [2, 3]], []], pa.list_(pa.list_(pa.int16())))
     table = with_features(
-        pa.table({"x": ragged, "grid": grid, "n": [0, 1, 2]}),
-        grid={"shape": [None, 3], "dtype": "int16", "_type": "Array2D"},
+        pa.table({"x": ragged, "grid": grid, "n": [0, 1, 2]}), grid={"_type": "Array2D"}
     )
     columns = read_table(save_parquet(tmp_path / "in", table), tmp_path).columns
     assert [*map(value_of, columns["x.npy"])] == [("int32", [1, 2]), None, None]
     assert [*map(value_of, columns["x.json"])] == [None, [1, None, 3], None]
     assert [*map(value_of, columns["grid.npy"])] == [("int16", [[1, 2, 3]]), None, ("int16", [])]
-    assert [*map(value_of, columns["grid.json"])] == [None, [[1], [2]], None]
+    assert [*map(value_of, columns["grid.json"])] == [None, [[1], [2, 3]], None]
 
 
-@given(st.lists(st.floats(width=32) | st.none(), min_size=1, max_size=9))
-def test_numbers_are_kept_to_the_bit(
-    tmp_path_factory: pytest.TempPathFactory, numbers: list[float | None]
-) -> None:
-    folder = tmp_path_factory.mktemp("numbers")
-    column = pa.array(numbers, pa.float32())
-    batch = read_table(
-        save_parquet(folder, pa.table({"x": column, "i": [1] * len(numbers)})), folder
-    )
-    for number, stored in zip(numbers, batch.columns.get("x.npy", numbers), strict=True):
-        assert (number is None) == (stored is None)
-        if number is not None and stored is not None:
-            assert bytes(stored)[-4:] == np.float32(number).tobytes()  # type: ignore[arg-type]
+def test_texts(tmp_path: Path) -> None:
+    caption = pa.array(["ä", "", None])
+    for number, held in enumerate((pa.large_string(), pa.dictionary(pa.int8(), pa.string()))):
+        table = pa.table({"caption": caption.cast(held), "text": ["1", "2", "3"]})
+        batch = read_table(save_parquet(tmp_path / f"{number}", table), tmp_path)
+        assert batch.columns["caption.txt"] == ["ä".encode(), b"", None]
+        assert batch.columns["txt"] == [b"1", b"2", b"3"]
 
 
-@pytest.mark.parametrize(
-    "held", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())]
-)
-def test_every_type_of_text(tmp_path: Path, store: Any, held: pa.DataType) -> None:
-    table = pa.table({"caption": pa.array(["ä", "", None]).cast(held), "text": ["1", "2", "3"]})
-    batch = read_table(store(tmp_path / "in", table), tmp_path)
-    assert batch.columns == {"caption.txt": ["ä".encode(), b"", None], "txt": [b"1", b"2", b"3"]}
-
-
-@pytest.mark.parametrize("held", [pa.binary(), pa.large_binary(), pa.binary(3)])
-def test_bytes_of_which_nothing_is_known(tmp_path: Path, held: pa.DataType) -> None:
+def test_bytes_of_which_nothing_is_known(tmp_path: Path) -> None:
     """Though one of them, far behind, begins as a picture does."""
     values = [b"\0\1\2", None, *[b"abc"] * 20, b"P5\n"]
-    table = pa.table({"b": pa.array(values, held), "n": [*range(len(values))]})
+    table = pa.table({"b": pa.array(values, pa.large_binary()), "n": [*range(len(values))]})
     batch = read_table(save_hf(tmp_path / "in", table), tmp_path)
     assert batch.columns.keys() == {"b.bin", "n.npy"} and batch.columns["b.bin"] == values
 
@@ -202,18 +171,14 @@ def test_pictures_and_classes(tmp_path: Path, store: Any) -> None:
         "png": [None, png, None],
         "cls": [b"2", b"0", b"1"],
     }
-    assert "has a null in each of 'image', 'label'" in batch.rejects[0][1]
+    assert "has a null in each column" in batch.rejects[0][1]
     row = batch.keys[0].partition(b"/")[0] + b"/000000000000"
     paths = unpack_paths(batch.keys[0], batch.paths[0], ["cls", "jpg"])
-    assert paths == [("cls", row + b".cls", None), ("jpg", row + b"/image/n01/a.JPEG", None)]
+    assert paths == [("cls", row + b".cls", None), ("jpg", row + b"/image/a.JPEG", None)]
 
 
 COLUMNS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "bytes": ({"x": [picture(1)], "n": [1]}, {"jpg", "n.npy"}),
-    "mask": (
-        {"mask": files({"bytes": picture(2, kind="PNG")}), "image": [picture(1)]},
-        {"jpg", "mask.png"},
-    ),
     "two": ({"left": [picture(2)], "right": [picture(1)]}, {"left.jpg", "right.jpg"}),
     "audio": ({"sound": files({"bytes": WAV}), "text": ["a"]}, {"wav", "txt"}),
     "path": ({"doc": files({"bytes": b"??", "path": "a.TAR"}), "n": [1]}, {"doc.tar", "n.npy"}),
@@ -225,7 +190,6 @@ COLUMNS: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"images.0.jpg", "images.1.png", "n.npy"},
     ),
     "pandas": ({"body": ["a"], "__index_level_0__": ["x"]}, {"txt", "__index_level_0__.txt"}),
-    "nulls": ({"body": ["a"], "x": pa.nulls(1)}, {"txt"}),
 }
 
 
@@ -262,20 +226,11 @@ def test_endings_are_names_of_fields(head: bytes, path: str | None) -> None:
     assert kept is None or not {"", ".", ".."} & {*kept.split("/")}
 
 
-@pytest.mark.parametrize(
-    ("head", "path", "ending"),
-    [
-        (WAV, None, "wav"),
-        (b"fLaC\0\0\0\x22", "a.txt", "flac"),
-        (b"\xff\xfb\x90\x00", None, "mp3"),
-        (b"OggS", "a.opus", "opus"),
-        (b"\0\0\0\x18ftypisom", "x.MOV", "mov"),
-        (b"\x1a\x45\xdf\xa3....webm", None, "webm"),
-        (b"?", "a.npy", "bin"),
-    ],
-)
-def test_endings(head: bytes, path: str | None, ending: str) -> None:
-    assert ending_of(head, path) == ending and (sniff(head) is None) == (ending == "bin")
+def test_endings() -> None:
+    """By content; only of what is unknown by name."""
+    assert ending_of(b"OggS", "a.mp3") == "ogg" and ending_of(b"\xff\xfb\x90", None) == "mp3"
+    assert ending_of(b"\0\0\0\x18ftypisom", "x.MOV") == "mp4"
+    assert ending_of(b"?", "a.npy") == "bin" and ending_of(b"?", "a.TAR") == "tar"
 
 
 # --- the plan -----------------------------------------------------------------------------
@@ -290,9 +245,7 @@ def column(name: str, how: str, *names: str) -> TableColumn:
     [
         ([column("label", "integer")], "label"),
         ([column("Labels", "integer")], "Labels"),
-        ([column("label", "number")], None),
         ([column("kind", "integer", "a")], "kind"),
-        ([column("kind", "integer", "a"), column("label", "integer")], "kind"),
         ([column("fine", "integer", "a"), column("coarse", "integer", "b")], None),
         ([column("a", "integer", "a"), column("label", "integer", "b")], "label"),
         ([column("year", "integer")], None),
@@ -300,12 +253,9 @@ def column(name: str, how: str, *names: str) -> TableColumn:
 )
 def test_which_column_is_the_label(columns: list[TableColumn], label: str | None) -> None:
     plan = make_plan({c.name: c for c in [column("text", "text"), *columns]}, "t")
-    assert [c.name for c in plan.columns if c.how in ("label", "index")] == [label] * bool(label)
-    spec = json.loads(json.dumps(plan.to_json()))
-    again = TablePlan.from_json(plan.text, spec)
-    assert json.loads(json.dumps(again.to_json())) == spec and again.classes == plan.classes
+    assert [c.name for c in plan if c.how in ("label", "index")] == [label] * bool(label)
     if label is None and columns[0].name != "year":
-        assert any(f"column {columns[0].name!r} is field" in note for note in plan.notes())
+        assert any(f"column {columns[0].name!r} is field" in note for note in notes_on_labels(plan))
 
 
 THERE = {c.name: c for c in (column("a", "text"), column("b", "text"), column("n", "integer"))}
@@ -316,10 +266,8 @@ SEEN = "t has columns 'a' (text), 'b' (text), 'n' (integer): "
     ("options", "what"),
     [
         ({"fields": ["x"]}, "there is no column 'x'"),
-        ({"text_field": "x"}, "column 'x' is not there"),
-        ({"text_field": "n"}, "column 'n' is integer, expected strings"),
+        ({"text_field": "n"}, "column 'n' holds no strings, or is not there"),
         ({"tokenized": True}, "'a', 'b' hold strings; pass --text-field to say which"),
-        ({"fields": ["n"], "tokenized": True}, "none hold strings; pass --text-field to say which"),
         ({"fields": []}, "there is nothing to pack in it"),
     ],
 )
@@ -339,11 +287,11 @@ def test_columns_of_one_field_are_refused(tmp_path: Path) -> None:
     assert batch.rejects == [("t.arrow", "has two columns 'n'; rename one in the table")]
 
 
-def test_a_text_alone_has_a_short_spec(tmp_path: Path, store: Any) -> None:
-    corpus = open_corpus(store(tmp_path / "in", pa.table({"body": ["x", "yy"]})))
-    assert corpus.spec() == {"kind": corpus.kind, "text_field": "body"} and corpus.notes == []
-    assert read_table(tmp_path / "in", tmp_path).columns == {"txt": [b"x", b"yy"]}
-    assert open_corpus(tmp_path / "in", tokenized=True).spec() == corpus.spec()
+def test_a_text_that_is_tokenized_is_taken_alone(tmp_path: Path) -> None:
+    source = save_parquet(tmp_path / "in", pa.table({"t": ["x", "yy"], "label": [1, 2]}))
+    corpus = open_corpus(source, tokenized=True)
+    assert corpus.notes == ["only the text is tokenized, not 'label'"]
+    assert corpus.spec()["fields"] == ["t"]
 
 
 # --- several files ------------------------------------------------------------------------
@@ -369,31 +317,11 @@ def test_files_whose_columns_do_not_fit_are_rejected(tmp_path: Path) -> None:
     batch = read_table(tmp_path / "in", tmp_path)
     reasons = dict(batch.rejects)
     assert [*reasons] == ["p1.parquet", "p2.parquet", "p3.parquet", "p4.parquet", "q.parquet"]
-    assert "has a column 'more' (string) with values" in reasons["p1.parquet"]
-    assert "column 's' is not there" in reasons["p2.parquet"]
-    assert "has a column 'label' (string) of another type" in reasons["p3.parquet"]
-    assert "of other classes, than the files before it" in reasons["p4.parquet"]
+    for number, name in enumerate(("more", "s", "label", "label"), 1):
+        what = f"{name!r} is not in all files, or of several types or classes; choose others"
+        assert what in reasons[f"p{number}.parquet"]
     assert reasons["q.parquet"].startswith("is damaged: ")
     assert batch.columns["txt"] == [b"a", b"a", b"z"] and batch.columns["cls"] == [b"0", b"0", b"1"]
-
-
-def test_a_split_may_lack_a_column(tmp_path: Path, store: Any) -> None:
-    """As the tables of a contest do, of which the test split has no labels."""
-    source = tmp_path / "in"
-    train = pa.table({"text": ["a", "b"], "label": [1, 0]})
-    store(source / "train", with_features(train, label=labels_of("x", "y")))
-    store(source / "test", pa.table({"text": ["c"], "id": [7]}))
-    if store is save_hf:
-        write(source / "dataset_dict.json", json.dumps({"splits": ["test", "train"]}))
-    packed = shardkit.pack(source, tmp_path / "out", to="lmdb", **OPTIONS)
-    assert packed.splits == {"train": 2, "test": 1}
-    assert packed.notes == [
-        "split 'test' has no column 'label'",
-        "split 'train' has no column 'id'",
-    ]
-    ds = shardkit.open(tmp_path / "out", split="train")
-    assert ds.classes == ["x", "y"] and [row["cls"] for row in ds] == [1, 0]
-    assert shardkit.verify(tmp_path / "out", against=source).ok
 
 
 # --- packed -------------------------------------------------------------------------------
@@ -451,8 +379,8 @@ def test_any_rows_in_any_order(
         patch.setattr(table_files, "BATCH_BYTES", batch_bytes)
         runs = list(open_corpus(folder, text_field="text").runs(folder)) if texts else []
         assert sum(map(len, runs)) == len(texts)
-        corpus = from_spec(folder, {"kind": "parquet", "text_field": "text"})
         for run in runs:
+            corpus = from_spec(folder, open_corpus(folder, text_field="text").spec())
             for start in data.draw(st.lists(st.integers(0, len(run)), max_size=5)):
                 part = run.slice(start, data.draw(st.integers(start, len(run))))
                 batch = corpus.read(part, folder)
@@ -460,16 +388,10 @@ def test_any_rows_in_any_order(
                 assert batch.columns.get("txt", []) == [texts[row] for row in rows]
 
 
-def test_many_small_numbers_do_not_make_one_shard(tmp_path: Path) -> None:
-    table = pa.table({f"c{i}": [7] * 2000 for i in range(5)})
-    runs = open_corpus(save_parquet(tmp_path / "in", table)).runs(tmp_path)
-    assert min(min(run.sizes) for run in runs) >= 5 * 128
-
-
 # --- what is wrong ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["empty", "cut", "pages", "footer", "other"])
+@pytest.mark.parametrize("how", ["empty", "cut", "pages", "footer"])
 def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, how: str) -> None:
     whole = parquet([f"{i} {os.urandom(20).hex()}" for i in range(500)], group=100)
     middle = len(whole) // 3
@@ -478,15 +400,13 @@ def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, how: str) -> None:
         "cut": whole[: len(whole) // 2],
         "pages": whole[:4] + b"\xff" * middle + whole[4 + middle :],
         "footer": whole[:-60] + b"\xff" * 40 + whole[-20:],
-        "other": b"version https://git-lfs.github.com/spec/v1\n",
     }[how]
     write(tmp_path / "in" / "a.parquet", parquet(["good"]))
     write(tmp_path / "in" / "b.parquet", damaged)
     batch = read_table(tmp_path / "in", tmp_path)
-    assert batch.columns["txt"][0] == b"good"
+    assert batch.columns["txt"][0] == b"good" and batch.rejects
     for name, why in batch.rejects:
         assert name.startswith("b.parquet") and why.startswith("is damaged: ") and "\n" not in why
-    assert batch.rejects and len({why for _, why in batch.rejects}) <= 5
 
 
 def test_a_damaged_group_costs_its_rows_only(tmp_path: Path) -> None:
@@ -540,11 +460,11 @@ def test_saved_splits_and_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "held", "what"),
     [
-        ("state.json", "{", "state.json is damaged: "),
-        ("state.json", "[]", "state.json is damaged: it holds no object"),
-        ("state.json", state(["../x.arrow"]), "names '../x.arrow', which cannot be read"),
-        ("state.json", state(["a"], _indices_data_files=["i"]), "names 'a selection of rows"),
-        ("dataset_dict.json", '{"splits": [".."]}', "json"),
+        ("state.json", "{", "cannot be read: .*; save the dataset again"),
+        ("state.json", "[]", "cannot be read: "),
+        ("state.json", state(["../x.arrow"]), "names '../x.arrow', which is not there"),
+        ("state.json", state(["a"], _indices_data_files=["i"]), "it is a selection of rows"),
+        ("dataset_dict.json", '{"splits": [".."]}', "dataset_dict.json names '..'"),
     ],
 )
 def test_a_saved_dataset_that_is_wrong(tmp_path: Path, name: str, held: str, what: str) -> None:
@@ -557,7 +477,7 @@ def test_a_saved_dataset_that_is_wrong(tmp_path: Path, name: str, held: str, wha
 def test_a_part_that_is_missing(tmp_path: Path) -> None:
     save(tmp_path, [["a"], ["b"], ["c"]])
     (tmp_path / "data-00001-of-00003.arrow").unlink()
-    with pytest.raises(CorpusError, match=r"lacks 1 file .*: data-00001-of-00003\.arrow;"):
+    with pytest.raises(FormatError, match=r"names 'data-00001-of-00003.arrow', which is not there"):
         open_corpus(tmp_path)
     write(tmp_path / "state.json", state([]))
     with pytest.raises((CorpusError, FormatError)):

@@ -42,6 +42,8 @@ SOURCES: dict[str, Any] = {
     "list": [sample(row) for row in range(NUM)],
     "generator": generated,
     "lambda": lambda: map(sample, range(NUM)),
+    "subset of torch": torch.utils.data.Subset(Rows(), range(NUM)),
+    "iterable of torch": Rolling(),
 }
 
 
@@ -57,13 +59,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return dest
 
 
-@pytest.mark.parametrize("source", [torch.utils.data.Subset(Rows(), range(NUM)), Rolling()])
-def test_of_torch(source: Any, plain: Path, tmp_path: Path) -> None:
-    shardkit.pack(source, tmp_path / "d", workers=0, **QUIET)
-    assert shards(tmp_path / "d") == shards(plain)
-
-
-@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", SOURCES)
 def test_any_source_and_workers(name: str, workers: int, plain: Path, tmp_path: Path) -> None:
     shardkit.pack(SOURCES[name], tmp_path / "d", workers=workers, **QUIET)
@@ -86,21 +82,16 @@ def test_what_is_read(plain: Path) -> None:
 def test_formats(to: str, plain: Path, tmp_path: Path) -> None:
     shardkit.pack(generated, tmp_path / "d", **{**QUIET, "to": to, "workers": 1})
     assert shardkit.diff(plain, tmp_path / "d").splits["train"].num_same == NUM
-    first, last = shardkit.open(plain), shardkit.open(tmp_path / "d")
-    assert [dict_of(first[i]) for i in range(9)] == [dict_of(last[i]) for i in range(9)]
-
-
-def dict_of(read: dict[str, Any]) -> dict[str, Any]:
-    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in read.items()}
 
 
 def test_splits_and_own_keys(tmp_path: Path) -> None:
     def rows(split: str) -> list[dict[str, Any]]:
         return [{"__key__": f"{split}/{i}", "txt": f"{split} {i}"} for i in range(5)]
 
-    splits = {"train": rows("train"), "val": rows("val")[:2]}
+    splits = {"train": rows("train"), "val": rows("val")[:2], "test": []}
     made = shardkit.pack(splits, tmp_path / "d", workers=0, **QUIET)
     assert made.splits == {"train": 5, "val": 2}
+    assert made.notes == ["split 'test' has no row, and is left out"]
     assert shardkit.open(tmp_path / "d", split="val")[1] == {"__key__": "val/1", "txt": "val 1"}
     twice = [{"__key__": "a", "txt": "1"}, {"__key__": "a", "txt": "2"}]
     with pytest.raises(DataError, match="'a'"):
@@ -132,13 +123,6 @@ def test_splits_drawn_from_a_stream(
     for workers in (0, 1):
         shardkit.pack(generated, tmp_path / f"{workers}", workers=workers, **options)
     assert tree(tmp_path / "0") == tree(tmp_path / "1")
-
-
-def test_a_split_without_rows(tmp_path: Path) -> None:
-    source = {"train": [sample(0)], "val": []}
-    made = shardkit.pack(source, tmp_path / "d", workers=0, **QUIET)
-    assert made.splits == {"train": 1}
-    assert made.notes == ["split 'val' has no row, and is left out"]
 
 
 # --- a function over inputs ---------------------------------------------------------------
@@ -214,13 +198,11 @@ def test_up_to_date(plain: Path, tmp_path: Path) -> None:
         shardkit.pack(Rows(changed=17), plain, workers=0, **QUIET)
     shardkit.pack(generated, tmp_path / "d", workers=0, **QUIET)
     assert shardkit.pack(generated, tmp_path / "d", **QUIET).was_complete
-    for source in (map(Rows(changed=17).__getitem__, range(NUM)), iter([sample(0)])):
-        held = [*source]
-        with pytest.raises(DestinationError, match="contents are others now"):
-            shardkit.pack(lambda held=held: iter(held), tmp_path / "d", workers=0, **QUIET)
+    with pytest.raises(DestinationError, match="contents are others now"):
+        shardkit.pack(lambda: map(sample, [1, *range(1, NUM)]), tmp_path / "d", **QUIET)
 
 
-@pytest.mark.parametrize("after_s", [0.1, 0.4, 0.8])
+@pytest.mark.parametrize("after_s", [0.3, 0.8])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed(after_s: float, workers: int, plain: Path, tmp_path: Path) -> None:
     dest = tmp_path / "d"
@@ -302,8 +284,6 @@ def test_refusals(tmp_path: Path) -> None:
         return str(error.value)
 
     assert "can be read only once" in refused(iter([1]))
-    assert "can be read only once" in refused(generated())
-    assert "the source is a int; pass a path" in refused(3)
     assert "part needs rows by number" in refused(generated, part="1/2")
     assert "fn takes inputs that have a number" in refused(generated, fn=make_some)
     assert "corpus is for files" in refused([1], corpus="images")
@@ -315,8 +295,6 @@ def test_refusals(tmp_path: Path) -> None:
     assert "__len__ raised NotImplementedError" in refused(Unsized())
     assert "the source of a split is 'abc'" in refused({"train": "abc"})
     assert "classes must be a list of texts, got 'ab'" in refused([1], classes="ab")
-    assert "classes must be a list of texts, got [1]" in refused([1], classes=[1])
-    assert "names must be a list of texts, got 5" in refused([1], names=5)
     held = [sys.stdout]  # cannot be pickled
     assert "cannot be sent to worker processes" in refused(held, fn=len, workers=1)
 
@@ -351,23 +329,10 @@ def test_decoded_files_are_spoken_of(tmp_path: Path) -> None:
     made = shardkit.pack(Decoding(files), tmp_path / "d", workers=0, **QUIET)
     (note,) = made.notes
     assert note.startswith("the dataset decoded its files, and the result is ")
-    kept = [(Path(path), label) for path, label in Decoding(files).samples]
-    shardkit.pack(kept, tmp_path / "e", workers=0, **QUIET)
-    assert [sample["jpg"] for sample in shardkit.open(tmp_path / "e")] == [
-        file.read_bytes() for file in files
-    ]
 
 
-def test_dry_run(tmp_path: Path, run: Run) -> None:
+def test_dry_run(tmp_path: Path) -> None:
     """Says what a pack would read, and leaves nothing."""
-    source = make_images(tmp_path / "in", 4, 5)
-    out = run("pack", source, "out", "--to", "lmdb", "--dry-run")
-    assert out.code == 0
-    classes = "5 classes (class0, class1, class2, ...: 4 each)"
-    assert out.out.splitlines()[:2] == [
-        f"20 entries (images) in {classes} -> out",
-        "first sample: 'class0/img.000': cls (SIZE), jpg (SIZE)",
-    ]
     made = shardkit.pack(Rows(), tmp_path / "d", dry_run=True, **QUIET)
     assert made.notes[0] == f"{NUM} entries (objects) in 3 classes (a, b, c) -> {tmp_path / 'd'}"
     assert made.notes[1].startswith(
@@ -375,7 +340,7 @@ def test_dry_run(tmp_path: Path, run: Run) -> None:
     )
     made = shardkit.pack(generated, tmp_path / "d", dry_run=True, **QUIET)
     assert made.notes[0] == f"samples, counted as they come (stream) -> {tmp_path / 'd'}"
-    assert not (tmp_path / "d").exists() and not (tmp_path / "out").exists()
+    assert not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -15,9 +15,10 @@ import pytest
 from conftest import tree
 
 import shardkit
-from shardkit.errors import CorpusError, DataError, DestinationError, SampleError, UsageError
+from shardkit.errors import DataError, DestinationError, SampleError, UsageError
 from shardkit.formats import FORMATS
 from shardkit.index.manifest import read_info
+from shardkit.inputs.objects.stream import Chunk
 from shardkit.packing import listing, local, publish
 
 NUM = 2_000
@@ -76,29 +77,6 @@ def test_workers(to: str, tmp_path: Path) -> None:
     assert tree(tmp_path / "0") == tree(tmp_path / "2")
 
 
-@pytest.mark.parametrize("stop", [300, 900, 1500, 1999])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_killed(stop: int, workers: int, plain: Path, tmp_path: Path) -> None:
-    dest, options = tmp_path / "d", {**QUIET, "workers": workers}
-    pid = os.fork()
-    if not pid:
-        try:
-            writer = shardkit.Writer(dest, **options)
-            for number, (split, sample) in enumerate(samples()):
-                writer.write(sample, split)
-                if number == stop:
-                    time.sleep(0.2)
-                    os._exit(9)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
-    assert not (dest / "shardkit.json").exists()
-    with shardkit.Writer(dest, resume=True, **options) as writer:
-        assert writer.num_written <= stop + 1
-        write_all(writer)
-    assert tree(dest) == tree(plain)
-
-
 def test_killed_when_only_publishing_was_left(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,18 +131,25 @@ def killed_in(dest: Path, step: str, calls: int, **options: Any) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
 
 
-HOMES = {"Listing": listing.Listing, "local": local, "publish": publish}
+HOMES = {"Chunk": Chunk, "Listing": listing.Listing, "local": local, "publish": publish}
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     ("step", "calls"),
-    [("Listing.complete", 1), ("Listing.add", 2), ("publish.write_record", 1)],
+    [
+        ("Chunk.add", 300),
+        ("Chunk.add", NUM),
+        ("Listing.complete", 1),
+        ("Listing.add", 2),
+        ("publish.write_record", 1),
+    ],
 )
 def test_killed_again_and_again(
     step: str, calls: int, workers: int, plain: Path, tmp_path: Path
 ) -> None:
-    """Between listing and packing, while a resumed Writer lists, or when all is packed."""
+    """While samples come, between listing and packing, while a resumed Writer lists, or at the
+    end."""
     dest, options = tmp_path / "d", {**QUIET, "workers": workers}
     for _ in range(3):
         killed_in(dest, step, calls, **options)
@@ -245,12 +230,6 @@ def test_a_bad_sample_is_refused_where_it_is_written(tmp_path: Path) -> None:
         writer.write({"txt": ""})
 
 
-def test_nothing_written(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="no samples"), shardkit.Writer(tmp_path / "d", **QUIET):
-        pass
-    assert not (tmp_path / "d").exists()
-
-
 def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The packer's error is raised where the next samples are written."""
     real = os.fsync
@@ -273,12 +252,10 @@ def test_several_writers_are_merged(tmp_path: Path) -> None:
     parts = [tmp_path / "0", tmp_path / "1"]
     for number, part in enumerate(parts):
         with shardkit.Writer(part, part=f"{number}", **QUIET) as writer:
-            for i in range(5):
-                writer.write({"txt": f"{number}.{i}"})
+            writer.write({"txt": f"{number}"})
     shardkit.merge(parts, tmp_path / "d")
-    merged = shardkit.open(tmp_path / "d")
-    assert [sample["txt"] for sample in merged] == [f"{n}.{i}" for n in (0, 1) for i in range(5)]
-    assert merged[5]["__key__"] == "1-000000000000"
+    merged = [(sample["__key__"], sample["txt"]) for sample in shardkit.open(tmp_path / "d")]
+    assert merged == [("0-000000000000", "0"), ("1-000000000000", "1")]
 
 
 @pytest.mark.parametrize("name", ["shuffle", "val_fraction", "limit", "train_tokenizer"])

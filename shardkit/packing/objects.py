@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -118,12 +117,8 @@ def open_objects(
     for own in splits.values() if fn is None else ():
         refuse_paths(own)
     if all(map(is_map_style, splits.values())):
-        # Of code that is pickled by value: of the function, or of the script.
-        main = getattr(sys.modules["__main__"], "__file__", "")
-        file = getattr(getattr(fn, "__code__", None), "co_filename", main)
-        return RowsCorpus(
-            {name: NumberedRows(own, fn, file) for name, own in splits.items()}, form, classes
-        )
+        rows = {name: NumberedRows(own, fn) for name, own in splits.items()}
+        return RowsCorpus(rows, form, classes)
     if fn is not None:
         raise UsageError("fn takes inputs that have a number: pass a list of them")
     for own in splits.values():

@@ -10,8 +10,8 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
-from dataclasses import fields as dataclass_fields
+from dataclasses import dataclass, field
+from dataclasses import fields as init_fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,10 +46,7 @@ TEXT_NAMES = ("text", "txt")
 _FILE_NAMES = frozenset(name for names in MAIN_NAMES.values() for name in names)
 """Names of a sample's main image, audio or video, whose field is named by what it holds."""
 
-_WORDS = _FILE_NAMES & {
-    *("image", "img", "picture", "photo", "audio", "sound", "speech"),
-    *("video", "film", "movie", "clip"),
-}
+_WORDS = _FILE_NAMES - {"jpg", "jpeg", "png", "webp", "wav", "flac", "mp3", "mp4"}
 """File names that are no endings, so that their bytes decide the field."""
 
 _PNG_MODES = frozenset({"1", "L", "LA", "I;16", "P", "RGB", "RGBA"})
@@ -77,20 +74,12 @@ class SampleForm:
     )
 
     def __post_init__(self) -> None:
-        for name in self.names or ():
-            if not isinstance(name, str):
-                raise UsageError(f"names must be texts, got {name!r}")
         if self.names is not None and len(set(self.names)) != len(self.names):
             raise UsageError(f"names must differ, got {', '.join(self.names)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SampleForm, (
-            self.names,
-            self.fields,
-            self.num_classes,
-            self.is_reencoded,
-            self.is_deferred,
-        )
+        """Pickle without conversions, which are made again."""
+        return SampleForm, tuple(getattr(self, own.name) for own in init_fields(self) if own.init)
 
     def to_json(self) -> dict[str, Any]:
         """Return what was chosen, as plain values."""
@@ -104,51 +93,45 @@ class SampleForm:
             SampleError: a value cannot be stored, or there is none; names the field.
         """
         named = sample if type(sample) is dict else self._named(sample)
+        if self.fields is not None:
+            named = {name: own for name, own in named.items() if name in (KEY, *self.fields)}
         key = None
         made: Fields = {}
         for name, value in named.items():
             if value is None:
                 continue
-            if name == KEY:
-                key = _key(value)
-                continue
-            store = self._stores.get((name, type(value)))
-            if store is None:
-                store = self._stores[name, type(value)] = self._choose_store(name, value)
-            field, convert = store
             try:
+                if name == KEY:
+                    key = _key(value)
+                    continue
+                store = self._stores.get((name, type(value))) or self._choose_store(name, value)
+                field, convert = store
                 stored = value if convert is None else convert(value)
             except SampleError as error:
                 raise SampleError(f"field {name!r} {error}") from error
             if not field:
                 field, stored = stored
-            if field in made and field:
+            if field in made:
                 raise SampleError(f"two values are field {field!r}; rename {name!r}")
             made[field] = stored
-        made.pop("", None)  # excluded
         if not made:
             raise SampleError("has no value that could be stored")
         return key, made
 
     def _choose_store(self, name: Any, value: Any) -> Store:
         """Return what stores all values of one name and type."""
-        if self.fields is not None and name not in self.fields:
-            return Store("", _exclude)
         if not isinstance(name, str):
-            raise SampleError(f"has a field named {name!r}; names must be texts")
-        try:
-            field, _ = _store(name, value, self)
-        except SampleError as error:
-            raise SampleError(f"field {name!r} {error}") from error
+            raise SampleError("has a name that is no text")
+        field, _ = _store(name, value, self)
         if not is_field_name(field):
-            raise SampleError(
-                f"field {name!r} cannot be stored under {field!r}; use letters, digits, dots and _"
-            )
+            raise SampleError(f"cannot be stored under {field!r}; use letters, digits, dots and _")
+        store = Store("", lambda value: _store(name, value, self))
         if type(value) is bytes and field == name != "cls":
-            return Store(name, None)
-        if type(value) is int and field == "cls":
-            return Store("cls", lambda value: _label(value, self.num_classes))
-        return Store("", lambda value: _store(name, value, self))
+            store = Store(name, None)
+        elif type(value) is int and field == "cls":
+            store = Store("cls", lambda value: _label(value, self.num_classes))
+        self._stores[name, type(value)] = store
+        return store
 
     def plan(self, sample: dict[Any, Any]) -> tuple[Store, ...]:
         """Return how all samples of the names and types of one are stored, once it was; nothing if
@@ -161,8 +144,6 @@ class SampleForm:
     def _named(self, sample: Any) -> Mapping[Any, Any]:
         if isinstance(sample, Mapping):
             return sample
-        if is_dataclass(sample) and not isinstance(sample, type):
-            return {own.name: getattr(sample, own.name) for own in dataclass_fields(sample)}
         if self.names is None and hasattr(sample, "_asdict"):  # a named tuple
             named: dict[str, Any] = sample._asdict()
             return named
@@ -171,9 +152,7 @@ class SampleForm:
         names = self.names
         if names is None and len(sample) == 2 and _is_integer(sample[1]):
             names = (_name_of(sample[0]), "cls")
-        elif names is None and len(sample) == 1 and not isinstance(sample[0], dict):
-            names = (_name_of(sample[0]),)
-        if names is None or names == ("cls", "cls"):
+        if not names or not names[0]:
             raise SampleError(
                 f"is a {type(sample).__name__} of {_types(sample)}; say what they are, as in"
                 ' names=("jpg", "cls"), or return a dict'
@@ -196,23 +175,18 @@ def _key(key: Any) -> bytes:
     try:
         made = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
     except UnicodeEncodeError as error:
-        raise SampleError(f"{KEY} is not valid Unicode: {key!r}") from error
-    if not isinstance(made, bytes) or not made or b"\0" in made:
-        raise SampleError(f"{KEY} must be a text that is not empty, got {key!r}")
-    if made.startswith(b"/") or b".." in made.split(b"/"):
-        raise SampleError(f"{KEY} must be a relative path without '..', got {key!r}")
+        raise SampleError(f"is not valid Unicode: {key!r}") from error
+    is_good = isinstance(made, bytes) and made and b"\0" not in made and made[:1] != b"/"
+    if not is_good or b".." in made.split(b"/"):
+        raise SampleError(f"must be a text, and no absolute path or one with '..', got {key!r}")
     return made
 
 
 def _name_of(value: Any) -> str:
-    """Return the name of a value that has none: of an image and its class, or alone."""
-    if isinstance(value, str):
-        return "text"
+    """Return the name of what has a class and no name; "" if that is no text, file or array."""
     if isinstance(value, bytes | bytearray | memoryview | os.PathLike) or _is_image(value):
         return "image"
-    if isinstance(value, dict | list):
-        return "json"
-    return "cls" if _is_integer(value) else "npy"
+    return "text" if isinstance(value, str) else "npy" if getattr(value, "shape", ()) else ""
 
 
 def _types(sample: Sequence[Any]) -> str:
@@ -220,19 +194,9 @@ def _types(sample: Sequence[Any]) -> str:
 
 
 def _is_integer(value: Any) -> bool:
-    if isinstance(value, bool | np.bool_):
-        return False
-    is_scalar = getattr(value, "shape", None) == () and _kind(value) in "iu"
-    return isinstance(value, int) or is_scalar
-
-
-def _kind(value: Any) -> str:
-    """Return the kind of a numpy or torch scalar's dtype; ``""`` for other values."""
-    dtype = getattr(value, "dtype", None)
-    if isinstance(dtype, np.dtype):
-        return dtype.kind
-    name = str(dtype)
-    return "i" if name.startswith(("torch.int", "torch.uint")) else ""
+    if getattr(value, "shape", None) == () and not isinstance(value, np.generic):
+        value = value.item()  # of an array, or a tensor of torch
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _is_image(value: Any) -> bool:
@@ -240,10 +204,6 @@ def _is_image(value: Any) -> bool:
     return any(
         made.__module__ == "PIL.Image" and made.__name__ == "Image" for made in type(value).__mro__
     )
-
-
-def _exclude(value: Any) -> tuple[str, Value]:
-    return "", b""
 
 
 # --- one value ----------------------------------------------------------------------------
@@ -348,7 +308,7 @@ def _array(name: str, array: Any) -> tuple[str, Value]:
 
 def _json(value: Any) -> bytes:
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=True, default=_in_json).encode()
+        return json.dumps(value, ensure_ascii=False, default=_in_json).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise SampleError(f"holds what JSON cannot: {error}") from error
 

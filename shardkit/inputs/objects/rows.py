@@ -13,7 +13,7 @@ from shardkit.inputs.base import NO_SAMPLE, Corpus, Run
 from shardkit.inputs.objects.batches import BatchBuilder, paths_of
 from shardkit.inputs.objects.fields import SampleForm, labels_not_taken
 from shardkit.inputs.objects.source import NumberedRows, from_bytes, to_bytes
-from shardkit.samples.sample import KEY, SampleBatch
+from shardkit.samples.sample import SampleBatch
 from shardkit.system.stamps import UPPER
 
 RUN_ROWS = 8_192
@@ -149,25 +149,21 @@ class RowsCorpus(Corpus):
         try:
             for locator in run.locators if rows.fn is None else ():
                 sample = rows.source[int(locator)]
-                if type(sample) is not dict or KEY in sample:
+                if type(sample) is not dict:
                     return None
-                held.append((*sample, *sample.values()))
-            if len({len(own) for own in held}) != 1:
-                return None
+                held.append((*sample, *map(type, sample.values()), *sample.values()))
+            num = len(held[0]) // 3  # names, types, and values
+            first = dict(zip(held[0][:num], held[0][2 * num :], strict=True))
             columns = [*zip(*held, strict=True)]
-            names, values = columns[: len(columns) // 2], columns[len(columns) // 2 :]
-            types = [{*map(type, column)} for column in values]
-            if any(len({*own}) > 1 for own in names) or any(
-                len(own) > 1 or not own <= _PLAIN for own in types
-            ):
+            are_alike = all(len({*own}) == 1 for own in columns[: 2 * num])
+            if not are_alike or not _PLAIN.issuperset(held[0][num : 2 * num]):
                 return None
-            first = {name[0]: column[0] for name, column in zip(names, values, strict=True)}
             self._form.fields_of(first)
-            if not (stores := self._form.plan(first)):
-                return None
             made = {
                 field: [*column] if convert is None else [*map(convert, column)]
-                for (field, convert), column in zip(stores, values, strict=True)
+                for (field, convert), column in zip(
+                    self._form.plan(first), columns[2 * num :], strict=True
+                )
             }
         except Exception:  # noqa: BLE001  # of a user's code, or a bad value: read one by one
             return None

@@ -80,8 +80,6 @@ class NumberedRows:
 
     source: Any
     fn: Fn | None = None
-    file: str = ""
-    """The source file of ``fn``: cloudpickle drops it from code that it pickles by value."""
 
     def __len__(self) -> int:
         try:
@@ -99,7 +97,7 @@ class NumberedRows:
             return self.source[row]
         # Whatever a user's code raises, the row is what they need to know.
         except Exception as error:
-            raise SampleError(f"raised {told(error, self.file)}") from error
+            raise SampleError(f"raised {told(error)}") from error
 
     def samples(self, row: int) -> Iterator[Any]:
         """Yield what a row becomes: one sample, or of a function any number of them, one by one,
@@ -114,22 +112,11 @@ class NumberedRows:
             return
         try:
             made = self.fn(value)
-            if not isinstance(made, Iterator):
-                made = iter([made])
+            yield from made if isinstance(made, Iterator) else [made]
         except Exception as error:
-            raise self._fault(value, error) from error
-        while True:
-            try:
-                sample = next(made)
-            except StopIteration:
-                return
-            except Exception as error:
-                raise self._fault(value, error) from error
-            yield sample
-
-    def _fault(self, value: Any, error: Exception) -> SampleError:
-        what = f"from {_shown(value)}: {self.name_of_fn} raised"
-        return SampleError(f"{what} {told(error, self.file)}")
+            shown = os.fspath(value) if isinstance(value, os.PathLike) else value
+            what = f"from {shown!r:.200}: {self.name_of_fn} raised {told(error)}"
+            raise SampleError(what) from error
 
     @property
     def name_of_fn(self) -> str:
@@ -137,19 +124,11 @@ class NumberedRows:
         return "" if self.fn is None else getattr(self.fn, "__qualname__", type(self.fn).__name__)
 
 
-def _shown(value: Any) -> str:
-    return repr(os.fspath(value) if isinstance(value, os.PathLike) else value)[:200]
-
-
-def told(error: Exception, file: str = "") -> str:
-    """Return an exception in one line, with the line of code that raised it; in ``file``, if the
-    code does not say."""
+def told(error: Exception) -> str:
+    """Return an exception in one line, with the line of code that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
-    if not frames:
-        return _one_line(error)
-    name = frames[-1].filename
-    name = file if name.startswith("<") and file else name
-    return f"{_one_line(error)} ({name}:{frames[-1].lineno})"
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return _one_line(error) + where
 
 
 # --- to other processes -------------------------------------------------------------------

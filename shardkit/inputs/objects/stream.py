@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from shardkit.arrays import Integers
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import Corpus, Run
 from shardkit.inputs.objects.batches import BatchBuilder
@@ -130,18 +130,17 @@ class StreamCorpus(Corpus):
                 del self._waiting[path]
         good = [i for i, own in enumerate(run.locators) if not own.startswith(_REJECT)]
         rows = [int(run.locators[i]) for i in good]
-        is_whole = rows == [*range(len(whole.paths))]
-        columns = whole.columns if is_whole else whole.take(rows).columns
-        batch = SampleBatch([run.keys[i] for i in good], [whole.paths[row] for row in rows])
-        batch.columns = {
+        batch = whole if rows == [*range(len(whole))] else whole.take(rows)
+        columns = {
             name: [value.compressed() if type(value) is Pixels else value for value in values]
-            for name, values in columns.items()
+            for name, values in batch.columns.items()
         }
-        bad = {*range(len(run))}.difference(good)
-        batch.rejects = [
-            (self.entry_name(run, i), run.locators[i][1:].decode()) for i in sorted(bad)
+        rejects = [
+            (self.entry_name(run, i), own[1:].decode())
+            for i, own in enumerate(run.locators)
+            if own.startswith(_REJECT)
         ]
-        return batch
+        return SampleBatch([run.keys[i] for i in good], [*batch.paths], columns, rejects)
 
     def _load(self, path: Path) -> SampleBatch:
         if self._loaded[0] != path:
@@ -193,44 +192,29 @@ class Chunk:
 
 
 def _write(path: Path, batch: SampleBatch) -> None:
-    """Write a chunk: a line of JSON, the lengths of all values of each column, and the values
-    end to end, column by column. A length of -1 is absent, and a lesser one of :class:`Pixels`."""
-    paths = {value: number for number, value in enumerate(dict.fromkeys(batch.paths))}
-    shown = [path.decode() for path in paths]
-    head = json.dumps([len(batch), [*batch.columns], shown]).encode() + b"\n"
-    numbers: list[Integers] = [np.array([paths[own] for own in batch.paths], np.int64)]
-    for values in batch.columns.values():
-        numbers.append(np.array([*map(_length, values)], np.int64))
+    """Write a chunk: a line of JSON with the paths and the lengths of all values of each column,
+    and the values end to end, column by column. No length is absent, and one below zero is of
+    :class:`Pixels`."""
+    sizes = {name: [*map(_length, values)] for name, values in batch.columns.items()}
     with create(path) as file:
-        file.writelines([head, *(held.tobytes() for held in numbers)])
+        file.write(json.dumps([[*map(bytes.decode, batch.paths)], sizes]).encode() + b"\n")
         for values in batch.columns.values():
             file.writelines(value for value in values if value is not None)
 
 
-def _length(value: Value | None) -> int:
-    if value is None:
-        return -1
-    return -2 - len(value) if type(value) is Pixels else len(value)
+def _length(value: Value | None) -> int | None:
+    if type(value) is Pixels:
+        return -1 - len(value)
+    return None if value is None else len(value)
 
 
 def _load(path: Path) -> SampleBatch:
-    with path.open("rb") as file:
-        num, names, shown = json.loads(file.readline())
-        numbers = np.frombuffer(file.read(8 * num * (1 + len(names))), np.int64)
-        data = file.read()
-    numbers = numbers.reshape(1 + len(names), num)
-    paths = [own.encode() for own in shown]
-    batch = SampleBatch([b""] * num, [paths[number] for number in numbers[0].tolist()])
-    end = 0
-    for name, lengths in zip(names, numbers[1:], strict=True):
-        sizes = np.where(lengths < -1, -2 - lengths, np.maximum(lengths, 0))
-        ends = (end + np.cumsum(sizes)).tolist()
-        column: list[Value | None] = []
-        for length, stop in zip(lengths.tolist(), ends, strict=True):
-            if length < -1:
-                column.append(Pixels(data[stop + 2 + length : stop]))
-            else:
-                column.append(None if length < 0 else data[stop - length : stop])
-        batch.columns[name] = column
-        end = ends[-1] if ends else end
+    file = io.BytesIO(path.read_bytes())
+    paths, sizes = json.loads(file.readline())
+    batch = SampleBatch([b""] * len(paths), [*map(str.encode, paths)])
+    for name, lengths in sizes.items():
+        batch.columns[name] = [
+            None if n is None else file.read(n) if n >= 0 else Pixels(file.read(-1 - n))
+            for n in lengths
+        ]
     return batch

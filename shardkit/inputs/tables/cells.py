@@ -6,14 +6,11 @@ Bytes, texts, labels and numbers are converted a batch at once, arrays and JSON 
 from __future__ import annotations
 
 import base64
-import datetime
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
-
-import numpy as np
 
 from shardkit.errors import FormatError
 from shardkit.images.sniff import image_field
@@ -78,13 +75,12 @@ def columns_of(schema: Any, features: dict[str, Any]) -> TableColumns:
 
 
 def _column(name: str, held: Any, feature: Any) -> TableColumn:
-    inner, shape = _plain_type(held), ()
+    inner = _plain_type(held)
     kind, names = _feature(feature)
     many = _is_list(inner) and _is_file(_plain_type(inner.value_type))
     inner = _plain_type(inner.value_type) if many else inner
     if _is(inner, "string", "large_string"):
-        is_json = kind == "Json" or getattr(held, "extension_name", "") == "arrow.json"
-        how = "json text" if is_json else "text"
+        how = "text"
     elif _is(inner, "null"):
         how = "nothing"
     elif _is(inner, "integer", "floating", "boolean"):
@@ -92,29 +88,21 @@ def _column(name: str, held: Any, feature: Any) -> TableColumn:
     elif _is_file(inner):
         how = _FEATURES.get(kind, media.FILE if _is(inner, "struct") else "bytes")
     else:
-        axes = []
-        while _is_list(inner):
-            axes.append(getattr(inner, "list_size", None))
-            inner = _plain_type(inner.value_type)
-        declared = feature.get("shape") if kind.startswith("Array") else getattr(held, "shape", ())
-        shape = tuple(declared or ()) if len(axes) in (1, len(declared or ())) else ()
-        is_array = axes and _is(inner, "integer", "floating", "boolean")
-        how = "array" if is_array and (shape or None not in axes[1:]) else "json"
-    return TableColumn(name, how, "", many, shape, str(held), names)
+        # Lists in lists have one shape if that was declared, or if inner ones are of fixed size.
+        is_even, depth = kind.startswith("Array") or bool(getattr(held, "shape", ())), 0
+        while _is_list(inner) and (is_even or not depth or _is(inner, "fixed_size_list")):
+            inner, depth = _plain_type(inner.value_type), depth + 1
+        how = "array" if depth and _is(inner, "integer", "floating", "boolean") else "json"
+    return TableColumn(name, how, "", many, str(held), names)
 
 
 def _feature(feature: Any) -> tuple[str, list[str] | None]:
     """Return the type of a feature of ``datasets``, or of what its lists hold; and the names of its
     classes."""
-    if isinstance(feature, list):
-        return _feature(feature[0])
+    while isinstance(feature, list) or (isinstance(feature, dict) and "feature" in feature):
+        feature = feature[0] if isinstance(feature, list) else feature["feature"]
     kind = feature.get("_type", "") if isinstance(feature, dict) else ""
-    if kind == "ClassLabel":
-        return kind, [
-            *map(str, feature.get("names") or range(int(feature.get("num_classes") or 0)))
-        ]
-    is_list = kind in ("List", "LargeList", "Sequence")
-    return _feature(feature.get("feature")) if is_list else (kind, None)
+    return kind, [*map(str, feature["names"])] if kind == "ClassLabel" else None
 
 
 def kind_of_files(column: TableColumn, array: Any) -> str:
@@ -131,29 +119,43 @@ def kind_of_files(column: TableColumn, array: Any) -> str:
 # --- values -------------------------------------------------------------------------------
 
 
-def cells_of(column: TableColumn, array: Any) -> list[Cells]:
+def rows_of(columns: Sequence[TableColumn], batch: Any) -> list[list[Cell] | str]:
+    """Return the cells of each row of a batch, or why it has none. Raises as :func:`_cells_of`."""
+    return [*map(_joined, zip(*(_cells_of(c, batch[c.name]) for c in columns), strict=True))]
+
+
+def _joined(values: Sequence[Cells]) -> list[Cell] | str:
+    found: list[Cell] = []
+    for value in values:
+        if isinstance(value, str):
+            return value
+        found += value
+    return found or "has a null in each column"
+
+
+def _cells_of(column: TableColumn, array: Any) -> list[Cells]:
     """Return the cells of a column of a batch, row by row.
 
     Raises what pyarrow raises if parts of the array do not fit one another: it would read beyond
     them.
     """
-    array, how = _plain(array), column.how
+    shape, array, how = getattr(array.type, "shape", ()), _plain(array), column.how
     if _is(array.type, "null"):
         return [()] * len(array)
-    if how in ("text", "json text"):
+    if how == "text":
         # As bytes, which need not be valid Unicode.
         array = array.cast("large_binary" if _is(array.type, "large_string") else "binary")
-        array.validate(full=True)
-        return _cells(column, array.to_pylist())
     array.validate(full=True)
+    if how == "text":
+        return _cells(column, array.to_pylist())
     if how in FILES:
         return [_file_cells(column, value) for value in array.to_pylist()]
     if how in ("label", "index"):
         return [_label(column, number) for number in array.to_pylist()]
     if how == "array":
-        return [_array(column, value) for value in array]
+        return [_array(column, value, shape) for value in array]
     if how == "json":
-        return [_json(column, value) for value in _moments(array)]
+        return [_json(column, value) for value in array]
     numbers = array.drop_null().to_numpy(zero_copy_only=False)
     data, size, header = numbers.tobytes(), numbers.itemsize, npy_header(numbers.dtype.str, ())
     values = iter([header + data[i : i + size] for i in range(0, len(data), size)])
@@ -179,31 +181,28 @@ def _label(column: TableColumn, number: Any) -> Cells:
     return (("cls", b"%d" % number, b".cls"),)
 
 
-def _array(column: TableColumn, value: Any) -> Cells:
-    """Return a list of numbers as an array; as JSON, in a field of that ending, if it holds nulls
-    or inner lists of several lengths."""
+def _array(column: TableColumn, value: Any, shape: Sequence[int]) -> Cells:
+    """Return a list of numbers as an array, of this shape if it is a tensor; as JSON, in a field of
+    that ending, if it holds nulls or inner lists of several lengths."""
     from pyarrow import compute
 
     leaf = value.values
     if leaf is None:
         return ()
-    shape = [len(leaf)]
+    axes = [len(leaf)]
     while _is_list(leaf.type):
-        sizes = compute.list_value_length(leaf)
-        shape.append(getattr(leaf.type, "list_size", None) or compute.max(sizes).as_py() or 0)
+        axes.append(compute.max(compute.list_value_length(leaf)).as_py() or 0)
         leaf = _plain(leaf.flatten())
-    if column.shape:
-        wanted = [shape[0] if n is None else n for n in column.shape]
-        shape = wanted if len(shape) == 1 or 0 in shape or shape == wanted else [-1]
-    if leaf.null_count or math.prod(shape) != len(leaf):
+    axes = [*shape] if len(axes) == 1 and shape else axes
+    if leaf.null_count or math.prod(axes) != len(leaf):
         return _json(column, value)
     numbers = leaf.to_numpy(zero_copy_only=False)
-    return _cells(column, [npy_header(numbers.dtype.str, tuple(shape)) + numbers.tobytes()])[0]
+    return _cells(column, [npy_header(numbers.dtype.str, tuple(axes)) + numbers.tobytes()])[0]
 
 
 def _json(column: TableColumn, value: Any) -> Cells:
     try:
-        held = value if value is None or isinstance(value, str) else value.as_py()
+        held = value.as_py()
         made = json.dumps(held, ensure_ascii=False, default=_in_json).encode()
     except (ValueError, OverflowError, RecursionError) as error:
         return f"column {column.name!r} holds what JSON cannot: {error}"
@@ -211,25 +210,8 @@ def _json(column: TableColumn, value: Any) -> Cells:
 
 
 def _in_json(value: Any) -> Any:
-    """Return what JSON has no word for: bytes in base64, decimals as their digits, dates and times
-    as ISO 8601 has them, in UTC."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, datetime.datetime):
-        value = value if value.tzinfo is None else value.astimezone(datetime.UTC)
-        return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    return value.item() if isinstance(value, np.generic) else str(value)
-
-
-def _moments(array: Any) -> Iterable[Any]:
-    """Return points of time, and times of day, as text: to the last digit, of any year."""
-    if _is(array.type, "time"):
-        return array.cast("string").to_pylist()  # type: ignore[no-any-return]
-    if not _is(array.type, "timestamp"):
-        return array  # type: ignore[no-any-return]
-    texts = np.datetime_as_string(array.to_numpy(zero_copy_only=False)).tolist()
-    zone = "Z" if array.type.tz else ""
-    return [None if text == "NaT" else text + zone for text in texts]
+    """Return what JSON has no word for: bytes in base64, decimals, dates and times as texts."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 # --- files --------------------------------------------------------------------------------
@@ -239,20 +221,13 @@ def _files(column: TableColumn, value: Any) -> Iterator[tuple[str, bytes | None,
     """Yield (place in a list, bytes, path) of the files in a value."""
     for i, file in enumerate(value or () if column.many else [value]):
         place = f"{i}." if column.many else ""
-        if isinstance(file, dict):
-            yield place, file["bytes"], file.get("path")
-        else:
-            yield place, file, None
+        held = file if isinstance(file, dict) else {"bytes": file}
+        yield place, held["bytes"], held.get("path")
 
 
 def _file_cells(column: TableColumn, value: Any) -> Cells:
     """Return each file as a field that its content names; in a list by its place, too:
     ``images.0.jpg``."""
-    if column.many and len(value or ()) > MAX_FILES:
-        return (
-            f"column {column.name!r} holds {len(value)} files, and a sample takes at most"
-            f" {MAX_FILES} of one column; leave it out with --fields"
-        )
     found: list[Cell] = []
     for place, data, path in _files(column, value):
         if data is None and path:
@@ -261,15 +236,13 @@ def _file_cells(column: TableColumn, value: Any) -> Cells:
         if data is None:
             continue
         head = data[: media.HEAD_BYTES]
-        if column.how == "bytes":
-            ending = media.RAW
-        else:
-            is_picture = column.how == media.PICTURE
-            ending = (image_field(head) or "") if is_picture else media.ending_of(head, path)
-        if not ending:
-            begins = f"it begins with {data[:12]!r}" if data else "it is empty"
-            return f"column {column.name!r} holds no picture: {begins}"
+        ending = media.RAW if column.how == "bytes" else media.ending_of(head, path)
+        if column.how == media.PICTURE and image_field(head) is None:
+            return f"column {column.name!r} holds no picture: it begins with {data[:12]!r}"
         field, kept = column.field(place + ending), media.kept_name(path)
         folder = f"/{field_base(column.name)}/{place.replace('.', '/')}"
         found.append((field, data, (folder + kept if kept else f".{field}").encode()))
+    if len(found) > MAX_FILES:
+        found_in = f"column {column.name!r} holds {len(found)} files, and a sample takes at most"
+        return f"{found_in} {MAX_FILES} of one column; leave it out with --fields"
     return found

@@ -4,14 +4,13 @@ Each line is a sample. Its field ``json`` is the line's bytes as they are, with 
 the blank lines that follow (before the first line, too), so that a file's samples one after another
 are the file. With ``text_field``, field ``txt`` is the string under that key alone. With
 ``fields``, each of those keys is a field: the text is ``txt``; a whole number under ``label``,
-``labels`` or ``cls`` is ``cls``; other strings are ``key.txt``; everything else is ``key.json``, to
-the byte as it is written. Null is absent.
+``labels`` or ``cls`` is ``cls``; other strings are ``key.txt``; everything else is ``key.json``,
+written anew. Null is absent.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +18,6 @@ from typing import Any, Self
 from shardkit.errors import CorpusError
 from shardkit.inputs.base import Run
 from shardkit.inputs.lines import (
-    MAX_LINE_BYTES,
     is_compressed,
     line_pieces,
     plain_copy,
@@ -27,13 +25,10 @@ from shardkit.inputs.lines import (
 )
 from shardkit.inputs.tables.columns import CLASS_WORDS, LABEL_NAMES, field_base
 from shardkit.inputs.tables.row_files import RUN_ROWS, Cell, Listed, RowFiles
-from shardkit.samples.split_names import mixed_names, splits_by_words
 from shardkit.system.full_reads import pread
 
 HEAD_BYTES = 256 << 10
 """Bytes of the first file whose keys are looked at, to name those that are left out."""
-
-_GAP = re.compile(r"[ \t\n\r,:]*")
 
 
 class JsonlCorpus(RowFiles):
@@ -58,13 +53,11 @@ class JsonlCorpus(RowFiles):
         self.classes: list[str] | None = None
         self.ignored: dict[str, int] = {}
         self.notes: list[str] = []
-        self._fields = None if fields is None else list(dict.fromkeys(fields))
+        self._fields = None if fields is None else [*dict.fromkeys(fields)]
         self.text_field = text_field or ("text" if "text" in (fields or ()) else None)
         self.has_text = self.text_field is not None
-        self._keys = [*fields] if fields else [self.text_field] if self.text_field else []
+        self._keys = [*filter(None, dict.fromkeys([*(fields or ()), self.text_field]))]
         self.is_part = not self._keys
-        if self.text_field is not None and self.text_field not in self._keys:
-            raise CorpusError(f"--text-field {text_field!r} is not among --fields")
         bases = [field_base(key).lower() for key in self._keys if key != self.text_field]
         if len({*bases}) < len(bases):
             raise CorpusError(f"two of the keys {', '.join(self._keys)} would be one field")
@@ -77,16 +70,12 @@ class JsonlCorpus(RowFiles):
         made: dict[str, Any] = {"kind": self.kind, "text_field": self.text_field}
         return made if self._fields is None else made | {"fields": self._fields}
 
-    def splits_of_names(self, paths: Sequence[str]) -> Sequence[str]:
-        self.file_notes += mixed_names(paths)
-        return splits_by_words(paths) or ["train"] * len(paths)
-
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.notes.clear()
         yield from super().runs(scratch)
         self.notes += self.file_notes
 
-    def listed(self, split: str, base: str, stamp: int, scratch: Path) -> Iterator[Listed]:
+    def listed(self, base: str, stamp: int, scratch: Path) -> Iterator[Listed]:
         with self._plain(base, stamp, scratch).open("rb", buffering=0) as file:
             if not self.notes and self._keys:
                 self._note_keys(pread(file.fileno(), HEAD_BYTES, 0))
@@ -99,7 +88,7 @@ class JsonlCorpus(RowFiles):
         return plain_copy(path, name, stamp, scratch) if is_compressed(name) else path
 
     def _note_keys(self, head: bytes) -> None:
-        """Note which keys of the first lines are left out, which chosen ones are not there, and
+        """Note which keys are left out unasked, which chosen ones the first lines have not, and
         which are no class though they are called as one."""
         seen: dict[str, Any] = {}
         for line in head.split(b"\n"):
@@ -109,9 +98,9 @@ class JsonlCorpus(RowFiles):
                 continue  # reading makes a reject of it, if it is no half of a line
             for key, value in held.items() if isinstance(held, dict) else ():
                 seen[key] = seen.get(key) if value is None else value
-        if others := [repr(key) for key in seen if key not in self._keys]:
-            shown = ", ".join(others[:10]) + ", ..." * (len(others) > 10)
-            self.notes.append(f"left out of each line: {shown} (--fields chooses what is packed)")
+        others = [repr(key) for key in seen if key not in self._keys]
+        if others and self._fields is None:
+            self.notes.append(f"left out of each line: {', '.join(others)}"[:200])
         for key in self._keys if seen else ():
             if key not in seen:
                 self.notes.append(f"the first lines of the first file have no {key!r}")
@@ -131,10 +120,7 @@ class JsonlCorpus(RowFiles):
     def _cells(self, line: bytes) -> list[Cell] | str:
         """Return the fields of a line, or why it has none, or others than expected."""
         try:
-            if len(line) > MAX_LINE_BYTES:
-                raise ValueError(f"a line of {len(line):,} bytes, over {MAX_LINE_BYTES:,}")
-            text = line.decode("utf-8-sig")
-            held = json.loads(text)
+            held = json.loads(line.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
             return f"is not JSON: {error}"
         if not self._keys:
@@ -142,7 +128,6 @@ class JsonlCorpus(RowFiles):
         if not isinstance(held, dict):
             return f"is no JSON object, so it has no field {self._keys[0]!r}"
         label = next((k for k in LABEL_NAMES if k in self._keys and k != self.text_field), None)
-        written: dict[str, str] = {}
         found: dict[str, str] = {}
         for key in self._keys:
             value, base = held.get(key), "" if key == self.text_field else f"{field_base(key)}."
@@ -153,11 +138,9 @@ class JsonlCorpus(RowFiles):
             elif key == label and _is_label(key, value):
                 found["cls"] = str(value)
             elif value is not None:
-                written = written or dict(_members(text))
-                found[f"{base}json"] = written[key]
+                found[f"{base}json"] = json.dumps(value, ensure_ascii=False)
         if not found:
-            wanted, others = (", ".join(map(repr, each)) or "none" for each in (self._keys, held))
-            return f"has none of {wanted}; it has {others}"[:300]
+            return f"has none of {', '.join(map(repr, self._keys))}"
         try:
             return [(name, own.encode(), f".{name}".encode()) for name, own in found.items()]
         except UnicodeEncodeError as error:
@@ -166,15 +149,3 @@ class JsonlCorpus(RowFiles):
 
 def _is_label(key: str, value: Any) -> bool:
     return key in LABEL_NAMES and type(value) is int and abs(value) < 10**18
-
-
-def _members(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (key, its value as it is written) of an object, whose text is known to be one."""
-    decode, skip = json.JSONDecoder().raw_decode, _GAP.match
-    at = skip(text, text.index("{") + 1).end()  # type: ignore[union-attr]
-    while text[at] != "}":
-        key, at = decode(text, at)
-        start = skip(text, at).end()  # type: ignore[union-attr]
-        _, end = decode(text, start)
-        yield key, text[start:end]
-        at = skip(text, end).end()  # type: ignore[union-attr]

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 
-from shardkit.errors import CorpusError, FormatError
+from shardkit.errors import FormatError
 from shardkit.inputs.base import Input, Run
 from shardkit.inputs.files import cut_ending, input_stamp, join
 from shardkit.inputs.folders import Root, nothing_found, walk_named
 from shardkit.inputs.guards import notes_on_splits, refuse_missing
 from shardkit.inputs.lines import plain_name
 from shardkit.inputs.look import Claim, Look, Strength
-from shardkit.inputs.tables.hub import notes_on_card
+from shardkit.inputs.tables.hub import check_card, splits_of_paths
 from shardkit.samples.sample import SampleBatch, Value, pack_paths, part_of_file
-from shardkit.system.paths import first_few, show_path
+from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
 REJECT = b"!"
@@ -52,6 +51,7 @@ class RowFiles(Input):
     is_part = False
     source: Path
     file_notes: list[str]
+    has_card_classes = False
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
@@ -62,11 +62,7 @@ class RowFiles(Input):
     def refuse_folder(self, base: str) -> None:
         """Raise CorpusError if the files of a folder are not what they seem."""
 
-    def splits_of_names(self, paths: Sequence[str]) -> Sequence[str]:
-        """Return the split of each file where neither a card nor folders at the top tell."""
-        raise NotImplementedError
-
-    def listed(self, split: str, base: str, stamp: int, scratch: Path) -> Iterator[Listed]:
+    def listed(self, base: str, stamp: int, scratch: Path) -> Iterator[Listed]:
         """Return the rows of a file. Raises FormatError, which does not name it."""
         raise NotImplementedError
 
@@ -90,19 +86,14 @@ class RowFiles(Input):
             self.refuse_folder(folder.base)
             names = sorted(folder.names + folder.lost)
             found |= {join(folder.base, name): root for name in names}
-            restored = Counter(map(plain_name, names))
-            if twice := [name for name in names if restored[plain_name(name)] > 1]:
-                raise CorpusError(
-                    f"{first_few([join(folder.base, name) for name in twice])} would be restored as"
-                    " one file; remove or rename one"
-                )
         refuse_missing(found, self.source)
         if not all(root.base for root in found.values()):
-            splits = self.splits_of_names([*found])
+            splits = splits_of_paths([*found], self.source)
             made = sorted(zip(splits, found, strict=True), key=itemgetter(0))
             found = {path: Root(split, "") for split, path in made}
         splits = list(dict.fromkeys(root.split for root in found.values()))
-        self.file_notes += [*notes_on_card(self.source, splits), *notes_on_splits(splits)]
+        self.has_card_classes = check_card(self.source, splits)
+        self.file_notes += notes_on_splits(splits)
         return [(root, path) for path, root in found.items()]
 
     def runs(self, scratch: Path) -> Iterator[Run]:
@@ -114,36 +105,24 @@ class RowFiles(Input):
             with os_errors(f"listing what {show_path(path)} holds"):
                 try:
                     stamp = input_stamp(path)
-                    for locators, numbers, sizes in self.listed(root.split, base, stamp, scratch):
+                    for locators, numbers, sizes in self.listed(base, stamp, scratch):
+                        is_empty = False
                         keys = [b"%s/%012d" % (prefix, number) for number in numbers]
                         stamps = [stamp] * len(keys)
                         yield Run(root.split, base, None, [*locators], keys, [*sizes], stamps)
-                        is_empty = False
                 except FormatError as error:
+                    is_empty = False
                     reason = REJECT + os.fsencode(str(error))
                     yield Run(root.split, base, None, [reason], [prefix], [0], [0])
-                    is_empty = False
         if is_empty:
             raise nothing_found(self.noun, self.source, self.ignored)
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
-        name = os.fsencode(plain_name(run.base or self.source.name))
+        path, name = self.source / run.base, os.fsencode(plain_name(run.base or self.source.name))
         batch = SampleBatch()
-        if not len(run):
-            return batch
-        if run.locators[0].startswith(REJECT):
-            batch.rejects = [(self.entry_name(run, 0), os.fsdecode(run.locators[0][len(REJECT) :]))]
-            return batch
         kept: list[list[Cell]] = []
-        path = self.source / run.base
         with os_errors(f"reading {show_path(path)}"):
-            try:
-                is_same = input_stamp(path) == run.stamps[0]
-                why = "" if is_same else "the file changed while packing"
-            except FormatError as error:
-                why = str(error)
-            rows = [why] * len(run) if why else self.rows(run, scratch)
-            for i, (key, cells) in enumerate(zip(run.keys, rows, strict=True)):
+            for i, (key, cells) in enumerate(zip(run.keys, self._found(run, scratch), strict=True)):
                 if isinstance(cells, str):
                     batch.rejects.append((self.entry_name(run, i), cells))
                     continue
@@ -160,6 +139,20 @@ class RowFiles(Input):
                     batch.columns[field] = [None] * len(kept)
                 batch.columns[field][i] = value
         return batch
+
+    def _found(self, run: Run, scratch: Path) -> Iterator[list[Cell] | str]:
+        """Yield what :meth:`rows` does, or why the file has no rows."""
+        if not len(run):
+            return
+        first, why = run.locators[0], ""
+        try:
+            if first.startswith(REJECT):
+                why = os.fsdecode(first[len(REJECT) :])
+            elif input_stamp(self.source / run.base) != run.stamps[0]:
+                why = "the file changed while packing"
+        except FormatError as error:
+            why = str(error)
+        yield from [why] * len(run) if why else self.rows(run, scratch)
 
     def entry_name(self, run: Run, i: int) -> str:
         name, number = run.base or self.source.name, run.locators[i].partition(b":")[0]

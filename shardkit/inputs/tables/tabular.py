@@ -8,7 +8,7 @@ are packed.
 from __future__ import annotations
 
 import json
-import re
+import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,11 +20,17 @@ from shardkit.index.manifest import is_field_name
 from shardkit.inputs.base import Run
 from shardkit.inputs.files import input_stamp, join
 from shardkit.inputs.folders import Root, list_names, pass_over
-from shardkit.inputs.guards import notes_on_splits, refuse_missing
+from shardkit.inputs.guards import notes_on_splits
 from shardkit.inputs.look import Claim, Look, Strength
-from shardkit.inputs.tables.cells import Cells, cells_of, columns_of, kind_of_files
-from shardkit.inputs.tables.columns import TableColumn, TableColumns, TablePlan, make_plan, misfit
-from shardkit.inputs.tables.hub import MAX_BYTES, card_head, splits_of_paths
+from shardkit.inputs.tables.cells import columns_of, kind_of_files, rows_of
+from shardkit.inputs.tables.columns import (
+    TableColumn,
+    TableColumns,
+    listed,
+    make_plan,
+    notes_on_labels,
+)
+from shardkit.inputs.tables.hub import MAX_BYTES
 from shardkit.inputs.tables.row_files import RUN_ROWS, Cell, Files, Listed, RowFiles
 from shardkit.inputs.tables.table_files import ArrowTable, ParquetTable, Table, arrow_errors
 from shardkit.memory.whole_files import read_file
@@ -41,11 +47,17 @@ class TableCorpus(RowFiles):
     """Rows of files of tables; a locator is the row's number in its file. Reading goes on where the
     last call ended.
 
-    What each column becomes is decided by the first file of each split that is not damaged. Files
-    whose columns do not fit that are rejected: nothing of them is left out without a word.
+    What each column becomes is decided by the first file that is not damaged. Files of other
+    columns are rejected: nothing of them is left out without a word.
     """
 
     table: ClassVar[type[Table]] = ParquetTable
+    _made_of: tuple[Path, int] | None = None
+    _table: Table
+    _part: int
+    _rows: range
+    _batches: Iterator[Any]
+    _held: list[list[Cell] | str] | str
 
     def __init__(
         self,
@@ -57,40 +69,46 @@ class TableCorpus(RowFiles):
         self.source = source
         self._is_chosen = fields is not None or tokenized
         where = self._survey()
-        plan = TablePlan(text=text_field)
+        columns: Sequence[TableColumn] = ()
         if where:
-            plan = make_plan(self._there, where, fields, text_field, tokenized=tokenized)
-            if tokenized and fields is None and plan.left_out:
-                fields = [str(plan.text)]
-        self._take(plan, fields)
-        for split, names in self._lacking.items():
-            if absent := [repr(column.name) for column in plan.columns if column.name in names]:
-                self.notes.append(f"split {split!r} has no column {', '.join(absent)}")
+            columns = make_plan(self._there, where, fields, text_field, tokenized=tokenized)
+        others = [repr(name) for name in self._there if name not in {c.name for c in columns}]
+        is_alone = tokenized and fields is None and others
+        self._take(columns, [c.name for c in columns] if is_alone else fields)
+        if is_alone:
+            self.notes.append(f"only the text is tokenized, not {', '.join(others)}")
         self.notes += self.file_notes
-        if "class_label" in card_head(source) and not (plan.classes or plan.names):
+        if self.has_card_classes and not any(c.names for c in columns):
             self.notes.append("README.md names classes, and no file does: docs/recipes/tables.md")
 
-    def _take(self, plan: TablePlan, fields: Sequence[str] | None) -> None:
-        self._plan = plan
+    def _take(self, columns: Sequence[TableColumn], fields: Sequence[str] | None) -> None:
+        self._columns = columns
         self._fields = None if fields is None else [*fields]
-        self._reader: RowReader | None = None
         self.ignored: dict[str, int] = {}
-        self.notes: list[str] = plan.notes()
-        self.text_field, self.classes = plan.text, plan.classes
-        self.has_text = plan.text is not None or not plan.columns
-        self.has_pictures = any(c.how == "picture" and not c.base for c in plan.columns)
+        self.notes: list[str] = notes_on_labels(columns)
+        texts = [c.name for c in columns if c.how == "text" and not c.base]
+        self.text_field = texts[0] if texts else None
+        self.classes = next((c.names for c in columns if c.how == "label"), None)
+        self.has_text = bool(texts) or not columns
+        self.has_pictures = any(c.how == "picture" and not c.base for c in columns)
 
     @classmethod
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
         made = cls.__new__(cls)
         made.source = source
-        made._take(TablePlan.from_json(spec["text_field"], spec), spec.get("fields"))
+        columns = []
+        for name, own in spec["columns"].items():
+            names = spec["classes"] if own["as"] == "label" else spec["names"].get(name)
+            columns.append(TableColumn(name, own["as"], own["name"], own["many"], names=names))
+        made._take(columns, spec.get("fields"))
         return made
 
     def spec(self) -> dict[str, Any]:
         made: dict[str, Any] = {"kind": self.kind, "text_field": self.text_field}
         made |= {} if self._fields is None else {"fields": self._fields}
-        return made | self._plan.to_json()
+        columns = {c.name: {"as": c.how, "name": c.base, "many": c.many} for c in self._columns}
+        names = {c.name: c.names for c in self._columns if c.names and c.how != "label"}
+        return made | {"columns": columns, "classes": self.classes, "names": names}
 
     def described(self, base: str) -> dict[str, Any]:
         """Return what Hugging Face says of a file's columns next to it: column -> feature."""
@@ -101,26 +119,15 @@ class TableCorpus(RowFiles):
         return show_path(self.source / base)
 
     def _survey(self) -> str:
-        """Find the columns of the first file of each split, and which of them each split lacks;
-        return the first file's name, or ""."""
+        """Find the columns of the first file, and return its name, or ""."""
         self._there: TableColumns = {}
-        seen: dict[str, TableColumns] = {}
-        where = ""
-        for root, base in self.files({}):
-            if root.split in seen:
-                continue
+        for _, base in self.files({}):
             try:
-                seen[root.split] = own = self._look(base, is_deep=True)
+                self._there = self._look(base, is_deep=True)
+                return self.shown(base)
             except FormatError:  # listing makes a reject of it
                 continue
-            where = where or self.shown(base)
-            for name, column in own.items():
-                known = self._there.setdefault(name, column)
-                # A test split may have numbers of classes, and train their names.
-                if known.how == "nothing" or (not known.names and known.how == column.how):
-                    self._there[name] = column
-        self._lacking = {split: self._there.keys() - own.keys() for split, own in seen.items()}
-        return where
+        return ""
 
     def _look(self, base: str, *, is_deep: bool = False) -> TableColumns:
         """Return a file's columns, judged by types and by what Hugging Face says; ``is_deep``: by
@@ -141,15 +148,11 @@ class TableCorpus(RowFiles):
 
     # --- listing and reading --------------------------------------------------------------
 
-    def listed(self, split: str, base: str, stamp: int, scratch: Path) -> Iterator[Listed]:
-        there = self._look(base)
-        lacking = self._lacking.get(split, set())
-        if why := misfit(self._plan, self._there, there, lacking, all_chosen=not self._is_chosen):
-            raise FormatError(why)
-        columns = [column for column in self._plan.columns if column.name in there]
-        arrays = sum(column.how in ("number", "array") for column in columns) * ARRAY_BYTES
+    def listed(self, base: str, stamp: int, scratch: Path) -> Iterator[Listed]:
+        self._refuse_misfit(self._look(base))
+        arrays = sum(column.how in ("number", "array") for column in self._columns) * ARRAY_BYTES
         with arrow_errors(self.source / base):
-            pieces = self.table(self.source / base).sizes([column.name for column in columns])
+            pieces = self.table(self.source / base).sizes([c.name for c in self._columns])
         start = 0
         for num_rows, num_bytes in pieces:
             for left in range(num_rows, 0, -RUN_ROWS):
@@ -158,80 +161,57 @@ class TableCorpus(RowFiles):
                 yield [b"%d" % row for row in rows], rows, sizes
                 start = rows.stop
 
+    def _refuse_misfit(self, there: TableColumns) -> None:
+        """Raise FormatError if a file has not the columns and types of the first one."""
+        packed = {column.name for column in self._columns}
+        others = {name for name, column in there.items() if column.how != "nothing"} - packed
+        bad = [name for name in packed if name not in there]
+        bad += [
+            name for name in packed & there.keys() if not there[name].is_like(self._there[name])
+        ]
+        if bad := sorted(bad) + sorted(() if self._is_chosen else others):
+            raise FormatError(
+                f"has {listed(there)}: {bad[0]!r} is not in all files, or of several types or"
+                " classes; choose others with --fields, or see docs/recipes/tables.md"
+            )
+
     def rows(self, run: Run, scratch: Path) -> Iterator[list[Cell] | str]:
         made_of = self.source / run.base, run.stamps[0]
-        if self._reader is None or self._reader.made_of != made_of:
-            try:
-                with arrow_errors(made_of[0]):
-                    table = self.table(made_of[0])
-            except FormatError as error:
-                yield from [str(error)] * len(run)
-                return
-            self._reader = RowReader(made_of, table, self._plan.columns)
         for locator in run.locators:
-            yield self._reader.cells(int(locator))
+            row = int(locator)
+            if made_of != self._made_of or row not in self._rows:
+                self._hold(made_of, row)
+            yield self._held if isinstance(self._held, str) else self._held[row - self._rows.start]
 
-
-class RowReader:
-    """The cells of rows of one file; it holds one batch of its columns.
-
-    Attributes:
-        made_of: what distinguishes this file, as it is, from others.
-    """
-
-    def __init__(
-        self, made_of: tuple[Path, int], table: Table, columns: Sequence[TableColumn]
-    ) -> None:
-        self.made_of = made_of
-        self._table = table
-        # A split may lack some.
-        self._columns = [column for column in columns if column.name in table.schema.names]
-        self._names = [column.name for column in self._columns]
-        self._part, self._rows = -1, range(0)
-        self._batches: Iterator[Any] = iter(())
-        self._held: list[list[Cells]] = []
-        self._damage: dict[int, str] = {}
-
-    def cells(self, row: int) -> list[Cell] | str:
-        """Return the cells of a row; or why it has none, or cannot be read."""
-        if row not in self._rows:
-            part = bisect_right(self._table.starts, row) - 1
-            if part in self._damage:
-                return self._damage[part]
-            try:
-                with arrow_errors(self.made_of[0]):
-                    self._advance(part, row)
-            except FormatError as error:
-                self._damage[part], self._part, self._rows = str(error), -1, range(0)
-                return str(error)
-        found: list[Cell] = []
-        for cells in self._held:
-            own = cells[row - self._rows.start]
-            if isinstance(own, str):
-                return own
-            found += own
-        return found or f"has a null in each of {', '.join(map(repr, self._names))}"[:300]
-
-    def _advance(self, part: int, row: int) -> None:
-        """Hold the batch that has the row."""
-        if part != self._part or row < self._rows.start:
-            self._part, self._rows = part, range(self._table.starts[part], self._table.starts[part])
-            self._batches = self._table.batches(self._names, part)
-        batch: Any = None
-        while row not in self._rows:
-            batch, self._held = None, []  # before the next one is there
-            batch = next(self._batches, None)
-            if batch is None:
-                raise FormatError(f"is damaged: it ends before row {row}; fetch or write it again")
-            self._rows = range(self._rows.stop, self._rows.stop + batch.num_rows)
-        self._held = [cells_of(column, batch[column.name]) for column in self._columns]
+    def _hold(self, made_of: tuple[Path, int], row: int) -> None:
+        """Hold the rows of the batch that has a row; or why its part cannot be read."""
+        end = row + 1
+        try:
+            with arrow_errors(made_of[0]):
+                if made_of != self._made_of:
+                    self._made_of, self._part = None, -1
+                    self._table = self.table(made_of[0])
+                    self._made_of = made_of
+                part = bisect_right(self._table.starts, row) - 1
+                start, end = [*self._table.starts, sys.maxsize][part : part + 2]
+                if part != self._part or row < self._rows.start:
+                    self._part, self._rows = part, range(start, start)
+                    self._batches = self._table.batches([c.name for c in self._columns], part)
+                while row not in self._rows:
+                    self._held, batch = "", None  # before the next one is there
+                    batch = next(self._batches)
+                    self._rows = range(self._rows.stop, self._rows.stop + batch.num_rows)
+                self._held = rows_of(self._columns, batch)
+        except (FormatError, StopIteration) as error:
+            why = str(error) or f"is damaged: it ends before row {row}"
+            self._part, self._rows, self._held = -1, range(row, end), why
 
 
 # --- kinds of tables ----------------------------------------------------------------------
 
 
 class ParquetCorpus(TableCorpus):
-    """Parquet files: one, or a folder of them."""
+    """Parquet files: one, or a folder of them. ``fields`` takes parts of a partitioned table."""
 
     kind = "parquet"
     noun = "tables"
@@ -242,21 +222,12 @@ class ParquetCorpus(TableCorpus):
         folder = self.source / base
         logs = ("_delta_log", "metadata/*.metadata.json", ".hoodie")  # Delta Lake, Iceberg, Hudi
         log = next((path for pattern in logs for path in folder.glob(pattern)), None)
-        if log is not None:
+        if log is not None or (base and "=" in folder.name and not self._is_chosen):
+            what = f"its log, {log.relative_to(folder)}, says which files it has" if log else ""
             raise CorpusError(
-                f"{show_path(folder)} is a table whose log, {show_path(log.relative_to(folder))},"
-                " says which of the files there are part of it, and others are older rows; read it"
-                " by its own library: docs/recipes/tables.md"
+                f"{show_path(folder)} is no table that can be read file by file:"
+                f" {what or 'a column is in names of folders'}; see docs/recipes/tables.md"
             )
-        if base and "=" in folder.name and not self._is_chosen:
-            raise CorpusError(
-                f"{show_path(folder)} is a part of a table whose column"
-                f" {folder.name.partition('=')[0]!r} is in the names of folders alone:"
-                " docs/recipes/tables.md has it read; --fields packs columns of the files"
-            )
-
-    def splits_of_names(self, paths: Sequence[str]) -> Sequence[str]:
-        return splits_of_paths(paths, self.source)
 
 
 class SpooledCorpus(ParquetCorpus):
@@ -294,51 +265,43 @@ class SavedCorpus(TableCorpus):
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
-        names = {*look.top.names}
-        is_one = _DICT in names or {_INFO, _STATE} <= names
+        is_one = _DICT in look.top.names or {_INFO, _STATE} <= {*look.top.names}
         return Claim(Strength.MARKED, "a sample is a row of a saved dataset") if is_one else None
 
     def files(self, ignored: dict[str, int]) -> Files:
         self.file_notes = []
-        found: Files = []
-        if not self.claim(Look(self.source)):
-            return []
+        try:
+            found = [*self._saved(ignored)] if self.claim(Look(self.source)) else []
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            where = show_path(self.source)
+            raise FormatError(f"{where} cannot be read: {error}; save the dataset again") from error
+        self.file_notes += notes_on_splits([*dict.fromkeys(root.split for root, _ in found)])
+        return found
+
+    def _saved(self, ignored: dict[str, int]) -> Iterator[tuple[Root, str]]:
+        splits = [""]
         if (self.source / _DICT).is_file():
-            splits = [str(split) for split in _read_json(self.source / _DICT).get("splits") or ()]
-            roots = [Root(split, split) for split in splits]
-        else:
-            split = _read_json(self.source / _STATE).get("_split")
-            roots = [Root(str(split or "train"), "")]
-        for root in roots:
-            folder = self.source / root.base
-            state = _read_json(folder / _STATE)
-            names = [str(part.get("filename")) for part in state.get("_data_files") or ()]
+            splits = _read_json(self.source / _DICT)["splits"]
+        for base in splits:
+            if base and not is_field_name(base):
+                raise ValueError(f"{_DICT} names {base!r}")
+            state = _read_json(self.source / base / _STATE)
             if state.get("_indices_data_files") or state.get("_indices_files"):
-                names = ["a selection of rows, which flatten_indices() of datasets makes a table"]
-            bad = [name for name in names if re.search(r"[/\0 ]|^\.*$", name)]
-            if bad or not is_field_name(root.split):
-                where = show_path(folder / _STATE)
-                raise FormatError(f"{where} names {[*bad, root.split][0]!r}, which cannot be read")
-            there = {*list_names(folder, "", frozenset({".arrow"})).names}
-            refuse_missing(there.intersection(names), folder)
+                raise ValueError("it is a selection of rows, call flatten_indices()")
+            names = [part["filename"] for part in state["_data_files"]]
+            there = {*list_names(self.source, base, frozenset({".arrow"})).names}
+            if absent := [name for name in names if name not in there]:
+                raise ValueError(f"{_STATE} names {absent[0]!r}, which is not there")
             for name in there.difference(names):  # of a dataset that was saved there before
                 pass_over(name, ignored)
-            found += [(root, join(root.base, name)) for name in names]
-        self.file_notes += notes_on_splits([root.split for root in roots])
-        return found
+            root = Root(base or str(state.get("_split") or "train"), base)
+            yield from ((root, join(base, name)) for name in names)
 
     def described(self, base: str) -> dict[str, Any]:
         path = (self.source / base).parent / _INFO
-        return _read_json(path).get("features") or {} if path.is_file() else {}
+        found = _read_json(path).get("features") if path.is_file() else None
+        return found or {}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise FormatError(f"{show_path(path)} is missing; save the dataset again")
-    try:
-        held = json.loads(read_file(path, MAX_BYTES))
-        if not isinstance(held, dict):
-            raise ValueError("it holds no object")
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{show_path(path)} is damaged: {error}; save it again") from error
-    return held
+def _read_json(path: Path) -> Any:
+    return json.loads(read_file(path, MAX_BYTES))
