@@ -98,7 +98,7 @@ def scores(rates: Rates) -> dict[Settings, float]:
 
 
 def choose(rates: Rates) -> Settings:
-    """Return the cheapest of those that are within :data:`NEAR` of the fastest, in paired ratios."""
+    """Return the cheapest of those within :data:`NEAR` of the fastest, in paired ratios."""
     return min(_alike(scores(rates)), key=cost)
 
 
