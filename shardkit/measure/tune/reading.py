@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from shardkit import images
 from shardkit.batches.source import Source, check_source
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.measure.bench.work import refuse_without_pictures
+from shardkit.measure.bench.options import Read, refuse_without_pictures
 from shardkit.readers import open as open_dataset
 from shardkit.samples.encoding import TOKENS
 from shardkit.system.paths import show_path
-
-Read = Literal["raw", "train", "tokens"]
 
 
 @dataclass(frozen=True)
