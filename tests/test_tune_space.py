@@ -31,15 +31,6 @@ def using(workers: int, worker_type: str = "thread", prefetch: int = 2) -> Setti
     return Settings(workers, worker_type, prefetch)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("cpus", "counts"),
-    [(1, [1, 2]), (2, [1, 2, 3]), (3, [1, 2, 3, 4]), (8, [1, 2, 4, 8, 10]),
-     (12, [1, 2, 4, 8, 12, 15]), (64, [1, 2, 4, 8, 16, 32, 64, 80])],
-)  # fmt: skip
-def test_numbers_of_workers(cpus: int, counts: list[int]) -> None:
-    assert worker_counts(cpus) == counts
-
-
 @given(cpus=st.integers(1, 512))
 def test_numbers_of_workers_are_few_and_reach_over_the_cores(cpus: int) -> None:
     counts = worker_counts(cpus)
