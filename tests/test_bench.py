@@ -236,7 +236,9 @@ def large(tmp_path: Path) -> Path:
     return tmp_path / "arrays"
 
 
-@pytest.mark.parametrize("container", ["lmdb", "hdf5"])  # mapped, and read by its library
+@pytest.mark.parametrize(
+    "container", ["lmdb", pytest.param("hdf5", marks=pytest.mark.thorough)]
+)  # mapped, and read by its library
 def test_cold_is_cold(large: Path, container: str) -> None:
     """Each epoch reads from the device what it reads at all, and hardly more."""
     dataset = packed(large, to=container, shard_size="1MB")

@@ -19,7 +19,7 @@ from shardkit.measure.doctor.run import script as script_module
 from shardkit.measure.doctor.run.examine import RunLimits, examine
 from shardkit.watching.schedule import Plan
 
-PLAN = Plan(steps=15, rereads=False, counts=False)
+PLAN = Plan(steps=15)
 
 STUBBORN = """
 import json, os, signal, subprocess, sys, time
@@ -54,13 +54,16 @@ from shardkit.measure.doctor.run import script
 from shardkit.measure.doctor.run.examine import RunLimits, examine
 from shardkit.watching.schedule import Plan
 script.PATIENCE_TO_END_S = 0.3
-plan = Plan(steps=15, rereads=False, counts=False)
+plan = Plan(steps=15)
 with tempfile.TemporaryFile() as out:
     examine(sys.argv[1:], plan, RunLimits(seconds=30), out)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.thorough), signal.SIGKILL],
+)
 def test_nothing_is_left_running_if_we_are_ended(tmp_path: Path, number: signal.Signals) -> None:
     pids = tmp_path / "pids"
     path = write(tmp_path / "train.py", STUBBORN.format(pids=str(pids), over="not-over"))

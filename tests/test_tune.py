@@ -37,6 +37,7 @@ from shardkit.measure.tune.workload import (
     least_batches,
     num_ahead,
 )
+from shardkit.measure.verdict import spread
 from shardkit.system.resources import Allowance
 
 FOUND = Allowance("Some CPU", 2, None, 10**12, 10**12, None)
@@ -146,6 +147,17 @@ def test_the_gain_is_over_what_auto_took_before(simulate: Simulate, folder: Path
     assert found.gain.median == pytest.approx(3 * 1.2 / 1.05)
     again = tuned(folder)
     assert again.settings == again.current == found.settings and again.gain is None
+
+
+def test_a_choice_that_is_slower_next_to_the_current_settings_is_none(
+    simulate: Simulate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the machine was busy with others in the race."""
+    simulate(side_by_side)
+    monkeypatch.setattr(tuner.Tuner, "gain", lambda self, best, current: spread([0.8] * 6))
+    found = tuned(Numbers())
+    assert found.settings == found.current == Settings(1) and found.gain is None
+    assert found.notes[0].startswith("the current settings stay: 3 threads, prefetch 2 won, but")
 
 
 def test_processes_and_depth_where_they_help(simulate: Simulate) -> None:
@@ -402,7 +414,7 @@ def test_the_command(run: Run, simulate: Simulate, folder: Path, tmp_path: Path)
     )
     assert rest[:5] == [
         "best: 3 threads, prefetch 2, 600 samples/s (6.67 ms a batch)",
-        "  1.50 times as fast (1.50-1.50) as 2 threads, prefetch 2 until now",
+        "  1.50 times as fast (1.50-1.50) as before, with 2 threads, prefetch 2",
         f'  ds = shardkit.open("{folder}")',
         '  loader = shardkit.Loader(ds, 4, shuffle="full", transform=shardkit.images.train(16),'
         ' workers=3, worker_type="thread", prefetch=2)',

@@ -61,7 +61,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
     "--limit",
     type=int,
     metavar="N",
-    help="Measure N samples, drawn by --seed.  [default: all; warm, what is read in a second]",
+    help="Measure N samples, drawn by --seed.  [default: all; warm, at most 20,000]",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the report; - is stdout.")

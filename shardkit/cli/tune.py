@@ -132,7 +132,7 @@ def _echo_choice(dataset: str, found: Tuning, what: Reading, shuffle: str | None
     )
     if found.gain is not None:
         median, low, high = map(times, astuple(found.gain))
-        click.echo(f"  {median} times as fast ({low}-{high}) as {found.current} until now")
+        click.echo(f"  {median} times as fast ({low}-{high}) as before, with {found.current}")
     order = "" if shuffle is None else f'shuffle="{shuffle}", '
     click.echo(
         f"  {what.line}\n"

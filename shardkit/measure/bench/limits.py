@@ -122,8 +122,9 @@ def in_order(files: Sequence[Path], num_samples: int, num_bytes: int) -> Case:
 
 def read_whole(path: Path) -> int:
     """Read a file from end to end; return its bytes."""
-    buffer, num_bytes = bytearray(CHUNK), 0
+    num_bytes = 0
     with path.open("rb", buffering=0) as file:
+        buffer = bytearray(min(CHUNK, os.fstat(file.fileno()).st_size))
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
         while num := file.readinto(buffer):

@@ -19,7 +19,7 @@ from shardkit.loading.settings import Settings
 from shardkit.measure.machine import machine
 from shardkit.measure.tune.tuner import Tuner
 from shardkit.measure.tune.workload import Workload
-from shardkit.measure.verdict import Interval, spread
+from shardkit.measure.verdict import Interval, spread, verdict
 from shardkit.readers import open as open_dataset
 from shardkit.system.paths import show_path
 from shardkit.system.resources import Allowance, allowance
@@ -123,7 +123,11 @@ def tune(
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         best = tuner.run()
         gain = tuner.gain(best, current.settings)
-    notes, saved, rate = [], None, median(tuner.rates[best])
+    notes, saved = [], None
+    if gain is not None and verdict(gain) == "slower":
+        notes.append(f"the current settings stay: {best} won, but is slower next to them")
+        best, gain = current.settings, None
+    rate = median(tuner.rates[best])
     if work.is_cold and tuner.caches != {"cold"}:
         notes.append("not all files could be dropped from memory: some of it was read from there")
     if why := unsure(tuner.rates[best], tuner.is_short):
