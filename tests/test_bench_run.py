@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import statistics
@@ -79,23 +78,6 @@ def test_render_is_an_aligned_table() -> None:
     ]
 
 
-def test_rows_are_json() -> None:
-    row = timed([(1.0, 10, 2.0, 10)]).row("b", "a")
-    assert json.loads(json.dumps(row.to_json())) == {
-        "name": "b",
-        "cache": "unknown",
-        "rounds": 1,
-        "samples_per_s": 5.0,
-        "bytes_per_s": 10.0,
-        "median_s": 2.0,
-        "min_s": 2.0,
-        "max_s": 2.0,
-        "reference": "a",
-        "ratio": 0.5,
-        "note": "",
-    }
-
-
 def test_cold_read_reads_all_of_it_from_the_disk(ten_pages: Path) -> None:
     work = bench_run.cold_read(ten_pages, chunk_bytes=PAGE)()
     assert work.bytes == 10 * PAGE - 100
@@ -116,3 +98,8 @@ def test_synced_write_leaves_nothing_behind(tmp_path: Path) -> None:
     assert work.bytes == 100_000
     assert work.seconds
     assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_copy_goes_once_through_its_source() -> None:
+    work = bench_run.memory_copy(1000, 10_500)()
+    assert (work.samples, work.bytes, work.cache) == (0, 10_000, "warm")

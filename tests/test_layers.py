@@ -272,7 +272,6 @@ RAW_CALLS = {
 MAY_BE_SHORT = {
     ("watching.records", "write"): "imports nothing of ours; compares, and stops at a torn line",
     ("watching.clock", "pread"): "a file of /proc, read in one call or not at all",
-    ("measure.bench.limits", "preadv"): "times a single call, and returns what it read",
 }
 
 

@@ -132,7 +132,7 @@ RAN = {
     "docs/dali.md": ["pack"],
     "docs/doctor.md": ["doctor", "doctor", "doctor"],
     "docs/feeding.md": ["pack", *9 * ["python"]],
-    "docs/measuring.md": ["pack", *5 * ["bench"], "python", "stage", "tune", "python"],
+    "docs/measuring.md": ["pack", *4 * ["bench"], "python", "stage", "bench", "tune", "python"],
     "docs/pack-anything.md": [*6 * ["python"]],
     "docs/packing.md": [
         *("pack", "info", "info", "show", "verify", "convert", "diff", "info", "unpack"),
@@ -258,7 +258,7 @@ def make_other_data(folder: Path) -> None:
 
 def check_measuring(folder: Path, names: dict[str, Any]) -> None:
     assert (folder / "page.html").is_file()
-    assert (folder / "report.html").read_text(encoding="utf-8").count("<figure>") == 7
+    assert (folder / "report.html").read_text(encoding="utf-8").count("<figure>") == 2
     why = names["loader"].settings.why
     assert why == "tuned on this machine" or why.startswith("by rule"), "2 s may be too few"
 

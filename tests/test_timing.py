@@ -8,13 +8,14 @@ import mmap
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
-from shardkit.measure.machine import describe, machine, memory_copy
+from shardkit.measure.machine import describe, machine
 from shardkit.measure.timing import Measurement, Result, Work, interleave
 from shardkit.system import page_cache
 from shardkit.system.page_cache import cache_state, evict, resident_fraction
@@ -66,14 +67,8 @@ def test_a_case_may_bring_its_own_seconds() -> None:
     result = interleave({"packer": lambda: Work(10, seconds=2.5)}, rounds=3)
     assert result["packer"].seconds == [2.5] * 3
     assert result["packer"].rates("samples") == [4] * 3
-
-
-def test_a_clock_that_stood_still_gives_a_finite_rate() -> None:
-    (rate,) = interleave({"quick": lambda: Work(1, seconds=0.0)}, rounds=1)["quick"].rates(
-        "samples"
-    )
-    assert math.isfinite(rate)
-    assert rate > 0
+    (rate,) = interleave({"quick": lambda: Work(1, seconds=0.0)}, 1)["quick"].rates("samples")
+    assert 0 < rate < math.inf, "of a clock that stood still"
 
 
 @pytest.mark.parametrize(("rounds", "warmup"), [(0, 1), (-1, 0), (1, -1)])
@@ -87,23 +82,14 @@ def test_no_cases_are_refused() -> None:
         interleave({})
 
 
-@pytest.mark.parametrize("bad", [{}, {"samples": -1}, {"bytes": -1}, {"samples": 1, "seconds": -1}])
-def test_work_that_is_none_is_refused(bad: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "bad",
+    [{}, {"samples": -1}, {"bytes": -1}, {"samples": 1, "seconds": -1},
+     {"samples": 1, "seconds": math.nan}],
+)  # fmt: skip
+def test_work_that_is_none_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="work"):
         Work(**bad)
-
-
-def test_work_in_not_a_number_of_seconds_is_refused() -> None:
-    with pytest.raises(UsageError, match="nan seconds"):
-        Work(1, seconds=math.nan)
-
-
-def test_a_failing_case_ends_the_run() -> None:
-    def fails() -> Work:
-        raise RuntimeError("disk on fire")
-
-    with pytest.raises(RuntimeError, match="disk on fire"):
-        interleave({"a": fails})
 
 
 # --- arithmetic ---------------------------------------------------------------------------
@@ -276,18 +262,3 @@ def test_where_nothing_can_be_dropped_the_state_is_unknown(
 )
 def test_cache_states(share: float, state: str) -> None:
     assert cache_state(share) == state
-
-
-# --- the limits ---------------------------------------------------------------------------
-
-
-def test_memory_copy_goes_once_through_its_source() -> None:
-    work = memory_copy(1000, 10_000)()
-    assert (work.samples, work.bytes, work.cache) == (0, 10_000, "warm")
-    assert memory_copy(1000, 1000, total_bytes=5500)().bytes == 5000
-
-
-@pytest.mark.parametrize(("chunk", "source"), [(0, 10), (11, 10), (-1, 10)])
-def test_an_impossible_copy_is_refused(chunk: int, source: int) -> None:
-    with pytest.raises(UsageError, match="cannot copy"):
-        memory_copy(chunk, source)

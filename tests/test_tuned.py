@@ -117,9 +117,8 @@ def test_what_is_given_wins(dataset: shardkit.Dataset) -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [{"batch_size": 5}, {"transform": drawing}, {"transform": None}, {"as_buffer": ["jpg"]},
-     {"transform": functools.partial(plain)}, {"transform": images.train(8)},
-     {"shuffle": "full"}, {"shuffle": "block"}, {"window_blocks": 8}],
+    [{"batch_size": 5}, {"transform": drawing}, {"as_buffer": ["jpg"]},
+     {"transform": functools.partial(plain)}, {"shuffle": "full"}, {"window_blocks": 8}],
 )  # fmt: skip
 def test_other_work_is_not_it(dataset: shardkit.Dataset, other: dict[str, Any]) -> None:
     tuned.save(about(Loader(dataset, 4, transform=plain)), TUNED, 1.0)
@@ -139,13 +138,7 @@ def test_another_machine_or_dataset_is_not_it(
     monkeypatch.delenv("LOCAL_WORLD_SIZE")
     monkeypatch.setattr(auto, "allowance", lambda: replace(FOUND, cpu_quota=2.0))
     assert settings_of(dataset) != TUNED
-
-
-def test_memory_and_files_are_not_what_it_is_about(
-    dataset: shardkit.Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They change from minute to minute."""
-    tuned.save(about(Loader(dataset, 4)), TUNED, 1.0)
+    # What changes from minute to minute.
     monkeypatch.setattr(auto, "allowance", lambda: replace(FOUND, memory_bytes=5, open_files=7))
     assert settings_of(dataset) == TUNED
 
@@ -173,13 +166,6 @@ def test_the_container_of_tokens(tmp_path: Path) -> None:
         )
         found.add(about(Loader(TokenDataset(packed, seq_len=8), 4))["container"])
     assert found == {"npy", "lmdb"}
-
-
-def test_a_decoder_that_was_chosen_is_what_it_is_about(dataset: shardkit.Dataset) -> None:
-    tuned.save(about(Loader(dataset, 4, transform=images.train(8))), TUNED, 1.0)
-    assert settings_of(dataset, transform=images.train(8)) == TUNED
-    assert settings_of(dataset, transform=images.train(8, backend="pillow")) != TUNED
-    assert settings_of(dataset, transform=images.train(9)) != TUNED
 
 
 class Scaled:
@@ -249,32 +235,17 @@ def test_results_add_up_and_the_oldest_go(cache: Path, monkeypatch: pytest.Monke
     assert sorted(path.name for path in cache.parent.iterdir()) == ["tune.json"]
 
 
-def test_nothing_was_kept(cache: Path) -> None:
-    assert tuned.load(key(1)) is None
-    assert not cache.parent.exists()
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "it is no JSON"),
         ('{"version": 1, "results": {', "it is no JSON"),
-        ("\xff\xfe", "it is no JSON"),
         ("[" * 100_000, "it is no JSON"),
-        ("[]", "it holds no results"),
         ('{"version": 1, "results": []}', "it holds no results"),
         ('{"version": 2, "results": {}}', "it is of version 2, here it is 1"),
-        ('{"version": 1, "results": {"KEY": 5}}', "the result KEY is damaged"),
         ('{"version": 1, "results": {"KEY": {"workers": 1}}}', "the result KEY is damaged"),
-        ('{"version": 1, "results": {"KEY": {"workers": -1, "worker_type": "thread",'
-         ' "prefetch": 2}}}', "the result KEY is damaged"),
         ('{"version": 1, "results": {"KEY": {"workers": 1000000000, "worker_type": "thread",'
          ' "prefetch": 2}}}', "the result KEY is damaged"),
-        ('{"version": 1, "results": {"KEY": {"workers": 1, "worker_type": "thread",'
-         ' "prefetch": 1000000000}}}', "the result KEY is damaged"),
         ('{"version": 1, "results": {"KEY": {"workers": 1, "worker_type": ["thread"],'
-         ' "prefetch": 2}}}', "the result KEY is damaged"),
-        ('{"version": 1, "results": {"KEY": {"workers": true, "worker_type": "thread",'
          ' "prefetch": 2}}}', "the result KEY is damaged"),
     ],
 )  # fmt: skip
@@ -286,14 +257,10 @@ def test_a_damaged_file_is_no_file(cache: Path, text: str, why: str) -> None:
         assert tuned.load(key(1)) is None
     assert len(warned) == 1
     assert str(warned[0].message).endswith("`shardkit tune` writes them anew")
-
-
-def test_a_damaged_file_is_written_anew(cache: Path) -> None:
-    cache.parent.mkdir(parents=True)
-    cache.write_text("no json")
-    with pytest.warns(UserWarning, match="it is no JSON"):
-        tuned.save(key(1), TUNED, 1.0)
-    assert tuned.load(key(1)) == TUNED
+    if "damaged" not in why:
+        with pytest.warns(UserWarning, match=why):
+            tuned.save(key(1), TUNED, 1.0)
+        assert tuned.load(key(1)) == TUNED
 
 
 def test_a_loader_goes_on_without_the_file(dataset: shardkit.Dataset, cache: Path) -> None:

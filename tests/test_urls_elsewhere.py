@@ -20,7 +20,6 @@ REFUSED = [
     ("unpack", "packed", URL),
     ("verify", "packed", "--against", URL),
     ("show", "packed", "--out", f"{URL}.png"),
-    ("bench", "packed", "--also", URL),
     ("bench", "packed", "--json", URL),
     ("pack", "pictures", f"{URL}/there", "--to", "npy", "--staging", URL),
     ("pack", URL, "there", "--to", "npy", "--labels", f"{URL}/labels.csv"),

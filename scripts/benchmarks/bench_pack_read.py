@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 from bench_corpora import FORMATS, Corpus
-from bench_run import Bench, Row, cold_read, run_sections, synced_write
+from bench_run import Bench, Row, cold_read, memory_copy, run_sections, synced_write
 from plain_folder import Batches
 
-from shardkit.measure.machine import memory_copy
 from shardkit.measure.timing import Case, Work
 from shardkit.reading.dataset import Dataset
 from shardkit.system.page_cache import cache_state, evict, resident_fraction

@@ -250,3 +250,21 @@ def synced_write(folder: Path, num_bytes: int) -> Case:
         return Work(bytes=num_bytes, seconds=seconds)
 
     return write
+
+
+def memory_copy(chunk_bytes: int, source_bytes: int) -> Case:
+    """A case that copies a source into one buffer of ``chunk_bytes``, chunk after chunk.
+
+    A source larger than the processor's cache gives the rate of main memory, one of
+    ``chunk_bytes`` the rate of the cache.
+    """
+    # Ones, not zeros: a page never written to is one shared page of zeros, and copies too fast.
+    source, chunk = np.ones(source_bytes, np.uint8), np.ones(chunk_bytes, np.uint8)
+    starts = range(0, source_bytes - chunk_bytes + 1, chunk_bytes)
+
+    def copy() -> Work:
+        for start in starts:
+            np.copyto(chunk, source[start : start + chunk_bytes])
+        return Work(bytes=len(starts) * chunk_bytes, cache="warm")
+
+    return copy

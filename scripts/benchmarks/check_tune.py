@@ -2,9 +2,8 @@
 
 For pictures cropped for training, raw bytes small and large, and tokens: tune, then time every
 setting of the full grid, and then the choice beside the best of the grid again, in turn. The ratio
-is taken within each round; the median over the rounds should be 0.95 or more. The full grid is no
-worker and each kind of worker in each number at each depth, all that with each decoder; tune looks
-at one of these after another.
+is taken within each round; the median over the rounds should be 0.95 or more. The full grid is
+each kind of worker in each number at each depth; tune looks at one of these after another.
 
 A trial times a part of an epoch and reckons the rate of the whole: in the same rounds the choice
 is timed over one whole epoch, too, as a row of its own. That takes long with many samples.
@@ -31,7 +30,7 @@ from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.timing import Case, Work, interleave
 from shardkit.measure.tune.search import scores
-from shardkit.measure.tune.space import PREFETCHES, Candidate, worker_counts
+from shardkit.measure.tune.space import PREFETCHES, worker_counts
 from shardkit.measure.tune.tuning import tune
 from shardkit.measure.tune.workload import Workload
 from shardkit.reading.dataset import Dataset
@@ -81,7 +80,7 @@ def check(bench: Bench, source: Source, options: dict[str, Any]) -> list[Row]:
     work = Workload(source, 8 if bench.is_quick else BATCH, {"shuffle": "full", **options})
     seconds, trial_s, grid_rounds = (1.0, 0.01, 1) if bench.is_quick else (TUNE_S, TRIAL_S, 2)
     found = tune(source, work.batch_size, seconds=seconds, save=False, **work.options)
-    chosen = Candidate(found.settings, found.backend, found.window_blocks)
+    chosen = found.settings
     best = best_of_grid(work, trial_s, grid_rounds)
     compared: dict[str, Case] = {
         str(one): partial(work.timed, one, 2 * trial_s) for one in [chosen, *best]
@@ -97,7 +96,7 @@ def check(bench: Bench, source: Source, options: dict[str, Any]) -> list[Row]:
     return [bench.judge(worst, TARGET, worst.ratio or 0.0, f"beside {worst.reference}: "), *others]
 
 
-def whole_epoch(work: Workload, one: Candidate) -> Work:
+def whole_epoch(work: Workload, one: Settings) -> Work:
     """Timed from its beginning to the end of its workers."""
     loader = work.loader(one)
     started = time.perf_counter()
@@ -106,19 +105,18 @@ def whole_epoch(work: Workload, one: Candidate) -> Work:
     return Work(len(loader) * work.batch_size, seconds=time.perf_counter() - started)
 
 
-def best_of_grid(work: Workload, trial_s: float, rounds: int) -> list[Candidate]:
-    cases = {one: partial(work.timed, one, trial_s) for one in grid(work)}
+def best_of_grid(work: Workload, trial_s: float, rounds: int) -> list[Settings]:
+    cases = {one: partial(work.timed, one, trial_s) for one in grid()}
     result = interleave({str(one): case for one, case in cases.items()}, rounds, warmup=0)
     standing = scores({one: result[str(one)].rates("samples") for one in cases})
     return sorted(standing, key=lambda one: standing[one], reverse=True)[:NUM_BEST]
 
 
-def grid(work: Workload) -> list[Candidate]:
-    """Each number of each kind of worker, each depth, each decoder."""
+def grid() -> list[Settings]:
+    """Return each number of each kind of worker at each depth."""
     kinds: tuple[WorkerType, ...] = ("thread", "process")
     found = product(kinds, worker_counts(allowance().cpus), PREFETCHES)
-    settings = [Settings(0), *(Settings(workers, kind, depth) for kind, workers, depth in found)]
-    return [Candidate(each, backend) for backend in work.backends for each in settings]
+    return [Settings(workers, kind, depth) for kind, workers, depth in found]
 
 
 SECTIONS = {"image": image, "raw-small": raw_small, "raw-large": raw_large, "tokens": tokens}

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import interrupted, refuse_no_file
-from shardkit.errors import UsageError
 from shardkit.measure.table import table
 from shardkit.system.durable_files import write_output
 
 if TYPE_CHECKING:
-    from shardkit.measure.report.data import Limit, Report, Row
+    from shardkit.measure.report.data import Report
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
@@ -36,10 +35,10 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
 @click.argument("targets", nargs=-1, type=click.Path())
 @click.option(
     "--read",
-    type=click.Choice(["raw", "decode", "train", "tokens"]),
+    type=click.Choice(["raw", "train", "tokens"]),
     default="raw",
     show_default=True,
-    help="Samples as they are; pictures whole; crops of 224 for training; windows of 2,048 tokens.",
+    help="Samples as they are; crops of 224 for training; windows of 2,048 tokens.",
 )
 @click.option(
     "--workers",
@@ -53,51 +52,40 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
 @click.option("--batch-size", type=int, default=64, show_default=True)
 @click.option("--cold", is_flag=True, help="Drop files from the page cache before each case.")
 @click.option("--rounds", type=int, help="In each, all in turn.  [default: 20, or 12 cold]")
-@click.option("--raw", type=click.Path(), help="A plain folder, measured before the targets.")
 @click.option(
     "--formats",
     metavar="all|NAMES",
     help="Pack a sample of the one TARGET, a folder, into each of these, and measure them, too.",
 )
-@click.option("--also", type=click.Path(), metavar="FOLDER", help="Measure a copy there, too.")
 @click.option(
     "--limit",
     type=int,
     metavar="N",
-    help="Measure N samples, drawn by --seed.  [default: all; warm, what is read in a second]",
+    help="Measure N samples, drawn by --seed.  [default: all; warm, at most 20,000]",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the report; - is stdout.")
 @click.option("--html", "html_file", metavar="FILE", help="Write it as a page with charts.")
-@click.option(
-    "--with", "earlier", metavar="FILE", help="On that page, an earlier --json: warm beside --cold."
-)
 @cloud_options
 def bench(
     targets: tuple[str, ...],
     json_file: str | None,
     html_file: str | None,
-    earlier: str | None,
     **options: Any,
 ) -> None:
     """Measure how fast the same samples come out of TARGETS, side by side.
 
     A TARGET is a dataset in any format, also behind a URL, WebDataset tars, or a plain folder. The
-    others are compared with the first. What lies behind a URL comes from the cache, or with --cold
-    from where it lies: the cache forgets it. All run in turn, round after round, so that a noisy
-    machine is noisy for all.
+    others are compared with the first. The samples are those of the smallest. What lies behind a
+    URL comes from the cache, or with --cold from where it lies: the cache forgets it. All run in
+    turn, round after round, so that a noisy machine is noisy for all.
     """
     from shardkit.measure.bench.benchmark import bench as measure
-    from shardkit.measure.report.data import load
     from shardkit.measure.report.page import write
 
     for path in (json_file, html_file):
         if path and path != "-":
             refuse_no_file(path)
-    if earlier and not html_file:
-        raise UsageError("--with puts an earlier report on a page: name that with --html FILE")
-    # What is wrong with it is said before minutes of measuring.
-    others = [load(earlier)] if earlier else []
     with interrupted("temporary files are removed"):
         found = measure(*targets, say=lambda line: click.echo(line, err=True), **options)
     report = replace(found, command=shlex.join(["shardkit", *sys.argv[1:]]))
@@ -109,14 +97,12 @@ def bench(
     if json_file and json_file != "-":
         write_output(json_file, f"{text}\n".encode())
     if html_file:
-        write(html_file, report, *others)
-
-
-# --- the table on a terminal --------------------------------------------------------------
+        write(html_file, report)
 
 
 def echo_report(report: Report) -> None:
-    """A table with one line a target and number of workers, and what it says."""
+    """Print a table with one line a target and number of workers, and what it says."""
+    from shardkit.measure.report.tables import rates
     from shardkit.measure.report.words import cache_states, in_words
 
     options = report.options
@@ -124,42 +110,8 @@ def echo_report(report: Report) -> None:
         f"{report.checked}: {options.read}, cache {cache_states(report.rows)}, batches of"
         f" {options.batch_size}, {options.rounds} rounds"
     )
-    lines = [*map(_cells, report.rows), *map(_limit_cells, report.limits)]
-    if len({row.cache for row in report.rows}) == 1:
-        lines = [{**line, "cache": ""} for line in lines]
-    heads = [head for head in lines[0] if any(line.get(head) for line in lines)]
-    cells = [[line.get(head, "") for head in heads] for line in lines]
-    for text in table([heads, *cells], left=(0, len(heads) - 1)):
+    heads, lines = rates(report)
+    for text in table([heads, *lines], left=(0, len(heads) - 1)):
         click.echo(f"  {text}")
     for text in in_words(report.rows, report.notes):
         click.echo(text)
-
-
-def _cells(row: Row) -> dict[str, str]:
-    from shardkit.measure.report.words import percent, times
-
-    rate, read, against = row.samples_per_s, row.device_bytes, "reference"
-    if row.ratio:
-        median, low, high = map(times, astuple(row.ratio))
-        against = f"{median} ({low}-{high}) {row.verdict}"
-    is_cold = row.cache != "warm" and read
-    return {
-        "": row.label,
-        "workers": str(row.workers),
-        "cache": row.cache,
-        "samples/s": f"{rate.median:,.0f}",
-        "95 % interval": f"{rate.low:,.0f}-{rate.high:,.0f}",
-        "MB/s": f"{row.bytes_per_s.median / 1e6:,.0f}",
-        "from disk": f"{(read or 0) / row.dataset_bytes:.2f}" if is_cold else "",
-        "of limit": "" if row.of_limit is None else percent(row.of_limit),
-        "against the first": against,
-    }
-
-
-def _limit_cells(limit: Limit) -> dict[str, str]:
-    return {
-        "": f"limit: {limit.name}",
-        "cache": limit.cache,
-        "samples/s": f"{limit.samples_per_s:,.0f}",
-        "MB/s": f"{limit.bytes_per_s / 1e6:,.0f}",
-    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,13 +13,12 @@ import click
 from shardkit.arguments import positive
 from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import count, echo_json, interrupted
-from shardkit.measure.report.words import amount, milliseconds
+from shardkit.measure.report.words import milliseconds, times
 from shardkit.measure.table import table
 from shardkit.system.paths import show_path
 
 if TYPE_CHECKING:
-    from shardkit.measure.tune.headroom import Headroom
-    from shardkit.measure.tune.step import Step
+    from shardkit.measure.tune.reading import Reading
     from shardkit.measure.tune.tuning import Trial, Tuning
 
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     " sequences of tokens.  [default: what the dataset is for]",
 )
 @click.option("--split", help="Which, if there are several.  [default: train]")
-@click.option("--batch-size", type=int, help="Samples a batch.  [default: 64, or the script's]")
+@click.option("--batch-size", type=int, default=64, show_default=True, help="Samples a batch.")
 @click.option("--size", type=int, default=224, show_default=True, help="Of a crop, in pixels.")
 @click.option("--seq-len", type=int, default=2048, show_default=True, help="Tokens of a sequence.")
 @click.option(
@@ -39,15 +39,7 @@ if TYPE_CHECKING:
     type=click.Choice(["full", "block", "none"]),
     default="full",
     show_default=True,
-    help="Order of the samples; of block order the windows are tuned, too.",
-)
-@click.option("--step-ms", type=float, help="Is it fast enough for a step of so many ms?")
-@click.option(
-    "--headroom",
-    metavar="SCRIPT",
-    help="Or for this training script, with a loop over a DataLoader or a shardkit.Loader? It is"
-    " run for some steps, as it is and with its first batches replayed, by turns: the difference is"
-    " what loading costs.",
+    help="Order of the samples.",
 )
 @click.option(
     "--cold", is_flag=True, help="Drop the files from memory before each trial: an epoch that does"
@@ -58,8 +50,7 @@ if TYPE_CHECKING:
     type=float,
     default=60.0,
     show_default=True,
-    help="To take, about: it is more where a batch or a step takes long, and --headroom's run, as"
-    " long at most, comes on top.",
+    help="Approximate time budget; more where a batch takes long.",
 )
 @click.option("--no-save", is_flag=True, help='Do not keep the result for workers="auto".')
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -67,55 +58,41 @@ if TYPE_CHECKING:
 def tune(dataset: str, as_json: bool, no_save: bool, **options: Any) -> None:
     """Find the fastest loader settings for DATASET on this machine.
 
-    Settings are timed in turn, in rounds; the slower half is left out, and so on. Of those that are
-    as fast within 3 % it takes the one with fewer workers, threads before processes, less made
-    ahead. shardkit.Loader(..., workers="auto") uses the result. Where torchrun starts several
-    processes on this machine, set LOCAL_WORLD_SIZE to their number: each has its share of the
-    cores.
+    It tries numbers of workers, threads and processes, and how far ahead they work. Settings are
+    timed in turn, in rounds; the slower half is left out, and so on. Of those that are as fast
+    within 3 % it takes the one with fewer workers, threads before processes, less made ahead, and
+    measures it next to what shardkit.Loader(..., workers="auto") took before. From then on that
+    uses the result. Where torchrun starts several processes on this machine, set LOCAL_WORLD_SIZE
+    to their number: each has its share of the cores.
     """
-    from shardkit.errors import UsageError
-    from shardkit.measure.tune.headroom import differences, headroom
     from shardkit.measure.tune.reading import reading
     from shardkit.measure.tune.tuning import tune as run
 
     positive("seconds", options["seconds"])
-    if options["headroom"] is not None and options["step_ms"] is not None:
-        raise UsageError("give either --step-ms or --headroom, which measures it")
     what = reading(dataset, options["read"], options["split"], options["size"], options["seq_len"])
-    batch_size, step_ms, room = options["batch_size"], options["step_ms"], None
+    shuffle = None if options["shuffle"] == "none" else options["shuffle"]
     with interrupted("nothing was kept"), _cleared():
-        if options["headroom"] is not None:
-            room = headroom(options["headroom"], options["seconds"], tell=_tell)
-            step_ms = room.free_ms
-            batch_size = room.batch_size if batch_size is None else batch_size
         found = run(
             what.source,
-            64 if batch_size is None else batch_size,
+            options["batch_size"],
             seconds=options["seconds"],
-            step_ms=step_ms,
             cold=options["cold"] or None,
             save=not no_save,
             tell=_tell,
-            shuffle=None if options["shuffle"] == "none" else options["shuffle"],
+            shuffle=shuffle,
             **what.options,
         )
-    if room is not None and (others := differences(room.work, found.work)):
-        found.notes.append(f"the script's Loader does other work than was tuned: {others}")
     if as_json:
-        echo_json({**vars(found), "headroom": room})
+        echo_json(found)
         return
-    _echo_choice(dataset, found, what.line)
-    if room is not None:
-        _echo_headroom(room)
-    if found.step is not None:
-        _echo_step(found.step)
+    _echo_choice(dataset, found, what, shuffle)
     for note in found.notes:
         click.echo(f"  {note}")
     _echo_trials(found)
 
 
 def _tell(words: str) -> None:
-    """What is going on, on one line of a terminal."""
+    """Show what is being tried, on one line of a terminal."""
     if sys.stderr.isatty():
         click.echo(f"\r\033[K{words and f'trying {words}'}", nl=False, err=True)
 
@@ -142,7 +119,7 @@ def _cells(one: Trial) -> tuple[str, ...]:
     return (one.settings, *rates, str(one.rounds))
 
 
-def _echo_choice(dataset: str, found: Tuning, opening: str) -> None:
+def _echo_choice(dataset: str, found: Tuning, what: Reading, shuffle: str | None) -> None:
     places = {"warm": "memory", "cold": "the disk", "unknown": "memory and the disk"}
     cores = count(found.machine["cores"], "core")
     click.echo(
@@ -153,32 +130,13 @@ def _echo_choice(dataset: str, found: Tuning, opening: str) -> None:
         f"best: {found.settings}, {found.samples_per_s:,.0f} samples/s"
         f" ({milliseconds(found.batch_size / found.samples_per_s)} a batch)"
     )
-    click.echo(f"  {opening}\n  {found.line}")
+    if found.gain is not None:
+        median, low, high = map(times, astuple(found.gain))
+        click.echo(f"  {median} times as fast ({low}-{high}) as before, with {found.current}")
+    order = "" if shuffle is None else f'shuffle="{shuffle}", '
+    click.echo(
+        f"  {what.line}\n"
+        f"  loader = shardkit.Loader(ds, {found.batch_size}, {order}{what.given}{found.line})"
+    )
     if found.saved is not None:
-        click.echo(f'  kept for workers="auto": {found.for_auto}, in {found.saved}')
-
-
-def _echo_headroom(room: Headroom) -> None:
-    costs = f"loading costs {room.share:.0%} of its time"
-    click.echo(
-        f"  the script's step takes {milliseconds(room.step_ms / 1e3)} ({room.settings}), and"
-        f" {milliseconds(room.free_ms / 1e3)} when loading costs nothing:"
-        f" {CONTRADICTION if room.is_contradictory else costs}"
-    )
-
-
-CONTRADICTION = "the two contradict each other: the machine was busy meanwhile; try again"
-
-
-def _echo_step(step: Step) -> None:
-    verdicts = {"fed": "is fed", "not fed": "is NOT fed", "unclear": "may be fed or not"}
-    click.echo(
-        f"  a step of {milliseconds(step.step_ms / 1e3)} {verdicts[step.verdict]}: batches come"
-        f" {amount(step.margin)} times as fast as needed\n"
-        f"  such a loop should wait {step.predicted_wait:.1%} of its time for batches;"
-        f" it waited {step.wait:.1%}, and {step.starting:.1%} for the first of each epoch"
-    )
-    if step.verdict == "unclear":
-        click.echo(f"  {CONTRADICTION}")
-    if step.advice:
-        click.echo(f"  {step.advice}")
+        click.echo(f'  kept for workers="auto", in {found.saved}')

@@ -6,8 +6,8 @@ the same noise, and only then the median over the rounds.
 
 A case is a function that does some work and returns a :class:`Work`: how much it did and, where
 its set-up must not count, how long that took. Seconds, bytes and samples everywhere; a rate is a
-second's worth of one of the latter two. The machine's own limits (:mod:`shardkit.measure.machine`)
-are cases like any other, timed in the same rounds.
+second's worth of one of the latter two. The machine's own limits are cases like any other, timed in
+the same rounds.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from shardkit.system.page_cache import Cache
 Unit = Literal["samples", "bytes"]
 
 _SHORTEST_S = 1e-9
-"""What a clock that did not move is read as, so that every rate is finite."""
+"""Least seconds that a clock is read as, so that every rate is finite."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one call of a case got done.
+    """Work that one call of a case got done.
 
     Attributes:
         samples: how many (files, records, windows); 0 where only bytes are meaningful.
@@ -62,11 +62,11 @@ class Measurement:
 
     @property
     def seconds(self) -> list[float]:
-        """How long each round took."""
+        """Seconds of each round."""
         return [max(work.seconds or 0.0, _SHORTEST_S) for work in self.works]
 
     def rates(self, unit: Unit) -> list[float]:
-        """Samples or bytes a second, of each round."""
+        """Return samples or bytes a second, of each round."""
         done = [work.samples if unit == "samples" else work.bytes for work in self.works]
         return [num / seconds for num, seconds in zip(done, self.seconds, strict=True)]
 
@@ -89,7 +89,7 @@ class Result:
         return self.measurements[name]
 
     def ratio(self, name: str, reference: str, unit: Unit = "samples") -> float:
-        """Median over the rounds of how many times the reference's rate ``name`` reached."""
+        """Return the median over the rounds of the rate of ``name`` over the reference's."""
         own, theirs = self[name].rates(unit), self[reference].rates(unit)
         if not all(theirs):
             raise UsageError(f"{reference!r} counted no {unit}: it cannot be a reference")

@@ -1,4 +1,4 @@
-"""From what was measured to the report of a bench."""
+"""The report of a bench, made of what was measured."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.measure.bench.limits import Limits
+from shardkit.measure.bench.limits import limits_of
 from shardkit.measure.bench.loading import Loading
 from shardkit.measure.bench.options import BenchOptions
 from shardkit.measure.bench.same import Samples
 from shardkit.measure.bench.target import Target
 from shardkit.measure.machine import commit, machine
 from shardkit.measure.report.data import (
-    MOST_APART,
     VERSION,
     BatchTimes,
-    Histogram,
     Limit,
     Report,
     Row,
@@ -34,9 +31,7 @@ from shardkit.measure.verdict import Spread, spread, verdict
 from shardkit.remote.urls import Url
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.page_cache import Cache
-
-BINS = 40
-"""How many bins the histogram of batches has."""
+from shardkit.system.paths import show_path
 
 UNITS: tuple[Unit, Unit] = ("samples", "bytes")
 
@@ -55,17 +50,18 @@ NOT_COLD = {
 
 @dataclass(frozen=True)
 class Measured:
-    """All that was measured."""
+    """Everything that was measured."""
 
     targets: list[Target]
     cases: dict[str, Loading]
-    limits: Limits
+    limits: list[str]
     result: Result
     samples: Samples
     options: BenchOptions
 
 
 def make_report(found: Measured) -> Report:
+    """Return the report of what was measured."""
     rows = _withhold([_row(found, name) for name in found.cases])
     return Report(
         version=VERSION,
@@ -74,16 +70,15 @@ def make_report(found: Measured) -> Report:
         command="",
         options=found.options,
         checked=_checked(found),
-        limits=tuple(_limit(name, found.result[name]) for name in found.limits.cases),
+        limits=tuple(_limit(name, found.result[name]) for name in found.limits),
         rows=tuple(rows),
         notes=tuple(_notes(found, rows)),
     )
 
 
 def _checked(found: Measured) -> str:
-    num, sizes, in_all = len(found.targets), found.samples.sizes, len(found.targets[0])
-    drawn = f"{len(sizes):,}" if len(sizes) == in_all else f"{len(sizes):,} of {in_all:,}"
-    what = f"{drawn} samples of {', '.join(found.samples.fields)}"
+    num, sizes = len(found.targets), found.samples.sizes
+    what = f"{len(sizes):,} samples of {', '.join(found.samples.fields)}"
     size = format_bytes(int(sizes.sum()))
     return f"{num} targets returned the same {what}, {size}" if num > 1 else f"{what}, {size}"
 
@@ -101,16 +96,13 @@ def _row(found: Measured, name: str) -> Row:
     ratio = _ratio(found, name)
     limit, of_limit = _nearest_limit(found, name)
     spent = np.median([one.seconds for one in rounds], axis=0).tolist()
-    batch_ms, histogram = batch_times(np.concatenate([one.batch_s for one in rounds]))
+    waits = 1e3 * np.concatenate([one.batch_s for one in rounds])
     return Row(
         target=case.target.name,
         format=case.target.format,
         path=_shown(case.target.place),
-        where=case.target.where,
-        read=options.read,
         workers=case.workers,
         worker_type=options.worker_type,
-        batch_size=options.batch_size,
         cache=_cache(case, own, device_bytes),
         rounds=len(own.works),
         samples=round(statistics.median(work.samples for work in own.works)),
@@ -120,8 +112,7 @@ def _row(found: Measured, name: str) -> Row:
         verdict=verdict(ratio) if ratio else "reference",
         limit=limit,
         of_limit=of_limit,
-        batch_ms=batch_ms,
-        batch_histogram=histogram,
+        batch_ms=BatchTimes(*np.percentile(waits, [50, 99, 100]).tolist()),
         seconds=Seconds(*spent),
         device_bytes=device_bytes,
         dataset_bytes=case.dataset_bytes,
@@ -129,11 +120,11 @@ def _row(found: Measured, name: str) -> Row:
 
 
 def _shown(place: Path | Url) -> str:
-    return str(place) if isinstance(place, Url) else os.path.abspath(place)
+    return str(place) if isinstance(place, Url) else show_path(os.path.abspath(place))
 
 
 def _withhold(rows: list[Row]) -> list[Row]:
-    """No verdict between what came from the disk and what may not have."""
+    """Withhold the verdict between what came from the disk and what may not have."""
     mixed = {"cold", "unknown"}
     return [
         replace(row, verdict="unclear") if {row.cache, reference(row, rows).cache} == mixed else row
@@ -142,7 +133,7 @@ def _withhold(rows: list[Row]) -> list[Row]:
 
 
 def _ratio(found: Measured, name: str) -> Spread | None:
-    """The ratio to the first target with as many workers, round by round; None for that itself."""
+    """Return the ratio to the first target with as many workers; None for that itself."""
     case = found.cases[name]
     first = next(n for n, c in found.cases.items() if c.workers == case.workers)
     if name == first:
@@ -152,19 +143,20 @@ def _ratio(found: Measured, name: str) -> Spread | None:
 
 
 def _nearest_limit(found: Measured, name: str) -> tuple[str, float] | tuple[None, None]:
-    """The limit that lies nearest, and the share of it that is reached. Files that could not be
-    dropped from memory are no limit."""
+    """Return the limit that lies nearest, and the share of it that is reached. Files that could not
+    be dropped from memory are no limit.
+    """
     case = found.cases[name]
     shares = {
         limit: found.result.ratio(name, limit)
-        for limit in found.limits.of(case.target, case.workers)
+        for limit in limits_of(case.target, case.workers, found.options)
         if found.result[limit].cache != "unknown"
     }
     return max(shares.items(), key=lambda item: item[1], default=(None, None))
 
 
 def _cache(case: Loading, own: Measurement, device_bytes: int | None) -> Cache:
-    """Cold only if the page cache says so, and the device's counter, where there is one."""
+    """Return cold only if the page cache says so, and the device's counter, where there is one."""
     if case.target.is_in_memory:
         return "warm"
     if own.cache == "cold":
@@ -182,21 +174,6 @@ def _median(read: Sequence[int | None]) -> int | None:
     return int(statistics.median(known)) if known else None
 
 
-def batch_times(seconds: Any) -> tuple[BatchTimes, Histogram]:
-    """Percentiles and a histogram of how long batches took.
-
-    Bins grow, each by the same factor: with workers, one that is ready takes 1/100 of the time of
-    one that is waited for. The first has all below, too, and the last all above.
-    """
-    ms = np.asarray(seconds) * 1e3
-    p5, p50, p95, p99 = np.percentile(ms, [5, 50, 95, 99]).tolist()
-    top = max(p99 * 1.25, 1e-3)
-    edges = np.geomspace(max(float(ms.min()), top / MOST_APART), top, BINS + 1)
-    counts, _ = np.histogram(np.clip(ms, edges[0], edges[-1]), edges)
-    histogram = Histogram(tuple(edges.tolist()), tuple(counts.tolist()))
-    return BatchTimes(p5, p50, p95, p99, float(ms.max())), histogram
-
-
 def _notes(found: Measured, rows: Sequence[Row]) -> list[str]:
     notes = _cold_notes(rows) if found.options.cold else []
     if any(row.format == "folder" for row in rows):
@@ -211,12 +188,10 @@ def _notes(found: Measured, rows: Sequence[Row]) -> list[str]:
 def _cold_notes(rows: Sequence[Row]) -> list[str]:
     notes = [
         "cold: files were written out and dropped from the page cache (posix_fadvise) before each"
-        " case; what a drive or a virtual machine's host caches was left"
+        " case, which starts its workers anew; what a drive or a host caches was left"
     ]
-    if any(row.workers and row.worker_type == "process" for row in rows):
-        notes.append("processes are started anew for each case, and that counts")
     for state, why in NOT_COLD.items():
-        names = ", ".join(dict.fromkeys(row.label for row in rows if row.cache == state))
+        names = ", ".join(dict.fromkeys(row.target for row in rows if row.cache == state))
         if names:
             notes.append(f"not cold: {names}: {why}")
     return notes

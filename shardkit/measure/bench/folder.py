@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,10 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.batches.source import Source
 from shardkit.errors import DataError, UsageError
-from shardkit.inputs.base import Corpus, Run
+from shardkit.inputs.base import Run
 from shardkit.inputs.open import open_corpus
 from shardkit.inputs.records.lmdb_files import LmdbCorpus
 from shardkit.measure.bench.target import Target, missing
-from shardkit.operations.stage import refuse_little_space
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import unpack_paths
 from shardkit.shards.values import Column
@@ -29,7 +26,7 @@ from shardkit.system.refusals import os_errors
 
 _PARTS_OF_FILES = {"jsonl": "a line", "rows": "a row", "tfrecord": "a record"}
 _PARTS_OF_FILES[LmdbCorpus.kind] = "an entry"
-"""Kinds of input -> what a sample of theirs is."""
+"""Kinds of input -> the part of a file that is a sample."""
 
 _NO_SCRATCH = Path(os.devnull)
 """Only lines of text are ever decompressed, and those are refused here."""
@@ -37,7 +34,7 @@ _NO_SCRATCH = Path(os.devnull)
 
 @dataclass(frozen=True)
 class Entry:
-    """The files of one sample: field -> path. ``label`` is None where folders do not give one."""
+    """Files of one sample: field -> path. ``label`` is None where folders do not give one."""
 
     files: dict[str, str]
     label: int | None
@@ -70,7 +67,7 @@ class FolderSource:
 
 
 def _value(field: str, path: str | None) -> Any:
-    """The value as a dataset gives it: text, JSON, arrays and class numbers decoded, else bytes."""
+    """Return the value as a dataset gives it: text, JSON, arrays and class numbers decoded."""
     if path is None:
         return None
     with os_errors(f"reading {show_path(path)}"), open(path, "rb") as file:
@@ -86,11 +83,11 @@ def _value(field: str, path: str | None) -> Any:
 
 
 class FolderTarget(Target):
-    """A folder that has not been packed. Listed once; what its files are is looked up by reading
-    those that are measured.
+    """A folder that has not been packed. Listed once; the files of a sample are looked up when it
+    is measured.
 
     Attributes:
-        corpus: what packs the same samples.
+        corpus: packs the same samples. mean_bytes: of the files of a sample.
     """
 
     format = "folder"
@@ -98,19 +95,18 @@ class FolderTarget(Target):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = self.format
-        corpus = open_corpus(path)
-        if corpus.kind in _PARTS_OF_FILES:
+        self.corpus = open_corpus(path)
+        kind = self.corpus.kind
+        if kind in _PARTS_OF_FILES:
             raise UsageError(
-                f"{show_path(path)} is taken for {corpus.kind}, where a sample is"
-                f" {_PARTS_OF_FILES[corpus.kind]}, not a file: pack it, and measure the dataset"
+                f"{show_path(path)} is taken for {kind}, where a sample is"
+                f" {_PARTS_OF_FILES[kind]}, not a file: pack it, and measure the dataset"
             )
-        runs = list(corpus.runs(_NO_SCRATCH))
+        runs = list(self.corpus.runs(_NO_SCRATCH))
         split = _choose_split([run.split for run in runs], path)
-        self._set(CorpusPart(corpus, [run for run in runs if run.split == split]))
-
-    def _set(self, corpus: CorpusPart) -> None:
-        self.corpus = corpus
-        self._ends = np.cumsum([len(run) for run in corpus.listed])
+        self._runs = [run for run in runs if run.split == split]
+        self._ends = np.cumsum([len(run) for run in self._runs])
+        self.mean_bytes = sum(sum(run.sizes) for run in self._runs) / max(len(self), 1)
         self._entries: dict[int, Entry] = {}
         self._row_of: dict[bytes, int] = {}
 
@@ -121,11 +117,12 @@ class FolderTarget(Target):
         return FolderSource([self._entry(row) for row in rows.tolist()])
 
     def keys(self, rows: Integers) -> list[str] | None:
-        return [os.fsdecode(run.keys[at]) for run, at in self._runs(rows)]
+        found = map(self._at, rows.tolist())
+        return [os.fsdecode(run.keys[at]) for run, at in found]
 
     def find(self, keys: Sequence[str]) -> Integers:
         if not self._row_of:
-            every = (key for run in self.corpus.listed for key in run.keys)
+            every = (key for run in self._runs for key in run.keys)
             self._row_of = {key: row for row, key in enumerate(every)}
         rows = [self._row_of.get(os.fsencode(key), -1) for key in keys]
         if -1 in rows:
@@ -136,64 +133,21 @@ class FolderTarget(Target):
         entries = map(self._entry, np.unique(rows).tolist())
         return [Path(path) for entry in entries for path in entry.files.values()]
 
-    def copied(self, rows: Integers, folder: Path, where: str) -> Target:
-        """A copy of the files of these rows alone."""
-        there = copy.copy(self)
-        there.path, there.where, there._entries = folder, where, {}
-        refuse_little_space(folder.parent, sum(path.stat().st_size for path in self.files(rows)))
-        with os_errors(f"copying {show_path(self.path)} to {where}"):
-            for row in rows.tolist():
-                own, copies = self._entry(row), {}
-                for field, path in own.files.items():
-                    copies[field] = os.path.join(folder, os.path.relpath(path, self.path))
-                    os.makedirs(os.path.dirname(copies[field]), exist_ok=True)
-                    shutil.copyfile(path, copies[field])
-                there._entries[row] = Entry(copies, own.label)
-        return there
-
-    # --- choosing -------------------------------------------------------------------------
-
-    def sizes(self, rows: Integers) -> Integers:
-        """(N,) int64: bytes of the files of each sample."""
-        return np.array([run.sizes[at] for run, at in self._runs(rows)], np.int64)
-
-    def usable(self, rows: Integers) -> Integers:
-        """The rows that are samples: every file is read, and some hold no picture."""
-        return np.array([row for row in rows.tolist() if self._try(row) is not None], np.int64)
-
-    def part(self, rows: Integers) -> FolderTarget:
-        """The same folder, of which nothing but these rows is seen."""
-        chosen = copy.copy(self)
-        runs = [run.slice(at, at + 1) for run, at in self._runs(rows)]
-        chosen._set(CorpusPart(self.corpus.corpus, runs))
-        return chosen
-
-    # --- looking up -----------------------------------------------------------------------
-
-    def _runs(self, rows: Integers) -> list[tuple[Run, int]]:
-        """The run that holds each row, and which of its entries that is."""
-        numbers = np.searchsorted(self._ends, rows, side="right")
-        at = rows - np.concatenate([[0], self._ends])[numbers]
-        runs = [self.corpus.listed[number] for number in numbers.tolist()]
-        return [*zip(runs, at.tolist(), strict=True)]
+    def _at(self, row: int) -> tuple[Run, int]:
+        """Return the run that holds a row, and which of its entries that is."""
+        number = int(np.searchsorted(self._ends, row, side="right"))
+        return self._runs[number], row - int(self._ends[number]) + len(self._runs[number])
 
     def _entry(self, row: int) -> Entry:
-        found = self._try(row)
-        if found is None:
-            run, at = self._runs(np.array([row]))[0]
-            path = show_path(self.path / run.base / os.fsdecode(run.locators[at]))
-            raise DataError(
-                f"{path} is no sample: move it away, or name a packed dataset first, whose samples"
-                " are then looked up here"
-            )
-        return found
-
-    def _try(self, row: int) -> Entry | None:
         if row not in self._entries:
-            run, at = self._runs(np.array([row]))[0]
+            run, at = self._at(row)
             batch = self.corpus.read(run.slice(at, at + 1), _NO_SCRATCH)
             if batch.rejects:
-                return None
+                path = show_path(self.path / run.base / os.fsdecode(run.locators[at]))
+                raise DataError(
+                    f"{path} is no sample: move it away, or name a packed dataset, too, whose"
+                    " samples are then looked up here"
+                )
             named = unpack_paths(batch.keys[0], batch.paths[0], [*batch.fields(0)])
             root = os.fsencode(self.path)
             files = {name: os.fsdecode(os.path.join(root, path)) for name, path, _ in named}
@@ -201,26 +155,8 @@ class FolderTarget(Target):
         return self._entries[row]
 
 
-class CorpusPart:
-    """A corpus of which only some entries are listed."""
-
-    def __init__(self, corpus: Corpus, listed: list[Run]) -> None:
-        self.corpus = corpus
-        self.listed = listed
-        self.ignored: dict[str, int] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.corpus, name)
-
-    def splits(self) -> list[str]:
-        return list(dict.fromkeys(run.split for run in self.listed))
-
-    def runs(self, scratch: Path) -> Iterator[Run]:
-        return iter(self.listed)
-
-
 def _choose_split(splits: Sequence[str], path: Path) -> str:
-    """The split that a packed dataset would choose: the only one, or ``train``."""
+    """Return the split that a packed dataset would choose: the only one, or ``train``."""
     names = list(dict.fromkeys(splits))
     if len(names) == 1:
         return names[0]

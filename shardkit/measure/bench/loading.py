@@ -9,14 +9,14 @@ from functools import cached_property
 
 import numpy as np
 
+from shardkit import images
 from shardkit.arrays import Floats, Integers
 from shardkit.batches.source import Source
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import DEFAULT_PREFETCH
-from shardkit.measure.bench.options import BenchOptions
-from shardkit.measure.bench.pace import LEAST_S, Pace
+from shardkit.measure.bench.options import SIZE, BenchOptions
+from shardkit.measure.bench.pace import Pace
 from shardkit.measure.bench.target import Chosen, Target
-from shardkit.measure.bench.work import transform_of
 from shardkit.measure.timing import Work
 from shardkit.order.batches import Last
 from shardkit.system.page_cache import Cache
@@ -25,7 +25,7 @@ from shardkit.system.refusals import os_errors
 
 @dataclass(frozen=True)
 class Round:
-    """What one call of a case left behind.
+    """Figures of one call of a case.
 
     Attributes:
         batch_s: how long the loop waited for each batch.
@@ -53,7 +53,6 @@ class Loading:
         sizes: Integers,
         workers: int,
         options: BenchOptions,
-        least_s: float = LEAST_S,
     ) -> None:
         self.target = target
         self.workers = workers
@@ -64,7 +63,7 @@ class Loading:
         self._options = options
         self._counter = target.counter()
         self._kept: Source | None = None
-        self._pace = Pace(workers, least_s)
+        self._pace = Pace(workers)
 
     def __call__(self) -> Work:
         cache: Cache = self._drop() if self.is_cold else "unknown"
@@ -76,29 +75,29 @@ class Loading:
 
     @cached_property
     def dataset_bytes(self) -> int:
-        """The size of all files that are read; of the samples alone, where some are left out."""
+        """Bytes of all files that are read; of the samples alone, where some are left out."""
         if len(self._rows) < len(self.target):
             return int(self._sizes.sum())
         return sum(path.stat().st_size for path in self.target.files(self._rows))
 
     @property
     def sample_bytes(self) -> int:
-        """The size of the different samples that a round reads."""
+        """Bytes of the different samples that a round reads."""
         return int(self._sizes.sum())
 
     def _drop(self) -> Cache:
-        """Drop all files from the page cache; whether they have gone."""
+        """Drop all files from the page cache; return whether they have gone."""
         gc.collect()  # a page that is still mapped cannot be dropped
         with os_errors(f"dropping {self.target.name} from the page cache"):
             return self.target.drop(self._rows)
 
     def _cold_pass(self) -> Work:
-        """Every sample once, from files that are opened anew, by workers that are started anew."""
+        """Read every sample once, from newly opened files, by newly started workers."""
         order = np.arange(len(self._rows))
         return self._pass(self.target.open(self._rows), order, "pad")
 
     def _warm_pass(self) -> Work:
-        """Whole batches, the samples again and again.
+        """Read whole batches, the samples again and again.
 
         From a source that is opened once, as in a long epoch: a reader looks in its first batches
         whether it reads from a disk.
@@ -112,7 +111,7 @@ class Loading:
         return work
 
     def _pass(self, source: Source, order: Integers, last: Last, skipped: int = 0) -> Work:
-        """One epoch of these samples, in an order that is the same for every target.
+        """Read one epoch of these samples, in an order that is the same for every target.
 
         The clock runs from the batch on that comes after ``skipped``.
         """
@@ -145,7 +144,7 @@ class Loading:
             options.batch_size,
             shuffle="full",
             seed=options.seed,
-            transform=transform_of(options.read),
+            transform=images.train(SIZE) if options.read == "train" else None,
             workers=self.workers,
             worker_type=options.worker_type,
             last=last,

@@ -1,15 +1,20 @@
-"""What a bench can be told."""
+"""Options of a bench, and what is done with every sample."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from shardkit.arguments import integer
 from shardkit.errors import UsageError
+from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.loading.workers import WorkerType
 
-Read = Literal["raw", "decode", "train", "tokens"]
+Read = Literal["raw", "train", "tokens"]
+
+SIZE = 224
+"""Width and height of a crop for training, in pixels."""
 
 ROUNDS = 20
 """Rounds of a warm bench. Five wild ones on either side change nothing, see
@@ -20,7 +25,6 @@ fewer and longer ones."""
 COLD_ROUNDS = 12
 """Rounds of a cold bench, each a whole epoch from the disk."""
 
-
 MOST_WORKERS = 512
 
 
@@ -29,9 +33,8 @@ class BenchOptions:
     """Options of :func:`bench`; checked when made, raising UsageError.
 
     Attributes:
-        read: ``raw`` samples as :func:`shardkit.open` gives them, pictures as bytes; ``decode``
-            every picture whole; ``train``: random crops of 224 pixels into uint8 batches;
-            ``tokens``: windows of 2,048 tokens.
+        read: ``raw`` samples as :func:`shardkit.open` gives them, pictures as bytes; ``train``:
+            random crops of 224 pixels into uint8 batches; ``tokens``: windows of 2,048 tokens.
         workers: counts, each measured with every target. worker_type: ``thread`` or ``process``.
         batch_size: samples a batch. cold: drop the files from the page cache before each case.
         rounds: in each, every case runs once; by default 20, or 12 cold.
@@ -48,8 +51,8 @@ class BenchOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.read not in ("raw", "decode", "train", "tokens"):
-            raise UsageError(f"read must be raw, decode, train or tokens, got {self.read!r}")
+        if self.read not in ("raw", "train", "tokens"):
+            raise UsageError(f"read must be raw, train or tokens, got {self.read!r}")
         if self.worker_type not in ("thread", "process"):
             raise UsageError(f"worker_type must be thread or process, got {self.worker_type!r}")
         counts = [integer("workers", count) for count in self.workers]
@@ -64,3 +67,11 @@ class BenchOptions:
         integer("seed", self.seed, None)
         if self.limit is not None:
             integer("limit", self.limit, 1)
+
+
+def refuse_without_pictures(read: Read, name: str, fields: Sequence[str]) -> None:
+    """Raises UsageError where pictures are to be cropped and there are none."""
+    if read == "train" and IMAGE_FIELDS.isdisjoint(fields):
+        raise UsageError(
+            f"{name} has the fields {', '.join(fields)}: no pictures to train; use --read raw"
+        )

@@ -1,4 +1,4 @@
-"""How much of its work a case does a round: enough to be timed, and no more."""
+"""The work that a case does in a round: enough to be timed, and no more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEAST_EACH = 4
 
 
 class Pace:
-    """Pieces of work a round: as many as would take ``least_s`` at the best rate seen so far.
+    """Pieces of work in a round: as many as would take :data:`LEAST_S` at the best rate so far.
 
     The best, since one disturbed round must not leave this case shorter than others: on a busy
     machine short cases seem faster, as they end within their turn at the processor.
@@ -21,18 +21,17 @@ class Pace:
         num: pieces to do, a multiple of the number of workers.
     """
 
-    def __init__(self, workers: int = 1, least_s: float = LEAST_S) -> None:
+    def __init__(self, workers: int = 1) -> None:
         self._workers = max(workers, 1)
-        self._least_s = least_s
         self.num = LEAST_EACH * self._workers
 
     def took(self, seconds: float) -> float:
-        """Learn how long ``num`` pieces took; returns that."""
-        wanted = self._least_s * self.num / max(seconds, 1e-6)
+        """Learn how long ``num`` pieces took; return that."""
+        wanted = LEAST_S * self.num / max(seconds, 1e-6)
         self.num = max(self.num, pieces(wanted, self._workers))
         return seconds
 
 
 def pieces(wanted: float, workers: int) -> int:
-    """At least ``wanted`` pieces, the same number for each worker."""
+    """Return at least ``wanted`` pieces, the same number for each worker."""
     return max(ceil(wanted / workers), LEAST_EACH) * workers

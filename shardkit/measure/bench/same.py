@@ -1,4 +1,4 @@
-"""Showing, before anything is timed, that all targets return the same samples."""
+"""A check, before anything is timed, that all targets return the same samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HELD = 256
 
 @dataclass(frozen=True)
 class Samples:
-    """What all targets return.
+    """Samples that all targets return.
 
     Attributes:
         fields: names. sizes: (N,) int64, bytes of each sample's values; labels count for nothing.
@@ -28,35 +28,34 @@ class Samples:
     sizes: Integers
 
 
-def align(targets: Sequence[Target], rows: Integers) -> list[Integers]:
-    """The rows, in each target, of the samples that are ``rows`` of the first: by key.
+def align(base: Target, targets: Sequence[Target], rows: Integers) -> list[Integers]:
+    """Return the rows, in each target, of the samples that are ``rows`` of the base: by key.
 
     Raises:
         DataError: a target lacks one.
     """
-    keys = targets[0].keys(rows)
-    return [rows, *(_found(targets[0], target, rows, keys) for target in targets[1:])]
+    keys = base.keys(rows)
+    return [rows if one is base else _found(base, one, rows, keys) for one in targets]
 
 
-def _found(first: Target, target: Target, rows: Integers, keys: list[str] | None) -> Integers:
-    is_long_enough = len(rows) == 0 or int(rows.max()) < len(target)
-    own = target.keys(rows[:0])
-    if keys is None or own is None:
-        if len(target) != len(first):
+def _found(base: Target, target: Target, rows: Integers, keys: list[str] | None) -> Integers:
+    is_as_long = len(target) == len(base)
+    if keys is None or target.keys(rows[:0]) is None:
+        if not is_as_long:
             raise DataError(
-                f"{target.name} has {len(target):,} samples, {first.name} {len(first):,}:"
+                f"{target.name} has {len(target):,} samples, {base.name} {len(base):,}:"
                 " they do not hold the same"
             )
         return rows
     # Mostly packed in one order, and then far quicker than to look every key up.
-    if is_long_enough and target.keys(rows) == keys:
+    if is_as_long and target.keys(rows) == keys:
         return rows
     try:
         return target.find(keys)
     except DataError:
-        if len(target) != len(first):
+        if not is_as_long:
             raise
-        return rows  # others' tars name theirs otherwise: the values decide
+        return rows  # third-party tars name theirs otherwise: the values decide
 
 
 def check_same(targets: Sequence[Target], rows: Sequence[Integers]) -> Samples:
@@ -76,11 +75,11 @@ def check_same(targets: Sequence[Target], rows: Sequence[Integers]) -> Samples:
         for target, source in zip(targets[1:], sources[1:], strict=True):
             difference = find_difference(first, _columns(source.read(part)))
             if difference is not None:
-                at, what = difference
+                at, field = difference
                 where = sample_name(targets[0], int(rows[0][start + at]))
                 raise DataError(
-                    f"{target.name} does not return the samples of {targets[0].name}: of {where},"
-                    f" {what}"
+                    f"{target.name} does not return the samples of {targets[0].name}: {field} of"
+                    f" {where} differs"
                 )
     return Samples(fields, sizes)
 
@@ -89,7 +88,7 @@ Columns = dict[str, list[Any]]
 
 
 def _columns(read: dict[str, Any]) -> Columns:
-    """Lists of values; a column without a single value is left out."""
+    """Return lists of values; a column without a single value is left out."""
     lists = {
         name: values.tolist() if isinstance(values, np.ndarray) and values.ndim == 1 else [*values]
         for name, values in read.items()
@@ -98,31 +97,19 @@ def _columns(read: dict[str, Any]) -> Columns:
 
 
 def find_difference(first: Columns, other: Columns) -> tuple[int, str] | None:
-    """(which sample, what) of the first difference; None if there is none."""
-    names = sorted(first.keys() | other.keys())
+    """Return (which sample, which field) of the first difference; None if there is none."""
     num = len(next(iter((first or other).values()), []))
     nothing = [None] * num
     for at in range(num):
-        for name in names:
+        for name in sorted(first.keys() | other.keys()):
             own, theirs = first.get(name, nothing)[at], other.get(name, nothing)[at]
-            if what := _difference(own, theirs):
-                return at, f"{name} {what}"
+            if _plain(own) != _plain(theirs):
+                return at, name
     return None
 
 
-def _difference(own: Any, theirs: Any) -> str:
-    if (own is None) != (theirs is None):
-        return "is missing" if theirs is None else "is there, which the other lacks"
-    if _plain(own) == _plain(theirs):
-        return ""
-    sizes = [_size(own), _size(theirs)]
-    if sizes[0] != sizes[1]:
-        return f"has {sizes[1]:,} bytes, not {sizes[0]:,}"
-    return "differs" if sizes[0] else f"is {theirs!r}, not {own!r}"
-
-
 def _plain(value: Any) -> Any:
-    """A value to compare: of arrays dtype, shape and bytes, so that NaN equals NaN."""
+    """Return a value to compare: of arrays dtype, shape and bytes, so that NaN equals NaN."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     return bytes(value) if isinstance(value, bytes | memoryview) else repr(value)

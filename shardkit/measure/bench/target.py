@@ -1,4 +1,4 @@
-"""What is measured: packed datasets of any format, each a source of the same samples."""
+"""Targets of a bench: datasets of any format, each a source of the same samples."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from shardkit.arrays import Integers
 from shardkit.batches.source import Source
 from shardkit.errors import DataError
 from shardkit.index.manifest import INDEX_NAME, WORK_NAME
-from shardkit.operations.stage import copy_files, stage
 from shardkit.reading.dataset import Dataset
 from shardkit.remote.urls import Url
 from shardkit.sequences.dataset import TokenDataset
@@ -26,74 +25,65 @@ from shardkit.system.file_systems import is_in_memory
 from shardkit.system.page_cache import Cache, cache_state, evict
 from shardkit.system.paths import show_path
 from shardkit.tars.find import is_tar_source
-from shardkit.tokens.id_files import is_token_file
-
-if TYPE_CHECKING:
-    from shardkit.remote.storage import Remote
 
 SEQ_LEN = 2048
 """Tokens of a window."""
 
 
 class Target(Protocol):
-    """What samples are read from, in one way.
+    """A place that samples are read from, in one way.
 
     Attributes:
-        name: of its own, but for copies. format: ``lmdb``, ``folder`` ... path: as given; behind a
-            URL, where it is kept. where: the other medium that it was copied to, or None.
+        name: of its own. format: ``lmdb``, ``folder`` ... path: as given; behind a URL, where it is
+            kept.
     """
 
     name: str
     format: str
     path: Path
-    where: str | None = None
 
     @property
     def place(self) -> Path | Url:
-        """As given."""
+        """The place as given."""
         return self.path
-
-    @property
-    def label(self) -> str:
-        """The name, and where the copy lies."""
-        return self.name if self.where is None else f"{self.name} on {self.where}"
 
     def __len__(self) -> int: ...
 
     def open(self, rows: Integers) -> Source:
-        """Samples ``rows``, (N,) int64, as rows 0 to N - 1. Nothing of them is in memory yet, nor
-        is a file kept open when the source is gone."""
+        """Return samples ``rows``, (N,) int64, as rows 0 to N - 1. Nothing of them is in memory
+        yet, nor is a file kept open when the source is gone.
+        """
 
     @property
     def sample_bytes(self) -> int | None:
-        """Bytes of each sample as it is stored, where its values, as they are read, do not say."""
+        """Bytes of each sample as it is stored, if its values, as they are read, do not say."""
         return None
 
     def keys(self, rows: Integers) -> list[str] | None:
-        """The keys of these rows; None where samples have no keys."""
+        """Return the keys of these rows; None where samples have no keys."""
         return None
 
     def find(self, keys: Sequence[str]) -> Integers:
-        """Rows of samples by their keys. Raises DataError for one that is not there."""
+        """Return rows of samples by their keys. Raises DataError for one that is not there."""
 
     def files(self, rows: Integers) -> list[Path]:
-        """All files that these rows, and what is needed to find them, are read from; not those
-        that keys alone are kept in."""
-
-    def copied(self, rows: Integers, folder: Path, where: str) -> Target:
-        """A copy of these rows, or of all, in an empty folder."""
+        """Return all files that these rows, and what is needed to find them, are read from; not
+        those that keys alone are kept in.
+        """
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether it never comes from further away."""
+        """True if it never comes from further away than memory."""
         return is_in_memory(self.path)
 
     def drop(self, rows: Integers) -> Cache:
-        """Drop what these rows are read from out of memory; whether it has gone."""
+        """Drop what these rows are read from out of memory; return whether it has gone."""
         return cache_state(evict(self.files(rows)))
 
     def counter(self) -> Callable[[], int] | None:
-        """What counts bytes that come from further away than memory; None if nothing does."""
+        """Return what counts bytes that come from further away than memory; None if nothing
+        does.
+        """
         return counter(self.path)
 
 
@@ -101,24 +91,24 @@ class Chosen:
     """Some rows of a source, in a given order, perhaps several times."""
 
     def __init__(self, source: Source, rows: Integers) -> None:
-        self.source = source
+        self.source: Any = source
         self.rows = rows
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def read(self, rows: Integers) -> dict[str, Column]:
-        return self.source.read(self.rows[rows])
+        return cast("dict[str, Column]", self.source.read(self.rows[rows]))
 
     @property
     def foresees(self) -> bool:
         return bool(getattr(self.source, "foresees", False))
 
     def is_cold(self) -> bool:
-        return bool(cast(Any, self.source).is_cold())
+        return bool(self.source.is_cold())
 
     def reached(self, turn: Turn, *, is_resting: bool) -> bool:
-        return bool(cast(Any, self.source).reached(turn, is_resting=is_resting))
+        return bool(self.source.reached(turn, is_resting=is_resting))
 
     def advise(self, rows: Integers, *turn: Turn) -> None:
         advise: Any = getattr(self.source, "advise", None)
@@ -132,27 +122,37 @@ class Chosen:
 
 
 class PackedTarget(Target):
-    """A dataset of ours in any format, or tars made by others."""
+    """A dataset of ours in any format, or third-party tars. Behind a URL it comes from the cache,
+    or cold from where it lies.
+    """
 
     def __init__(self, place: Path | Url) -> None:
-        given = str(place) if isinstance(place, Url) else place
         # A page that is mapped cannot be dropped from the cache: what is kept is a copy, which has
         # not opened its files.
-        self._unopened = copy.copy(Dataset(given))
-        self.path = place if isinstance(place, Path) else self._unopened.located.folder
-        self.name = self.format = self._unopened.info.container
+        self._dataset = copy.copy(Dataset(_given(place)))
+        self._place = place
+        self.path = place if isinstance(place, Path) else self._dataset.located.folder
+        self.name = self.format = self._dataset.info.container
+
+    @property
+    def place(self) -> Path | Url:
+        return self._place
+
+    @property
+    def _remote(self) -> Any:
+        return self._dataset.located.storage if isinstance(self._place, Url) else None
 
     def __len__(self) -> int:
-        return len(self._unopened)
+        return len(self._dataset)
 
     def open(self, rows: Integers) -> Source:
-        return Chosen(copy.copy(self._unopened), rows)
+        return Chosen(copy.copy(self._dataset), rows)
 
     def keys(self, rows: Integers) -> list[str] | None:
-        return copy.copy(self._unopened).keys(rows)
+        return copy.copy(self._dataset).keys(rows)
 
     def find(self, keys: Sequence[str]) -> Integers:
-        dataset, rows = copy.copy(self._unopened), np.empty(len(keys), np.int64)
+        dataset, rows = copy.copy(self._dataset), np.empty(len(keys), np.int64)
         for number, key in enumerate(keys):
             try:
                 rows[number] = dataset.find(key)
@@ -161,117 +161,65 @@ class PackedTarget(Target):
         return rows
 
     def files(self, rows: Integers) -> list[Path]:
-        found = self._unopened.located
-        split, container = found.info.splits[self._unopened.split], container_of(found.info)
+        found = self._dataset.located
+        split, container = found.info.splits[self._dataset.split], container_of(found.info)
         fields = set(found.info.fields) - {"cls"} or {"cls"}  # labels come from the index
         stems = map(split.stem, range(len(split.shards)))
         shards = {container.file_of(stem, field) for stem in stems for field in fields}
         names = [INDEX_NAME, split.index_file("rows"), *sorted(shards)]
         return [path for name in names if (path := found.folder / name).is_file()]
 
-    def copied(self, rows: Integers, folder: Path, where: str) -> PackedTarget:
-        """The whole dataset."""
-        stage(str(self.place), folder, progress=False)
-        there = PackedTarget(folder)
-        there.name, there.where = self.name, where
-        there._unopened = copy.copy(Dataset(folder, self._unopened.split))
-        return there
-
-
-class UrlTarget(PackedTarget):
-    """A dataset behind a URL: warm, it comes from the cache; cold, from where it lies."""
-
-    @property
-    def place(self) -> Path | Url:
-        return self._remote.url
-
-    @property
-    def _remote(self) -> Remote:
-        return cast("Remote", self._unopened.located.storage)
-
     @property
     def is_in_memory(self) -> bool:
-        return False
+        return self._remote is None and is_in_memory(self.path)
 
     def drop(self, rows: Integers) -> Cache:
-        """Of the whole dataset, for whoever reads it."""
-        self._remote.forget()
+        if self._remote is None:
+            return super().drop(rows)
+        self._remote.forget()  # the whole dataset, for whoever reads it
         return "cold"
 
     def counter(self) -> Callable[[], int] | None:
-        return self._remote.fetched_bytes
+        if self._remote is None:
+            return super().counter()
+        return cast("Callable[[], int]", self._remote.fetched_bytes)
 
 
-class TokenTarget(Target):
-    """A dataset packed with a tokenizer, or a file of token ids: its windows have no keys."""
+class PackedTokens(PackedTarget):
+    """Windows of a dataset packed with a tokenizer, which have no keys."""
 
     def __init__(self, place: Path | Url) -> None:
-        is_file = isinstance(place, Path) and is_token_file(place)
-        self._packed = None if is_file else packed_target(place)
-        self.path = cast(Path, place) if self._packed is None else self._packed.path
-        self.name = self.format = "token file" if self._packed is None else self._packed.format
-        given = str(place) if isinstance(place, Url) else place
-        self._unopened = copy.copy(TokenDataset(given, seq_len=SEQ_LEN))
-
-    @property
-    def place(self) -> Path | Url:
-        return self.path if self._packed is None else self._packed.place
-
-    @property
-    def is_in_memory(self) -> bool:
-        return super().is_in_memory if self._packed is None else self._packed.is_in_memory
-
-    def drop(self, rows: Integers) -> Cache:
-        return super().drop(rows) if self._packed is None else self._packed.drop(rows)
-
-    def counter(self) -> Callable[[], int] | None:
-        return super().counter() if self._packed is None else self._packed.counter()
+        super().__init__(place)
+        self._tokens = copy.copy(TokenDataset(_given(place), seq_len=SEQ_LEN))
 
     def __len__(self) -> int:
-        return len(copy.copy(self._unopened))
+        return len(copy.copy(self._tokens))
 
     def open(self, rows: Integers) -> Source:
-        source: Any = copy.copy(self._unopened)
+        source: Any = copy.copy(self._tokens)
         return Chosen(source, rows)
 
-    def find(self, keys: Sequence[str]) -> Integers:
-        raise NotImplementedError("windows of tokens have no keys")
+    def keys(self, rows: Integers) -> None:
+        return None
 
     @property
     def sample_bytes(self) -> int:
-        return SEQ_LEN * copy.copy(self._unopened)._store.dtype.itemsize
-
-    def files(self, rows: Integers) -> list[Path]:
-        if self._packed is not None:
-            return self._packed.files(rows)
-        return [path for path in (self.path, self.path.with_suffix(".idx")) if path.is_file()]
-
-    def copied(self, rows: Integers, folder: Path, where: str) -> Target:
-        """The whole dataset, or the files."""
-        there = copy.copy(self)
-        there.where = where
-        if self._packed is None:
-            there.path = copy_files(self.files(rows), folder)[0]
-        else:
-            there._packed = self._packed.copied(rows, folder, where)
-            there.path = folder
-        there._unopened = copy.copy(TokenDataset(there.path, seq_len=SEQ_LEN))
-        return there
+        return SEQ_LEN * copy.copy(self._tokens)._store.dtype.itemsize
 
 
-def packed_target(place: Path | Url) -> PackedTarget:
-    """The dataset at a place."""
-    return UrlTarget(place) if isinstance(place, Url) else PackedTarget(place)
+def _given(place: Path | Url) -> str | Path:
+    return str(place) if isinstance(place, Url) else place
 
 
 def missing(name: str, key: str) -> DataError:
-    """The error for a sample that a target lacks."""
+    """Return the error for a sample that a target lacks."""
     return DataError(f"{name} has no sample {key!r}, which is to be measured")
 
 
 def name_apart(targets: Sequence[Target]) -> None:
     """Give each a name of its own: the format, or where several have one, what the paths end in,
-    or the whole paths."""
+    or the whole paths.
+    """
     for labels in (
         [_last_name(target.place) for target in targets],
         [str(target.place) for target in targets],
@@ -288,7 +236,9 @@ def _last_name(place: Path | Url) -> str:
 
 
 def is_packed(path: Path) -> bool:
-    """Whether it is, or is to be, a dataset, or is made of tars; else it is a plain folder."""
+    """Return True if it is, or is to be, a dataset, or is made of tars; else it is a plain
+    folder.
+    """
     return (
         not path.is_dir()
         or os.path.lexists(path / INDEX_NAME)

@@ -1,12 +1,10 @@
-"""What charts are drawn of: bars, lines and texts to a scale, in pixels. Pure."""
+"""Parts of charts: bars, lines and texts to a scale, in pixels. Pure."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 from typing import ClassVar
-
-import numpy as np
 
 WIDTH = 340
 LEFT = 78
@@ -18,31 +16,22 @@ HEAD, BAR, GAP = 16, 14, 7
 LONGEST = 40
 """Characters of a name that a line holds, in wide fonts."""
 
-MOST_STEPS = 7
-"""Labels that an axis has room for."""
-
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to pixels from the left; logarithmic, if ``low`` is more than 0."""
+    """A scale from values to pixels from the left; its lines begin at 0."""
 
     low: float
     high: float
     left: int = LEFT
 
     def __call__(self, value: float) -> float:
-        if self.low:
-            share = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
-        else:
-            share = value / self.high
+        share = (value - self.low) / (self.high - self.low)
         return self.left + (WIDTH - self.left) * min(max(share, 0.0), 1.0)
 
     @property
     def steps(self) -> list[tuple[float, str]]:
-        """Where the axis has lines, and their labels."""
-        if self.low:
-            values = steps(self.low, self.high) or [self.low, self.high]
-            return [(self(one), np.format_float_positional(one, 6, trim="-")) for one in values]
+        """Positions of the axis' lines, and their labels."""
         return [(self(one), in_thousands(one)) for one in even_steps(self.high)]
 
 
@@ -73,21 +62,21 @@ class Chart:
         self.bars.append((start, y, end - start, BAR - 3, color, about))
 
     def add_upright(self, x: float, y: float, color: str, width: float) -> None:
-        """A line across a bar."""
+        """Draw a line across a bar."""
         self.lines.append((self.scale(x), self.scale(x), y - 1, y + BAR - 2, color, width))
 
     def add_end(self, x: float, y: float, text: str) -> None:
-        """Text to the right of a bar."""
+        """Write text to the right of a bar."""
         self.texts.append((self.scale(x) + 5, middle(y), text, "start", ""))
 
 
 def middle(y: float) -> float:
-    """The middle of a bar that begins at ``y``."""
+    """Return the middle of a bar that begins at ``y``."""
     return y + (BAR - 3) / 2
 
 
 def even_steps(top: float) -> list[float]:
-    """0 and multiples of 1, 2 or 5 times a power of ten up to ``top``, about five."""
+    """Return 0 and multiples of 1, 2 or 5 times a power of ten up to ``top``, about five."""
     wanted = top / 4
     power = 10.0 ** math.floor(math.log10(wanted))
     pairs = ((1, 2), (2, 5), (5, 10), (10, math.inf))
@@ -96,21 +85,8 @@ def even_steps(top: float) -> list[float]:
 
 
 def in_thousands(value: float) -> str:
-    """``0.5``, ``200``, ``20k``, ``1.5M``."""
+    """Return ``0.5``, ``200``, ``20k``, ``1.5M``."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= size:
             return f"{value / size:g}{unit}"
     return f"{value:g}"
-
-
-def steps(low: float, high: float) -> list[float]:
-    """Where to draw lines to a logarithmic scale: 1, 2, 5, 10, or powers of ten where these are
-    too many. Empty if there are fewer than two."""
-    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for factors in ((1, 2, 5), (1,)):
-        # Not 10**-3: a product of that is not the float that its digits are.
-        found = [float(f"{factor}e{exponent}") for exponent in exponents for factor in factors]
-        found = [value for value in found if low <= value <= high]
-        if len(found) <= MOST_STEPS:
-            break
-    return found if len(found) > 1 else []

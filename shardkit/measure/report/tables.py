@@ -1,34 +1,28 @@
-"""All figures of a report, and what they were measured on, as text."""
+"""All figures of a report as text, for the terminal and for the page."""
 
 from __future__ import annotations
 
 from dataclasses import astuple
 
+from shardkit.measure.machine import describe
 from shardkit.measure.report.charts import us_per_sample
-from shardkit.measure.report.data import Report, Row
+from shardkit.measure.report.data import Limit, Report, Row
 from shardkit.measure.report.words import NOTHING, WORK, amount, cache_states, percent, times
-from shardkit.system.byte_sizes import format_bytes
 
-LEFT = frozenset(
-    {"target", "limit", "cache", "against the first", "nearest limit", "format", "path"}
-)
+LEFT = frozenset({"", "cache", "against the first", "nearest limit", "path"})
 """Columns of text, which stand left."""
 
-Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+Table = tuple[str, list[str], list[list[str]]]
 """Its title, its heads, and its lines."""
 
-CASE = ("target", "workers", "cache")
 PARTS = (*WORK, "wait")
 
 
 def conditions(report: Report) -> dict[str, str]:
-    """The machine, the versions, the state of the cache, what was measured."""
-    machine, options = report.machine, report.options
-    packages = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
+    """Return the machine, the state of the cache, and what was measured."""
+    options = report.options
     return {
-        "machine": f"{machine.cpu}, {machine.cores} cores, {format_bytes(machine.memory_bytes)},"
-        f" {machine.kernel}; load {machine.load_1min}",
-        "versions": f"Python {machine.python}, {packages}",
+        "machine": describe(report.machine),
         "commit": report.commit or NOTHING,
         "cache": cache_states(report.rows),
         "measured": f"{report.checked}; {options.read}, batches of {options.batch_size},"
@@ -37,57 +31,58 @@ def conditions(report: Report) -> dict[str, str]:
 
 
 def tables(report: Report) -> list[Table]:
-    """Every figure of every row, and the limits."""
-    targets = {row.label: (row.label, row.format, row.path) for row in report.rows}
-    limits: list[tuple[str, ...]] = [
-        (one.name, amount(one.samples_per_s), amount(1e-6 * one.bytes_per_s))
-        for one in report.limits
+    """Return every figure of every row, and the limits."""
+    times = [_case(row) | _times(row) for row in report.rows]
+    heads, lines = rates(report)
+    return [
+        ("Rates", heads, lines),
+        ("Where the time goes", [*times[0]], [[*line.values()] for line in times]),
     ]
-    made: list[Table] = [
-        ("Rates", (*CASE, *RATES), [(*_case(row), *_rates(row)) for row in report.rows]),
-        (
-            "Time a batch, in ms",
-            (*CASE, "5 %", "median", "95 %", "99 %", "longest"),
-            [(*_case(row), *map(amount, astuple(row.batch_ms))) for row in report.rows],
-        ),
-        (
-            "Where the time of a sample goes, in µs",
-            (*CASE, *PARTS),
-            [
-                (*_case(row), *(amount(us_per_sample(row, part)) for part in PARTS))
-                for row in report.rows
-            ],
-        ),
-        ("Targets", ("target", "format", "path"), [*targets.values()]),
-        ("Limits", ("limit", "samples/s", "MB/s"), limits),
-    ]
-    return made if limits else made[:-1]
 
 
-def _case(row: Row) -> tuple[str, ...]:
-    return (row.label, str(row.workers), row.cache)
+def rates(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Return heads and lines, a line for each row and limit, without columns that are empty."""
+    cells = [*map(_rates, report.rows), *map(_limit, report.limits)]
+    heads = [head for head in cells[0] if not head or any(line.get(head) for line in cells)]
+    return heads, [[line.get(head, "") for head in heads] for line in cells]
 
 
-RATES = (
-    *("samples/s", "95 % interval", "MB/s", "against the first", "nearest limit", "of it"),
-    *("rounds", "samples a round", "bytes from the device", "bytes of the dataset"),
-)
+def _case(row: Row) -> dict[str, str]:
+    return {"": row.target, "workers": str(row.workers), "cache": row.cache}
 
 
-def _rates(row: Row) -> tuple[str, ...]:
-    rate, against = row.samples_per_s, row.verdict
+def _rates(row: Row) -> dict[str, str]:
+    rate, read, against = row.samples_per_s, row.device_bytes, "reference"
     if row.ratio:
         median, low, high = map(times, astuple(row.ratio))
-        against = f"{median} ({low} to {high}), {row.verdict}"
-    return (
-        amount(rate.median),
-        f"{amount(rate.low)} to {amount(rate.high)}",
-        amount(1e-6 * row.bytes_per_s.median),
-        against,
-        row.limit or NOTHING,
-        NOTHING if row.of_limit is None else percent(row.of_limit),
-        str(row.rounds),
-        f"{row.samples:,}",
-        NOTHING if row.device_bytes is None else f"{row.device_bytes:,}",
-        f"{row.dataset_bytes:,}",
-    )
+        against = f"{median} ({low}-{high}) {row.verdict}"
+    is_cold = row.cache != "warm" and read
+    return _case(row) | {
+        "samples/s": f"{rate.median:,.0f}",
+        "95 % interval": f"{rate.low:,.0f}-{rate.high:,.0f}",
+        "MB/s": f"{row.bytes_per_s.median / 1e6:,.0f}",
+        "from disk": f"{(read or 0) / row.dataset_bytes:.2f}" if is_cold else "",
+        "of limit": "" if row.of_limit is None else percent(row.of_limit),
+        "against the first": against,
+    }
+
+
+def _limit(limit: Limit) -> dict[str, str]:
+    return {
+        "": f"limit: {limit.name}",
+        "cache": limit.cache,
+        "samples/s": f"{limit.samples_per_s:,.0f}",
+        "MB/s": f"{limit.bytes_per_s / 1e6:,.0f}",
+    }
+
+
+def _times(row: Row) -> dict[str, str]:
+    found = {f"{part}, µs a sample": amount(us_per_sample(row, part)) for part in PARTS}
+    batch = row.batch_ms
+    return found | {
+        "ms a batch": amount(batch.p50),
+        "99 %": amount(batch.p99),
+        "longest": amount(batch.max),
+        "nearest limit": row.limit or NOTHING,
+        "path": row.path,
+    }

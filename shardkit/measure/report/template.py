@@ -1,4 +1,4 @@
-"""How a page is made: its template, and values as a page can hold them."""
+"""Pages: their templates, and values as a page can hold them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def render(name: str, **values: Any) -> str:
-    """A page of the template at this path in ``shardkit/measure``."""
+    """Return a page of the template at this path in ``shardkit/measure``."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     template = Environment(
@@ -21,9 +21,10 @@ def render(name: str, **values: Any) -> str:
 
 
 def showable(value: Any) -> Any:
-    """The same plain values with every name in characters that a page can hold, and None for what
-    is no finite number. A file name may hold any bytes, which Python reads as lone surrogates. A
-    set becomes a sorted list, as JSON has none."""
+    """Return the same plain values with every name in characters that a page can hold, and None
+    for what is no finite number. A file name may hold any bytes, which Python reads as lone
+    surrogates. A set becomes a sorted list, as JSON has none.
+    """
     if isinstance(value, dict):
         return {showable(key): showable(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What a report of a bench says, in sentences; and figures and names as text."""
+"""The report of a bench in sentences; and figures and names as text."""
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ NOTHING = "–"
 CLOSE = 0.85
 """From this share of a limit on, it is the limit that holds a target up."""
 
-NEARLY = 0.95
-"""From this share of the fastest rate on, a target is nearly as fast: nobody should choose a
-format for less."""
-
 FEW_ROUNDS = 6
 """With fewer rounds no interval holds with 95 %."""
 
@@ -31,12 +27,12 @@ WORK = {
 
 
 def cache_states(rows: Sequence[Row]) -> str:
-    """``warm``, or ``cold or unknown``."""
+    """Return ``warm``, or ``cold or unknown``."""
     return " or ".join(sorted({row.cache for row in rows}))
 
 
 def workers_in_words(row: Row) -> str:
-    """``2 threads``, ``1 process``, ``no worker``."""
+    """Return ``2 threads``, ``1 process``, ``no worker``."""
     num, kind = row.workers, row.worker_type
     if not num:
         return "no worker"
@@ -44,7 +40,7 @@ def workers_in_words(row: Row) -> str:
 
 
 def times(ratio: float) -> str:
-    """A ratio with as many digits as say something."""
+    """Return a ratio with as many digits as say something."""
     if not math.isfinite(ratio):
         return NOTHING
     return f"{ratio:.2f}" if ratio >= 0.2 else f"{ratio:.3f}"
@@ -57,7 +53,7 @@ def percent(share: float) -> str:
 
 
 def amount(value: float) -> str:
-    """A figure with three digits at least, and commas: ``39,853``, ``12.3``, ``0.0417``."""
+    """Return a figure with three digits at least, and commas: ``39,853``, ``12.3``, ``0.0417``."""
     if not math.isfinite(value):
         return NOTHING
     if abs(value) >= 100 or value == 0:
@@ -70,14 +66,15 @@ def milliseconds(seconds: float) -> str:
     return f"{amount(1e3 * seconds)} ms"
 
 
-def case_name(row: Row, most: int | None = None) -> str:
-    """``lmdb, 2 threads``; where it is longer than so many characters, the name is shortened."""
-    workers = f", {workers_in_words(row)}"
-    return (row.label if most is None else shortened(row.label, most - len(workers))) + workers
+def case_name(row: Row) -> str:
+    """Return ``lmdb, 2 threads``."""
+    return f"{row.target}, {workers_in_words(row)}"
 
 
 def shortened(text: str, most: int) -> str:
-    """The text in so many characters at most; the middle goes, since names differ at their ends."""
+    """Return the text in so many characters at most; the middle goes, since names differ at their
+    ends.
+    """
     if len(text) <= most:
         return text
     head = (most - 1) // 2
@@ -85,71 +82,49 @@ def shortened(text: str, most: int) -> str:
 
 
 def in_words(rows: Sequence[Row], notes: Iterable[str]) -> list[str]:
-    """Which is fastest, by how much, how far from the limit, what takes the time; and the notes: a
-    line each."""
+    """Return the fastest, by how much, how far from the limit, and what takes the time; then the
+    notes: a line each.
+    """
     best = _best(rows)
-    lines = [f"fastest: {_fastest(best, rows)}", *_nearly(best, rows), _limited(best)]
-    return [*lines, *_unclear(rows), *notes]
+    return [f"fastest: {_fastest(best, rows)}", _limited(best), *_unclear(rows), *notes]
 
 
 def _best(rows: Sequence[Row]) -> Row:
-    """The highest rate; of two in the same rounds, the one that won most of them."""
+    """Return the highest rate; of two in the same rounds, the one that won most of them."""
     best = max(rows, key=lambda row: row.samples_per_s.median)
     is_behind = best.ratio is not None and best.ratio.median < 1
     return reference(best, rows) if is_behind else best
 
 
 def reference(row: Row, rows: Sequence[Row]) -> Row:
-    """The row that this one is compared with."""
+    """Return the row that this one is compared with."""
     return next(one for one in rows if one.workers == row.workers)
 
 
 def _fastest(best: Row, rows: Sequence[Row]) -> str:
     rate = f"{best.samples_per_s.median:,.0f} samples/s"
-    line = f"{best.label} with {workers_in_words(best)}, {rate}"
+    line = f"{best.target} with {workers_in_words(best)}, {rate}"
     if best.ratio is None:
         return line
     median, low, high = map(times, astuple(best.ratio))
-    ratio = f"{median} times {reference(best, rows).label} ({low} to {high})"
-    return f"{line}, {ratio}{_doubt(best)}"
-
-
-def _doubt(best: Row) -> str:
-    if best.verdict == "faster":
-        return ""
-    if best.verdict == "no difference":
-        return ", too little to choose by"
-    return ", in too few rounds" if best.rounds < FEW_ROUNDS else ", which may be chance"
-
-
-def _nearly(best: Row, rows: Sequence[Row]) -> list[str]:
-    least = NEARLY * best.samples_per_s.median
-    near = [
-        f"{row.label} with {workers_in_words(row)}"
-        for row in rows
-        if row is not best and row.samples_per_s.median >= least
-    ]
-    return [f"nearly as fast: {', '.join(near)}"] if near else []
+    ratio = f"{median} times {reference(best, rows).target} ({low} to {high})"
+    return f"{line}, {ratio}, {best.verdict}"
 
 
 def _limited(best: Row) -> str:
-    """How near the fastest is to its limit, or what takes its time."""
+    """Return how near the fastest is to its limit, and what takes its time."""
     spent = {name: getattr(best.seconds, name) for name in WORK}
     name, most = max(spent.items(), key=lambda item: item[1])
     goes = f"{percent(most / max(sum(spent.values()), 1e-9))} of the work is {WORK[name]}"
-    if best.cache == "cold":
-        goes = "the disk is waited for wherever bytes are touched first"
     if best.limit is None or best.of_limit is None:
         return goes
-    share, limit = percent(best.of_limit), best.limit
-    if best.of_limit > 1:
-        return f"it is as fast as the limit, {limit} ({share} of it): little is left to win"
-    reached = f"it reaches {share} of the limit, {limit}"
-    return f"{reached}{': little is left to win' if best.of_limit >= CLOSE else '; ' + goes}"
+    if best.of_limit >= CLOSE:
+        goes = "little is left to win"
+    return f"it reaches {percent(best.of_limit)} of the limit, {best.limit}; {goes}"
 
 
 def _unclear(rows: Sequence[Row]) -> list[str]:
-    names = ", ".join(dict.fromkeys(row.label for row in rows if row.verdict == "unclear"))
+    names = ", ".join(dict.fromkeys(row.target for row in rows if row.verdict == "unclear"))
     if not names:
         return []
     rounds = rows[0].rounds

@@ -1,4 +1,4 @@
-"""Which of some settings is the fastest, on a machine that is never twice the same.
+"""A race of settings, on a machine that is never twice the same.
 
 Pure: what is timed, and how, comes from outside. Candidates are timed in turn, and compared within
 a round, where all met the same noise. After a few rounds the slower half is left out, and the time
@@ -13,7 +13,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shardkit.measure.tune.space import Candidate
+from shardkit.loading.settings import Settings
+from shardkit.measure.tune.space import cost
 
 FIRST_ROUNDS = 2
 
@@ -29,17 +30,14 @@ LAST = 3
 NEAR = 0.03
 """Two whose rates differ by less are the same: more cannot be told apart in a minute here."""
 
-NEAR_A_STEP = 0.01
-"""The same where a step is given: a loop that is fed is as fast as can be, whatever the noise."""
-
 DROP = 0.75
 """What reached less of the best's rate in the first rounds is left out at once."""
 
 
-Rates = Mapping[Candidate, Sequence[float]]
+Rates = Mapping[Settings, Sequence[float]]
 """Samples a second of each round; lists of equal length."""
 
-Timer = Callable[[Sequence[Candidate], int], Rates]
+Timer = Callable[[Sequence[Settings], int], Rates]
 """Times candidates in turn for a number of rounds. One that cannot run is missing."""
 
 
@@ -48,17 +46,16 @@ class Race:
     """Finds the best of some candidates.
 
     Attributes:
-        timer: see :data:`Timer`. near: how much slower than the fastest is as fast. is_over:
-            whether the time is spent: whoever is ahead then has won.
+        timer: see :data:`Timer`. is_over: returns True if the time is spent: whoever is ahead then
+            has won.
     """
 
     timer: Timer
-    near: float = NEAR
     is_over: Callable[[], bool] = lambda: False
 
-    def best(self, candidates: Sequence[Candidate]) -> Candidate | None:
-        """The cheapest of those that are as fast as the fastest; None if none can run."""
-        timed: dict[Candidate, list[float]] = {one: [] for one in candidates}
+    def best(self, candidates: Sequence[Settings]) -> Settings | None:
+        """Return the cheapest of those that are as fast as the fastest; None if none can run."""
+        timed: dict[Settings, list[float]] = {one: [] for one in candidates}
         self._run(timed, FIRST_ROUNDS)
         self._leave(timed, len(timed), DROP)
         while len(timed) > LAST and not self.is_over():
@@ -67,9 +64,9 @@ class Race:
         for _ in range(FINAL_ROUNDS):
             if len(timed) > 1 and not self.is_over():
                 self._run(timed, 1)
-        return choose(timed, self.near) if timed else None
+        return choose(timed) if timed else None
 
-    def _run(self, timed: dict[Candidate, list[float]], rounds: int) -> None:
+    def _run(self, timed: dict[Settings, list[float]], rounds: int) -> None:
         got = self.timer(list(timed), rounds)
         for one in list(timed):
             if one not in got:
@@ -77,12 +74,12 @@ class Race:
                 continue
             timed[one] += got[one]
 
-    def _leave(self, timed: dict[Candidate, list[float]], most: int, least: float = 0.0) -> None:
-        """The cheapest of those that are as fast as the fastest stay, then the fastest."""
+    def _leave(self, timed: dict[Settings, list[float]], most: int, least: float = 0.0) -> None:
+        """Keep the cheapest of those that are as fast as the fastest, then the fastest."""
         standing = scores(timed)
-        alike = set(_alike(standing, self.near))
+        alike = set(_alike(standing))
         ranked = sorted(
-            timed, key=lambda one: (one not in alike, one.cost if one in alike else -standing[one])
+            timed, key=lambda one: (one not in alike, cost(one) if one in alike else -standing[one])
         )
         fastest = max(standing.values(), default=0.0)
         for rank, one in enumerate(ranked):
@@ -90,8 +87,8 @@ class Race:
                 del timed[one]
 
 
-def scores(rates: Rates) -> dict[Candidate, float]:
-    """How many times the round's geometric mean each reached: the median over the rounds."""
+def scores(rates: Rates) -> dict[Settings, float]:
+    """Return each rate over the geometric mean of its round: the median over the rounds."""
     logs = {one: [math.log(rate) for rate in found] for one, found in rates.items()}
     means = [statistics.fmean(each) for each in zip(*logs.values(), strict=True)]
     return {
@@ -100,11 +97,11 @@ def scores(rates: Rates) -> dict[Candidate, float]:
     }
 
 
-def choose(rates: Rates, near: float = NEAR) -> Candidate:
-    """The cheapest of those that are within ``near`` of the fastest, in paired ratios."""
-    return min(_alike(scores(rates), near), key=lambda one: one.cost)
+def choose(rates: Rates) -> Settings:
+    """Return the cheapest of those within :data:`NEAR` of the fastest, in paired ratios."""
+    return min(_alike(scores(rates)), key=cost)
 
 
-def _alike(standing: Mapping[Candidate, float], near: float) -> list[Candidate]:
+def _alike(standing: Mapping[Settings, float]) -> list[Settings]:
     fastest = max(standing.values(), default=0.0)
-    return [one for one, score in standing.items() if score >= (1 - near) * fastest]
+    return [one for one, score in standing.items() if score >= (1 - NEAR) * fastest]

@@ -1,11 +1,9 @@
-"""Which loader settings are the fastest, for this work on this machine."""
+"""The fastest loader settings for some work on this machine."""
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -16,20 +14,15 @@ from shardkit.batches.source import Source, check_source
 from shardkit.errors import UsageError
 from shardkit.loading import tuned
 from shardkit.loading.auto import local_ranks
+from shardkit.loading.loader import Loader
 from shardkit.loading.settings import Settings
 from shardkit.measure.machine import machine
-from shardkit.measure.tune.reading import python_line
-from shardkit.measure.tune.space import Candidate
-from shardkit.measure.tune.step import Step, try_step
 from shardkit.measure.tune.tuner import Tuner
 from shardkit.measure.tune.workload import Workload
-from shardkit.measure.verdict import spread
+from shardkit.measure.verdict import Interval, spread, verdict
 from shardkit.readers import open as open_dataset
 from shardkit.system.paths import show_path
 from shardkit.system.resources import Allowance, allowance
-
-SEARCH_SHARE = 0.85
-"""The share of the time that the search has, where a loop with a step is to be run, too."""
 
 ENOUGH_ROUNDS = 4
 
@@ -57,36 +50,32 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What :func:`tune` found.
+    """Result of :func:`tune`.
 
     Attributes:
-        settings: workers, their type, prefetch. backend: what decodes pictures; None: the fastest
-            installed. window_blocks: of ``shuffle="block"``, else None.
-        samples_per_s: with these settings. line: of Python, to paste.
+        settings: workers, their type, prefetch. samples_per_s: with these settings.
+        current: what ``workers="auto"`` took before. gain: how many times as fast as those the
+            settings are, in paired rounds; None if they are the same or cannot run.
+        line: the settings as options of a Loader, to paste.
         trials: everything that was tried, the fastest first. left_out: what was not, and why.
-        cache: whether the data came from memory, ``warm``, from the disk, ``cold``, or from both,
-            ``unknown``.
+        cache: ``warm`` if the data came from memory, ``cold`` if from the disk, ``unknown`` if
+            from both.
         machine: see :class:`shardkit.measure.machine.Machine`, and ``cpus``, the cores that may be
             used by each process that feeds here.
-        step: that was asked about. work: see :func:`shardkit.loading.tuned.work`.
-        for_auto: what ``workers="auto"`` is to take: those settings, or if they have no worker the
-            best that have one: only they hide loading behind a step. saved: the file that it reads
-            them from; None if they were not kept, and ``notes`` says why.
+        saved: the file that ``workers="auto"`` reads the settings from; None if they were not kept,
+            and ``notes`` says why.
     """
 
     settings: Settings
     samples_per_s: float
+    current: Settings
+    gain: Interval | None
     batch_size: int
     line: str
     trials: list[Trial]
     left_out: list[str]
     cache: str
     machine: dict[str, Any]
-    work: dict[str, Any]
-    for_auto: Settings
-    backend: str | None = None
-    window_blocks: int | None = None
-    step: Step | None = None
     saved: str | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -96,24 +85,22 @@ def tune(
     batch_size: int = 64,
     *,
     seconds: float = 60.0,
-    step_ms: float | None = None,
     cold: bool | None = None,
     save: bool = True,
     tell: Callable[[str], None] = lambda words: None,
     **options: Any,
 ) -> Tuning:
-    """Try settings of a :class:`shardkit.Loader` and choose: the fastest, or of those that are as
-    fast within 3 % the one with fewer workers, threads before processes, less made ahead.
+    """Try workers, kinds of workers and prefetch of a :class:`shardkit.Loader` and choose: the
+    fastest, or of those that are as fast within 3 % the one with fewer workers, threads before
+    processes, less made ahead.
 
-    What is fast is a loop that does nothing else; with ``step_ms``, one whose steps take so long:
-    then whatever makes it wait for less than 1 % of its time, with something to spare, is as good.
-    Processes that torchrun started on this machine (LOCAL_WORLD_SIZE) share its cores.
+    The rate is that of a loop that does nothing else. Processes that torchrun started on this
+    machine (LOCAL_WORLD_SIZE) share its cores.
 
     Args:
         dataset: a path, or anything a Loader takes.
         batch_size, options: as the Loader will have them: ``transform``, ``shuffle`` ...
-        seconds: that it may take, about.
-        step_ms: of the training step: is the choice fast enough for it?
+        seconds: approximate time budget.
         cold: drop the dataset's files from memory before each trial. None: if they do not fit.
         save: keep the result for ``workers="auto"``.
         tell: called with a few words on what is being tried.
@@ -122,8 +109,6 @@ def tune(
         UsageError: options that make no sense. DataError: a sample cannot be read.
     """
     positive("seconds", seconds)
-    if step_ms is not None:
-        positive("step_ms", step_ms)
     for name in FOUND:
         if name in options:
             raise UsageError(f"tune takes no option {name!r}: it finds workers, for any device")
@@ -131,99 +116,52 @@ def tune(
     work = Workload(source, integer("batch_size", batch_size, 1), options)
     found, ranks = allowance(), local_ranks()
     work = replace(work, is_cold=_is_cold(work, found, cold))
-    search_s = seconds if step_ms is None else SEARCH_SHARE * seconds
-    step_s, step = (step_ms or 0.0) / 1e3, None
-    tuner = Tuner(work, search_s, found, ranks, step_s, tell)
-    with warnings.catch_warnings(), _on_cores(tuner.cpus if ranks > 1 else None):
+    current = Loader(source, batch_size, **options, workers="auto")
+    tuner = Tuner(work, seconds, found, ranks, tell)
+    with warnings.catch_warnings():
         # Torch finds more processes than cores "excessive"; whether they are is what we ask.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         best = tuner.run()
-        if step_s:
-            tell(f"a loop of {step_ms:g} ms")
-            step = try_step(work, best, median(tuner.rates[best]), step_s, seconds - search_s)
-    notes, saved = _notes(work, tuner, best, step), None
-    if why := unsure(tuner.rates[tuner.hiding], tuner.is_short):
+        gain = tuner.gain(best, current.settings)
+    notes, saved = [], None
+    if gain is not None and verdict(gain) == "slower":
+        notes.append(f"the current settings stay: {best} won, but is slower next to them")
+        best, gain = current.settings, None
+    rate = median(tuner.rates[best])
+    if work.is_cold and tuner.caches != {"cold"}:
+        notes.append("not all files could be dropped from memory: some of it was read from there")
+    if why := unsure(tuner.rates[best], tuner.is_short):
         notes.append(
             f'the choice is unsure, {why}, and not kept for workers="auto": more seconds, or a'
             " quieter machine, would make it surer"
         )
     elif save:
-        saved = _keep(work, tuner, best, notes, (found, ranks))
+        try:
+            saved = show_path(tuned.save(tuned.about(current.maker, found, ranks), best, rate))
+        except OSError as error:
+            notes.append(f"the result was not kept: {error.strerror or error}")
     return Tuning(
-        settings=replace(best.settings, why=WHY),
-        samples_per_s=median(tuner.rates[best]),
-        batch_size=work.batch_size,
-        line=python_line(work.batch_size, work.given(best)),
+        settings=replace(best, why=WHY),
+        samples_per_s=rate,
+        current=current.settings,
+        gain=gain and gain.interval,
+        batch_size=batch_size,
+        line=", ".join(f"{name}={_in_python(v)}" for name, v in best.as_options().items()),
         trials=_trials(tuner.rates),
         left_out=[f"{name}: {reason}" for name, reason in tuner.left_out.items()],
         cache=tuner.caches.pop() if len(tuner.caches) == 1 else "unknown",
         machine={**asdict(machine()), "cpus": tuner.cpus},
-        work=tuned.work(work.loader(_AS_GIVEN).maker),
-        for_auto=replace(tuner.hiding.settings, why=WHY),
-        backend=best.backend,
-        window_blocks=best.window_blocks,
-        step=step,
         saved=saved,
         notes=notes,
     )
 
 
-_AS_GIVEN = Candidate(Settings(0))
-"""Makes a loader with the user's own options."""
-
-
-@contextmanager
-def _on_cores(num: int | None) -> Iterator[None]:
-    """This thread, and all that it starts, on so many cores; None: on all that it has."""
-    if num is None or not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(before)[:num])
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def _notes(work: Workload, tuner: Tuner, best: Candidate, step: Step | None) -> list[str]:
-    notes = []
-    if not best.settings.workers and not step:
-        load_ms = 1e3 * work.batch_size / median(tuner.rates[best])
-        notes.append(
-            f"the loop itself loads, {load_ms:.2g} ms a batch: give the step's time, too, if its"
-            " loading should be hidden behind a GPU's work"
-        )
-    if work.is_cold and tuner.caches != {"cold"}:
-        notes.append("not all files could be dropped from memory: some of it was read from there")
-    return notes
-
-
-def _keep(
-    work: Workload,
-    tuner: Tuner,
-    best: Candidate,
-    notes: list[str],
-    here: tuple[Allowance, int],
-) -> str | None:
-    """Keep the choice for a loader with the user's own options, and for one with those that were
-    found, too. Returns the file; None, and adds a note, if it cannot be written."""
-    extra = {"backend": best.backend, "window_blocks": best.window_blocks}
-    given = ", ".join(f"{name}={value!r}" for name, value in extra.items() if value is not None)
-    if given:
-        notes.append(f'workers="auto" takes workers alone from it: give {given}, as above, too')
-    try:
-        for one in (_AS_GIVEN, best):
-            about = tuned.about(work.loader(one).maker, *here)
-            path = tuned.save(about, tuner.hiding.settings, median(tuner.rates[tuner.hiding]))
-    except OSError as error:
-        notes.append(f"the result was not kept: {error.strerror or error}")
-        return None
-    return show_path(path)
+def _in_python(value: str | int) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def unsure(rates: Sequence[float], is_short: bool) -> str:
-    """Why a choice with these rates says little; empty if it says enough."""
+    """Return why a choice with these rates says little; empty if it says enough."""
     if is_short and len(rates) < ENOUGH_ROUNDS:
         return f"it had {len(rates)} rounds only"
     found = spread(rates)
@@ -240,7 +178,7 @@ def _is_cold(work: Workload, found: Allowance, wished: bool | None) -> bool:
     return num_bytes > found.memory_bytes if wished is None else wished
 
 
-def _trials(rates: Mapping[Candidate, Sequence[float]]) -> list[Trial]:
+def _trials(rates: Mapping[Settings, Sequence[float]]) -> list[Trial]:
     trials = [
         Trial(str(one), len(found), median(found), min(found), max(found))
         for one, found in rates.items()

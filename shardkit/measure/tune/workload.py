@@ -1,4 +1,4 @@
-"""What is tuned, a loader but for its settings; and how fast it is with some."""
+"""A loader but for its settings, and its rate with some settings."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import copy
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from shardkit.batches.collate import Batch
 from shardkit.batches.source import Source
-from shardkit.images.augment import Transform, kernel_or_why_not
-from shardkit.images.decoders import installed
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import Settings
 from shardkit.measure.timing import Work
-from shardkit.measure.tune.space import WINDOWS, Candidate, Footprint
+from shardkit.measure.tune.space import Footprint
 from shardkit.system.page_cache import Cache, cache_state, evict
 
 
@@ -35,38 +33,29 @@ class Workload:
     options: dict[str, Any] = field(default_factory=dict)
     is_cold: bool = False
 
-    def given(self, one: Candidate) -> dict[str, Any]:
-        """All options of a loader with these settings."""
-        options = dict(self.options)
-        if one.backend is not None:
-            options["transform"] = replace(options["transform"], backend=one.backend)
-        if one.window_blocks is not None:
-            options["window_blocks"] = one.window_blocks
-        return options | one.settings.as_options()
-
-    def loader(self, one: Candidate) -> Loader:
-        """Raises UsageError where the work and the settings do not go together."""
+    def loader(self, settings: Settings) -> Loader:
+        """Return a loader. Raises UsageError where the work and the settings do not go together."""
         source = self.source
         if self.is_cold:
             source = copy.copy(source)  # pages that are still mapped cannot be dropped
-        return Loader(source, self.batch_size, **self.given(one))
+        return Loader(source, self.batch_size, **self.options, **settings.as_options())
 
-    def timed(self, one: Candidate, seconds: float) -> Work:
+    def timed(self, settings: Settings, seconds: float) -> Work:
         """Load batches for about so many seconds."""
         cache: Cache = "warm"
         if self.is_cold:
             cache = cache_state(evict(self.files))
-        batches = loads_per_s(self.loader(one), seconds, is_once=self.is_cold)
+        batches = loads_per_s(self.loader(settings), seconds, is_once=self.is_cold)
         return Work(self.batch_size, seconds=1 / batches, cache=cache)
 
-    def first_batch(self, one: Candidate) -> Footprint:
-        """Make one. Raises what a loader raises."""
-        with batches_of(self.loader(one)) as batches:
+    def first_batch(self, settings: Settings) -> Footprint:
+        """Make one batch. Raises what a loader raises."""
+        with batches_of(self.loader(settings)) as batches:
             return footprint(next(batches))
 
     @property
     def files(self) -> list[Path]:
-        """The files of the dataset, as far as it says where it is."""
+        """Return the files of the dataset, as far as it says where it is."""
         path = getattr(self.source, "path", None)
         if not isinstance(path, Path):
             return []
@@ -74,30 +63,13 @@ class Workload:
             sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
         )
 
-    @property
-    def backends(self) -> list[str | None]:
-        """Decoders that the transform could use; None is what it takes by itself, and all there is
-        where no picture is decoded, or the user has chosen."""
-        transform = self.options.get("transform")
-        if not isinstance(transform, Transform) or transform.backend is not None:
-            return [None]
-        names = [decoder.name for decoder in installed()]
-        has_kernel = transform.antialias and kernel_or_why_not()[0] is not None
-        return [None, *(names if has_kernel else names[1:])]
-
-    @property
-    def windows(self) -> list[int | None]:
-        """Widths to try, if the order is block order and the user has not chosen one."""
-        is_open = self.options.get("shuffle") == "block" and "window_blocks" not in self.options
-        return [*WINDOWS] if is_open else [None]
-
 
 # --- how fast a loader is ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """When batches came, in seconds after the epoch began.
+    """Times at which batches came, in seconds after the epoch began.
 
     Attributes:
         arrivals: of each batch. end_s: of the epoch, its workers ended; None: it was cut short.
@@ -128,19 +100,20 @@ def watch(loader: Loader, seconds: float, least: int, is_once: bool = False) -> 
 
 
 def batches_of(loader: Loader) -> closing[Generator[Batch, None, None]]:
-    """An epoch, whose workers end with the block."""
+    """Return an epoch whose workers end with the block."""
     return closing(cast("Generator[Batch, None, None]", iter(loader)))
 
 
 def num_ahead(how: Settings) -> int:
-    """Batches that may lie ready when the first is taken: processes make some while others are
-    still being started."""
+    """Return how many batches may lie ready when the first is taken: processes make some while
+    others are still being started.
+    """
     is_process = how.worker_type == "process"
     return how.workers * how.prefetch if is_process else 0
 
 
 def batches_per_s(epochs: Sequence[Epoch], num_batches: int, how: Settings) -> float:
-    """The rate of a whole epoch of ``num_batches``, the start of its workers in it.
+    """Return the rate of a whole epoch of ``num_batches``, the start of its workers in it.
 
     Where whole epochs were seen, theirs; else the time to the first batches and the pace after,
     those that may have lain ready left out. N workers that begin together deliver N batches at a
@@ -161,55 +134,21 @@ _SHORTEST_S = 1e-9
 
 
 def least_batches(how: Settings) -> int:
-    """How many make a pace: those that lay ready, and three times those that come together."""
+    """Return how many batches make a pace: those that lay ready, and three times those that come
+    together.
+    """
     return num_ahead(how) + 3 * max(1, how.workers)
 
 
 def loads_per_s(loader: Loader, seconds: float, is_once: bool = False) -> float:
-    """Batches a second over whole epochs, measured for about so many seconds."""
+    """Return batches a second over whole epochs, measured for about so many seconds."""
     how = loader.settings
     epochs = watch(loader, seconds, least_batches(how), is_once)
     return batches_per_s(epochs, len(loader), how)
 
 
-@dataclass(frozen=True)
-class LoopTimes:
-    """What a loop that does something with each batch waited for.
-
-    Attributes:
-        steps: that were run. wait: the share of the loop's time spent waiting for batches, but
-            for the first of each epoch; starting: for those. From 0 to 1.
-        work_s: seconds that workers spent on each kind of work: read, transform, collate.
-    """
-
-    steps: int
-    wait: float
-    starting: float
-    work_s: dict[str, float]
-
-
-def run_loop(loader: Loader, step_s: float, seconds: float) -> LoopTimes:
-    """Run a loop that sleeps ``step_s`` a batch, as a step on a GPU leaves the processor free."""
-    steps, starting, stats = 0, 0.0, loader.stats
-    began = time.perf_counter()
-    deadline = began + seconds
-    while time.perf_counter() < deadline:
-        epoch_began = stats.wait_s
-        with batches_of(loader) as batches:
-            for number, _ in enumerate(batches):
-                if number == 0:
-                    starting += stats.wait_s - epoch_began
-                time.sleep(step_s)
-                steps += 1
-                if time.perf_counter() >= deadline:
-                    break
-    taken = time.perf_counter() - began
-    work_s = {"read": stats.read_s, "transform": stats.transform_s, "collate": stats.collate_s}
-    return LoopTimes(steps, (stats.wait_s - starting) / taken, starting / taken, work_s)
-
-
 def footprint(batch: Batch) -> Footprint:
-    """What one batch takes in memory, and on its way from a worker process."""
+    """Return what one batch takes in memory, and on its way from a worker process."""
     sizes = [size for value in batch.values() for size in _sizes(value)]
     return Footprint(sum(size for size, _ in sizes), sum(is_tensor for _, is_tensor in sizes))
 
