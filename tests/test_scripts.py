@@ -468,7 +468,7 @@ def test_make_alone_says_what_there_is() -> None:
     )
     assert done.returncode == 0
     targets = [line.split()[1] for line in done.stdout.splitlines()]
-    tests = ["test", "test-dali", "test-open", "test-clouds", "test-floors"]
+    tests = ["test", "test-all", "test-dali", "test-open", "test-clouds", "test-floors"]
     assert targets == [
         "help",
         "demo",
@@ -490,5 +490,5 @@ def test_ci_runs_the_readmes_test_commands() -> None:
     assert lines[0] == "#!/usr/bin/env bash"
     assert "set -euo pipefail" in lines
     made = [line.removeprefix("make ") for line in lines if line.startswith("make ")]
-    tests = ["test", "test-dali", "test-open", "test-clouds", "test-floors"]
+    tests = ["test-all", "test-dali", "test-open", "test-clouds", "test-floors"]
     assert made == ["check", *tests, "wheel"]
