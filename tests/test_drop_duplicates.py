@@ -10,9 +10,7 @@ import pytest
 from conftest import Run, make_images, picture, tree, write
 
 import shardkit
-from shardkit.errors import PartError, ResumeError, UsageError
-from shardkit.packing import destination, publish
-from shardkit.system.records import read_record, write_record
+from shardkit.errors import UsageError
 
 SMALL: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False, "shard_size": "4kB"}
 SAME = "the same contents as "
@@ -133,71 +131,3 @@ def test_copies_of_lines_are_known_by_their_places(tmp_path: Path) -> None:
     write_lines(tmp_path / "old", {"a.jsonl at byte 18": "a.jsonl at byte 9"})
     found = shardkit.verify(tmp_path / "old", against=tmp_path / "in")
     assert found.ok, found.problems
-
-
-# --- what older releases left half done -----------------------------------------------------
-
-
-def stop_at(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
-    """Let a pack end before it calls a function of ``destination``, and leave all as it is."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(destination, name, stop)
-    return pytest.raises(KeyboardInterrupt)
-
-
-def test_a_half_done_pack_with_it_is_refused(
-    run: Run, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch, stop_at(patch, "mark_ready"):
-        shardkit.pack(source, tmp_path / "d", **SMALL)
-    record = tmp_path / "d" / ".packing" / "options.json"
-    started = read_record(record)
-    assert started is not None
-    started["options"]["drop_duplicates"] = True
-    write_record(record, started)
-    write(tmp_path / "d" / ".packing" / "contents" / "hashes", b"\0" * 24)
-    words = ["pack", source, tmp_path / "d", "--to", "npy", "--workers", 0, "--shard-size", "4kB"]
-    done = run(*words)
-    assert done.code == 2 and "pass --overwrite to start afresh" in done.err.splitlines()[-1]
-    with pytest.raises(ResumeError, match="started with drop_duplicates, which is an option of"):
-        shardkit.pack(source, tmp_path / "d", **SMALL)
-    assert run(*words, "--overwrite").code == 0
-    shardkit.pack(source, tmp_path / "whole", **SMALL)
-    assert tree(tmp_path / "d") == tree(tmp_path / "whole")
-
-
-def test_a_pack_that_an_older_release_had_all_but_tidied(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its result has a number more."""
-    with monkeypatch.context() as patch, stop_at(patch, "tidy"):
-        shardkit.pack(source, tmp_path / "d", **SMALL)
-    marker = tmp_path / "d" / ".packing" / publish._MARKER
-    record = read_record(marker)
-    assert record is not None
-    record["result"]["num_duplicates"] = 0
-    write_record(marker, record)
-    assert shardkit.pack(source, tmp_path / "d", **SMALL).was_complete
-
-
-@pytest.mark.parametrize("left_out", [None, {"inputs": 2, "xxh3": 7}])
-def test_parts_of_an_older_release(
-    left_out: dict[str, int] | None, source: Path, tmp_path: Path
-) -> None:
-    for i in (1, 2):
-        shardkit.pack(source, tmp_path / str(i), **SMALL, part=f"{i}/2")
-        path = tmp_path / str(i) / ".packing" / "part.json"
-        record = read_record(path)
-        assert record is not None
-        record["listed"]["left_out"] = left_out
-        write_record(path, record)
-    parts = [tmp_path / "1", tmp_path / "2"]
-    if left_out is None:
-        assert shardkit.merge(parts, tmp_path / "d").num_samples == 33
-        return
-    with pytest.raises(PartError, match="of another version of shardkit; pack it again"):
-        shardkit.merge(parts, tmp_path / "d")
-    assert not (tmp_path / "d").exists()

@@ -83,8 +83,7 @@ def test_an_annotation_file_that_changes(name: str, tmp_path: Path) -> None:
     text = file.read_text(encoding="utf-8")
     changed = text.replace("caption 1", "caption 9").replace("7.123456789", "7.123456780")
     assert changed != text
-    file.touch()
-    assert pack(source, "whole").was_complete, "the time alone does not matter"
+    assert pack(source, "whole").was_complete
     file.write_text(changed, encoding="utf-8")
     with pytest.raises(ResumeError, match="input files changed since this pack was") as info:
         pack(source, "started")

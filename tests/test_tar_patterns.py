@@ -45,7 +45,7 @@ def test_patterns_and_lists(tars: Path, pattern: str, numbers: list[int], tmp_pa
     listed = [str(tars / name) for name in reversed(names)]
     shardkit.convert(listed, tmp_path / "two", to="npy", workers=2)
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
-    assert shardkit.convert(listed, tmp_path / "one", to="npy", **OPTIONS).was_complete
+    assert shardkit.convert(listed, tmp_path / "two", to="npy", **OPTIONS).was_complete
 
 
 def test_the_shell_writes_patterns_out(tars: Path, run: Run) -> None:

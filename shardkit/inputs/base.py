@@ -110,7 +110,6 @@ class Corpus(Protocol):
         has_text: whether samples may hold a text that can be tokenized.
         has_restarts: whether JPEGs may have restart markers that an earlier pack added.
         keeps_shards: whether each run is one shard, to be packed as it is.
-        is_stamped: whether equal stamps mean that nothing changed.
         takes_order: whether a run may have its entries in any order, of any place in the input; and
             one of them may become several samples.
         packed: not None where runs of one split may come between those of another, and what comes
@@ -128,7 +127,6 @@ class Corpus(Protocol):
     has_text: bool = False
     has_restarts: bool = False
     keeps_shards: ClassVar[bool] = False
-    is_stamped: ClassVar[bool] = True
     takes_order: ClassVar[bool] = False
     packed: Sequence[Receipt] | None = None
     is_read_once: ClassVar[bool] = False

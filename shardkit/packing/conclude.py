@@ -13,7 +13,7 @@ from shardkit.packing.finish import Origin, assemble, notes_on, own_origin
 from shardkit.packing.listed_input import ListedInput
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult, result_of
-from shardkit.packing.up_to_date import made_of, prove_untouched
+from shardkit.packing.up_to_date import made_of, remember_inputs
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,12 @@ class Conclusion:
         num_rejects: int,
         num_resumed: int,
         started: float,
-        *,
-        is_proof: bool = True,
     ) -> PackResult:
         """Write the index, and have the dataset take its place.
 
         Args:
             receipts: as of :func:`shardkit.packing.finish.assemble`, which says what is raised.
-            started: when the clock of the result began. is_proof: whether the inputs are known to
-                be those that were listed.
+            started: when the clock of the result began.
         """
         destination = self.destination
         origin = self.origin or own_origin(listed.spec, made_of(self.recipe, listed.contents))
@@ -65,6 +62,6 @@ class Conclusion:
         result.notes.extend(self.chosen.notes if self.chosen else [])
         result.notes.extend(notes_on(self.options, receipts))
         destination.finish(info, self.recipe, {**asdict(result), "dest": ""})
-        if is_proof and destination.name == destination.dest:
-            prove_untouched(destination.dest, self.recipe, listed.state)
+        if destination.name == destination.dest:
+            remember_inputs(destination.dest, self.recipe, listed.seen)
         return replace(result, seconds=time.perf_counter() - started)

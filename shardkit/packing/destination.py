@@ -177,11 +177,8 @@ class Destination:
         if is_recipe(was) and not (
             _changed_input(was["inputs"], recipe["inputs"]) or _change(was, recipe)
         ):
-            result = record.get("result")
-            if isinstance(result, dict):
-                result.pop("num_duplicates", None)  # of a release whose pack had drop_duplicates
             with suppress(TypeError):  # damaged
-                return from_record(kind, result, dest=self.name)
+                return from_record(kind, record.get("result"), dest=self.name)
         raise self.taken()
 
     def clear(self) -> None:
@@ -212,11 +209,6 @@ class Destination:
             raise ResumeError(
                 f"input files changed since this pack was started: {changed}; restore them, or pass"
                 " --overwrite to start afresh"
-            )
-        if "drop_duplicates" in started["options"]:
-            raise ResumeError(
-                f"{show_path(self.name)} holds a pack started with drop_duplicates, which is an"
-                " option of edit alone now; pass --overwrite to start afresh"
             )
         if change := _change(started, recipe):
             raise ResumeError(

@@ -52,8 +52,6 @@ class FinishedPart:
                 raise PartError(
                     f"{show_path(folder / WORK_NAME / PART_NAME)} is damaged; pack that part again"
                 )
-            if record["listed"].get("left_out") is None:  # of a release that knew the name
-                record["listed"].pop("left_out", None)
             found = cls(**record | {"listed": from_record(ListedInput, record["listed"])})
             found._refuse_other_types()
             part = Part.parse("/".join(map(str, record["part"])))

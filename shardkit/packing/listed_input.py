@@ -15,7 +15,7 @@ class ListedInput:
 
     Attributes:
         kind, classes, spec, ignored, notes: as of :class:`shardkit.inputs.base.Corpus`.
-        num_entries, num_bytes: listed. contents, state, seen: checksums of that, as of
+        num_entries, num_bytes: listed. contents, seen: checksums of that, as of
             :class:`shardkit.packing.listing.Listing`.
     """
 
@@ -27,7 +27,6 @@ class ListedInput:
     num_entries: int
     num_bytes: int
     contents: str
-    state: str
     seen: str
 
     @classmethod
@@ -41,6 +40,5 @@ class ListedInput:
             num_entries=listing.num_entries,
             num_bytes=listing.num_bytes,
             contents=listing.contents,
-            state=listing.state,
             seen=listing.seen,
         )

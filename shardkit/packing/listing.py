@@ -44,7 +44,6 @@ class Listing:
         self.is_resumed = self._was is not None  # a damaged record is none
         self._path = work / "listing.new" if self.is_resumed else self._kept
         self._end = 0
-        self._state = xxhash.xxh3_64()
         self._seen = xxhash.xxh3_64()
         self._contents = xxhash.xxh3_64()
         self.num_entries = 0
@@ -61,7 +60,6 @@ class Listing:
         segment = encode_shard(runs, order)
         with self._path.open("ab") as file:
             file.write(segment)
-        self._state.update(segment)
         timeless = encode_shard([replace(r, stamps=[0] * len(r)) for r in runs], order)
         self._contents.update(timeless)
         stamps = np.array([stamp for run in runs for stamp in run.stamps], np.int64)
@@ -92,11 +90,6 @@ class Listing:
     def seen(self) -> str:
         """The same of all that people see of the inputs: times, too."""
         return self._seen.hexdigest()
-
-    @property
-    def state(self) -> str:
-        """A checksum of all that is listed, and of what the inputs were when they were."""
-        return self._state.hexdigest()
 
     def complete(self) -> None:
         """Everything is listed. Raises ResumeError if an earlier listing was another."""

@@ -76,9 +76,9 @@ def run_pack(
     if classes is not None:
         recipe["options"]["classes"] = list(classes)
     with os_errors(f"packing into {dest}"):
-        asked = _asked(source, corpus, options, recipe, origin)
+        asked = _asked(corpus, options, recipe, origin)
         # A copy of itself is none: it is refused below.
-        is_comparable = options.part is None and corpus.packed is None
+        is_comparable = options.part is None and not corpus.is_read_once
         if is_comparable and isinstance(dest, Path) and dest.resolve() != source.resolve():
             found = up_to_date(dest, asked)
             if found is not None:
@@ -112,7 +112,6 @@ def _open(dest: Path | Url, source: Path, options: PackOptions) -> Destination:
 
 
 def _asked(
-    source: Path,
     corpus: Corpus,
     options: PackOptions,
     recipe: dict[str, Any],
@@ -120,7 +119,6 @@ def _asked(
 ) -> Asked:
     before = origin or own_origin(corpus.spec())
     return Asked(
-        source=source,
         corpus=corpus,
         options=options,
         recipe=recipe,
@@ -164,14 +162,8 @@ class _Pack:
             if self.corpus.is_read_once:  # a listing has what the iterator gave, by chance, at once
                 origin = own_origin(listed.spec, made_of(self.recipe, ""))
             end = Conclusion(self.destination, self.options, self.recipe, self.chosen, origin)
-            return end.publish(
-                receipts,
-                listed,
-                jobs.tally.num_rejects,
-                len(jobs.resumed),
-                started,
-                is_proof=self.corpus.is_stamped,
-            )
+            num_rejects, num_resumed = jobs.tally.num_rejects, len(jobs.resumed)
+            return end.publish(receipts, listed, num_rejects, num_resumed, started)
 
     def _engine(self) -> Engine:
         setup = Setup(

@@ -42,7 +42,6 @@ class RowsCorpus(Corpus):
     kind = "objects"
     has_pictures = True
     has_text = True
-    is_stamped = False
     takes_order = True
 
     def __init__(

@@ -43,7 +43,6 @@ class StreamCorpus(Corpus):
     kind = "stream"
     has_pictures = True
     has_text = True
-    is_stamped = False
     is_read_once = True
 
     def __init__(
