@@ -15,7 +15,6 @@ _HOME = {
     "pack": "shardkit.packing.pack",
     "PackResult": "shardkit.packing.pack",
     "Writer": "shardkit.packing.writer",
-    "estimate": "shardkit.packing.estimate",
     "merge": "shardkit.versions.merge",
     "append": "shardkit.versions.append",
     "edit": "shardkit.versions.edit",
@@ -76,7 +75,6 @@ if TYPE_CHECKING:
     from shardkit.order.epochs import Order as Order
     from shardkit.order.sampler import BatchSampler as BatchSampler
     from shardkit.order.sampler import Sampler as Sampler
-    from shardkit.packing.estimate import estimate as estimate
     from shardkit.packing.pack import PackResult as PackResult
     from shardkit.packing.pack import pack as pack
     from shardkit.packing.writer import Writer as Writer

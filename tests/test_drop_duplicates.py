@@ -69,8 +69,6 @@ def test_the_option_is_refused_and_names_what_does_it(
     assert "--drop-duplicates" not in run("pack", "--help").out
     with pytest.raises(UsageError, match="shardkit edit DEST --drop-duplicates"):
         shardkit.pack(source, tmp_path / "d", **SMALL, drop_duplicates=True)
-    with pytest.raises(UsageError, match="shardkit edit DEST --drop-duplicates"):
-        shardkit.estimate(source, to="npy", drop_duplicates=True)
     assert not (tmp_path / "d").exists()
 
 

@@ -58,7 +58,6 @@ PUBLIC = [
     "pack",
     "PackResult",
     "Writer",
-    "estimate",
     "merge",
     "append",
     "edit",

@@ -19,16 +19,13 @@ from odd_pictures import png16
 from PIL import Image, features
 
 import shardkit
+from shardkit.cli import estimates
 from shardkit.errors import DataError, IndexFileError, ResumeError, SampleError, UsageError
 from shardkit.images.choice import ImageChoice
 from shardkit.images.encode import rewrite
 from shardkit.images.naming import renamed
 from shardkit.images.sniff import image_field
-from shardkit.inputs.open import open_corpus
 from shardkit.memory import gather
-from shardkit.packing import drawn
-from shardkit.packing.estimate import estimate
-from shardkit.packing.options import PackOptions
 from shardkit.samples.sample import pack_paths, rename_field, unpack_paths
 from shardkit.storage.mapped import MappedFiles
 
@@ -220,13 +217,13 @@ def test_raw_of_unequal_shapes(shard_size: str, source: Path, pack: Pack) -> Non
     assert shardkit.open(pack(image_format="raw", crop=18)).read([35])["image.npy"].shape[1] == 18
 
 
-def test_no_pictures(tmp_path: Path) -> None:
+def test_no_pictures(run: Run, tmp_path: Path) -> None:
     for number, make in enumerate((make_arrays, make_texts)):
         source = make(tmp_path / f"s{number}")
         with pytest.raises(UsageError, match=r"is taken for .* leave out --resize 8"):
             shardkit.pack(source, tmp_path / "d", to="npy", resize=8, **OPTIONS)
-        with pytest.raises(UsageError, match="no pictures to estimate"):
-            estimate(source, to="npy")
+        got = run("pack", source, "--to", "npy", "--estimate")
+        assert got.code == 2 and "no pictures to estimate" in got.err
     shardkit.pack(make_texts(tmp_path / "t"), tmp_path / "texts", to="npy", **OPTIONS)
     with pytest.raises(UsageError, match="holds txt, and has no pictures"):
         shardkit.convert(tmp_path / "texts", tmp_path / "d", to="lmdb", crop=8)
@@ -431,54 +428,6 @@ def test_a_place_outside_the_shard(pack: Pack) -> None:
         shardkit.open(dataset).read(range(20))
 
 
-# --- estimate -----------------------------------------------------------------------------
-
-
-def test_estimate(source: Path, tmp_path: Path) -> None:
-    before = tree(tmp_path)
-    found = estimate(source, to="npy", max_side=8, quality=50)
-    assert tree(tmp_path) == before
-    assert (found.num_samples, found.num_measured, found.num_bad) == (36, 36, 0)
-    labels = [one.choice for one in found.choices]
-    assert labels[:3] == ["keep", "--max-side 8 --quality 50", "--resize 256"]
-    assert ("--max-side 512 --image-format webp" in labels) == features.check("webp")
-    keep, own, usual = found.choices[:3]
-    size = sum(len(value) for value in tree(source).values())
-    assert keep.sample_bytes == pytest.approx(size / 36 + 1)  # and a digit of label
-    assert keep.total_bytes == size + 36
-    assert keep.psnr_db is None and keep.added_s == 0 and keep.decodes_per_s > 100
-    assert own.sample_bytes < keep.sample_bytes and own.added_s > 0
-    assert own.psnr_db is not None and 15 < own.psnr_db < 60
-    assert usual.psnr_db is None and usual.sample_bytes == keep.sample_bytes  # none is that large
-
-
-def test_estimate_draws_by_seed(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawn, "NUM_SAMPLES", 5)
-    corpus = open_corpus(source)
-    draws = []
-    for seed in (0, 0, 1, 2):
-        options = PackOptions(to="npy", seed=seed)
-        runs, num = drawn.draw_entries(corpus, options, source)
-        draws.append([run.keys[0] for run in runs])
-        assert num == 36 and len(set(draws[-1])) == 5
-    assert draws[0] == draws[1] and len({*map(tuple, draws)}) == 3
-    classes = {key.partition(b"/")[0] for keys in draws for key in keys}
-    assert len(classes) == 3  # from all over the corpus
-    few = PackOptions(to="npy", limit=3)
-    runs, num = drawn.draw_entries(corpus, few, source)
-    assert num == 3 and {run.keys[0] for run in runs} == {b"class0/img.%03d" % i for i in range(3)}
-
-
-def test_estimate_of_bad_pictures(tmp_path: Path) -> None:
-    write(tmp_path / "s" / "a.jpg", picture(1)[:90])
-    with pytest.raises(SampleError, match=r"none of 1 samples drawn .* a: damaged JPEG"):
-        estimate(tmp_path / "s", to="npy")
-    write(tmp_path / "s" / "b.jpg", picture(1))
-    write(tmp_path / "s" / "c.jpg", "none")
-    found = estimate(tmp_path / "s", to="npy", usual=False)
-    assert (found.num_measured, found.num_bad, len(found.choices)) == (1, 2, 1)
-
-
 # --- the command line ---------------------------------------------------------------------
 
 
@@ -487,14 +436,46 @@ def test_cli_estimate(run: Run, tmp_path: Path) -> None:
     assert got.code == 0 and got.err == ""
     head, columns, *rows = got.out.splitlines()
     assert head == (
-        "measured on 36 of 36 samples; decoded/s and made/s by one thread, to make by 3 workers"
+        "measured on 36 of 36 samples, 0 bad ones apart; decoded/s and made/s by one thread, to"
+        " make by 3 workers"
     )
-    assert " ".join(columns.split()) == ("choice a sample in all decoded/s PSNR made/s to make")
-    assert [row.split("  ")[1] for row in rows][:3] == ["keep", "--resize 8", "--resize 256"]
+    assert " ".join(columns.split()) == "choice a sample in all decoded/s made/s to make"
+    choices = [row.split("  ")[1] for row in rows]
+    assert choices[:2] == ["keep", "--resize 256"] and choices[-1] == "--resize 8"
+    assert ("--max-side 512 --image-format webp" in choices) == features.check("webp")
     assert [*tmp_path.iterdir()] == [tmp_path / "pictures"]
     found = json.loads(run("pack", "pictures", "--to", "npy", "--estimate", "--json").out)
-    assert [*found] == ["num_samples", "num_measured", "num_bad", "workers", "choices", "left_out"]
-    assert found["choices"][0]["choice"] == "keep"
+    keep, usual, *_ = found
+    size = sum(len(value) for value in tree(tmp_path / "pictures").values())
+    assert keep["sample_bytes"] == pytest.approx(size / 36 + 1)  # and a digit of label
+    assert keep["made_per_s"] is None and keep["decodes_per_s"] > 0
+    assert usual["sample_bytes"] == keep["sample_bytes"] and usual["made_per_s"] > 0
+
+
+def test_cli_estimate_draws_by_seed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimates, "NUM_SAMPLES", 5)
+    write(tmp_path / "sizes" / "a" / "0.jpg", picture(1))
+    for i in range(1, 40):
+        write(tmp_path / "sizes" / "ab"[i % 2] / f"{i}.jpg", picture(i) + bytes(i))
+    means = []
+    for seed in (0, 0, 1):
+        got = run("pack", "sizes", "--to", "npy", "--estimate", "--json", "--seed", seed)
+        means.append(json.loads(got.out)[0]["sample_bytes"])
+    assert means[0] == means[1] != means[2]
+    got = run("pack", "sizes", "--to", "npy", "--estimate", "--limit", 2)
+    assert got.out.startswith("measured on 2 of 2 samples")
+
+
+def test_cli_estimate_of_bad_pictures(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "s" / "a.jpg", picture(1)[:90])
+    words = ["pack", "s", "--to", "npy", "--estimate"]
+    got = run(*words)
+    assert got.code == 1 and "none of 1 samples drawn has a picture to measure: a.jpg:" in got.err
+    write(tmp_path / "s" / "b.jpg", picture(1))
+    write(tmp_path / "s" / "c.jpg", "none")
+    assert run(*words).out.startswith("measured on 1 of 3 samples, 2 bad ones apart")
 
 
 def test_cli_pack(run: Run, tmp_path: Path) -> None:
@@ -523,11 +504,6 @@ def test_what_pictures_lost_is_said(run: Run, tmp_path: Path) -> None:
     assert said in got.out and got.code == 0
     got = run("convert", "deep-npy", "again", "--to", "lmdb", "--resize", 2, "--workers", 0)
     assert "pictures written anew" not in got.out and got.code == 0  # they have 8 bits now
-    got = run("pack", "deep", "--to", "npy", "--estimate", "--resize", 4)
-    assert (
-        "  --resize 4 changes, of those measured: 40 from more than 8 bits a channel to 8\n"
-        in got.out
-    )
     got = run("pack", "deep", "kept", "--to", "npy", "--workers", 0)
     assert "pictures written anew" not in got.out and got.code == 0
 
@@ -566,21 +542,6 @@ def test_only_those_who_choose_import_pillow(source: Path, tmp_path: Path) -> No
         command = [sys.executable, "-c", code, source, tmp_path / str(number), repr(options)]
         done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
         assert done.stdout == expected + "\n"
-    assert (
-        "torch"
-        not in subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "import sys, shardkit; shardkit.estimate(sys.argv[1], to='npy');"
-                " print(*sys.modules)",
-                str(source),
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split()
-    )
 
 
 def test_pictures_packed_as_pixels_are_mirrored_by_key(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from shardkit.cli.cloud import cloud_options
-from shardkit.cli.estimates import echo_estimates
 from shardkit.cli.output import echo_json, echo_pack, interrupted, quiet
 from shardkit.cli.pictures import (
     engine_options,
@@ -188,10 +187,9 @@ def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **op
 
 
 def _estimate(source: str, as_json: bool, options: dict[str, Any]) -> None:
-    from shardkit.packing.estimate import estimate
+    from shardkit.cli.estimates import print_estimate
 
     if options.pop("fn") is not None or options.pop("dry_run"):
         raise UsageError("--estimate is for images in files: leave out --fn and --dry-run")
     with interrupted("nothing was written"):
-        found = estimate(source, **options)
-    echo_json(found) if as_json else echo_estimates(found)
+        print_estimate(source, as_json, options)

@@ -19,8 +19,6 @@ _WORDS = {
     TURN: "turned as EXIF says, and without it",
 }
 
-NAMES = frozenset(_WORDS)
-
 _WITH_ALPHA = frozenset({"LA", "PA", "RGBA", "La", "RGBa"})
 _DEEP = frozenset({"I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
 
