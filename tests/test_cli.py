@@ -527,11 +527,11 @@ ERRORS = {
     ),
     ("unpack", "pictures-npy", "other"): (
         2,
-        "other exists and is not an empty folder; choose another",
+        "other holds file, which is not of this dataset; choose an empty folder",
     ),
     ("unpack", "pictures-npy", "pictures-npy"): (
         2,
-        "pictures-npy exists and is not an empty folder; choose another",
+        "pictures-npy holds shardkit.json, which is not of this dataset; choose an empty folder",
     ),
     ("unpack", "pictures-npy", "pictures-npy/a/b"): (
         2,
@@ -539,7 +539,7 @@ ERRORS = {
     ),
     ("unpack", "pictures-npy", "file"): (
         2,
-        "file exists and is not an empty folder; choose another",
+        "file exists and is no folder; choose another",
     ),
     ("unpack", "pictures-npy", "file/x"): (1, "unpacking into file/x: Not a directory (file/x)"),
     ("info", "file"): (2, "file is not a shardkit dataset (pack one with `shardkit pack`)"),

@@ -1252,7 +1252,7 @@ def test_a_file_that_is_a_folder_too(lines: Path, tmp_path: Path) -> None:
 def test_a_link_waiting_in_the_destination(lines: Path, tmp_path: Path) -> None:
     (tmp_path / "dest").mkdir()
     (tmp_path / "dest" / "in.jsonl").symlink_to(tmp_path / "victim")
-    with pytest.raises(DestinationError, match="is not an empty folder"):
+    with pytest.raises(DestinationError, match="which is not of this dataset"):
         shardkit.unpack(lines, tmp_path / "dest")
     assert not (tmp_path / "victim").exists()
 

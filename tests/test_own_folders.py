@@ -152,47 +152,27 @@ def test_a_lock_with_another_name(tmp_path: Path) -> None:
     assert other.read_bytes() == b"keep"
 
 
-@pytest.mark.parametrize("name", ["parts.log", "parts.paths", "parts/0", "new/texts.jsonl"])
-def test_an_unpack_goes_on_with_no_other_name(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is emptied, cut or gone on with would be a file elsewhere, too."""
-    unpack = import_module("shardkit.operations.unpack")
-    write(tmp_path / "in" / "texts.jsonl", "".join(f'{{"text": "{n}"}}\n' for n in range(9)))
-    shardkit.pack(tmp_path / "in", tmp_path / "dataset", to="npy", **QUIET)
-    with monkeypatch.context() as patched:
-        patched.setattr(unpack._Writer, "join", property())  # raises, with all files written
-        with pytest.raises(AttributeError):
-            shardkit.unpack(tmp_path / "dataset", tmp_path / "out", progress=False)
-    other = write(tmp_path / "other", "keep" * 1000)
-    path = tmp_path / "out" / ".unpacking" / name
-    path.unlink()
-    os.link(other, path)
-    with pytest.raises(DestinationError, match=rf"{name} is a file with another name.*; remove it"):
-        shardkit.unpack(tmp_path / "dataset", tmp_path / "out", progress=False)
-    assert other.read_text() == "keep" * 1000
-    path.unlink()
-    shardkit.unpack(tmp_path / "dataset", tmp_path / "out", progress=False)
-    assert tree(tmp_path / "out") == tree(tmp_path / "in")
-
-
-def test_a_link_in_the_place_of_what_is_unpacked(
-    corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Put there while it is written: what the link leads to stays where it is."""
-    work = import_module("shardkit.operations.unpack_work")
-    other, out = write(tmp_path / "other" / "thesis.txt", "keep"), tmp_path / "out"
-    settle = work.UnpackWork.settle
-
-    def swap(self: Any) -> None:
-        self.new.rename(tmp_path / "aside")
-        self.new.symlink_to(other.parent)
-        settle(self)
-
-    monkeypatch.setattr(work.UnpackWork, "settle", swap)
-    shardkit.unpack(corpora / "packed" / "pictures-webdataset", out, progress=False)
+@pytest.mark.parametrize("where", ["class0", ".unpacking"])
+def test_a_link_in_the_destination_of_an_unpack(where: str, corpora: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "other" / "thesis.txt", "keep")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / where).symlink_to(other.parent)
+    with pytest.raises(DestinationError, match=where):
+        shardkit.unpack(
+            corpora / "packed" / "pictures-webdataset", tmp_path / "out", progress=False
+        )
     assert tree(other.parent) == {"thesis.txt": b"keep"}
-    assert tree(out) == tree(corpora / "sources" / "pictures")
+
+
+def test_an_unpack_goes_on_with_no_other_name(corpora: Path, tmp_path: Path) -> None:
+    """What a killed one left is removed, not written to: it may be a file elsewhere, too."""
+    other = write(tmp_path / "other", "keep")
+    (tmp_path / "out" / ".unpacking").mkdir(parents=True)
+    for name in ("file", "0"):
+        os.link(other, tmp_path / "out" / ".unpacking" / name)
+    shardkit.unpack(corpora / "packed" / "pictures-webdataset", tmp_path / "out", progress=False)
+    assert other.read_text() == "keep"
+    assert tree(tmp_path / "out") == tree(corpora / "sources" / "pictures")
 
 
 @pytest.mark.parametrize("step", ["publish", "_end"])

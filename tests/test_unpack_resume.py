@@ -12,23 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_images, tree, write
+from conftest import Run, make_images, tree, write
 from layouts import make_yolo
 from test_publish import dies_before_change
 
 import shardkit
 from shardkit.errors import DataError, DestinationError, StorageError, UnsafePathError
-from shardkit.operations import unpack, unpack_work
-from shardkit.operations.unpack_work import LAST_MARKER, WORK_NAME
+from shardkit.operations import unpack
+from shardkit.operations.unpack import WORK_NAME
 from shardkit.system.own_files import remove_own
 
 OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
 
 SLOWLY = """
 import sys, time
-from shardkit.operations import unpack, unpack_work
-from shardkit.shards import stored
-stored.ROWS_AT_ONCE, unpack.PIECES = 3, 2
+from shardkit.operations import unpack
 write = unpack.write_full
 def slowly(*args):
     time.sleep(0.002)
@@ -56,15 +54,13 @@ def dataset(source: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Pat
     return tmp_path / "dataset"
 
 
-def test_killed_before_any_step_of_what_the_manifest_keeps(
-    tmp_path: Path, small_steps: None
-) -> None:
+def test_killed_before_any_step_of_what_the_manifest_keeps(tmp_path: Path) -> None:
     """YOLO's data.yaml, which is no part of a sample, comes back to the byte, once."""
     source = make_yolo(tmp_path / "source")
     (source / "labels" / "train.cache").unlink()
     write(source / "data.yaml", b"\xef\xbb\xbf" + (source / "data.yaml").read_bytes() + b"\r\n#")
     shardkit.pack(source, tmp_path / "dataset", **OPTIONS)
-    test_killed_before_any_step(source, tmp_path / "dataset", tmp_path, small_steps)
+    test_killed_before_any_step(source, tmp_path / "dataset", tmp_path)
 
 
 def test_a_path_that_the_manifest_keeps_leaves_no_folder(tmp_path: Path) -> None:
@@ -77,13 +73,6 @@ def test_a_path_that_the_manifest_keeps_leaves_no_folder(tmp_path: Path) -> None
     assert not (tmp_path / "data.yaml").exists()
 
 
-@pytest.fixture
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record every six rows."""
-    monkeypatch.setattr("shardkit.shards.stored.ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(unpack, "PIECES", 2)
-
-
 def test_kill_at_random_moments(source: Path, dataset: Path, tmp_path: Path) -> None:
     rng = random.Random(source.name)
     expected, interrupted = tree(source), 0
@@ -93,7 +82,7 @@ def test_kill_at_random_moments(source: Path, dataset: Path, tmp_path: Path) -> 
         how = signal.SIGKILL if number % 3 else signal.SIGINT
         for _ in range(2):
             process = subprocess.Popen(run, stderr=subprocess.DEVNULL)
-            while process.poll() is None and not (dest / WORK_NAME / "record.json").exists():
+            while process.poll() is None and not (dest / WORK_NAME / "lock").exists():
                 time.sleep(0.001)
             time.sleep(rng.uniform(0, 0.12))
             interrupted += process.poll() is None
@@ -101,23 +90,19 @@ def test_kill_at_random_moments(source: Path, dataset: Path, tmp_path: Path) -> 
             process.wait()
             visible = tree(dest).items() if dest.exists() else ()
             for name, data in visible:
-                assert name.startswith(".unpacking") or data == expected[name], name
-        left = (dest / WORK_NAME).exists() or (dest / LAST_MARKER).exists() or not dest.exists()
-        if left:
-            result = shardkit.unpack(dataset, dest)
-            assert result.num_files == len(expected)
-            assert result.num_bytes == sum(map(len, expected.values()))
+                assert name.startswith(f"{WORK_NAME}/") or data == expected[name], name
+        result = shardkit.unpack(dataset, dest)
+        assert result.num_files == len(expected)
+        assert result.num_bytes == sum(map(len, expected.values()))
         assert subprocess.run(["diff", "-r", source, dest]).returncode == 0
     assert interrupted >= 6
 
 
-def test_killed_before_any_step(
-    source: Path, dataset: Path, tmp_path: Path, small_steps: None
-) -> None:
-    for number in range(0, 200, 3):
+def test_killed_before_any_step(source: Path, dataset: Path, tmp_path: Path) -> None:
+    for number in range(0, 2000, 7):
         dest = tmp_path / f"dest{number}"
         died = dies_before_change(number, lambda dest=dest: shardkit.unpack(dataset, dest))
-        if died and not (dest.exists() and tree(dest) == tree(source)):
+        if died:
             shardkit.unpack(dataset, dest)
         assert tree(dest) == tree(source) and not (dest / WORK_NAME).exists()
         if not died:
@@ -145,80 +130,63 @@ def interrupt(
             shardkit.unpack(dataset, dest)
 
 
-def test_what_is_done_is_not_done_again(
-    source: Path, dataset: Path, tmp_path: Path, small_steps: None, monkeypatch: pytest.MonkeyPatch
+def test_what_is_there_is_not_written_again(
+    source: Path, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dest, num = tmp_path / "dest", len(shardkit.open(dataset))
     interrupt(num - 7, dataset, dest, monkeypatch, KeyboardInterrupt())
-    assert {path.name for path in dest.iterdir()} == {WORK_NAME}
-    written = 0
-    write_all = unpack.write_full
-
-    def count(*args: Any) -> None:
-        nonlocal written
-        written += 1
-        write_all(*args)
-
-    monkeypatch.setattr(unpack, "write_full", count)
-    shardkit.unpack(dataset, dest)
-    assert tree(dest) == tree(source) and 7 <= written <= 7 + 6
-
-
-@pytest.mark.parametrize("how", ["another boot", "a file is gone", "a file is short", "no record"])
-def test_what_is_not_as_recorded_is_done_again(
-    how: str,
-    source: Path,
-    dataset: Path,
-    tmp_path: Path,
-    small_steps: None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    dest = tmp_path / "dest"
-    interrupt(40, dataset, dest, monkeypatch, KeyboardInterrupt())
-    work = dest / WORK_NAME
-    if how == "another boot":
-        monkeypatch.setattr(unpack_work, "_boot", lambda: "another")
-    elif how == "no record":
-        (work / "record.json").write_bytes(b"")
-    else:
-        file = next(p for p in sorted(work.rglob("*")) if p.is_file() and p.parent.parent != dest)
-        parts = sorted((work / "parts").iterdir())
-        file = parts[0] if parts else file
-        file.unlink() if "gone" in how else os.truncate(file, 1)
+    assert not (dest / WORK_NAME).exists()
+    inodes = {path: path.stat().st_ino for path in dest.rglob("*") if path.is_file()}
+    assert len(inodes) in (num - 7, 0), "none of the files that come in parts"
     shardkit.unpack(dataset, dest)
     assert tree(dest) == tree(source)
+    assert inodes == {path: path.stat().st_ino for path in inodes}
+    before = {path: path.stat().st_ino for path in dest.rglob("*")}
+    result = shardkit.unpack(dataset, dest)
+    assert (result.num_files, tree(dest)) == (len(tree(source)), tree(source))
+    assert before == {path: path.stat().st_ino for path in dest.rglob("*")}
 
 
-def test_another_dataset_is_refused(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = make_images(tmp_path / "other", per_class=2)
-    shardkit.pack(other, tmp_path / "other-npy", **OPTIONS)
-    dest = tmp_path / "dest"
-    interrupt(20, dataset, dest, monkeypatch, KeyboardInterrupt())
-    before = tree(dest)
-    with pytest.raises(DestinationError, match="unfinished unpack of another dataset; remove it"):
-        shardkit.unpack(tmp_path / "other-npy", dest)
-    assert tree(dest) == before
-
-
-def test_what_came_between_is_not_replaced(
-    source: Path, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["longer", "shorter", "others"])
+def test_another_file_of_a_name_is_refused(
+    how: str, source: Path, dataset: Path, tmp_path: Path
 ) -> None:
     dest = tmp_path / "dest"
-    interrupt(20, dataset, dest, monkeypatch, KeyboardInterrupt())
-    name = min(os.listdir(source))
-    write(dest / name, "mine")
-    with pytest.raises(DestinationError, match="was not there when this unpack began; move it"):
+    name, data = next(iter(tree(source).items()))
+    mine = {"longer": data + b"x", "shorter": data[:-1], "others": b"x" + data[1:]}[how]
+    write(dest / name, mine)
+    with pytest.raises(DestinationError, match=f"dest holds another {name} than this dataset"):
         shardkit.unpack(dataset, dest)
-    assert (dest / name).read_bytes() == b"mine"
+    assert (dest / name).read_bytes() == mine
     (dest / name).unlink()
     shardkit.unpack(dataset, dest)
     assert tree(dest) == tree(source)
 
 
+def test_a_file_of_another_name_is_refused(source: Path, dataset: Path, tmp_path: Path) -> None:
+    dest = tmp_path / "dest"
+    name, data = next(iter(tree(source).items()))
+    write(dest / name, data)
+    write(dest / f"{name}.orig", data)
+    before = tree(dest)
+    with pytest.raises(DestinationError, match=r"\.orig, which is not of this dataset; choose an"):
+        shardkit.unpack(dataset, dest)
+    assert tree(dest) == before
+
+
+def test_what_an_older_release_began_is_refused(dataset: Path, tmp_path: Path, run: Run) -> None:
+    dest = tmp_path / "dest"
+    for record in (".unpacking/record.json", ".unpacking.json"):
+        write(dest / record, "{}")
+        got = run("unpack", dataset, dest)
+        assert got.code == 2 and "an older shardkit began; run `rm -r " in got.err
+        subprocess.run(got.err.split("`")[1], shell=True, check=True)
+        assert run("unpack", dataset, dest).code == 0
+        remove_own(dest)
+
+
 def test_a_full_disk(
-    source: Path, dataset: Path, tmp_path: Path, small_steps: None, monkeypatch: pytest.MonkeyPatch
+    source: Path, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dest = tmp_path / "dest"
     interrupt(33, dataset, dest, monkeypatch, OSError(28, "No space left on device"))
@@ -227,9 +195,8 @@ def test_a_full_disk(
 
 
 def test_the_folder_of_the_work_is_no_place_for_files(tmp_path: Path) -> None:
-    for name in (WORK_NAME, LAST_MARKER):
-        with pytest.raises(shardkit.errors.UnsafePathError, match="keeps its own state"):
-            unpack.check_path(os.fsencode(f"{name}/x"))
+    with pytest.raises(shardkit.errors.UnsafePathError, match="keeps its own state"):
+        unpack.check_path(os.fsencode(f"{WORK_NAME}/x"))
 
 
 def deep(tmp_path: Path, depth: int) -> Path:

@@ -1,15 +1,21 @@
-"""``unpack``: the original files, under their original names."""
+"""``unpack``: the original files, under their original names.
+
+Law: a file has its name only when it is complete. Until then it lies in a work folder in the
+destination, which a killed call leaves behind and the next one empties. A file that is there
+already is compared with the dataset, byte for byte, and never written.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-import struct
+from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from shlex import quote
+from typing import Self
 
 import numpy as np
 
@@ -18,15 +24,7 @@ from shardkit.errors import DataError, DestinationError, UnsafePathError
 from shardkit.formats import TARS
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo
 from shardkit.operations.detokenize import Texts
-from shardkit.operations.restored import File, has_restarts, require_undo, undoing
-from shardkit.operations.unpack_work import (
-    LAST_MARKER,
-    PIECES,
-    WORK_NAME,
-    Done,
-    UnpackWork,
-    refuse_taken,
-)
+from shardkit.operations.restored import File, require_undo, undoing
 from shardkit.remote.urls import as_place, show_place
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import Value, unpack_paths
@@ -35,9 +33,18 @@ from shardkit.shards.restarted import samples_to_undo
 from shardkit.shards.stored import ShardReader
 from shardkit.system.full_reads import pread
 from shardkit.system.full_writes import write_full
+from shardkit.system.locks import Lock
+from shardkit.system.own_files import entries_below, remove
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
+
+WORK_NAME = ".unpacking"
+_LOCK = "lock"
+_TEMP = "file"
+
+_OLD_RECORDS = (f"{WORK_NAME}/record.json", f"{WORK_NAME}.json")
+"""In a destination of which an older shardkit has not given the files their places."""
 
 
 @dataclass(frozen=True)
@@ -53,22 +60,22 @@ class UnpackResult:
 def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = None) -> UnpackResult:
     """Write every file a dataset was packed from. Labels that came from folder names need no file.
 
-    Call it again after an interruption, even a kill -9, and it goes on. No file has its name before
-    it is whole: until all are, they lie in a work folder in ``dest``.
+    Call it again after an interruption, even a kill -9, and it goes on: files that are there are
+    compared, and the others written. No file has its name before it is complete.
 
     Args:
         dataset: its folder, or its URL. dest: a folder that does not exist yet, or is empty, or
             where an unpack of the same dataset was interrupted.
 
     Raises:
-        DestinationError: ``dest`` holds something, or lies in a dataset.
+        DestinationError: ``dest`` holds something else, or lies in a dataset.
         UnsafePathError: a stored path leaves ``dest``.
         DataError: the dataset is damaged, or was not packed from files; or the disk refused.
         UsageError: restart markers were added to its JPEGs, and what removes them was not built.
     """
     source, target = as_place(dataset, "the dataset"), as_path(dest, "the destination")
     place = locate_place(source)
-    refuse_taken(target)
+    _refuse_no_folder(target)
     refuse_dataset(target)
     require_undo(place.info)
     texts = Texts.of(place.folder, place.info)
@@ -80,38 +87,44 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
     readers = [
         ShardReader(place.storage, place.info, split) for split in place.info.splits.values()
     ]
-    refusals = os_errors(f"unpacking into {show_path(target)}")
+    kept = _kept(place.info)
     with (
-        refusals,
+        os_errors(f"unpacking into {show_path(target)}"),
         Progress("unpacking", progress) as bar,
-        UnpackWork(target, _identity(place.info)) as work,
+        _Writer(target) as writer,
+        undoing(place.info) as undone,
     ):
+        if writer.found:
+            writer.refuse_others({*kept, *_paths(readers)})
         bar.expect(sum(len(reader.index.table) for reader in readers))
-        if not work.done.is_whole:
-            _write_files(work, readers, texts, place.info, bar)
-        done = work.done
-        if not done.num_files:
-            work.discard()
-            raise DataError(
-                f"{show_place(source)} does not say which files it was packed from;"
-                f" `shardkit convert --to {TARS}` makes tars, which `tar xf` unpacks"
-            )
-        work.settle()
-    return UnpackResult(target, done.num_files, done.num_bytes)
+        for reader in readers:
+            for start, stop in reader.row_ranges(0, len(reader.index.table)):
+                num_bytes = writer.num_bytes
+                for field, path, offset, value in undone(_files(reader, start, stop)):
+                    pieces = texts.pieces(value) if texts and field == TOKENS else [value]
+                    writer.write(path, offset, pieces)
+                bar.add(stop - start, writer.num_bytes - num_bytes)
+        writer.join()
+        for path, text in kept.items():
+            writer.write(path, None, [text])
+    if not writer.num_files:
+        raise DataError(
+            f"{show_place(source)} does not say which files it was packed from;"
+            f" `shardkit convert --to {TARS}` makes tars, which `tar xf` unpacks"
+        )
+    return UnpackResult(target, writer.num_files, writer.num_bytes)
 
 
-def _identity(info: DatasetInfo) -> dict[str, Any]:
-    """What is the same of two datasets only if the same files come of them, in the same order."""
-    splits = {
-        name: [
-            split.num_rows,
-            split.fingerprint,
-            f"{split.files[split.index_file('names')][1]:016x}",
-        ]
-        for name, split in info.splits.items()
-    }
-    identity = {"splits": splits, "tokenizer": (info.provenance.tokens or {}).get("xxh3")}
-    return identity | ({"restarts": True} if has_restarts(info) else {})
+def _refuse_no_folder(target: Path) -> None:
+    """Raise DestinationError for what is no folder, or holds what an older shardkit began."""
+    name = show_path(target)
+    if target.exists() and not target.is_dir():
+        raise DestinationError(f"{name} exists and is no folder; choose another")
+    if any(os.path.lexists(target / record) for record in _OLD_RECORDS):
+        raise DestinationError(
+            f"{name} holds an unpack that an older shardkit began; run `rm -r {quote(name)}/"
+            f"{WORK_NAME}*`, and then the same command again"
+        )
 
 
 def refuse_dataset(target: Path) -> None:
@@ -132,55 +145,14 @@ def _kept(info: DatasetInfo) -> dict[bytes, bytes]:
     }
 
 
-def _write_files(
-    work: UnpackWork,
-    readers: list[ShardReader],
-    texts: Texts | None,
-    info: DatasetInfo,
-    bar: Progress,
-) -> None:
-    """Write all files that are not recorded as done, each whole, and record that."""
-    kept = _kept(info)
-    with _resumed(work, readers, [*kept]) as writer, undoing(info) as undone:
-        before = [len(reader.index.table) for reader in readers[: work.done.split]]
-        bar.skip(sum(before) + work.done.row)
-        at_end = len(readers), 0
-        for number, (split, start, stop) in enumerate(_pieces(readers, work.done), 1):
-            num_bytes = writer.num_bytes
-            _write_rows(undone(_files(readers[split], start, stop)), writer, texts)
-            bar.add(stop - start, writer.num_bytes - num_bytes)
-            if number % PIECES == 0:
-                work.checkpoint(writer.done(split, stop))
-        if writer.has_parts:  # they are put together once, and no row is read again after that
-            work.checkpoint(writer.done(*at_end))
-            writer.join()
-        for path, text in kept.items():  # last of all, as _resumed knows
-            writer.write(path, None, [text])
-        work.checkpoint(replace(writer.done(*at_end), is_whole=True))
-
-
-def _resumed(work: UnpackWork, readers: list[ShardReader], kept: list[bytes]) -> _Writer:
-    """A writer that goes on from the record; or from the beginning, if what is there is not it."""
-    if work.done.num_files and work.has_logs:
-        writer = _Writer(work)
-        ahead: Iterator[list[bytes]] = (
-            [path for _, path, _, _ in _files(readers[split], start, stop)]
-            for split, start, stop in _pieces(readers, work.done)
-        )
-        ahead = chain(ahead, [kept])
-        if work.restore(writer.part_bytes(), ahead, work.done.split == len(readers)):
-            return writer
-        writer.close()
-    work.restart()
-    return _Writer(work)
-
-
-def _pieces(readers: list[ShardReader], done: Done) -> Iterator[tuple[int, int, int]]:
-    """(split, start, stop) of what is taken at once, from where an earlier call came to."""
-    for split, reader in enumerate(readers[done.split :], done.split):
-        first = done.row if split == done.split else 0
-        for start, stop in reader.row_ranges(first, len(reader.index.table)):
-            yield split, start, stop
+def _paths(readers: list[ShardReader]) -> Iterator[bytes]:
+    """Yield the paths of all files that samples came from."""
+    for reader in readers:
+        for row in range(len(reader.index.table)):
+            key, packed = reader.index.name(row)
+            fields = [""] * (packed.count(b"\0") + 1)  # how many there are is enough
+            for _, path, _ in unpack_paths(key, packed, fields):
+                yield path
 
 
 def _files(reader: ShardReader, start: int, stop: int) -> Iterator[File]:
@@ -192,53 +164,83 @@ def _files(reader: ShardReader, start: int, stop: int) -> Iterator[File]:
             yield field, path, offset, values[field]
 
 
-def _write_rows(files: Iterable[File], writer: _Writer, texts: Texts | None) -> None:
-    for field, path, offset, value in files:
-        if texts is not None and field == TOKENS:
-            writer.write(path, offset, texts.pieces(value))
-        else:
-            writer.write(path, offset, [value])
-
-
 class _Writer:
-    """Writes files below one folder, each once. A context manager.
+    """Writes files below one folder, each once, and compares those that are there. A context
+    manager; it holds the folder's lock.
 
-    A file of which every line was a sample comes in parts. They are appended to a file elsewhere as
-    they come, and put in order at the end: a stored offset is only ever compared, so that none can
-    make a file larger than its parts. An empty file keeps the place of each meanwhile. What the
-    parts are is in two files of the work folder, ``log`` (:data:`_PART` each) and ``paths`` (ended
-    by NUL), so that a later call knows, too.
+    A file of which every line was a sample comes in parts. They are appended to a file in the work
+    folder as they come, and put in order at the end: a stored offset is only ever compared, so that
+    none can make a file larger than its parts.
+
+    Attributes:
+        found: paths of files that were there, and are not compared yet.
+
+    Raises:
+        DestinationError: there is something but files and folders, or another process unpacks here.
     """
 
-    def __init__(self, work: UnpackWork) -> None:
-        self._work = work
-        self._fd = work.fd
+    def __init__(self, dest: Path) -> None:
+        self._dest = dest
+        dest.mkdir(parents=True, exist_ok=True)
+        self._work = dest / WORK_NAME
+        self._lock = Lock(self._work / _LOCK)
+        self._fd = self._work_fd = -1
+        self.found: set[bytes] = set()
         self._folders = {b""}
-        self.num_files, self.num_bytes = work.done.num_files, work.done.num_bytes
-        self._log, self._paths = work.log.open("ab"), work.paths.open("ab")
-        for file, size in (
-            (self._log, work.done.log_bytes),
-            (self._paths, work.done.paths_bytes),
-        ):
-            file.truncate(size)
-            file.seek(0, os.SEEK_END)
-        names = work.paths.read_bytes().split(b"\0")[:-1]
-        self._numbers = {name: number for number, name in enumerate(names)}
+        self.num_files = self.num_bytes = 0
+        self._numbers: dict[bytes, int] = {}
+        self._parts = array("q")
+        """The file's number, the offset in it, and the bytes of each part."""
+        try:
+            self._fd = os.open(dest, os.O_RDONLY | os.O_DIRECTORY)
+            self._work_fd = os.open(WORK_NAME, _FOLDER, dir_fd=self._fd)
+            self._clear({_LOCK})
+            self._find()
+        except BaseException:
+            self.close()
+            raise
 
-    @property
-    def has_parts(self) -> bool:
-        return bool(self._numbers)
+    def _clear(self, keep: set[str]) -> None:
+        for name in {*os.listdir(self._work_fd)} - keep:
+            remove(name, self._work_fd)
 
-    def done(self, split: int, row: int) -> Done:
-        """What there is to record when all files of the rows before this one are written."""
-        self._log.flush()
-        self._paths.flush()
-        ends = self._log.tell(), self._paths.tell()
-        return Done(split, row, self.num_files, self.num_bytes, *ends)
+    def _find(self) -> None:
+        own = os.fsencode(WORK_NAME)
+        for path, entry in entries_below(self._fd):
+            if path.split(b"/")[0] == own or entry.is_dir(follow_symlinks=False):
+                continue
+            if not entry.is_file(follow_symlinks=False):
+                raise self._taken(path)
+            self.found.add(path)
+
+    def refuse_others(self, own: set[bytes]) -> None:
+        """Raise DestinationError if a file was there that is not of the dataset."""
+        if others := self.found - own:
+            raise self._taken(min(others))
+
+    def _taken(self, path: bytes) -> DestinationError:
+        return DestinationError(
+            f"{show_path(self._dest)} holds {show_path(path)}, which is not of this dataset; choose"
+            " an empty folder"
+        )
 
     def write(self, path: bytes, offset: int | None, value: Iterable[Value]) -> None:
         """Write a file, or the part of one at ``offset``; ``value`` comes in pieces."""
-        fd = self._create(path) if offset is None else self._open_part(path)
+        check_path(path)
+        if offset is not None:
+            number = self._numbers.setdefault(path, len(self._numbers))
+            num_bytes = self._append(str(number), value)
+            self._parts.extend([number, offset, num_bytes])
+        elif path in self.found:
+            num_bytes = self._compare(path, value)
+        else:
+            num_bytes = self._append(_TEMP, value)
+            self._move(_TEMP, path)
+        self.num_bytes += num_bytes
+
+    def _append(self, name: str, value: Iterable[Value]) -> int:
+        """Write to a file of the work folder; return the bytes."""
+        fd = os.open(name, _APPEND, 0o644, dir_fd=self._work_fd)
         num_bytes = 0
         try:
             for piece in value:
@@ -246,20 +248,37 @@ class _Writer:
                 num_bytes += len(piece)
         finally:
             os.close(fd)
-        if offset is not None:
-            self._log.write(_PART.pack(self._numbers[path], offset, num_bytes))
-        self.num_bytes += num_bytes
+        return num_bytes
 
-    def _create(self, path: bytes) -> int:
-        check_path(path)
+    def _compare(self, path: bytes, value: Iterable[Value]) -> int:
+        """Return the bytes of a file that was there. Raise DestinationError if it is another."""
+        self.found.discard(path)
+        with open(os.open(path, _READ, dir_fd=self._fd), "rb") as file:
+            for piece in value:
+                if file.read(len(piece)) != piece:
+                    raise self._other(path)
+            num_bytes = file.tell()
+            if file.read(1):
+                raise self._other(path)
+        self.num_files += 1
+        return num_bytes
+
+    def _other(self, path: bytes) -> DestinationError:
+        return DestinationError(
+            f"{show_path(self._dest)} holds another {show_path(path)} than this dataset; remove it"
+            " and run the same command again, or choose an empty folder"
+        )
+
+    def _move(self, name: str, path: bytes) -> None:
+        """Give a file of the work folder its place."""
         try:
             self._make_folder(path.rpartition(b"/")[0])
-            fd = os.open(path, _CREATE, 0o644, dir_fd=self._fd)
-        except FileExistsError as error:
-            raise DataError(
-                f"two samples hold the file {show_path(path)}: the dataset is damaged, or was made"
-                " of tars whose splits repeat keys; convert the tars of each split apart"
-            ) from error
+            if _exists(path, self._fd):
+                raise DataError(
+                    f"two samples hold the file {show_path(path)}: the dataset is damaged, or was"
+                    " made of tars whose splits repeat keys; convert the tars of each split apart"
+                )
+            os.rename(name, path, src_dir_fd=self._work_fd, dst_dir_fd=self._fd)
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
                 raise
@@ -268,7 +287,6 @@ class _Writer:
                 f" takes; `shardkit convert --to {TARS}` makes tars of any names"
             ) from error
         self.num_files += 1
-        return fd
 
     def _make_folder(self, folder: bytes) -> None:
         missing = []
@@ -282,74 +300,73 @@ class _Writer:
                 pass
             self._folders.add(one)
 
-    def _open_part(self, path: bytes) -> int:
-        number = self._numbers.get(path)
-        if number is None:
-            os.close(self._create(path))
-            number = self._numbers[path] = len(self._numbers)
-            self._paths.write(path + b"\0")
-        return os.open(self._work.parts / str(number), _APPEND, 0o644)
-
-    def part_bytes(self) -> dict[bytes, int]:
-        """Path -> bytes of all parts that are logged, of each file that comes in parts."""
-        return {path: int(sizes.sum()) for path, _, sizes in self._parts()}
-
-    def _parts(self) -> Iterator[tuple[bytes, Integers, Integers]]:
-        """(path, offsets, sizes) of each file that comes in parts, in the order they came in."""
-        self._log.flush()
-        log = np.frombuffer(self._work.log.read_bytes(), np.int64)  # fromfile drops read errors
-        numbers, offsets, sizes = log.reshape(-1, 3).T
-        order = np.argsort(numbers, kind="stable")
-        starts = np.searchsorted(numbers[order], np.arange(len(self._numbers) + 1)).tolist()
-        for path, (start, stop) in zip(self._numbers, pairwise(starts), strict=True):
-            yield path, offsets[order[start:stop]], sizes[order[start:stop]]
-
     def join(self) -> None:
         """Give each file that came in parts its place, its parts in order.
 
         Raises:
             DataError: two parts overlap.
         """
-        for number, (path, offsets, sizes) in enumerate(self._parts()):
-            part = self._work.parts / str(number)
-            if not part.exists():  # an earlier call has come this far
-                continue
-            order = np.argsort(offsets, kind="stable")
-            if (offsets[order][1:] < (offsets + sizes)[order][:-1]).any():
+        numbers, offsets, sizes = np.array(self._parts, np.int64).reshape(-1, 3).T
+        by_file = np.argsort(numbers, kind="stable")
+        ends = np.searchsorted(numbers[by_file], np.arange(len(self._numbers) + 1)).tolist()
+        for (path, number), (start, stop) in zip(
+            self._numbers.items(), pairwise(ends), strict=True
+        ):
+            own = by_file[start:stop]
+            order = np.argsort(offsets[own], kind="stable")
+            at, until = offsets[own][order], (offsets + sizes)[own][order]
+            if (at[1:] < until[:-1]).any():
                 raise DataError(
                     f"two samples hold the same part of {show_path(path)}; the dataset is damaged"
                 )
-            whole = part
-            if (order[1:] < order[:-1]).any():
-                whole = part.with_name("ordered")
-                _reorder(part, whole, sizes, order)
-            os.replace(whole, path, dst_dir_fd=self._fd)
-            part.unlink(missing_ok=True)
+            name = str(number)
+            with open(os.open(name, _READ, dir_fd=self._work_fd), "rb", buffering=0) as parts:
+                in_order = _in_order(parts.fileno(), sizes[own], order)
+                if path in self.found:
+                    self._compare(path, in_order)
+                    continue
+                if (order[1:] < order[:-1]).any():
+                    name = _TEMP
+                    self._append(name, in_order)
+            self._move(name, path)
 
     def close(self) -> None:
-        self._log.close()
-        self._paths.close()
+        """Remove the work folder."""
+        try:
+            if self._work_fd >= 0:
+                self._clear(set())
+                os.rmdir(WORK_NAME, dir_fd=self._fd)
+        finally:
+            for fd in (self._work_fd, self._fd):
+                if fd >= 0:
+                    os.close(fd)
+            self._lock.close()
 
-    def __enter__(self) -> _Writer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
 
-_CREATE = os.O_WRONLY | os.O_NOFOLLOW | os.O_CREAT | os.O_EXCL
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_READ = os.O_RDONLY | os.O_NOFOLLOW
 _APPEND = os.O_WRONLY | os.O_NOFOLLOW | os.O_CREAT | os.O_APPEND
 
-_PART = struct.Struct("=3q")
-"""The file's number, the offset in it, and the bytes of a part."""
+
+def _exists(path: bytes, fd: int) -> bool:
+    try:
+        os.stat(path, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
-def _reorder(old: Path, new: Path, sizes: Integers, order: Integers) -> None:
-    """Write the pieces of a file, which have these sizes, in another order."""
+def _in_order(fd: int, sizes: Integers, order: Integers) -> Iterator[bytes]:
+    """Yield the pieces of an open file, which have these sizes, in another order."""
     starts = np.cumsum(sizes) - sizes
-    with old.open("rb", buffering=0) as source, new.open("wb") as out:
-        for i in order.tolist():
-            out.write(pread(source.fileno(), int(sizes[i]), int(starts[i])))
+    for i in order.tolist():
+        yield pread(fd, int(sizes[i]), int(starts[i]))
 
 
 def check_path(path: bytes) -> None:
@@ -363,14 +380,11 @@ def check_path(path: bytes) -> None:
         raise UnsafePathError(
             f"stored path {_shortened(path)} would leave the destination; refusing to unpack"
         )
-    if parts[0] in _RESERVED:
+    if parts[0] == os.fsencode(WORK_NAME):
         raise UnsafePathError(
             f"stored path {_shortened(path)} is where unpacking keeps its own state; refusing to"
             " unpack"
         )
-
-
-_RESERVED = frozenset(map(os.fsencode, (WORK_NAME, LAST_MARKER)))
 
 
 def _shortened(path: bytes) -> str:

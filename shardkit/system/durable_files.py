@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,16 +20,6 @@ def fsync_path(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def sync_filesystem(fd: int) -> None:
-    """Flush everything written so far to the file system that an open file or folder is on."""
-    sync = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-    if sync is None:  # not Linux
-        os.sync()
-    elif sync(fd):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 def temp_name(name: str) -> str:

@@ -52,17 +52,15 @@ def own_folder(folder: Path) -> None:
             raise _other(folder) from None
 
 
-def refuse_others(folder: Path, *, may_share: bool = True) -> None:
-    """Raise DestinationError unless a folder holds, however deep, files and folders only; and no
-    file that has another name, too, unless files ``may_share`` what lies under it. Links to tars
-    that convert reads are its own; it makes them anew before it reads them."""
+def refuse_others(folder: Path) -> None:
+    """Raise DestinationError unless a folder holds, however deep, files and folders only. Links to
+    tars that convert reads are its own; it makes them anew before it reads them."""
     with opened(folder) as fd:
         for path, entry in entries_below(fd):
             if _TARS in b"/" + path and entry.is_symlink():
                 continue
-            is_file = entry.is_file(follow_symlinks=False)
-            is_shared = is_file and not may_share and entry.stat(follow_symlinks=False).st_nlink > 1
-            if is_shared or not (is_file or entry.is_dir(follow_symlinks=False)):
+            is_ours = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
+            if not is_ours:
                 raise _other(folder / os.fsdecode(path))
 
 
