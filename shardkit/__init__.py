@@ -19,7 +19,7 @@ _HOME = {
     "append": "shardkit.versions.append",
     "edit": "shardkit.versions.edit",
     "prune": "shardkit.versions.prune",
-    "VersionResult": "shardkit.versions.result",
+    "VersionResult": "shardkit.versions.revision",
     "convert": "shardkit.operations.convert",
     "unpack": "shardkit.operations.unpack",
     "verify": "shardkit.operations.verify",
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from shardkit.versions.edit import edit as edit
     from shardkit.versions.merge import merge as merge
     from shardkit.versions.prune import prune as prune
-    from shardkit.versions.result import VersionResult as VersionResult
+    from shardkit.versions.revision import VersionResult as VersionResult
     from shardkit.watching.by_hand import watch as watch
 
 

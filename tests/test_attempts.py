@@ -11,10 +11,10 @@ from conftest import Run, make_images, tree
 import shardkit
 from shardkit.errors import StorageError, UsageError
 from shardkit.index.journal import Receipt
-from shardkit.packing.attempts import Attempts, attempt
 from shardkit.packing.engine import Engine
 from shardkit.packing.job import Job, Setup
 from shardkit.packing.options import PackOptions
+from shardkit.packing.ray_engine import Attempts, attempt
 from shardkit.system.progress import Progress
 
 OPTIONS = {"to": "npy", "shard_size": "6kB", "progress": False}

@@ -79,29 +79,6 @@ def test_convert(packed: Run, tmp_path: Path) -> None:
     )
 
 
-def test_converting_to_the_same_format_is_said(packed: Run, tmp_path: Path) -> None:
-    said = (
-        "  pictures-npy was npy already, so this is a copy of it: `shardkit stage` makes one"
-        " faster; for another format, give lmdb or hdf5 or webdataset"
-    )
-    got = packed("convert", "pictures-npy", "copy", "--to", "npy", "--workers", 0)
-    assert got.code == 0 and got.out.splitlines()[-1] == said
-    assert tree(tmp_path / "copy") == tree(tmp_path / "pictures-npy")
-    for args in (["small", "--to", "npy", "--resize", 8], ["x", "--to", "lmdb"]):
-        assert "already" not in packed("convert", "pictures-npy", *args, "--workers", 0).out
-    packed("convert", "pictures-npy", "wds", "--to", "wds", "--workers", 0)
-    assert (
-        "already"
-        not in packed("convert", "wds", "y", "--to", "wds", "--dali-index", "--workers", 0).out
-    )
-    assert (
-        "already" in packed("convert", "y", "z", "--to", "wds", "--dali-index", "--workers", 0).out
-    )
-    (tmp_path / "theirs").mkdir()
-    shutil.copy(tmp_path / "wds" / "train-00000.tar", tmp_path / "theirs" / "x-7.tar")
-    assert "already" not in packed("convert", "theirs", "ours", "--to", "wds", "--workers", 0).out
-
-
 def test_info(packed: Run) -> None:
     assert packed("info", "pictures-npy") == Ran(
         0,

@@ -34,7 +34,7 @@ from shardkit.errors import (
     UsageError,
 )
 from shardkit.operations import export_folder, export_ids, export_table
-from shardkit.operations.export import EXPORTS
+from shardkit.operations.convert import EXPORTS
 from shardkit.operations.export_folder import MARKER
 from shardkit.system.locks import Lock
 from shardkit.tokens.id_files import open_token_file

@@ -312,24 +312,6 @@ def test_what_is_said(tmp_path: Path) -> None:
             shardkit.pack(source, tmp_path / "d", workers=0, **QUIET)
 
 
-class Decoding(list[Any]):
-    """As torchvision's ImageFolder."""
-
-    def __init__(self, files: list[Path]) -> None:
-        self.samples = [(str(file), 0) for file in files]
-        super().__init__((Image.open(file).convert("RGB"), 0) for file in files)
-
-
-def test_decoded_files_are_spoken_of(tmp_path: Path) -> None:
-    files = [tmp_path / f"{number}.jpg" for number in range(3)]
-    for number, file in enumerate(files):
-        noise = np.random.default_rng(number).integers(0, 255, (64, 64, 3), np.uint8)
-        Image.fromarray(noise).save(file, quality=50)
-    made = shardkit.pack(Decoding(files), tmp_path / "d", workers=0, **QUIET)
-    (note,) = made.notes
-    assert note.startswith("the dataset decoded its files, and the result is ")
-
-
 def test_dry_run(tmp_path: Path) -> None:
     """Says what a pack would read, and leaves nothing."""
     made = shardkit.pack(Rows(), tmp_path / "d", dry_run=True, **QUIET)

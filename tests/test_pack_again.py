@@ -14,8 +14,8 @@ from conftest import Run, make_images, make_pairs, tree, write
 
 import shardkit
 from shardkit.errors import DestinationError
+from shardkit.packing import finish, local
 from shardkit.packing import job as pack_job
-from shardkit.packing import local, up_to_date
 
 OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
 
@@ -191,8 +191,8 @@ def test_without_times_names_and_sizes_decide(tmp_path: Path) -> None:
     shardkit.pack(source, tmp_path / "d", **OPTIONS)
     shardkit.convert(tmp_path / "d", tmp_path / "l", to="lmdb", workers=0, progress=False)
     for file in (tmp_path / "d" / "shardkit.json", tmp_path / "l" / "shardkit.json"):
-        if up_to_date.SEEN in os.listxattr(file):
-            os.removexattr(file, up_to_date.SEEN)
+        if finish.SEEN in os.listxattr(file):
+            os.removexattr(file, finish.SEEN)
     rewritten(source / "dog" / "003.npy", keep_time=False)
     for dest, to in (("d", "npy"), ("l", "lmdb")):
         assert shardkit.pack(source, tmp_path / dest, **(OPTIONS | {"to": to})).was_complete

@@ -295,10 +295,7 @@ def test_smaller_pictures_of_a_dataset_with_markers(tmp_path: Path) -> None:
     smaller: dict[str, Any] = {**options, "resize": 240}
     shardkit.convert(tmp_path / "plain", tmp_path / "expected", **smaller)
     shardkit.unpack(tmp_path / "expected", tmp_path / "expected-back")
-    made = shardkit.convert(tmp_path / "marked", tmp_path / "resized", **smaller)
-    assert made.notes == [
-        "pictures that were written anew have no restart markers any more: pass --restarts, too"
-    ]
+    shardkit.convert(tmp_path / "marked", tmp_path / "resized", **smaller)
     shardkit.convert(tmp_path / "marked", tmp_path / "at-once", restarts=True, **smaller)
     made = shardkit.convert(tmp_path / "resized", tmp_path / "later", restarts=True, **options)
     assert made.notes[0].startswith("restart markers: 2 JPEGs rewritten")

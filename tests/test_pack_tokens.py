@@ -319,10 +319,8 @@ def test_a_tokenizer_is_trained_on_train(tmp_path: Path, monkeypatch: pytest.Mon
         write(source / "train" / f"{i}.txt", f"seen{i} " * 10)
         write(source / "val" / f"{i}.txt", f"unseen{i} " * 10)
     texts: list[str] = []
-    monkeypatch.setattr("shardkit.packing.choose_tokenizer.TRAINING_BYTES", 5_000)
-    monkeypatch.setattr(
-        "shardkit.packing.choose_tokenizer.train", _noting(texts, tmp_path / "t.json")
-    )
+    monkeypatch.setattr("shardkit.packing.tokenize.TRAINING_BYTES", 5_000)
+    monkeypatch.setattr("shardkit.packing.tokenize.train", _noting(texts, tmp_path / "t.json"))
     shardkit.pack(source, tmp_path / "out", train_tokenizer=300, **OPTIONS)
     assert not any("unseen" in text for text in texts)
     assert 3_000 < sum(map(len, texts)) <= 5_000, "about what was asked for"

@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 
 from shardkit.errors import SampleError, StorageError
-from shardkit.packing import ray_answers, ray_cluster
+from shardkit.packing import ray_cluster
 from shardkit.packing.answers import rebuild
-from shardkit.packing.ray_answers import PassingError, answered, here, told_to_tasks
-from shardkit.packing.ray_cluster import RayCalls
+from shardkit.packing.ray_cluster import PassingError, RayCalls, answered, here, told_to_tasks
 from shardkit.system.refusals import os_errors
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_answers, "PASSING_S", 0.0)
+    monkeypatch.setattr(ray_cluster, "PASSING_S", 0.0)
 
 
 def refusing(number: int) -> Callable[[], Any]:

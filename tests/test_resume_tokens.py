@@ -74,7 +74,7 @@ def test_ctrl_c_keeps_the_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     _, stderr = process.communicate(timeout=20)
     assert (process.returncode, list(record.parent.glob("*.part"))) == (130, [])
     assert b"what is done is kept" in stderr and record.exists()
-    monkeypatch.setattr("shardkit.packing.choose_tokenizer.train", None)  # not called again
+    monkeypatch.setattr("shardkit.packing.tokenize.train", None)  # not called again
     shardkit.pack(source, tmp_path / "out", train_tokenizer=300, workers=0, progress=False)
     assert shardkit.verify(tmp_path / "out", against=source).ok
 
@@ -129,7 +129,7 @@ def test_a_resumed_pack_trains_and_proves_no_more(
     dest, options = tmp_path / "out", {**OPTIONS, "train_tokenizer": 300}
     started(source, dest, train_tokenizer=300)
     for name in ("train", "choose_backend"):
-        monkeypatch.setattr(f"shardkit.packing.choose_tokenizer.{name}", None)
+        monkeypatch.setattr(f"shardkit.packing.tokenize.{name}", None)
     result = shardkit.pack(source, dest, **options)
     assert result.resumed_shards > 0 and result.notes[0].startswith("trained a tokenizer")
     monkeypatch.undo()

@@ -22,7 +22,7 @@ import shardkit
 from shardkit.cli.show import _visible
 from shardkit.images import sheet
 from shardkit.index.manifest import dump_info, read_info
-from shardkit.operations import look
+from shardkit.operations import show as show_samples
 from shardkit.tokens.bytelevel import byte_of
 from shardkit.tokens.load import load_tokenizer
 
@@ -310,8 +310,8 @@ def test_visible_text_is_one_line_of_plain_characters(text: str) -> None:
 def test_a_cut_text_ends_at_a_character(tail: bytes, size: int) -> None:
     text = ("aé日😀" * 10).encode() + tail
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(look, "TEXT_BYTES", size)
-        found = look._text("txt", text).field
+        patch.setattr(show_samples, "TEXT_BYTES", size)
+        found = show_samples._text("txt", text).field
     whole = text.decode("utf-8", "backslashreplace")
     assert found.text is not None and whole.startswith(found.text)
     assert found.is_cut and len(found.text.encode()) > size - 4

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from token_data import npy
 
-from shardkit.operations.arrow_values import lists_of
+from shardkit.operations.export_table import lists_of
 from shardkit.operations.table_columns import (
     ArrayType,
     ExportColumn,

@@ -28,7 +28,7 @@ from shardkit.errors import CorpusError, DataError, DestinationError, PartError,
 from shardkit.images import restarts
 from shardkit.index.manifest import DatasetInfo, ShardInfo, SplitInfo, versions_at
 from shardkit.index.provenance import Provenance
-from shardkit.operations.export_names import names_by_field
+from shardkit.operations.table_columns import names_by_field
 
 QUIET: dict[str, Any] = {"workers": 0, "shard_size": 2000, "progress": False}
 LARGER = {**QUIET, "shard_size": 6000}

@@ -86,7 +86,7 @@ def test_killed_when_only_publishing_was_left(
         raise DataError("stopped here")
 
     with monkeypatch.context() as patched:
-        patched.setattr("shardkit.packing.conclude.Conclusion.publish", fail)
+        patched.setattr("shardkit.packing.finish.Conclusion.publish", fail)
         writer = shardkit.Writer(tmp_path / "d", **QUIET)
         write_all(writer)
         with pytest.raises(DataError, match="stopped here"):

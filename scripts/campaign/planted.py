@@ -24,7 +24,7 @@ from trial import Trial
 
 import shardkit
 from shardkit.packing import destination
-from shardkit.packing.conclude import Conclusion
+from shardkit.packing.finish import Conclusion
 from shardkit.system.records import read_record, write_record
 from shardkit.versions.revision import Revision
 

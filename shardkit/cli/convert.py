@@ -19,7 +19,7 @@ from shardkit.cli.pictures import (
 )
 
 EXPORTS = ["bin", "megatron", "parquet"]
-"""Those of :data:`shardkit.operations.export.EXPORTS`, which is too much to import for a help
+"""Those of :data:`shardkit.operations.convert.EXPORTS`, which is too much to import for a help
 text."""
 
 

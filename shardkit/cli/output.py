@@ -19,7 +19,7 @@ from shardkit.system.paths import as_path, show_path
 
 if TYPE_CHECKING:
     from shardkit.packing.pack import PackResult
-    from shardkit.versions.result import VersionResult
+    from shardkit.versions.revision import VersionResult
 
 
 class Interrupted(click.ClickException):

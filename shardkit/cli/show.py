@@ -12,8 +12,7 @@ from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.paths import show_path
 
 if TYPE_CHECKING:
-    from shardkit.operations.look import ShownField
-    from shardkit.operations.show import ShownSample
+    from shardkit.operations.show import ShownField, ShownSample
 
 SHOWN_LINES = 12
 LINE_CHARACTERS = 200

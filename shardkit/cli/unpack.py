@@ -18,8 +18,8 @@ from shardkit.system.paths import show_path
 def unpack(dataset: str, dest: str, as_json: bool) -> None:
     """Write the files DATASET was packed from, under their original names, into DEST.
 
-    Interrupted, even by kill -9, the same command goes on: it compares the files that are there, and
-    writes the others. No file has its name before it is complete.
+    Interrupted, even by kill -9, the same command goes on: it compares the files that are there,
+    and writes the others. No file has its name before it is complete.
     """
     from shardkit.operations.unpack import unpack as run
 

@@ -9,16 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Protocol
 
 from shardkit.arrays import Integers
 from shardkit.samples.encoding import Encoding
 from shardkit.samples.sample import Value
-from shardkit.storage.base import Storage
-
-Layout = Literal["by sample", "by field", "anywhere"]
-"""How values follow one another in a shard: sample after sample, and in each field after field;
-all of one field, in the order of samples, before those of the next; or as the library likes."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,6 @@ class Format(Protocol):
         name: what ``--to`` and ``shardkit.json`` call it. aliases: what ``--to`` also takes.
         suffix: ending of its files, without a dot.
         library: the package that reads its files where shardkit is not there.
-        layout: how values follow one another in a shard.
         has_typed_arrays: whether arrays of one shape become one typed array, so that a shape that
             differs is noticed while packing.
         compresses_from: bytes of the smallest array of fixed shape that ``compression`` is for;
@@ -64,7 +58,6 @@ class Format(Protocol):
     aliases: ClassVar[tuple[str, ...]] = ()
     suffix: ClassVar[str]
     library: ClassVar[str]
-    layout: ClassVar[Layout]
     has_typed_arrays: ClassVar[bool] = False
     compresses_from: ClassVar[int | None] = None
     has_dali_reader: ClassVar[bool] = False
@@ -85,14 +78,6 @@ class Format(Protocol):
         """Files to lie beside the shards, which tell other tools what these are: name -> contents.
         Equal arguments give equal bytes."""
         return {}
-
-    def listed(self, storage: Storage, name: str) -> Listed | None:
-        """What a file says of where its values lie; None where the format has no such list.
-
-        Raises:
-            FormatError: the file is damaged.
-        """
-        return None
 
     def file_of(self, stem: str, field: str) -> str:
         """Name of the file that holds ``field`` of the shard ``stem`` (``train-00000``)."""

@@ -44,7 +44,6 @@ class Hdf5Format(Format):
     aliases = ("h5",)
     suffix = "h5"
     library = "h5py"
-    layout = "by field"
     has_typed_arrays = True
     compresses_from = MIN_CHUNK_BYTES
 

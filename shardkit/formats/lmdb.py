@@ -26,7 +26,6 @@ from shardkit.formats.columns import all_fields, sizes_of
 from shardkit.formats.lmdb_pages import MAX_PAGE_BYTES, PAGE_HEADER, read_leaves
 from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import Value
-from shardkit.storage.base import Storage
 from shardkit.storage.folder import Folder
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
@@ -64,7 +63,6 @@ class LmdbFormat(Format):
     name = "lmdb"
     suffix = "lmdb"
     library = "lmdb"
-    layout = "anywhere"
     signpost_names = frozenset({SIGNPOST})
 
     def open_with(self, path: str) -> str:
@@ -81,9 +79,6 @@ class LmdbFormat(Format):
 
     def signposts(self, fields: Sequence[str], classes: Sequence[str] | None) -> dict[str, bytes]:
         return {SIGNPOST: _SIGNPOST_TEXT}
-
-    def listed(self, storage: Storage, name: str) -> Listed | None:
-        return read_leaves(storage, name)
 
     def write(
         self,

@@ -26,7 +26,6 @@ class NpyFormat(Format):
     name = "npy"
     suffix = "npy"
     library = "numpy"
-    layout = "by field"
     has_typed_arrays = True
 
     def open_with(self, path: str) -> str:

@@ -48,7 +48,6 @@ class WebDatasetFormat(Format):
     aliases = ("wds", "tar")
     suffix = "tar"
     library = "webdataset"
-    layout = "by sample"
     has_dali_reader = True
     signpost_names = frozenset({CARD})
 

@@ -89,14 +89,6 @@ def join(runs: Sequence[Run]) -> Run:
     return made
 
 
-def entries_of(run: Run, batch: SampleBatch) -> Sequence[int]:
-    """The entry of the run that each of its samples was made of: bad ones have no sample."""
-    if len(batch) == len(run):
-        return range(len(run))
-    places = {key: i for i, key in enumerate(run.keys)}
-    return [places[key] for key in batch.keys]
-
-
 class Corpus(Protocol):
     """What the packer needs of an input.
 

@@ -12,15 +12,11 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Integers, Mask
-from shardkit.errors import FormatError, IndexFileError
-from shardkit.formats import Format
-from shardkit.formats.base import Listed
+from shardkit.errors import IndexFileError
 from shardkit.index.assembling import find_chunks, repeats
 from shardkit.index.making import integers
 from shardkit.index.rows import NO_INT, RowIndex, row_sums
-from shardkit.samples.encoding import LABEL
-from shardkit.samples.sample import KEY
-from shardkit.shards.stored import Gather, ShardReader
+from shardkit.shards.stored import ShardReader
 
 CHUNK_ROWS = 1 << 16
 
@@ -140,107 +136,3 @@ def wrong_labels(reader: ShardReader, rows: Integers) -> Found:
 
 def _label(number: int) -> str:
     return "none" if number == NO_INT else str(number)
-
-
-def misplaced(reader: ShardReader, container: Format, rows: range) -> Found:
-    """Rows of one shard with values that overlap, or lie elsewhere than the container has them."""
-    batch = reader.gather(np.arange(rows.start, rows.stop, dtype=np.int64))
-    if not len(rows):
-        return
-    shard = int(batch.shards[0])
-    stored = [f for f in reader.index.fields if reader.encoding(shard, f).kind != LABEL]
-    info = reader.index.split.shards[shard]
-    is_whole = not info.num_left_out and len(stored) == len(reader.index.fields)
-    files: dict[str, list[str]] = {}
-    for name in stored:
-        files.setdefault(reader.file_of(shard, name), []).append(name)
-    for file, fields in files.items():
-        yield from _overlaps(reader, batch, fields)
-        try:
-            listed = container.listed(reader.storage, file)
-        except FormatError as error:
-            yield int(batch.rows[0]), str(error)
-        else:
-            if listed is not None:
-                check = _unlike_list if is_whole else _not_in_list
-                yield from check(reader, batch, fields, listed)
-        if container.layout == "by sample":
-            yield from _out_of_order(reader, batch, fields)
-    if container.layout == "by field" and not info.num_left_out:
-        for name in stored:
-            yield from _apart(reader, batch, name, shard)
-
-
-def _ranges(
-    reader: ShardReader, batch: Gather, fields: list[str]
-) -> tuple[Integers, Integers, Integers]:
-    """(starts, sizes, which) of a file's values, row by row; ``which`` counts fields in rows."""
-    places = [reader.places(batch, name) for name in fields]
-    starts = np.stack([start for start, _ in places], 1).reshape(-1)
-    sizes = np.stack([size for _, size in places], 1).reshape(-1)
-    which = np.flatnonzero(sizes >= 0)
-    return starts[which], sizes[which], which
-
-
-def _overlaps(reader: ShardReader, batch: Gather, fields: list[str]) -> Found:
-    starts, sizes, which = _ranges(reader, batch, fields)
-    starts, sizes, which = (each[sizes > 0] for each in (starts, sizes, which))
-    order = np.argsort(starts, kind="stable")
-    ends = np.maximum.accumulate((starts + sizes)[order])
-    for at in (np.flatnonzero(starts[order][1:] < ends[:-1]) + 1).tolist():
-        row, field = divmod(int(which[order[at]]), len(fields))
-        yield int(batch.rows[row]), f"its {fields[field]} lies where another value does"
-
-
-def _out_of_order(reader: ShardReader, batch: Gather, fields: list[str]) -> Found:
-    """Samples, and in them fields, lie in order."""
-    starts, _, which = _ranges(reader, batch, fields)
-    for at in (np.flatnonzero(np.diff(starts) <= 0) + 1).tolist():
-        row, field = divmod(int(which[at]), len(fields))
-        yield int(batch.rows[row]), f"its {fields[field]} does not follow the value before it"
-
-
-def _apart(reader: ShardReader, batch: Gather, name: str, shard: int) -> Found:
-    """Columns have values in order of rows, without gaps."""
-    starts, sizes = reader.places(batch, name)
-    encoding = reader.encoding(shard, name)
-    if encoding.codec or (sizes < 0).all():
-        return
-    fixed = encoding.kind in ("int", "array")
-    steps = np.full(len(sizes), encoding.nbytes) if fixed else np.maximum(sizes, 0)
-    for at in (np.flatnonzero(np.diff(starts) != steps[:-1]) + 1).tolist():
-        yield int(batch.rows[at]), f"its {name} does not follow that of the row before"
-
-
-def _not_in_list(reader: ShardReader, batch: Gather, fields: list[str], listed: Listed) -> Found:
-    """Where the file itself lists its values, also those that the split leaves out, all that the
-    row index has are among them."""
-    order = np.argsort(listed.start, kind="stable")
-    begin, size = listed.start[order], listed.size[order]
-    starts, sizes, which = _ranges(reader, batch, fields)
-    # Values of no bytes may begin where another does.
-    at = np.minimum(begin.searchsorted(starts), len(begin) - 1)
-    is_there = (begin[at] == starts) & ((size[at] == sizes) | (sizes == 0))
-    for number in which[~is_there].tolist():
-        row, field = divmod(number, len(fields))
-        yield int(batch.rows[row]), f"its {fields[field]} is no entry of the shard"
-
-
-def _unlike_list(reader: ShardReader, batch: Gather, fields: list[str], listed: Listed) -> Found:
-    """Where the file itself lists its values, the row index says the same."""
-    order = sorted([*fields, KEY])
-    starts, sizes, _ = _ranges(reader, batch, fields)
-    present = np.stack([reader.places(batch, name)[1] >= 0 for name in fields], 1)
-    expected = np.insert(present, order.index(KEY), True, axis=1).reshape(-1)
-    if len(listed.start) != int(expected.sum()):
-        yield (
-            int(batch.rows[0]),
-            f"its shard has {len(listed.start)} entries, the row index {int(expected.sum())}",
-        )
-        return
-    number = np.flatnonzero(expected)
-    is_value = number % len(order) != order.index(KEY)
-    same = (listed.start[is_value] == starts) & (listed.size[is_value] == sizes)
-    for at in number[is_value][~same].tolist():
-        row, field = divmod(at, len(order))
-        yield int(batch.rows[row]), f"its {order[field]} lies elsewhere in the shard"

@@ -2,15 +2,136 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from shardkit.errors import UsageError
-from shardkit.operations.export import EXPORTS, export
+from shardkit.inputs.open import CORPORA, container_at
+from shardkit.inputs.records.tars import packed_tars
+from shardkit.operations.export_folder import ExportFolder
+from shardkit.operations.export_ids import BinExport, Exported, MegatronExport
+from shardkit.operations.export_table import ParquetExport
+from shardkit.packing.convert import OPTIONS, source_of
 from shardkit.packing.convert import convert as convert_dataset
+from shardkit.packing.from_bucket import name_of
+from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
+from shardkit.remote.urls import Url, show_place
+from shardkit.shards.locate import Located, locate, locate_place
+from shardkit.system.paths import as_path, show_path
+from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
+from shardkit.tars.find import count_beside
+from shardkit.tokens.id_files import is_token_file
+
+
+class Export(Protocol):
+    """One kind of files. Making one raises UsageError if the dataset holds nothing for them."""
+
+    def __init__(self, place: Located) -> None: ...
+
+    def write(self, folder: Path, bar: Progress) -> Exported:
+        """Write the whole dataset into a new folder. Raises DataError."""
+
+
+EXPORTS: dict[str, type[Export]] = {
+    "bin": BinExport,
+    "megatron": MegatronExport,
+    "parquet": ParquetExport,
+}
+"""What ``convert`` writes besides datasets, by the name ``--to`` knows it by."""
+
+_TAKEN = ("overwrite", "progress", "workers")
+"""The options of ``convert`` that an export takes, too; one process writes it, however many workers
+there may be."""
+
+
+def export(
+    dataset: str | Path | Sequence[str | Path],
+    dest: str | Path | None,
+    to: str,
+    eos: int | None,
+    **options: Any,
+) -> PackResult:
+    """Write a dataset as files of another tool; arguments and errors as of
+    :func:`shardkit.convert`. What was written is checked against the dataset's checksums as it is
+    read, and has its name only when all of it is whole."""
+    started = time.perf_counter()
+    given, tars = source_of(dataset)
+    _refuse(given, to, eos, options)
+    place = locate_place(given) if isinstance(given, Url) else _place(given, tars, to)
+    source = place.folder if isinstance(given, Url) else given
+    made = EXPORTS[to](place)
+    target = as_path(dest, "the destination") if dest else _own_name(given, to)
+    refusals = os_errors(f"writing {show_path(target)}")
+    with refusals, ExportFolder(target, source, options.get("overwrite", False)) as folder:
+        with Progress("converting", options.get("progress")) as bar:
+            bar.expect(sum(split.num_rows for split in place.info.splits.values()))
+            done = made.write(folder.new, bar)
+        fingerprints = {name: split.fingerprint for name, split in place.info.splits.items()}
+        num_bytes = folder.publish({"to": to, "fingerprints": fingerprints})
+    result = _result(folder.dest, to, place, done, num_bytes, time.perf_counter() - started)
+    if tars is None:
+        count_beside(source, result.ignored)
+    return result
+
+
+def _refuse(source: Path | Url, to: str, eos: int | None, options: dict[str, Any]) -> None:
+    """Raises UsageError for what an export cannot be told, or be made of."""
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise UsageError(f"convert takes no option {name!r}")
+        if name not in _TAKEN and value != getattr(PackOptions, name):
+            raise UsageError(f"{name} is for datasets; {to} files are written as the dataset is")
+    if isinstance(source, Path) and is_token_file(source):
+        raise UsageError(
+            f"{show_path(source)} is a file of ids: convert it to npy first, and that to {to}"
+        )
+    if eos is not None:
+        raise UsageError(f"eos is for files of token ids; {show_place(source)} is none")
+
+
+def _place(source: Path, tars: list[str] | None, to: str) -> Located:
+    """The dataset. Raises UsageError for what is not yet one: its labels would be lost, or nothing
+    of it can be read by its place."""
+    first = f"convert it to npy first, and that to {to}"
+    if tars is None and (kind := container_at(source)) is not None:
+        raise UsageError(f"{show_path(source)} holds {CORPORA[kind].noun}: {first}")
+    if packed_tars(source, tars) is not None:
+        raise UsageError(f"{show_path(source)} is compressed: {first}")
+    return locate(source, tars=tars)
+
+
+def _own_name(source: Path | Url, to: str) -> Path:
+    """As of a pack: ``pictures-lmdb/`` to parquet -> ``pictures-lmdb-parquet``, here."""
+    if isinstance(source, Url):
+        return Path(f"{name_of(source)}-{to}")
+    resolved = source.resolve()
+    name = resolved.name if resolved.is_dir() else resolved.name.partition(".")[0]
+    return Path(f"{name or 'dataset'}-{to}")
+
+
+def _result(
+    dest: Path, to: str, place: Located, done: Exported, num_bytes: int, seconds: float
+) -> PackResult:
+    splits = place.info.splits
+    sizes = [sum(shard.file_bytes.values()) for split in splits.values() for shard in split.shards]
+    return PackResult(
+        dest=dest,
+        container=to,
+        kind="dataset",
+        splits={name: split.num_rows for name, split in splits.items()},
+        num_samples=sum(split.num_rows for split in splits.values()),
+        num_shards=done.num_files,
+        input_bytes=sum(sizes),
+        dataset_bytes=num_bytes,
+        seconds=seconds,
+        num_tokens=done.num_tokens,
+        ignored=place.info.provenance.passed,
+        notes=done.notes,
+    )
 
 
 @os_errors("converting")

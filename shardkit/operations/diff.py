@@ -13,9 +13,20 @@ from shardkit.arguments import integer
 from shardkit.arrays import Hashes, Integers
 from shardkit.errors import IndexFileError, UsageError
 from shardkit.index.rows import RowIndex
-from shardkit.operations.summed_index import summed_index
 from shardkit.remote.urls import as_place
-from shardkit.shards.locate import locate_place
+from shardkit.shards.locate import Located, locate_place
+
+
+def summed_index(place: Located, name: str) -> RowIndex:
+    """Raises UsageError if its samples have no checksums, as those in tars of others have not."""
+    split = place.info.splits[name]
+    if not split.has_checksums:
+        raise UsageError(
+            f"{place.shown} was not packed by shardkit, and has no checksums to compare;"
+            " `shardkit convert` makes a dataset that has"
+        )
+    return RowIndex(place.storage, place.info, split)
+
 
 ROWS = 1 << 18
 """Of each dataset, looked at together: some 100 MB."""

@@ -10,7 +10,7 @@ import xxhash
 
 from shardkit.arrays import Hashes, Integers, Mask
 from shardkit.index.rows import NO_INT, RowIndex
-from shardkit.operations.summed_index import summed_index
+from shardkit.operations.diff import summed_index
 from shardkit.samples.sample import mix64
 from shardkit.shards.locate import Located
 

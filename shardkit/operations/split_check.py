@@ -4,29 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import xxhash
 
-from shardkit.arrays import Integers
+from shardkit.arrays import Array, Integers
 from shardkit.errors import DataError, FormatError, IndexFileError
 from shardkit.index.manifest import DALI_INDEX, SplitInfo
 from shardkit.index.rows import RowIndex
+from shardkit.memory.whole_files import read_file
 from shardkit.operations.contradictions import (
-    misplaced,
     repeated_keys,
     wrong_files,
     wrong_labels,
     wrong_rows,
 )
 from shardkit.operations.file_damage import Damage, RecordedSums, look_at, regions
-from shardkit.operations.verify_tokens import foreign_ids
-from shardkit.samples.encoding import TOKENS
+from shardkit.samples.encoding import TOKENS, parse_npy
 from shardkit.shards.locate import Located
-from shardkit.shards.stored import ShardReader, container_of
+from shardkit.shards.stored import ShardReader
 from shardkit.system.blocks import BLOCK_BYTES
 from shardkit.system.progress import Progress
 from shardkit.tokens.spec import TokenizerSpec
+
+
+def tokenizer_problem(folder: Path, spec: TokenizerSpec) -> tuple[str, str] | None:
+    """(file, what is wrong with it) of the tokenizer's file, if anything is."""
+    if spec.file is None:
+        return None
+    try:
+        data = read_file(folder / spec.file, spec.num_bytes + 1)
+    except DataError as error:
+        is_gone = isinstance(error, FileNotFoundError)
+        return spec.file, f"{'is missing' if is_gone else error}; ids cannot be decoded"
+    if spec.matches(data):
+        return None
+    return spec.file, "its bytes differ from those written; ids may be decoded wrongly"
+
+
+def foreign_ids(reader: ShardReader, rows: Integers, spec: TokenizerSpec) -> list[tuple[int, str]]:
+    """(row, what is wrong) of documents that the tokenizer cannot have made.
+
+    Raises:
+        FormatError: a value does not fit its encoding.
+    """
+    batch = reader.gather(rows)
+    values = reader.stored(batch, TOKENS)
+    encodings = reader.encodings(batch.shards, TOKENS)
+    found = []
+    for row, value, encoding in zip(rows.tolist(), values, encodings, strict=True):
+        if value is None:
+            continue
+        ids = parse_npy(value) if encoding.kind == "bytes" else encoding.as_array(value)
+        if what := _what_is_foreign(ids, spec):
+            found.append((row, what))
+    return found
+
+
+def _what_is_foreign(ids: Array, spec: TokenizerSpec) -> str:
+    if ids.ndim != 1 or ids.dtype.str != spec.dtype:
+        return f"its tokens are {ids.dtype.str}{list(ids.shape)}, expected {spec.dtype}[n]"
+    if len(ids) and int(ids.max()) >= spec.vocab_size:
+        return f"has id {ids.max()}, and the vocabulary ends before {spec.vocab_size}"
+    return ""
+
 
 _WITHOUT = {
     "rows": "no sample of this split could be checked",
@@ -201,8 +243,6 @@ class SplitCheck:
             self.result.num_samples += stop - start
             self.bar.add(stop - start, 0)
         self._tell((row, "its bytes differ from those packed") for row in broken)
-        if self.split.has_checksums and not broken:
-            self._tell(misplaced(reader, container_of(self._place.info), rows))
         return np.array(broken, np.int64)
 
     def _tell(self, found: Iterable[tuple[int, str]]) -> None:

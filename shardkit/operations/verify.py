@@ -20,13 +20,11 @@ from shardkit.index.manifest import (
     strays,
     versions_at,
 )
-from shardkit.operations.compare import Originals
+from shardkit.operations.compare import Originals, originals_of
 from shardkit.operations.detokenize import spec_of
 from shardkit.operations.file_damage import RecordedSums, look_at
-from shardkit.operations.originals import originals_of
-from shardkit.operations.split_check import Problem, SplitCheck, VerifyResult
+from shardkit.operations.split_check import Problem, SplitCheck, VerifyResult, tokenizer_problem
 from shardkit.operations.verify_on_ray import check_on_ray
-from shardkit.operations.verify_tokens import tokenizer_problem
 from shardkit.packing.ray_cluster import check_engine
 from shardkit.remote.urls import as_place, show_place
 from shardkit.shards.locate import Located, locate_place
@@ -164,12 +162,6 @@ def _compare(originals: Originals, result: VerifyResult, progress: bool | None) 
         found.insert(0, Problem(originals.name, what))
     result.problems += found
     result.is_compared, result.num_compared = True, originals.num_compared
-    if number := originals.copies.num_found:
-        result.notes.append(
-            f"{number:,} inputs were left out as duplicates, see rejected.jsonl"
-            if number > 1
-            else "1 input was left out as a duplicate, see rejected.jsonl"
-        )
     if originals.has_own_labels:
         result.notes.append("classes are of a file given by --labels, which was not compared")
     if originals.rewritten:

@@ -14,10 +14,9 @@ import xxhash
 
 from shardkit.arguments import unknown_option
 from shardkit.errors import UsageError
-from shardkit.formats import names_of
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.assembling import check_unique_keys
-from shardkit.index.manifest import DALI_INDEX, SplitInfo, read_rejected
+from shardkit.index.manifest import SplitInfo, read_rejected
 from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex
 from shardkit.inputs.open import container_at
@@ -152,20 +151,7 @@ def _convert_located(
             " there is kept"
         )
     corpus = dataset_corpus(located, tars)
-    result = run_pack(_folder_of(source, located), corpus, dest, options, started, origin)
-    keeps_jpegs = options.image_format in ("keep", "jpeg")
-    if corpus.has_restarts and options.images.writes_anew and keeps_jpegs and not options.restarts:
-        result.notes.append(
-            "pictures that were written anew have no restart markers any more: pass --restarts, too"
-        )
-    is_compacted = any(split.is_view for split in located.info.splits.values())
-    if not result.was_complete and not is_compacted and is_a_copy(located, options):
-        others = names_of(lambda other: other.name != options.to)
-        result.notes.append(
-            f"{show_place(source)} was {options.to} already, so this is a copy of it: `shardkit"
-            f" stage` makes one faster; for another format, give {others}"
-        )
-    return result
+    return run_pack(_folder_of(source, located), corpus, dest, options, started, origin)
 
 
 def _folder_of(source: Path | Url, located: Located) -> Path:
@@ -178,21 +164,6 @@ def _origin(located: Located) -> Origin:
     stamps = _tar_stamps(located)
     stamps |= {name: [xxhash.xxh3_64_intdigest(data)] for name, data in files.items()}
     return Origin(_provenance(located), read_rejected(located.folder), stamps, files)
-
-
-def is_a_copy(located: Located, options: PackOptions) -> bool:
-    """Whether converting changes nothing: the format is the same, and so is all that is in it."""
-    info = located.info
-    encodings = [e for s in info.splits.values() for layout in s.layouts for e in layout.values()]
-    is_compressed = options.compression is not None or any(e.codec for e in encodings)
-    has_dali_index = any(DALI_INDEX.fullmatch(name) for name in info.file_bytes)
-    return (
-        info.container == options.to
-        and not _scanned(located)
-        and not options.images
-        and not is_compressed
-        and options.dali_index == has_dali_index
-    )
 
 
 def source_of(dataset: str | Path | Sequence[str | Path]) -> tuple[Path | Url, list[str] | None]:

@@ -3,11 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import count
 from typing import Protocol, Self
 
 from shardkit.index.journal import Receipt
 from shardkit.packing.job import Job
 from shardkit.system.progress import Progress
+
+LOOK_AHEAD = 10_000
+"""Jobs listed before their turn, at most: some MB."""
+
+
+class Backlog:
+    """Draws jobs ahead of their turn: then the total is known early, and of those that are left the
+    largest comes next, so that no worker has one to itself at the end.
+    """
+
+    def __init__(self, jobs: Iterable[Job], look_ahead: int = LOOK_AHEAD) -> None:
+        self._unlisted = iter(jobs)
+        self._listed: list[tuple[int, int, Job]] = []  # a heap
+        self._numbers = count()
+        self._look_ahead = look_ahead
+        self._is_exhausted = False
+
+    @property
+    def can_draw(self) -> bool:
+        return not self._is_exhausted and len(self._listed) < self._look_ahead
+
+    def draw(self) -> None:
+        """List one more, if there is one."""
+        job = next(self._unlisted, None)
+        if job is None:
+            self._is_exhausted = True
+        else:
+            heappush(self._listed, (-job.num_bytes, next(self._numbers), job))
+
+    def pop(self) -> Job:
+        """The largest. Raises IndexError if none is listed."""
+        return heappop(self._listed)[2]
+
+    def __len__(self) -> int:
+        return len(self._listed)
 
 
 class Engine(Protocol):
@@ -25,7 +62,7 @@ class Engine(Protocol):
       makes the same bytes wherever it is done; doing it once more does no harm, but not twice at
       once. A job that was cut short leaves nothing that counts. Where a job may be done twice at
       once, since nobody can tell whether whoever was lost is dead, each doer makes an
-      :func:`shardkit.packing.attempts.attempt`, and the caller takes one of them.
+      :func:`shardkit.packing.ray_engine.attempt`, and the caller takes one of them.
     - **The result** is a receipt of some hundred bytes. Shards and their rows stay where the job
       put them, at the destination.
     - **The caller is the only one** that draws jobs, gets receipts and has progress counted:

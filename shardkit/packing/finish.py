@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +15,70 @@ import xxhash
 
 from shardkit.errors import CorpusError
 from shardkit.formats import get_format
+from shardkit.images.choice import ImageChoice
 from shardkit.index.assembling import assemble_split
 from shardkit.index.journal import Receipt
-from shardkit.index.manifest import REJECTED_NAME, DatasetInfo
+from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo
 from shardkit.index.provenance import Provenance
 from shardkit.inputs.base import NO_SAMPLE
-from shardkit.packing.choose_tokenizer import ChosenTokenizer
 from shardkit.packing.destination import Destination
+from shardkit.packing.listing import ListedInput
 from shardkit.packing.options import PackOptions
-from shardkit.packing.tokenize import TEXT
+from shardkit.packing.result import PackResult, result_of
+from shardkit.packing.tokenize import TEXT, ChosenTokenizer
 from shardkit.samples.encoding import TOKENS
 from shardkit.system.durable_files import atomic_write
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What is known of a dataset before its shards are.
+
+    Attributes:
+        recipe: what decides the result, as plain values.
+        origin: what the dataset says of where its samples came from, if not what the input says.
+    """
+
+    destination: Destination
+    options: PackOptions
+    recipe: dict[str, Any]
+    chosen: ChosenTokenizer | None
+    origin: Origin | None = None
+
+    def publish(
+        self,
+        receipts: list[Receipt],
+        listed: ListedInput,
+        num_rejects: int,
+        num_resumed: int,
+        started: float,
+    ) -> PackResult:
+        """Write the index, and have the dataset take its place.
+
+        Args:
+            receipts: as of :func:`shardkit.packing.finish.assemble`, which says what is raised.
+            started: when the clock of the result began.
+        """
+        destination = self.destination
+        origin = self.origin or own_origin(listed.spec, made_of(self.recipe, listed.contents))
+        info = assemble(destination, listed.classes, receipts, self.options, origin, self.chosen)
+        result = result_of(
+            destination.name,
+            destination.stage,
+            listed,
+            info,
+            num_rejects,
+            num_resumed,
+            time.perf_counter() - started,
+        )
+        result.notes.extend(filter(None, [destination.note]))
+        result.notes.extend(listed.notes)
+        result.notes.extend(self.chosen.notes if self.chosen else [])
+        result.notes.extend(notes_on(self.options, receipts))
+        destination.finish(info, self.recipe, {**asdict(result), "dest": ""})
+        if destination.name == destination.dest:
+            remember_inputs(destination.dest, self.recipe, listed.seen)
+        return replace(result, seconds=time.perf_counter() - started)
 
 
 @dataclass(frozen=True)
@@ -157,3 +212,42 @@ def _notes_on_pictures(options: PackOptions, receipts: list[Receipt]) -> list[st
     if said := restarting.told(restarting.counted(counts)):
         notes.append(said)
     return notes
+
+
+# --- what a dataset was made of -----------------------------------------------------------
+
+SEEN = "user.shardkit.seen"
+"""The extended attribute of shardkit.json that tells with which inputs it was packed."""
+
+
+_OF_DATASET = {"to", "compression", "dali_index", *(field.name for field in fields(ImageChoice))}
+"""Told by the dataset itself, and not by ``packed``: converted, it is, to the byte, what packing
+with these would have made."""
+
+
+def made_of(recipe: dict[str, Any], contents: str) -> str:
+    """Return ``packed`` for that checksum of the listing: 16 hexadecimal digits."""
+    options = {name: v for name, v in recipe["options"].items() if name not in _OF_DATASET}
+    text = json.dumps([recipe | {"options": options}, contents], sort_keys=True)
+    return xxhash.xxh3_64_hexdigest(text.encode())
+
+
+def remember_inputs(dest: Path, recipe: dict[str, Any], seen: str) -> None:
+    """Keep what the inputs of a finished dataset were: ``seen`` of its listing."""
+    try:
+        # Not of a link's target, which is not ours.
+        os.setxattr(dest / INDEX_NAME, SEEN, _digest(recipe, seen), follow_symlinks=False)
+    except (OSError, AttributeError):
+        pass  # not every file system and not every system has them
+
+
+def is_of_inputs(dest: Path, recipe: dict[str, Any], seen: str) -> bool | None:
+    """Return True if a dataset's inputs were these, times included; None if that is not known."""
+    try:
+        return os.getxattr(dest / INDEX_NAME, SEEN) == _digest(recipe, seen)
+    except (OSError, AttributeError):
+        return None
+
+
+def _digest(recipe: dict[str, Any], seen: str) -> bytes:
+    return xxhash.xxh3_128_hexdigest(json.dumps([recipe, seen], sort_keys=True).encode()).encode()

@@ -22,7 +22,6 @@ from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import WORK_NAME, is_field_name
 from shardkit.inputs.base import Corpus, Run, join
 from shardkit.inputs.open import from_spec
-from shardkit.packing.choose_tokenizer import reopen
 from shardkit.packing.listing_file import LISTING_NAME, decode_shard, read_segment
 from shardkit.packing.pictures import (
     check_images,
@@ -31,7 +30,7 @@ from shardkit.packing.pictures import (
     rewrite_images,
 )
 from shardkit.packing.publish import SCRATCH_NAME, STAGE_NAME
-from shardkit.packing.tokenize import slices, tokenize
+from shardkit.packing.tokenize import reopen, slices, tokenize
 from shardkit.samples.sample import SampleBatch, sample_checksums
 from shardkit.system.blocks import block_sums
 from shardkit.system.durable_files import fsync_path
@@ -79,7 +78,7 @@ class Setup:
         skip_bad: whether bad inputs become rejects.
         images: what to make of pictures, as :class:`ImageChoice` has it in JSON.
         tokens: what makes tokens of text, as
-            :class:`shardkit.packing.choose_tokenizer.ChosenTokenizer` has it.
+            :class:`shardkit.packing.tokenize.ChosenTokenizer` has it.
         numbers: what each class number of the input becomes; None: what it is.
         objects: as of :meth:`Corpus.objects`.
     """

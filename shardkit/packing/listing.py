@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count, groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -22,6 +23,42 @@ from shardkit.packing.scatter import ScatteredEntries, Shard
 from shardkit.system.own_files import create
 from shardkit.system.records import read_record, write_record
 from shardkit.system.stamps import UPPER
+
+
+@dataclass(frozen=True)
+class ListedInput:
+    """Plain values, so that who has no access to the input may have them.
+
+    Attributes:
+        kind, classes, spec, ignored, notes: as of :class:`shardkit.inputs.base.Corpus`.
+        num_entries, num_bytes: listed. contents, seen: checksums of that, as of
+            :class:`shardkit.packing.listing.Listing`.
+    """
+
+    kind: str
+    classes: list[str] | None
+    spec: dict[str, Any]
+    ignored: dict[str, int]
+    notes: list[str]
+    num_entries: int
+    num_bytes: int
+    contents: str
+    seen: str
+
+    @classmethod
+    def of(cls, corpus: Corpus, listing: Listing) -> ListedInput:
+        return cls(
+            kind=corpus.kind,
+            classes=corpus.classes,
+            spec=corpus.spec(),
+            ignored=dict(corpus.ignored),
+            notes=[*corpus.notes],
+            num_entries=listing.num_entries,
+            num_bytes=listing.num_bytes,
+            contents=listing.contents,
+            seen=listing.seen,
+        )
+
 
 TRAIN, VAL = "train", "val"
 

@@ -4,33 +4,130 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from shardkit.errors import CorpusError, DataError, PartError
-from shardkit.index.journal import Receipt, journal_path, read_finished
-from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, read_info
-from shardkit.memory.whole_files import map_whole
-from shardkit.packing.choose_tokenizer import ChosenTokenizer
-from shardkit.packing.conclude import Conclusion
+from shardkit.errors import CorpusError, DataError, PartError, UsageError
+from shardkit.index.journal import Receipt, journal_path, read_receipt
+from shardkit.index.manifest import INDEX_NAME, PART_NAME, WORK_NAME, is_field_name, read_info
 from shardkit.packing.destination import Destination
-from shardkit.packing.finished_part import FinishedPart
-from shardkit.packing.links import link_or_copy
-from shardkit.packing.open_jobs import in_order
-from shardkit.packing.options import PackOptions
-from shardkit.packing.publish import STAGE_NAME, is_marked
+from shardkit.packing.finish import Conclusion, is_of_inputs, made_of
+from shardkit.packing.listing import ListedInput
+from shardkit.packing.open_jobs import ShardTally, in_order
+from shardkit.packing.options import PackOptions, Part
+from shardkit.packing.publish import STAGE_NAME, is_marked, is_recipe, link_or_copy
 from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult, result_of
-from shardkit.packing.shard_tally import ShardTally
-from shardkit.packing.up_to_date import made_of
+from shardkit.packing.tokenize import ChosenTokenizer
 from shardkit.remote.urls import as_place, refuse_overlap, show_place
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.durable_files import atomic_write, fsync_path
 from shardkit.system.own_files import read_own
 from shardkit.system.paths import file_size, show_path, size_fault
 from shardkit.system.progress import Progress
+from shardkit.system.records import from_record, read_record, write_record
 from shardkit.system.refusals import os_errors
 from shardkit.tokens.spec import TokenizerSpec
+
+MOST_SHARDS = 10_000_000
+"""Of all parts; more is a mistake, or made to take all memory."""
+
+
+@dataclass(frozen=True)
+class FinishedPart:
+    """What a finished part says of itself, beside the journal of its shards.
+
+    Attributes:
+        recipe: what was packed and how; the same for all parts, and for a pack of all.
+        listed: the whole input. num_shards: of each split, in all parts, in the order of the
+            listing. max_rejects: as of :class:`shardkit.packing.options.PackOptions`.
+        chosen: what made its tokens, as JSON.
+    """
+
+    part: Part
+    recipe: dict[str, Any]
+    listed: ListedInput
+    num_shards: dict[str, int]
+    max_rejects: float
+    chosen: dict[str, Any] | None
+
+    def write(self, work: Path) -> None:
+        write_record(work / PART_NAME, asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> FinishedPart:
+        """That of a part's folder. Raises PartError if there is none, or it is damaged."""
+        try:
+            record = read_record(folder / WORK_NAME / PART_NAME)
+            if record is None:
+                raise PartError(
+                    f"{show_path(folder / WORK_NAME / PART_NAME)} is damaged; pack that part again"
+                )
+            found = cls(**record | {"listed": from_record(ListedInput, record["listed"])})
+            found._refuse_other_types()
+            part = Part.parse("/".join(map(str, record["part"])))
+            return replace(found, part=part)
+        except (FileNotFoundError, NotADirectoryError):
+            raise PartError(
+                f"{show_path(folder)} is no finished part of a pack: {_what_it_is(folder)}"
+            ) from None
+        except (TypeError, KeyError, AttributeError, UsageError, IsADirectoryError) as error:
+            if isinstance(error, PartError):
+                raise
+            raise PartError(
+                f"{show_path(folder)} is a part of another version of shardkit; pack it again"
+            ) from error
+
+    def _refuse_other_types(self) -> None:
+        """Raises TypeError for what no packer of this version has written."""
+        listed, recipe = self.listed, self.recipe
+        numbers = [listed.num_entries, listed.num_bytes, *self.num_shards.values()]
+        is_known = (
+            all(type(number) is int and 0 <= number < 2**48 for number in numbers)
+            and is_recipe(recipe)
+            and isinstance(self.max_rejects, int | float)
+            and sum(self.num_shards.values()) <= MOST_SHARDS
+            and all(map(is_field_name, self.num_shards))
+        )
+        if not is_known:
+            raise TypeError("unknown types")
+        if self.chosen is not None:
+            TokenizerSpec.from_json(from_record(ChosenTokenizer, self.chosen).spec)
+
+    @property
+    def advice(self) -> str:
+        return f"run the command that packed part {self.part} again"
+
+    def receipts(self, folder: Path) -> list[Receipt]:
+        """Of all its shards, in order. Raises PartError unless they are there, whole, and alone."""
+        found = []
+        for path in sorted((folder / WORK_NAME).glob("*.part")):
+            receipt = read_receipt(path)
+            if receipt is None:
+                raise PartError(f"{show_path(path)} is damaged; {self.advice}")
+            found.append(receipt)
+        self._refuse_incomplete(folder, found)
+        return found
+
+    def _refuse_incomplete(self, folder: Path, receipts: Sequence[Receipt]) -> None:
+        there = {(receipt.split, receipt.shard) for receipt in receipts}
+        jobs = [(split, n) for split, count in self.num_shards.items() for n in range(count)]
+        own = {job for number, job in enumerate(jobs) if self.part.has(number)}
+        for split, shard in sorted(own ^ there):
+            state = "lacks" if (split, shard) in own else "has, and should not have,"
+            raise PartError(
+                f"{show_path(folder)}, part {self.part}, {state} shard {split}-{shard:05d};"
+                f" {self.advice}"
+            )
+
+
+def _what_it_is(folder: Path) -> str:
+    if not folder.exists():
+        return "there is no such folder"
+    if (folder / WORK_NAME).is_dir():
+        return "its packing has not finished; run the same command again"
+    return "`shardkit pack` with --part makes one"
 
 
 def merge_parts(
@@ -85,19 +182,6 @@ class _Taken:
                 if fault := size_fault(taken.stage / name, size):
                     raise DataError(f"{show_path(taken.stage / name)} {fault}; {finished.advice}")
         return taken
-
-    def refuse_changed(self) -> None:
-        """Raises PartError if it was packed anew since: what was taken may be of both."""
-        try:
-            now = FinishedPart.read(self.folder)
-            is_same = now == self.finished and now.receipts(self.folder) == self.receipts
-        except PartError:
-            is_same = False
-        if not is_same:
-            raise PartError(
-                f"{show_path(self.folder)} was packed anew while it was merged; run merge again"
-                " when that is done"
-            )
 
     @property
     def work(self) -> Path:
@@ -176,31 +260,16 @@ def _found_complete(dest: Path, parts: list[_Taken], options: PackOptions) -> Pa
     if (dest / WORK_NAME).exists() or is_marked(dest) or not (dest / INDEX_NAME).is_file():
         return None
     info, first = read_info(dest), parts[0].finished
-    receipts = in_order([receipt for taken in parts for receipt in taken.receipts])
-    shards = [shard.file_bytes for split in info.splits.values() for shard in split.shards]
     if (
         info.provenance.packed != made_of(first.recipe, first.listed.contents)
         or info.container != options.to
-        or shards != [receipt.file_bytes for receipt in receipts]
         or any(file_size(dest / name) != size for name, size in info.file_bytes.items())
-        or _sums(dest, info) != _sums_of(parts, receipts)
+        or is_of_inputs(dest, first.recipe, first.listed.seen) is False
     ):
         return None
-    num_rejects = sum(len(receipt.rejects) for receipt in receipts)
+    num_rejects = sum(len(receipt.rejects) for taken in parts for receipt in taken.receipts)
     result = result_of(dest, dest, first.listed, info, num_rejects, 0, seconds=0.0)
     return replace(result, notes=[COMPLETE], was_complete=True)
-
-
-def _sums(dest: Path, info: DatasetInfo) -> bytes:
-    """The checksums of all blocks of all shards."""
-    sums = (split.index_file("sums") for split in info.splits.values())
-    return b"".join(bytes(map_whole(dest / name)) for name in sums)
-
-
-def _sums_of(parts: list[_Taken], receipts: list[Receipt]) -> bytes:
-    work = {(r.split, r.shard): taken.work for taken in parts for r in taken.receipts}
-    shards = ((receipt.split, receipt.shard) for receipt in receipts)
-    return b"".join(read_finished(journal_path(work[one], *one)).sums.tobytes() for one in shards)
 
 
 def _merge(
@@ -225,27 +294,23 @@ def _merge(
                 _take(taken, receipt, destination)
                 progress.skip(receipt.num_rows)
     if chosen is not None:
-        _take_tokenizer(parts, chosen, destination.stage)
+        _take_tokenizer(parts[0], chosen, destination.stage)
     fsync_path(destination.stage)
-    for taken in parts:
-        taken.refuse_changed()
     return Conclusion(destination, options, first.recipe, chosen).publish(
         receipts, listed, tally.num_rejects, 0, started
     )
 
 
-def _take_tokenizer(parts: list[_Taken], chosen: ChosenTokenizer, stage: Path) -> None:
-    """That of any part in which it is whole. Raises PartError if it is in none."""
+def _take_tokenizer(first: _Taken, chosen: ChosenTokenizer, stage: Path) -> None:
+    """Raise PartError if it is damaged."""
     spec = TokenizerSpec.from_json(chosen.spec)
-    for taken in parts:
-        path = taken.stage / str(spec.file)
-        if path.exists() and spec.matches(data := read_own(path) or b""):
-            atomic_write(stage / str(spec.file), [data])
-            return
-    raise PartError(
-        f"{show_path(parts[0].stage / str(spec.file))}, the tokenizer, is damaged in all parts;"
-        " pack one of them again, with --overwrite"
-    )
+    path = first.stage / str(spec.file)
+    data = read_own(path) if path.exists() else None
+    if data is None or not spec.matches(data):
+        raise PartError(
+            f"{show_path(path)}, the tokenizer, is damaged; pack that part again, with --overwrite"
+        )
+    atomic_write(stage / str(spec.file), [data])
 
 
 def _take(taken: _Taken, receipt: Receipt, destination: Destination) -> None:

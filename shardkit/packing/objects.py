@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,6 @@ from shardkit.remote.urls import as_place
 from shardkit.system.functions import load_function
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
-
-LARGER = 1.2
-"""A dataset that is so many times as large as the files it was made of is said to be."""
 
 MAX_LIST_BYTES = 1 << 30
 """The largest file of inputs that is read."""
@@ -62,9 +58,7 @@ def pack_objects(
     opened = open_objects(source, fn, form_of(made, names, fields, known), known)
     if opened.is_read_once:
         refuse_for_streams(made)
-    result = run_pack(Path(described(source)), opened, as_place(dest, "dest"), made, started)
-    note = decoded_files(source, result)
-    return replace(result, notes=[*result.notes, note]) if note else result
+    return run_pack(Path(described(source)), opened, as_place(dest, "dest"), made, started)
 
 
 def form_of(
@@ -88,25 +82,6 @@ def check_names(given: Sequence[str] | None, option: str) -> tuple[str, ...] | N
     if given is not None and (made is None or not all(isinstance(name, str) for name in made)):
         raise UsageError(f"{option} must be a list of texts, got {given!r:.200}")
     return made
-
-
-def decoded_files(source: Any, result: PackResult) -> str:
-    """Return a note if a dataset, such as torchvision's ImageFolder, decoded what were files."""
-    listed = getattr(source, "samples", None)
-    if not isinstance(listed, list) or not listed or result.was_complete:
-        return ""
-    try:
-        num_bytes = sum(os.path.getsize(path) for path, _ in listed)
-    except (TypeError, ValueError, OSError):
-        return ""
-    times = result.dataset_bytes / max(num_bytes, 1)
-    if times < LARGER:
-        return ""
-    return (
-        f"the dataset decoded its files, and the result is {times:.1f} times as large; to keep"
-        " their bytes: shardkit.pack([(pathlib.Path(path), label) for path, label in"
-        " dataset.samples], dest, classes=dataset.classes, ...)"
-    )
 
 
 def open_objects(

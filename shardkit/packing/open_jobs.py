@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardkit.errors import SampleError
+from shardkit.errors import SampleError, TooManyRejectsError
+from shardkit.images.naming import RAW_FIELD
 from shardkit.index.journal import Receipt, journal_path, read_receipt
 from shardkit.inputs.base import Corpus
 from shardkit.packing.destination import Destination
@@ -14,8 +15,44 @@ from shardkit.packing.job import Job
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.listing_file import LISTING_NAME, decode_shard, read_segment
 from shardkit.packing.options import PackOptions
-from shardkit.packing.shard_tally import ShardTally
+from shardkit.packing.pictures import unequal_shapes
 from shardkit.system.progress import Progress
+
+
+class ShardTally:
+    """Of one pack.
+
+    Attributes:
+        num_rejects: inputs left out so far.
+    """
+
+    def __init__(self, max_rejects: float, *, is_raw: bool) -> None:
+        self.num_rejects = 0
+        self._max_rejects = max_rejects
+        self._is_raw = is_raw
+        self._first_reject = ""
+        self._shape: list[int] | None = None
+
+    def count(self, receipt: Receipt) -> None:
+        """Raises SampleError if raw pictures have another shape than those of earlier shards."""
+        shape = receipt.encodings.get(RAW_FIELD, {}).get("shape")
+        if self._is_raw and shape is not None:
+            self._shape = self._shape or shape
+            if shape != self._shape:
+                raise unequal_shapes(f"every picture of shard {receipt.stem}", shape, self._shape)
+        if receipt.rejects:
+            path, reason = receipt.rejects[0]
+            self._first_reject = self._first_reject or f"{path}: {reason}"
+            self.num_rejects += len(receipt.rejects)
+
+    def refuse_many(self, num_entries: int) -> None:
+        """Raises TooManyRejectsError if of so many inputs too many were left out."""
+        if self.num_rejects > self._max_rejects * num_entries:
+            raise TooManyRejectsError(
+                f"{self.num_rejects} of {num_entries} inputs were rejected, more than the share of"
+                f" {self._max_rejects:g} that --max-rejects allows; the first:"
+                f" {self._first_reject}"
+            )
 
 
 def in_order(receipts: list[Receipt]) -> list[Receipt]:

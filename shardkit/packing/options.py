@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from shardkit.errors import UsageError
 from shardkit.formats import Format, get_format, names_of
 from shardkit.images.choice import ImageChoice, ImageFormat
-from shardkit.packing.part import Part
 from shardkit.system.resources import allowance
 
+_PART = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
+
+
+class Part(NamedTuple):
+    """The ``number``-th of ``total``, from 1."""
+
+    number: int
+    total: int
+
+    @classmethod
+    def parse(cls, text: str) -> Part:
+        """``3/64``. Raises UsageError."""
+        found = _PART.fullmatch(str(text))
+        part = cls(*map(int, found.groups())) if found else cls(0, 0)
+        if not 1 <= part.number <= part.total:
+            raise UsageError(f"part must be as 3/64, from 1/64 to 64/64, got {text!r}")
+        return part
+
+    def has(self, job: int) -> bool:
+        """Whether the job of this number, from 0 in the order of the listing, is its own."""
+        return job % self.total == self.number - 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.total}"
+
+
 #: Options that change neither which bytes are written nor where: a resumed pack may change them.
-#: The tokenizer is compared by its contents, see :mod:`shardkit.packing.choose_tokenizer`.
+#: The tokenizer is compared by its contents, see :mod:`shardkit.packing.tokenize`.
 _FREE = frozenset({"workers", "overwrite", "progress", "max_rejects", "on_error", "tokenizer"})
 _FREE |= {"staging", "staging_bytes", "engine", "address", "dry_run"}
 

@@ -14,11 +14,11 @@ from shardkit.formats import FOR_TOKENS, FORMATS, get_format
 from shardkit.images.choice import ImageChoice
 from shardkit.inputs.base import Input
 from shardkit.inputs.open import open_corpus
-from shardkit.packing.choose_tokenizer import refuse_without_text
 from shardkit.packing.hugging_face import are_tables, is_hugging_face
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
+from shardkit.packing.tokenize import refuse_without_text
 from shardkit.remote.urls import Url, as_place, refuse_overlap
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.paths import as_path, show_path

@@ -11,8 +11,8 @@ from shardkit.index.count_tokens import num_tokens
 from shardkit.index.journal import Receipt
 from shardkit.index.manifest import DatasetInfo
 from shardkit.index.rows import RowIndex
-from shardkit.packing.listed_input import ListedInput
-from shardkit.packing.part import Part
+from shardkit.packing.listing import ListedInput
+from shardkit.packing.options import Part
 from shardkit.storage.folder import Folder
 
 COMPLETE = "complete already, from an earlier run"
@@ -42,11 +42,11 @@ class PackResult:
     splits: dict[str, int]
     num_samples: int
     num_shards: int
-    num_rejects: int
-    input_bytes: int
-    dataset_bytes: int
-    resumed_shards: int
-    seconds: float
+    num_rejects: int = 0
+    input_bytes: int = 0
+    dataset_bytes: int = 0
+    resumed_shards: int = 0
+    seconds: float = 0.0
     num_tokens: int = 0
     ignored: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -100,8 +100,6 @@ def result_of_part(
         num_rejects=sum(len(receipt.rejects) for receipt in receipts),
         input_bytes=own.num_bytes,
         dataset_bytes=sum(sum(receipt.file_bytes.values()) for receipt in receipts),
-        resumed_shards=0,
-        seconds=0.0,
         ignored=dict(own.ignored),
         notes=[f"part {part}: `shardkit merge` makes the dataset of all {part.total}"],
         part=str(part),

@@ -20,21 +20,19 @@ from shardkit.images.encode import require_writers
 from shardkit.index.journal import Receipt, journal_path
 from shardkit.index.manifest import PART_NAME
 from shardkit.inputs.base import Corpus
-from shardkit.packing.choose_tokenizer import ChosenTokenizer, load_chosen, prepare_tokenizer
-from shardkit.packing.conclude import Conclusion
 from shardkit.packing.destination import Destination
 from shardkit.packing.dry_run import dry_run
 from shardkit.packing.engine import Engine
-from shardkit.packing.finish import Origin, own_origin, with_options
-from shardkit.packing.finished_part import FinishedPart
+from shardkit.packing.finish import Conclusion, Origin, made_of, own_origin
 from shardkit.packing.job import Setup
-from shardkit.packing.listed_input import ListedInput
+from shardkit.packing.listing import ListedInput
 from shardkit.packing.local import GrowingPool, InProcess, ProcessPool
+from shardkit.packing.merge import FinishedPart
 from shardkit.packing.open_jobs import Jobs
-from shardkit.packing.options import PackOptions
-from shardkit.packing.part import Part
-from shardkit.packing.result import COMPLETE, PackResult, result_of, result_of_part
-from shardkit.packing.up_to_date import Asked, UpToDate, made_of, up_to_date
+from shardkit.packing.options import PackOptions, Part
+from shardkit.packing.result import COMPLETE, PackResult, result_of_part
+from shardkit.packing.tokenize import ChosenTokenizer, load_chosen, prepare_tokenizer
+from shardkit.packing.up_to_date import up_to_date
 from shardkit.remote.urls import Url
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.progress import Progress
@@ -76,18 +74,16 @@ def run_pack(
     if classes is not None:
         recipe["options"]["classes"] = list(classes)
     with os_errors(f"packing into {dest}"):
-        asked = _asked(corpus, options, recipe, origin)
-        # A copy of itself is none: it is refused below.
-        is_comparable = options.part is None and not corpus.is_read_once
-        if is_comparable and isinstance(dest, Path) and dest.resolve() != source.resolve():
-            found = up_to_date(dest, asked)
-            if found is not None:
-                seconds = time.perf_counter() - started
-                return _found_up_to_date(dest.resolve(), corpus, found, seconds)
+        at: Path | None = None  # of a dataset that may be complete already
+        if isinstance(dest, Path) and options.part is None and not corpus.is_read_once:
+            # A copy of itself is none: it is refused below.
+            at = dest.resolve() if dest.resolve() != source.resolve() else None
+        asked = corpus, options, recipe, origin, started
+        if at is not None and (found := up_to_date(at, *asked)):
+            return found
         with _open(dest, source, options) as destination:
             if finished := destination.finished(recipe, PackResult):
-                is_other = is_comparable and isinstance(dest, Path)
-                if is_other and up_to_date(destination.dest, asked) is None:
+                if at is not None and up_to_date(at, *asked) is None:
                     raise destination.taken()
                 notes = [*finished.notes, COMPLETE]
                 return replace(finished, notes=notes, was_complete=True)
@@ -109,23 +105,6 @@ def _open(dest: Path | Url, source: Path, options: PackOptions) -> Destination:
     from shardkit.packing.remote_destination import open_destination
 
     return open_destination(dest, source, options.overwrite, options.staging, most, is_shared)
-
-
-def _asked(
-    corpus: Corpus,
-    options: PackOptions,
-    recipe: dict[str, Any],
-    origin: Origin | None,
-) -> Asked:
-    before = origin or own_origin(corpus.spec())
-    return Asked(
-        corpus=corpus,
-        options=options,
-        recipe=recipe,
-        provenance=with_options(before.provenance, options),
-        is_new=origin is None,
-        rejected=before.rejected,
-    )
 
 
 @dataclass(frozen=True)
@@ -232,10 +211,3 @@ def choose_engine(
     if options.workers is None:
         return GrowingPool(setup, corpus, options.num_workers, destination.lock_fd)
     return ProcessPool(setup, options.num_workers, destination.lock_fd)
-
-
-def _found_up_to_date(dest: Path, corpus: Corpus, found: UpToDate, seconds: float) -> PackResult:
-    result = result_of(
-        dest, dest, ListedInput.of(corpus, found.listing), found.info, found.num_rejects, 0, seconds
-    )
-    return replace(result, notes=[COMPLETE], was_complete=True)

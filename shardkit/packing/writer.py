@@ -248,10 +248,7 @@ def complete_result(dest: Path, options: PackOptions) -> PackResult | None:
         num_samples=sum(splits.values()),
         num_shards=sum(len(split.shards) for split in info.splits.values()),
         num_rejects=read_rejected(dest).count(b"\n"),
-        input_bytes=0,
         dataset_bytes=sum(info.file_bytes.values()),
-        resumed_shards=0,
-        seconds=0.0,
         notes=[COMPLETE],
         was_complete=True,
     )

@@ -15,7 +15,7 @@ from shardkit.arrays import Integers
 from shardkit.index.manifest import REJECTED_NAME, DatasetInfo, read_rejected
 from shardkit.index.rows import RowIndex
 from shardkit.packing.finish import with_signposts
-from shardkit.packing.links import link_or_copy
+from shardkit.packing.publish import link_or_copy
 from shardkit.packing.result import COMPLETE
 from shardkit.remote.urls import refuse_overlap
 from shardkit.shards.locate import Located, locate
@@ -31,8 +31,7 @@ from shardkit.versions.reconcile import (
     renumbered,
     told_renumbered,
 )
-from shardkit.versions.result import VersionResult
-from shardkit.versions.revision import Revision
+from shardkit.versions.revision import Revision, VersionResult
 
 _SHARD = re.compile(r"(.+)-(\d{5,})\..*")
 ROWS = 1 << 20

@@ -12,10 +12,10 @@ from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read
 from shardkit.inputs.base import Input
 from shardkit.inputs.open import open_corpus
 from shardkit.operations.detokenize import spec_of
-from shardkit.packing.choose_tokenizer import refuse_without_text
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import parse_fields, parse_options
 from shardkit.packing.run import run_pack
+from shardkit.packing.tokenize import refuse_without_text
 from shardkit.remote.urls import Url, as_place, refuse_overlap
 from shardkit.shards.locate import locate
 from shardkit.system.own_files import remove_own
@@ -24,8 +24,7 @@ from shardkit.system.refusals import os_errors
 from shardkit.tokens.load import open_tokenizer
 from shardkit.versions.adopt import adopt, adopt_into
 from shardkit.versions.reconcile import joined_classes
-from shardkit.versions.result import VersionResult
-from shardkit.versions.revision import ADDED_NAME, Revision
+from shardkit.versions.revision import ADDED_NAME, Revision, VersionResult
 
 
 @os_errors("appending")

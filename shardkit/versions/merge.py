@@ -16,9 +16,8 @@ from shardkit.errors import PartError, ShardkitError, UsageError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
 from shardkit.packing.destination import Destination
 from shardkit.packing.finish import with_signposts
-from shardkit.packing.links import link_or_copy
 from shardkit.packing.merge import merge_parts
-from shardkit.packing.publish import is_marked
+from shardkit.packing.publish import is_marked, link_or_copy
 from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult
 from shardkit.remote.urls import Url, as_place, refuse_overlap

@@ -10,8 +10,7 @@ from shardkit.errors import IndexFileError
 from shardkit.index.manifest import index_name, read_info, versions_at
 from shardkit.system.paths import as_path, file_size, show_path
 from shardkit.system.refusals import os_errors
-from shardkit.versions.result import VersionResult
-from shardkit.versions.revision import Revision
+from shardkit.versions.revision import Revision, VersionResult
 
 
 def prune(dataset: str | Path, *, keep: int = 1) -> VersionResult:

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,42 @@ from shardkit.system.own_files import opened, refuse_others, remove_own
 from shardkit.system.paths import show_path
 from shardkit.system.records import from_record, read_record, write_record
 from shardkit.versions.own_rows import OwnRows, write_rows
-from shardkit.versions.result import VersionResult
+
+
+@dataclass(frozen=True)
+class VersionResult:
+    """The version that a change made.
+
+    Attributes:
+        dest: the dataset's folder. version: its number now.
+        what: was done, in words, as the history has it.
+        splits: samples of each split now. num_samples: of all.
+        num_added, num_removed: samples that the version before had not, and that it had.
+        num_bytes: of files that were removed from the disk.
+        seconds: it took. notes: what else there is to know, a line each.
+        was_complete: whether an earlier call had made it, and this one nothing.
+    """
+
+    dest: Path
+    version: int
+    what: str
+    splits: dict[str, int]
+    num_samples: int
+    num_added: int = 0
+    num_removed: int = 0
+    num_bytes: int = 0
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    was_complete: bool = False
+
+    @classmethod
+    def of(
+        cls, dest: Path, version: int, what: str, info: DatasetInfo, **others: Any
+    ) -> VersionResult:
+        """Of what a version has, and the other attributes."""
+        splits = {name: split.num_rows for name, split in info.splits.items()}
+        return cls(dest, version, what, splits, sum(splits.values()), **others)
+
 
 STAGE_NAME = "next"
 ADDED_NAME = "added"
