@@ -55,7 +55,7 @@ def pack(
 
     Call it again after an interruption, even a kill -9, and it goes on; the result is the same to
     the byte. It does not depend on the number of workers. On a dataset that is what it would make,
-    it does nothing but say so in ``notes``.
+    by names, sizes and times of the inputs, it does nothing but say so in ``notes``.
 
     Args:
         source: a folder of images, image-text pairs, images with annotations, text, arrays, sound
