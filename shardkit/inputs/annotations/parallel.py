@@ -28,7 +28,6 @@ from shardkit.inputs.files import FolderListing, cut_ending, extension, join, wa
 from shardkit.inputs.folders import nothing_found, pass_over, split_folders, split_of
 from shardkit.inputs.guards import Role, is_annotations, role_of, split_tracks
 from shardkit.inputs.look import HEAD_BYTES, MOST_FOLDERS, Claim, Look, Strength
-from shardkit.inputs.tables.small_tables import load_yaml
 from shardkit.memory.whole_files import read_file
 from shardkit.system.paths import first_few, show_path
 
@@ -361,7 +360,7 @@ class YoloCorpus(ParallelCorpus):
             lines = text.removeprefix("\ufeff").rstrip().splitlines()
             names: Any = [line.strip() for line in lines]
             if not path.endswith(CLASS_LIST):
-                held = load_yaml(text)
+                held = _load_yaml(text)
                 held = held if isinstance(held, dict) else {}
                 lists = (str(held.get(split)) for split in ("train", "val", "test"))
                 self._lists += [path for path in lists if path.endswith(".txt")]
@@ -411,3 +410,19 @@ class YoloCorpus(ParallelCorpus):
 def _label_folders(look: Look) -> list[str]:
     folders = [item for own in find_tree(look).values() for item in own.items()]
     return sorted(base for name, base in folders if name.lower() in ("label", "labels"))
+
+
+def _load_yaml(text: str) -> Any:
+    """Return what a YAML document holds; a kilobyte of aliases may stand for 10^9 entries.
+
+    Raises:
+        ImportError: PyYAML is not installed. ValueError: it is no YAML, or has aliases.
+    """
+    import yaml
+
+    try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            raise ValueError("it has aliases (*), which are not followed")
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())[:200]) from error
