@@ -189,8 +189,7 @@ def files_of(corpus: Corpus, run: Run) -> list[str]:
         return [join(run.base, p.name) for p in path.glob("*.npy")]
     names = [os.fsdecode(locator) for locator in run.locators]
     if isinstance(corpus, PartsCorpus):
-        held = [corpus.decode(*entry) for entry in zip(run.locators, run.keys, strict=True)]
-        names = [os.fsdecode(path) for entry in held for path in entry.paths]
+        names = [part.path for one in map(corpus.decode, run.locators) for part in one.parts]
     return [join(run.base, name) for name in names]
 
 

@@ -145,7 +145,7 @@ def test_fit(one: str, other: str, suffix: str, share: float) -> None:
     [
         ("voc", "train", "2007_000001", "annotations.xml jpg segmentationclass.png", "ImageSets/"),
         ("voc", "train", "2007_000002", "annotations.xml jpg", "Class: 4 of 8 have no file"),
-        ("masks in splits", "val", "a/2", "jpg masks.png", "masks: names end in '_mask'"),
+        ("masks in splits", "val", "a/2", "jpg masks.png", ""),
         ("carvana", "train", "03_01", "jpg masks.gif", "masks: 1 of 6 have no file: test/07_01"),
     ],
 )
@@ -235,11 +235,11 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 @pytest.mark.parametrize(
     ("files", "what"),
     [
-        ({"data.yaml": "names: {0: a, 2: b}"}, "nor numbered from 0"),
+        ({"data.yaml": "names: {0: a, 2: b}"}, "the name of class 1 is"),
         ({"data.yaml": "names: [a"}, "cannot be read for names of classes: while parsing"),
         ({"data.yaml": "names: 7"}, "cannot be read for names of classes"),
         ({"data.yaml": BOMB + "names: *j"}, "has aliases"),
-        ({"data.yaml": "names: " + "[" * 10_000}, "maximum recursion"),
+        ({"data.yaml": "names: " + "[" * 5_000 + "]" * 5_000}, "maximum recursion"),
         ({"data.yaml": "names: [a]", "classes.txt": "b\n"}, "have other names of classes"),
         ({"classes.txt": b"\xff"}, "cannot be read for names of classes"),
     ],

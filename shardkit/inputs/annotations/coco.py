@@ -72,7 +72,9 @@ class CocoCorpus(ListedCorpus):
             paths = place_names(names, self.names, file, split)
             if not paths:
                 why = f"none of its {len(names):,} images is there ({names[0]}, ...)"
-                self.told.append(f"{show_path(file)} is passed over: {why}; fetch them, or correct the names")
+                self.told.append(
+                    f"{show_path(file)} is passed over: {why}; fetch them, or correct the names"
+                )
                 continue
             self.files[file] = one.stamp
             for path, own in zip(paths, one.images, strict=True):
