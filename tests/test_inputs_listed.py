@@ -18,7 +18,6 @@ from layouts import (
     csv_of,
     jsonl,
     make_coco,
-    make_flickr,
     make_metadata,
     pack,
     parquet_of,
@@ -196,15 +195,6 @@ def test_a_row_whose_file_is_not_there_is_a_reject(tmp_path: Path) -> None:
     with pytest.raises(SampleError, match=r"gone.jpg is named in metadata.jsonl, and is not there"):
         pack(source)
     assert pack(source, on_error="skip", max_rejects=0.9, overwrite=True).num_rejects == 1
-
-
-def test_captions(tmp_path: Path) -> None:
-    held = samples(pack(make_flickr(tmp_path / "many")))["Images/3_b"]
-    assert held["captions.json"] == [f"A dog, number {k} of 3 ." for k in range(5)]
-    for i in range(2):
-        write(tmp_path / "one" / f"{i}.jpg", picture(i))
-    write(tmp_path / "one" / "captions.csv", 'image,caption\r\n0.jpg,"a, ""b"""\r\n1.jpg,c\r\n\r\n')
-    assert [s["txt"] for s in samples(pack(tmp_path / "one", "two")).values()] == ['a, "b"', "c"]
 
 
 def test_an_archive_next_to_its_table_is_named(tmp_path: Path) -> None:

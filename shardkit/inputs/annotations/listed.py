@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from shardkit.errors import CorpusError
 from shardkit.inputs.base import Run
 from shardkit.inputs.file_parts import MAIN, FilePart, PartsCorpus, PartsEntry, Scalar, is_part
-from shardkit.inputs.files import extension, join, stems, walk
+from shardkit.inputs.files import extension, join, walk
 from shardkit.inputs.folders import nothing_found, pass_over, split_of
 from shardkit.inputs.guards import role_of
 from shardkit.inputs.look import Look
@@ -90,15 +90,11 @@ class ListedCorpus(PartsCorpus):
         if not self.rows:
             raise nothing_found(self.noun, self.source, self.ignored)
         found: _Found = {}
-        keys: dict[str, str] = {}
         lost, unnamed = list[str](), list[str]()
         for folder in walk(self.source, "", None, self.ignored):
             lost += [join(folder.base, name) for name in folder.lost]
             paths = [join(folder.base, name) for name in folder.names]
             found |= zip(paths, zip(folder.sizes, folder.stamps, strict=True), strict=True)
-            own = [path for path in paths if path in self.rows]
-            plain = stems([path.rpartition("/")[2] for path in own])
-            keys |= zip(own, [join(folder.base, name) for name in plain], strict=True)
             for path in paths:
                 if path not in self._taken and path not in self.files:
                     pass_over(path.rpartition("/")[2], self.ignored)
@@ -107,25 +103,25 @@ class ListedCorpus(PartsCorpus):
         if unnamed:
             self.notes.append(f"{len(unnamed):,} files that it does not name: {first_few(unnamed)}")
         for split in self.splits():
-            yield from self.runs_of(split, self._entries(split, found, keys))
+            yield from self.runs_of(split, self._entries(split, found))
             yield from self.runs_of(split, map(self.lost, (p for p in lost if p not in self.rows)))
             lost = []
 
-    def _entries(self, split: str, found: _Found, keys: dict[str, str]) -> Iterator[PartsEntry]:
+    def _entries(self, split: str, found: _Found) -> Iterator[PartsEntry]:
         rows = {path: row for path, row in self.rows.items() if row.split == split}
-        own = {path: key for path, key in keys.items() if path in rows}
-        below = {path: below_split(split, key) for path, key in own.items()}
-        if len({*below.values()}) < len(below):  # cat/0.jpg next to train-2012/cat/0.jpg
-            below = own
-        for path in [*own, *(path for path in rows if path not in own)]:
+        order = [path for path in found if path in rows]
+        order += [path for path in rows if path not in found]
+        keys = {path: below_split(split, path.rpartition(".")[0]) for path in rows}
+        if len({*keys.values()}) < len(keys):  # cat/0.jpg next to cat/0.png
+            keys = {path: path for path in rows}
+        for path in order:
             row = rows[path]
             parts = [FilePart(v, p, *found.get(p, (-1, 0))) for v, p in row.parts]
+            gone = [show_path(p) for _, p in row.parts if p not in found]
+            why = f"{first_few(gone)} is named in {first_few(row.files)}, and is not there"
             stamp = sum(self.files[file] for file in row.files)
-            if gone := [p for _, p in row.parts if p not in found]:
-                why = f"{show_path(gone[0])} is named in {first_few(row.files)}, and is not there"
-                yield PartsEntry(path, parts, stamp=stamp, reason=why)
-            else:
-                yield PartsEntry(below[path], parts, self.values(row), stamp=stamp)
+            held = {} if gone else self.values(row)
+            yield PartsEntry(keys[path], parts, held, stamp=stamp, reason=why * bool(gone))
 
 
 def below_split(split: str, path: str) -> str:

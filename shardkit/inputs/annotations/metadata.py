@@ -1,4 +1,4 @@
-"""Files that a table names: ``metadata.csv``, ``.jsonl``, ``.parquet``, or ``captions.txt``."""
+"""Files that a table names: ``metadata.csv``, ``.jsonl`` or ``.parquet``."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ from shardkit.inputs.tables.columns import LABEL_NAMES
 from shardkit.inputs.tables.table_files import ClosedFile, arrow_errors
 from shardkit.system.paths import first_few, show_path
 
-_NAME = re.compile(r"metadata\.(csv|jsonl|parquet)|captions\.(csv|txt)", re.IGNORECASE)
-
-_CAPTIONS = re.compile(rb"(\xef\xbb\xbf)?image,caption\s")
-"""The header of a file of captions."""
+_NAME = re.compile(r"metadata\.(csv|jsonl|parquet)", re.IGNORECASE)
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _NUMBER = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
@@ -48,8 +45,7 @@ class MetadataCorpus(ListedCorpus):
 
     A column of numbers is ``<column>.npy``, one of text ``<column>.txt``, anything else
     ``<column>.json``; the column ``text``, or ``caption``, is ``txt``, and whole numbers called
-    ``label`` are ``cls``. A file of captions has the columns ``image`` and ``caption``; several
-    rows of one image are ``captions.json``.
+    ``label`` are ``cls``.
     """
 
     kind = "metadata"
@@ -152,7 +148,6 @@ def find_tables(look: Look) -> list[str]:
     found = []
     for base in annotation_folders(look):
         own = [join(base, name) for name in look.list(base).names if _NAME.fullmatch(name)]
-        own = [n for n in own if not _is_captions(n) or _CAPTIONS.match(look.head(n))]
         if len(own) > 1:
             both = f"{first_few(own)}, which would both name the files there"
             raise CorpusError(f"{show_path(look.source)} holds {both}; keep one")
@@ -160,13 +155,8 @@ def find_tables(look: Look) -> list[str]:
     return found
 
 
-def _is_captions(path: str) -> bool:
-    return path.rpartition("/")[2].lower().startswith("captions.")
-
-
 def read_rows(path: Path, most: int | None = None) -> list[TableRow]:
-    """Return the rows of a table: all, or the first ones. Those of captions have a column
-    ``file_name``, and one row a file.
+    """Return the rows of a table: all, or the first ones.
 
     Raises:
         CorpusError: it cannot be read, or its rows and columns do not fit.
@@ -180,15 +170,7 @@ def read_rows(path: Path, most: int | None = None) -> list[TableRow]:
             return [_json_row(*one) for one in islice(numbered, most)]
         header, *cells = read_cells(path, None if most is None else most + 1) or [[]]
         header = _unique([name.strip() for name in header])
-        rows = [{n: c or None for n, c in zip(header, row, strict=True)} for row in cells]
-    if not _is_captions(path.name):
-        return rows
-    texts: dict[str | None, list[str]] = {}
-    for row in rows:
-        texts.setdefault(row["image"], []).append(row["caption"] or "")
-    if any(len(own) > 1 for own in texts.values()):
-        return [{"file_name": name, "captions": own} for name, own in texts.items()]
-    return [{"file_name": name, "caption": own[0]} for name, own in texts.items()]
+        return [{n: c or None for n, c in zip(header, row, strict=True)} for row in cells]
 
 
 def _parquet_rows(path: Path) -> Iterator[TableRow]:
