@@ -10,17 +10,13 @@ from typing import Any
 
 import pytest
 from conftest import picture, write
-from hypothesis import given
-from hypothesis import strategies as st
 from layouts import (
     ROWS,
     coco,
-    csv_of,
     jsonl,
     make_coco,
     make_metadata,
     pack,
-    parquet_of,
     png,
     samples,
 )
@@ -41,48 +37,34 @@ from shardkit.inputs.named_files import MAX_LINE, NamedFiles
         ("x.csv", "file_name,a\nx.jpg\n", "line 2 has 1 columns, and the first 2"),
         ("x.csv", "file_name,a,a\nx.jpg,1,2\n", "'a' is there twice"),
         ("x.csv", b"file_name\n\xff.jpg\n", "can't decode"),
-        ("x.csv", 'file_name\n"x"y\n', "expected after"),
         ("x.csv", b"a" * (MAX_LINE + 9), "line 1 has over 16,777,216 bytes"),
         ("x.jsonl", "{\n", "line 1: "),
         ("x.jsonl", "[" * 100_000, "recursion"),
         ("x.jsonl", "\n[1]\n", "line 2 is no JSON object"),
         ("x.parquet", "PAR1", "is damaged"),
+        ("fifo.csv", "", "is no regular file"),
     ],
 )
 def test_tables_that_cannot_be_read(
     name: str, data: str | bytes, what: str, tmp_path: Path
 ) -> None:
+    if name == "fifo.csv":
+        os.mkfifo(tmp_path / name)
+    else:
+        write(tmp_path / name, data)
     with pytest.raises(CorpusError, match=what) as info:
-        read_rows(write(tmp_path / name, data))
+        read_rows(tmp_path / name)
     assert name in str(info.value) and "\n" not in str(info.value)
-
-
-def test_a_table_that_is_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "x.csv")
-    with pytest.raises(CorpusError, match="is no regular file"):
-        read_rows(tmp_path / "x.csv")
-    with pytest.raises(CorpusError, match="is no regular file"):
-        CocoFile(tmp_path / "x.csv")
-
-
-def test_rows_of_each_kind_are_the_same(tmp_path: Path) -> None:
-    rows = [{"file_name": f"{i}.jpg", "text": f"é, {i}\n"} for i in range(3)]
-    made = {".csv": csv_of(rows, ("file_name", "text")), ".jsonl": jsonl(rows)}
-    for ending, data in {**made, ".parquet": parquet_of(rows)}.items():
-        assert read_rows(write(tmp_path / f"x{ending}", data)) == rows
 
 
 @pytest.mark.parametrize(
     ("cells", "is_text", "ending", "expected"),
     [
-        ([1, 2], False, "npy", [1, 2]),
         ([1, 2.5], False, "npy", [1.0, 2.5]),
         ([True, False], False, "npy", [True, False]),
         ([2**63, 1], False, "json", [str(2**63), "1"]),
-        (["a", ""], False, "txt", ["a", ""]),
         ([[1, 2], {"a": None}], False, "json", ["[1, 2]", '{"a": null}']),
         (["\ud800", "a"], False, "", []),
-        ([b"x"], False, "", []),
         ([[{"d": date(2020, 1, 1)}]], False, "", []),
         ([], False, "", []),
         (["1", "-2", "0"], True, "npy", [1, -2, 0]),
@@ -90,7 +72,6 @@ def test_rows_of_each_kind_are_the_same(tmp_path: Path) -> None:
         (["007", "1"], True, "txt", ["007", "1"]),
         (["12345678901234567890"], True, "txt", ["12345678901234567890"]),
         (["0.1234567890123456789"], True, "txt", ["0.1234567890123456789"]),
-        (["nan"], True, "txt", ["nan"]),
     ],
 )
 def test_columns(cells: list[Any], is_text: bool, ending: str, expected: list[Any]) -> None:
@@ -100,12 +81,7 @@ def test_columns(cells: list[Any], is_text: bool, ending: str, expected: list[An
     assert found == expected and [*map(type, found)] == [*map(type, expected)]
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False))
-def test_numbers_come_through_a_csv(number: float) -> None:
-    assert choose_form([repr(number), "0.5"], True) == ("npy", float)
-
-
-# --- metadata and captions ----------------------------------------------------------------
+# --- metadata -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv", "metadata.parquet"])
@@ -140,7 +116,8 @@ def metadata(root: Path, rows: list[dict[str, Any]], *names: str) -> MetadataCor
         ({"caption": "x"}, {"caption": "txt"}),
         ({"text": 1}, {"text": "text.npy"}),
         ({"My Column": "x", "a.b": 1}, {"My Column": "my_column.txt", "a.b": "a.b.npy"}),
-        ({"label": 3}, {"label": "cls"}),
+        ({"Label": 3}, {"Label": "cls"}),
+        ({"label": 10**18 + 1}, {"label": "label.npy"}),
         ({"label": "cat"}, {"label": "label.txt"}),
         ({"a": None, "": 1}, {}),
     ],
@@ -148,7 +125,7 @@ def metadata(root: Path, rows: list[dict[str, Any]], *names: str) -> MetadataCor
 def test_names_of_fields(row: dict[str, Any], fields: dict[str, str], tmp_path: Path) -> None:
     corpus = metadata(tmp_path, [{"file_name": "a.jpg", **row}], "a.jpg")
     assert corpus.spec()["annotations"] == {"metadata.jsonl": {"fields": fields}}
-    left = [name for name in row if name not in fields or fields[name] == "label.txt"]
+    left = [name for name in row if name not in fields or fields[name].startswith("label")]
     assert all(repr(name) in " ".join(corpus.told) for name in left), "what is not taken is named"
 
 
@@ -207,12 +184,12 @@ def test_an_archive_next_to_its_table_is_named(tmp_path: Path) -> None:
 # --- COCO ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("ascii_only", "order"), [(True, 1), (False, -1)])
-def test_records_are_found(ascii_only: bool, order: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", [1, -1])
+def test_records_are_found(order: int, tmp_path: Path) -> None:
     made = coco(["a/\u00e9.jpg", "b.jpg", "\U0001f600.jpg", "d.jpg"])
     made["annotations"].append({"image_id": 7, "category_id": 1})
     shuffled = {name: made[name] for name in [*made][::order]}
-    text = json.dumps(shuffled, indent=2, ensure_ascii=ascii_only)
+    text = json.dumps(shuffled, indent=2, ensure_ascii=order > 0)
     found = CocoFile(write(tmp_path / "x.json", text))
     assert [*found.images.values()] == ["a/\u00e9.jpg", "b.jpg", "\U0001f600.jpg", "d.jpg"]
     assert found.kept == made["categories"]
@@ -228,9 +205,7 @@ def test_records_are_found(ascii_only: bool, order: int, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        ("", "COCO's: "),
         ('{"images": [', "COCO's: "),
-        ('{"images": [1]}', "one of its images has no id"),
         ('{"images": [{"id": 1}]}', "image 1 has no file_name"),
         ('{"images": [{"file_name": "a", "id": true}]}', "one of its images has no id"),
         (
@@ -238,10 +213,8 @@ def test_records_are_found(ascii_only: bool, order: int, tmp_path: Path) -> None
             "or is there tw",
         ),
         ('{"images": [{"file_name": "a", "id": 1}], "annotations": [{}]}', "has no image_id"),
-        ('{"images": [{"file_name": "a", "id": 1}]} x', "COCO's: "),
         ('{"images": [{"file_name": "a", "id": 1}], "categories": [{"name": "a"}]}', "has no id"),
         ('{"images": [{"file_name": "a", "id": 1}], "x": ' + "[" * 100_000, "1,000 deep"),
-        ('{"images": [{"id": 1, "x": ' + "[" * 1500 + "1" + "]" * 1500 + "}]}", "COCO's: "),
         (b'{"images": [{"file_name": "\xff", "id": 1}]}', "COCO's: "),
     ],
 )
@@ -339,20 +312,3 @@ def test_names_as_others_write_them(
         return
     found = place_names(given_names, known, table, split)
     assert found[: len(expected.split())] == expected.split() and bool(found) == bool(expected)
-
-
-def test_label_in_capitals(tmp_path: Path) -> None:
-    write(tmp_path / "in" / "1.jpg", picture(1))
-    write(tmp_path / "in" / "metadata.csv", "file_name,Label\n1.jpg,3\n")
-    shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", workers=0, progress=False)
-    assert shardkit.open(tmp_path / "out")[0]["cls"] == 3
-
-
-def test_numbers_that_no_class_has(tmp_path: Path) -> None:
-    write(tmp_path / "in" / "1.jpg", picture(1))
-    write(
-        tmp_path / "in" / "metadata.jsonl", '{"file_name": "1.jpg", "label": 1000000000000000001}'
-    )
-    shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", workers=0, progress=False)
-    (sample,) = shardkit.open(tmp_path / "out")
-    assert int(sample["label.npy"]) == 10**18 + 1

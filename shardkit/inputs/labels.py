@@ -75,11 +75,11 @@ def read_labels(given: str, folders: Iterable[Folder]) -> Labels:
     at = _label_column(file, rows, own, column, has_header)
     made = Labels(None, f"{where}:{column}" if column else where)
     held = _collect(made, [(row[own], row[at].strip()) for row in rows[has_header:]], files)
-    names = sorted({label for label, _ in held.values()})
+    names = sorted({*held.values()})
     if not all(map(_INDEX.fullmatch, names)):
         made.classes = names
     index = {name: i if made.classes else int(name) for i, name in enumerate(names)}
-    made._indices = {path: index[label] for path, (label, is_here) in held.items() if is_here}
+    made._indices = {path: index[label] for path, label in held.items() if path in split_of}
     if made.classes is None:
         numbers = f"{min(index.values())} to {max(index.values())}"
         made.notes.insert(0, f"cls is as {made.where} has it: {numbers}")
@@ -143,15 +143,13 @@ def _label_column(
     return label
 
 
-def _collect(
-    made: Labels, rows: Sequence[tuple[str, str]], files: NamedFiles
-) -> dict[str, tuple[str, bool]]:
-    """Return name -> label, and if the name is the path of a file here.
+def _collect(made: Labels, rows: Sequence[tuple[str, str]], files: NamedFiles) -> dict[str, str]:
+    """Return the label of each file, by its path, and of each name that is no file's.
 
     Raises:
         CorpusError: a row has no label, means several files, or labels a file anew.
     """
-    held: dict[str, tuple[str, bool]] = {}
+    held: dict[str, str] = {}
     moved = ""
     for cell, label in rows:
         if not label:
@@ -163,17 +161,15 @@ def _collect(
                 f" {show_path(paths[1])}; label files by their path relative to the source"
             )
         name = paths[0] if paths else cell
-        if held.setdefault(name, (label, bool(paths)))[0] != label:
+        if held.setdefault(name, label) != label:
             raise CorpusError(
                 f"{made.where} has several rows for one file: {show_path(name)} is"
-                f" {held[name][0]!r} and {label!r}; write one row a file"
+                f" {held[name]!r} and {label!r}; write one row a file"
             )
         is_path = re.search(r"[/\\]", cell)
         if paths and is_path and not name.startswith(posixpath.normpath(cell)):
             moved = moved or f"{cell!r} is taken for {show_path(name)}"
-    if not held:
-        raise CorpusError(f"{made.where} holds no labels")
-    if num_rest := sum(not is_here for _, is_here in held.values()):
+    if num_rest := len(held.keys() - files.paths):
         made.notes.append(f"{made.where}: {num_rest:,} of {len(held):,} names are of no file here")
     if moved:
         made.notes.append(f"paths in {made.where} are not those from the source on: {moved}")
