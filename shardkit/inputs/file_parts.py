@@ -113,14 +113,14 @@ class PartsCorpus(Input):
         held = json.dumps([entry.reason, [part[:3] for part in entry.parts], entry.values])
         return os.fsencode(entry.parts[0].path) + _END_OF_PATH + held.encode()
 
-    def decode(self, locator: bytes) -> PartsEntry:
+    def decode(self, locator: bytes, key: bytes) -> PartsEntry:
         """Return the entry that a locator holds, without stamps."""
         reason, parts, values = json.loads(locator.partition(_END_OF_PATH)[2])
         files = [FilePart(view, path, size, 0) for view, path, size in parts]
         return PartsEntry("", files, values, reason=reason)
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
-        held = [*map(self.decode, run.locators)]
+        held = [*map(self.decode, run.locators, run.keys)]
         paths = [os.fsencode(part.path) for entry in held for part in entry.parts]
         sizes = [part.size for entry in held for part in entry.parts]
         contents = iter(read_files(self.source / run.base, paths, sizes))

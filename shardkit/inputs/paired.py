@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
@@ -124,6 +126,25 @@ class PairedCorpus(PartsCorpus):
     has_text = True
     may_have_images = True
     noun = "paired files"
+
+    def spec(self) -> dict[str, Any]:
+        return super().spec() if self.class_files else {"kind": self.kind}
+
+    def encode(self, entry: PartsEntry) -> bytes:
+        return b"/".join([b"%s/%d" % (os.fsencode(part.path), part.size) for part in entry.parts])
+
+    def decode(self, locator: bytes, key: bytes) -> PartsEntry:
+        held = locator.split(b"/")
+        names = [os.fsdecode(name) for name in held[::2]]
+        one = os.fsdecode(key).rpartition("/")[2]
+        rests = tuple([name[len(one) :] for name in names])
+        views = views_of(rests, bool(self.class_files))
+        sizes = map(int, held[1::2])
+        files = [FilePart(*part, 0) for part in zip(views, names, sizes, strict=True)]
+        return PartsEntry(one, files)
+
+    def entry_name(self, run: Run, i: int) -> str:
+        return join(run.base, os.fsdecode(run.locators[i].partition(b"/")[0]))
 
     def splits(self) -> list[str]:
         return [root.split for root in find_roots(self.source, MAIN, {})]

@@ -111,9 +111,11 @@ class ListedCorpus(PartsCorpus):
         rows = {path: row for path, row in self.rows.items() if row.split == split}
         order = [path for path in found if path in rows]
         order += [path for path in rows if path not in found]
-        keys = {path: below_split(split, path.rpartition(".")[0]) for path in rows}
-        if len({*keys.values()}) < len(keys):  # cat/0.jpg next to cat/0.png
-            keys = {path: path for path in rows}
+        bare = {path: path.rpartition(".")[0] for path in rows}
+        below = {path: below_split(split, one) for path, one in bare.items()}
+        # cat/0.jpg may lie next to train-2012/cat/0.jpg, or to cat/0.png.
+        unique = (keys for keys in (below, bare) if len({*keys.values()}) == len(keys))
+        keys = next(unique, {path: path for path in rows})
         for path in order:
             row = rows[path]
             parts = [FilePart(v, p, *found.get(p, (-1, 0))) for v, p in row.parts]
