@@ -209,16 +209,6 @@ def make_yolo(root: Path) -> Path:
     return root
 
 
-def make_flickr(root: Path) -> Path:
-    """Write what Flickr8k unpacks to: five captions a picture."""
-    lines = ["image,caption"]
-    for i in range(5):
-        write(root / "Images" / f"{i}_b.jpg", picture(i))
-        lines += [f'{i}_b.jpg,"A dog, number {k} of {i} ."' for k in range(5)]
-    write(root / "captions.txt", "\n".join(lines) + "\n")
-    return root
-
-
 MAKERS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "parallel": ("parallel", make_parallel),
     "masks in splits": ("parallel", make_masks),
@@ -231,6 +221,5 @@ MAKERS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "coco": ("coco", make_coco),
     "roboflow": ("coco", make_roboflow),
     "yolo": ("yolo", make_yolo),
-    "flickr": ("metadata", make_flickr),
 }
 """Layout -> its kind, and what makes a folder of it."""

@@ -182,15 +182,6 @@ def test_pictures_of_a_list_beside_a_split_keep_their_keys(tmp_path: Path) -> No
     assert {*keys} == {"cat/0", "cat/1", "train2012/cat/0", "train2012/cat/1"}
 
 
-def test_folders_without_pictures_are_no_classes_of_a_list(tmp_path: Path) -> None:
-    source = pictures(tmp_path / "in", ["cat", "dog"])
-    write(source / "meta" / "x.csv", b"1")
-    lines = [f"{name}/{i}.jpg,{i}" for name in ("cat", "dog") for i in range(2)]
-    write(source / "metadata.csv", "\n".join(["file_name,n", *lines]))
-    shardkit.pack(source, tmp_path / "out", **OPTIONS)
-    assert shardkit.open(tmp_path / "out").classes == ["cat", "dog"]
-
-
 @pytest.mark.parametrize(
     ("folders", "classes"),
     [

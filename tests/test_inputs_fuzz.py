@@ -83,7 +83,7 @@ SPLIT = re.compile(
     re.IGNORECASE,
 )
 
-LISTS = ["metadata.csv", "metadata.jsonl", "captions.txt", "instances_train.json", "data.yaml"]
+LISTS = ["metadata.csv", "metadata.jsonl", "instances_train.json", "data.yaml"]
 
 
 def contents(path: str, seed: int) -> bytes:
@@ -127,8 +127,6 @@ def listed(name: str, names: list[str]) -> str:
     if name == "metadata.jsonl":
         lines = [{"file_name": n, "k": [i]} for i, n in enumerate(names)]
         return "".join(json.dumps(line) + "\n" for line in lines)
-    if name == "captions.txt":
-        return "image,caption\n" + "".join(f"{n},c{i}\n" for i, n in enumerate(names))
     if name == "data.yaml":
         return "names: [one, two]\n"
     return json.dumps(coco(names))
@@ -189,8 +187,9 @@ def files_of(corpus: Corpus, run: Run) -> list[str]:
         return [join(run.base, p.name) for p in path.glob("*.npy")]
     names = [os.fsdecode(locator) for locator in run.locators]
     if isinstance(corpus, PartsCorpus):
-        held = [corpus.decode(*entry) for entry in zip(run.locators, run.keys, strict=True)]
-        names = [os.fsdecode(path) for entry in held for path in entry.paths]
+        names = [
+            part.path for one in map(corpus.decode, run.locators, run.keys) for part in one.parts
+        ]
     return [join(run.base, name) for name in names]
 
 

@@ -11,7 +11,6 @@ from layouts import JPG, PNG
 from test_inputs_files import read_all, tree
 
 from shardkit.errors import CorpusError
-from shardkit.images.sniff import IMAGE_EXTENSIONS
 from shardkit.inputs.images import ImageCorpus
 from shardkit.inputs.labels import read_labels
 from shardkit.inputs.open import from_spec, open_corpus
@@ -270,7 +269,7 @@ def test_index_labels_as_they_are(tmp_path: Path) -> None:
 
 def test_name_labels_are_numbered_in_sorted_order(tmp_path: Path) -> None:
     tree(tmp_path / "src", {"a.jpg": JPG, "b.jpg": JPG})
-    file = write(tmp_path / "l.json", '{"a.jpg": "dog", "b.jpg": "cat", "not-there.jpg": "ant"}')
+    file = write(tmp_path / "l.csv", "a.jpg,dog\nb.jpg,cat\nnot-there.jpg,ant\n")
     corpus = ImageCorpus(tmp_path / "src", labels=file)
     assert corpus.classes == ["ant", "cat", "dog"]
     assert labels_of(read_all(corpus, tmp_path)["train"]) == {b"a": b"2", b"b": b"1"}
@@ -297,72 +296,16 @@ def test_labels_with_splits(tmp_path: Path) -> None:
 def test_a_header_is_optional(tmp_path: Path, header: str) -> None:
     file = write(tmp_path / "l.csv", header + '"a, b.jpg",cat\n\nc.jpg,dog\n')
     folders = [("train", "", ["a, b.jpg"]), ("train", "x", ["c.jpg"])]
-    labels = read_labels(str(file), folders, IMAGE_EXTENSIONS)
+    labels = read_labels(str(file), folders)
     assert labels.classes == ["cat", "dog"]
     assert (labels.of("", ["a, b.jpg"]), labels.of("x", ["c.jpg"])) == ([0], [1])
-
-
-def test_labels_of_names_that_are_not_utf8(tmp_path: Path) -> None:
-    for suffix, text in ((".csv", "\udcff.jpg,3\n"), (".json", '{"\udcff.jpg": 3}')):
-        file = write(tmp_path / f"l{suffix}", text)
-        labels = read_labels(str(file), [("train", "", ["\udcff.jpg"])], IMAGE_EXTENSIONS)
-        assert labels.of("", ["\udcff.jpg"]) == [3]
 
 
 @pytest.mark.parametrize("value", ["007", "1.0", "+1", "1e3", "99999999999999999999"])
 def test_what_is_no_plain_number_is_a_name(tmp_path: Path, value: str) -> None:
     file = write(tmp_path / "l.csv", f"a.jpg,{value}\nb.jpg,1\n")
-    labels = read_labels(str(file), A_AND_B, IMAGE_EXTENSIONS)
+    labels = read_labels(str(file), A_AND_B)
     assert labels.classes == sorted([value, "1"])
-
-
-def test_files_without_a_label(tmp_path: Path) -> None:
-    tree(tmp_path / "src", {"a.jpg": JPG, "b.jpg": JPG, "k/c.jpg": JPG})
-    file = write(tmp_path / "l.csv", "a.jpg,1\n")
-    with pytest.raises(CorpusError, match=r"no label for 2 of the files, the first of them b.jpg"):
-        ImageCorpus(tmp_path / "src", labels=file)
-
-
-def test_a_bare_name_that_fits_two_files(tmp_path: Path) -> None:
-    tree(tmp_path / "src", {"x/a.jpg": JPG, "y/a.jpg": JPG})
-    file = write(tmp_path / "l.csv", "a.jpg,1\n")
-    with pytest.raises(CorpusError, match=r"a.jpg fits both x/a.jpg and y/a.jpg"):
-        ImageCorpus(tmp_path / "src", labels=file)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "what"),
-    [
-        ("l.xls", "a.jpg,1", "must be a .csv"),
-        ("l.csv", "", "holds no labels"),
-        ("l.csv", "path,label\n", "has no label for any of the files, the first of them a.jpg"),
-        ("l.csv", "a.jpg,1\nb.jpg\n", "entry 2 has 1 columns"),
-        ("l.csv", "a.jpg\n", "entry 1 has 1 columns"),
-        ("l.csv", "a.jpg,1,2\n", "l.csv has 3 columns, and no header; say which"),
-        ("l.csv", "a.jpg,1\n./a.jpg,2\n", "entry 2 labels a.jpg '2', entry 1 '1'"),
-        ("l.csv", "a.jpg, \n", "the label is empty"),
-        ("l.csv", 'a.jpg,"' + "x" * 200_000 + '"\n', "is no .csv file: field larger"),
-        ("l.json", "{", "is no .json file"),
-        ("l.json", "[]", "expected one JSON object"),
-        ("l.json", "[" * 100_000, "is no .json file"),
-        ("l.json", '{"a.jpg": 1, "a.jpg": 2}', "entry 1 '1'"),
-        ("l.json", '{"a.jpg": true}', "must be a number or a name, got True"),
-        ("l.json", '{"a.jpg": 1.5}', "must be a number or a name"),
-        ("l.json", '{"a.jpg": {"b": 1}}', "must be a number or a name"),
-        ("l.json", '{"a.jpg": ' + "1" * 5000 + "}", "is no .json file"),
-        ("l.json", "{}", "holds no labels"),
-    ],
-)
-def test_broken_label_files(tmp_path: Path, name: str, text: str, what: str) -> None:
-    with pytest.raises(CorpusError, match=what) as info:
-        read_labels(str(write(tmp_path / name, text)), A_AND_B, IMAGE_EXTENSIONS)
-    assert "\n" not in str(info.value)
-    assert name in str(info.value)
-
-
-def test_a_missing_label_file(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="cannot be read: No such file"):
-        read_labels(str(tmp_path / "l.csv"), A_AND_B, IMAGE_EXTENSIONS)
 
 
 # --- workers ------------------------------------------------------------------------------

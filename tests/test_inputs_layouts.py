@@ -115,7 +115,6 @@ def test_two_layouts_at_once_are_refused(tmp_path: Path) -> None:
     [
         ("metadata.csv", "id,text\n1,a\n"),
         ("metadata.jsonl", '{"file_name": "gone.jpg"}\n'),
-        ("captions.txt", "what this is about\n"),
         ("annotations.json", '{"info": "of another kind"}'),
         ("annotations.json", '[{"images": []}]'),
         ("data.yaml", "names: [a]\n"),

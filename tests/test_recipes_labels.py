@@ -50,6 +50,12 @@ def test_blanks(tmp_path: Path) -> None:
     assert found == {"1": "Boeing 707", "2": "A300"}
 
 
+def test_json(tmp_path: Path) -> None:
+    pictures("images/1.jpg", "images/2.jpg")
+    write(Path("labels.json"), '{"1.jpg": "cat", "2": "dog"}')
+    assert labels_of("JSON of `{path: label}`", tmp_path) == {"1": "cat", "2": "dog"}
+
+
 def test_celeba(tmp_path: Path) -> None:
     pictures("celeba/img_align_celeba/1.jpg", "celeba/img_align_celeba/2.jpg")
     write(Path("celeba/list_attr_celeba.txt"), "2\nSmiling Male\n1.jpg -1  1\n2.jpg  1 0\n")

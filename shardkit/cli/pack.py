@@ -86,7 +86,7 @@ token_options = together(
 @click.option(
     "--labels",
     metavar="FILE[:COLUMN]",
-    help="Table that names files and their labels: .csv, .tsv, .txt or .json. COLUMN, by title or"
+    help="Table that names files and their labels: .csv, .tsv or .txt. COLUMN, by title or"
     " number, holds the labels where there are more than two, as in train.csv:breed.",
 )
 @click.option(

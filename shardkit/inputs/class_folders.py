@@ -56,15 +56,14 @@ class ClassFolderCorpus(FolderCorpus):
         if labels is not None:
             from shardkit.inputs.labels import read_labels
 
-            self._labels = read_labels(os.fspath(labels), self.all_names(), self.extensions)
+            self._labels = read_labels(os.fspath(labels), self.all_names())
         self.classes = self.find_classes(top)
         self._index = {name: i for i, name in enumerate(self.classes or ())}
         if self._beside and self.extensions and self._labels is None:
             from shardkit.inputs.labels import label_notes
 
             names = list_names(source, "", None).names
-            others = [name for name in names if name not in top.names]
-            self._tables = label_notes(source, others, top.folders)
+            self._tables = label_notes(name for name in names if name not in top.names)
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:

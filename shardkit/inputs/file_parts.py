@@ -75,21 +75,6 @@ class PartsEntry(NamedTuple):
     reason: str = ""
 
 
-class Decoded(NamedTuple):
-    """An entry as its locator holds it.
-
-    Attributes:
-        fields: one a file: view and ending. paths: relative to the run's base. sizes: as listed.
-        values, reason: those of :class:`PartsEntry`.
-    """
-
-    fields: Sequence[str]
-    paths: Sequence[bytes]
-    sizes: Sequence[int]
-    values: Mapping[str, Scalar] = {}
-    reason: str = ""
-
-
 class PartsCorpus(Input):
     """A reader of entries; kinds derived from it list them.
 
@@ -128,17 +113,16 @@ class PartsCorpus(Input):
         held = json.dumps([entry.reason, [part[:3] for part in entry.parts], entry.values])
         return os.fsencode(entry.parts[0].path) + _END_OF_PATH + held.encode()
 
-    def decode(self, locator: bytes, key: bytes) -> Decoded:
-        """Return what a locator holds."""
+    def decode(self, locator: bytes, key: bytes) -> PartsEntry:
+        """Return the entry that a locator holds, without stamps."""
         reason, parts, values = json.loads(locator.partition(_END_OF_PATH)[2])
-        fields = [view + cut_ending(path.rpartition("/")[2])[1] for view, path, _ in parts]
-        paths = [os.fsencode(path) for _, path, _ in parts]
-        return Decoded(fields, paths, [size for *_, size in parts], values, reason)
+        files = [FilePart(view, path, size, 0) for view, path, size in parts]
+        return PartsEntry("", files, values, reason=reason)
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
-        held = [self.decode(*entry) for entry in zip(run.locators, run.keys, strict=True)]
-        paths = [path for entry in held for path in entry.paths]
-        sizes = [size for entry in held for size in entry.sizes]
+        held = [*map(self.decode, run.locators, run.keys)]
+        paths = [os.fsencode(part.path) for entry in held for part in entry.parts]
+        sizes = [part.size for entry in held for part in entry.parts]
         contents = iter(read_files(self.source / run.base, paths, sizes))
         start = os.fsencode(join(run.base, ""))
         batch, rows = SampleBatch(), []
@@ -146,17 +130,17 @@ class PartsCorpus(Input):
             row: dict[str, Value] = {}
             found: dict[str, bytes] = {}
             bad, why = b"", entry.reason
-            for field, path in zip(entry.fields, entry.paths, strict=True):
+            for part in entry.parts:
                 value = next(contents)
                 if not why:
-                    bad = start + path
-                    name, why = _field_of(field, value, found, self.may_have_images)
+                    bad = start + os.fsencode(part.path)
+                    name, why = _field_of(part, value, found, self.may_have_images)
                     row[name], found[name] = value, bad  # type: ignore[assignment]  # no reason
             if why:
                 batch.rejects.append((os.fsdecode(bad) or self.entry_name(run, i), why))
                 continue
             if entry.values:
-                folder, slash, _ = (start + entry.paths[0]).rpartition(b"/")
+                folder, slash, _ = (start + os.fsencode(entry.parts[0].path)).rpartition(b"/")
                 base = folder + slash + key.rpartition(b"/")[2]
                 row |= {name: canonical(value) for name, value in entry.values.items()}
                 found |= {name: base + f".{name}".encode() for name in entry.values}
@@ -189,19 +173,19 @@ class PartsCorpus(Input):
 
 
 def _field_of(
-    field: str, value: Value | Reason, row: Mapping[str, bytes], may_have_images: bool
+    part: FilePart, value: Value | Reason, row: Mapping[str, bytes], may_have_images: bool
 ) -> tuple[str, Reason]:
     """Return the field of a file by its name and content, and why it cannot be one of a sample."""
     if isinstance(value, Reason):
-        return field, value
-    view, dot, ending = field.rpartition(".")
-    if "." + ending in IMAGE_EXTENSIONS:
+        return "", value
+    ending = cut_ending(part.path.rpartition("/")[2])[1]
+    if ending in IMAGE_EXTENSIONS:
         held = image_field(bytes(value[:HEAD_BYTES]))
         if held is None:
-            return field, not_image(value)
-        ending = held
-    name = (view + dot + ending).lstrip(".")
-    if ending == "npy" and holds_pickles(value):
+            return "", not_image(value)
+        ending = f".{held}"
+    name = (part.view + ending).lstrip(".")
+    if ending == ".npy" and holds_pickles(value):
         return name, PICKLED
     for own in row:
         if own == name or (not may_have_images and {own, name} <= IMAGE_FIELDS):

@@ -2,87 +2,28 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import posixpath
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from os.path import isfile
 from pathlib import Path
-from typing import Any
 
-from shardkit.errors import CorpusError, DataError
-from shardkit.inputs.files import extension, join
-from shardkit.inputs.look import Look
-from shardkit.system.full_reads import pread
-from shardkit.system.opening import open_file
+from shardkit.errors import CorpusError
+from shardkit.inputs.files import DOCUMENTS, extension, join, stem
+from shardkit.inputs.named_files import NamedFiles, read_cells
 from shardkit.system.paths import first_few, show_path
 
-TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".json")
+TABLE_ENDINGS = (".csv", ".tsv", ".txt")
 
 RECIPES = "docs/recipes/labels.md"
-
-_DELIMITERS = {".csv": ",\t;", ".tsv": "\t", ".txt": "\t,;"}
-"""Looked for in the first line, in this order."""
 
 _INDEX = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 """A label that is a class index as it stands; ``007`` is a name."""
 
-_BREAKS = re.compile("[\\n\\r\\0]")
-
-_USUAL = ("label", "class", "category", "species", "breed", "target", "diagnosis", "dx", "name")
-"""In titles of label columns, the likeliest first."""
-
-HEAD_ROWS = 64
-"""Rows that decide which column is which; all rows, if none of these names a file."""
-
 Folder = tuple[str, str, list[str]]
 """A split, a folder of it relative to the source, and the samples' names in that."""
-
-Row = tuple[int, Sequence[Any]]
-"""The number of a row in the table, from 1, and its cells."""
-
-
-class _Files:
-    """The samples' files, found by their paths or by any end of them."""
-
-    def __init__(self, folders: Sequence[Folder]) -> None:
-        self.split_of: dict[str, str] = {}
-        self._named: dict[str, list[str]] = {}
-        self._stems: dict[str, list[str]] = {}
-        self.moved = ""
-        for split, base, names in folders:
-            for name in names:
-                path = join(base, name)
-                self.split_of[path] = split
-                self._named.setdefault(name, []).append(path)
-                self._stems.setdefault(name.rpartition(".")[0] or name, []).append(path)
-
-    def find(self, cell: str) -> list[str]:
-        """Return the files that a cell may mean: a path from anywhere above or below the source,
-        with either slash, or a bare name, with its ending or without."""
-        if cell in self.split_of:
-            return [cell]
-        if "://" in cell:
-            return []
-        path = posixpath.normpath(cell.replace("\\", "/"))
-        if path in self.split_of:
-            return [path]
-        folders = [part for part in path.split("/")[:-1] if part not in ("", "..")]
-        for known in (self._named, self._stems):
-            found = known.get(path.rpartition("/")[2], [])
-            if found := [each for each in found if _ends_alike(each.split("/")[:-1], folders)]:
-                return found
-        return []
-
-
-def _ends_alike(one: Sequence[str], other: Sequence[str]) -> bool:
-    shared = min(len(one), len(other))
-    return one[len(one) - shared :] == other[len(other) - shared :]
 
 
 @dataclass
@@ -107,7 +48,7 @@ class Labels:
         return [self._indices.get(join(base, name)) for name in names]
 
 
-def read_labels(given: str, folders: Iterable[Folder], extensions: frozenset[str]) -> Labels:
+def read_labels(given: str, folders: Iterable[Folder]) -> Labels:
     """Return the labels of the files in some folders, by ``FILE`` or ``FILE:COLUMN``.
 
     A first row that names no file and ends as none is a header.
@@ -115,291 +56,156 @@ def read_labels(given: str, folders: Iterable[Folder], extensions: frozenset[str
     Raises:
         CorpusError: the table cannot be read, or does not fit the files.
     """
-    file, column = split_option(given)
-    where = show_path(file)
-    files = _Files([*folders])
-    try:
-        columns = _choose_columns(file, column, files, extensions)
-        labels, num_rest = _collect(file, columns, files)
-    except CorpusError:
-        raise
-    except OSError as error:
-        raise CorpusError(f"{where} cannot be read: {error.strerror}") from error
-    except (csv.Error, ValueError, RecursionError) as error:
-        raise CorpusError(f"{where} is no {extension(file.name)} file: {error}") from error
-    where = where if column is None else f"{where}:{column}"
-    names = sorted({label for label, _ in labels})
-    made = Labels(None if all(map(_INDEX.fullmatch, names)) else names, where)
-    index = {name: int(name) if made.classes is None else i for i, name in enumerate(names)}
-    made._indices = {path: index[label] for label, path in labels if path}
-    _check_splits(made, files)
-    made.notes[:0] = _notes(made, num_rest, len(labels))
-    if files.moved:
-        made.notes.append(f"paths in {where} are not those from the source on: {files.moved}")
+    path, _, column = (given, "", "") if isfile(given) else given.rpartition(":")
+    file, where = Path(path or given), show_path(path or given)
+    if extension(file.name) not in TABLE_ENDINGS:
+        what = f"labels must be a {', '.join(TABLE_ENDINGS)} file of path,label"
+        raise CorpusError(f"{where}: {what}; for others see {RECIPES}")
+    rows = read_cells(file)
+    if not rows:
+        raise CorpusError(f"{where} holds no labels")
+    if len(rows[0]) < 2:
+        what = "holds no two columns with a comma, a semicolon or a tab between them"
+        raise CorpusError(f"{where} {what}; write it as .csv, as {RECIPES} shows")
+    split_of = {join(base, name): split for split, base, names in folders for name in names}
+    files = NamedFiles(split_of)
+    own = _names_column(where, rows, files, column)
+    first = rows[0][own].strip()
+    has_header = not files.find(first) and extension(first) not in files.endings
+    at = _label_column(file, rows, own, column, has_header)
+    made = Labels(None, f"{where}:{column}" if column else where)
+    held = _collect(made, [(row[own], row[at].strip()) for row in rows[has_header:]], files)
+    names = sorted({*held.values()})
+    if not all(map(_INDEX.fullmatch, names)):
+        made.classes = names
+    index = {name: i if made.classes else int(name) for i, name in enumerate(names)}
+    made._indices = {path: index[label] for path, label in held.items() if path in split_of}
+    if made.classes is None:
+        numbers = f"{min(index.values())} to {max(index.values())}"
+        made.notes.insert(0, f"cls is as {made.where} has it: {numbers}")
+    _check_splits(made, split_of)
     return made
 
 
-def split_option(given: str) -> tuple[Path, str | None]:
-    """Return the file and the column of ``FILE:COLUMN``; a file may have a colon in its path."""
-    parts = given.split(":")
-    cuts = [(":".join(parts[:i]), ":".join(parts[i:])) for i in range(len(parts), 0, -1)]
-    there = [cut for cut in cuts if isfile(cut[0])]
-    named = [cut for cut in cuts if extension(cut[0]) in TABLE_ENDINGS]
-    file, column = [*there, *named, cuts[0]][0]
-    return Path(file), column if len(file) < len(given) else None
+def _names_column(where: str, rows: Sequence[Sequence[str]], files: NamedFiles, column: str) -> int:
+    """Return the column that names the most files, and not the one that holds the labels.
 
-
-def _read_rows(file: Path) -> Iterator[Row]:
-    ending = extension(file.name)
-    if ending not in TABLE_ENDINGS:
-        raise CorpusError(
-            f"{show_path(file)}: labels must be a {', '.join(TABLE_ENDINGS)} file of path,label"
-        )
-    if file.exists() and not file.is_file():
-        raise CorpusError(f"{show_path(file)} is no regular file")
-    with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as lines:
-        if ending == ".json":
-            pairs = json.load(lines, object_pairs_hook=_Pairs)
-            if not isinstance(pairs, _Pairs):
-                raise ValueError("expected one JSON object of path: label")
-            yield from enumerate(pairs, 1)
-            return
-        first = next((line for line in lines if line.strip()), "")
-        lines.seek(0)
-        delimiter = next((sign for sign in _DELIMITERS[ending] if sign in first), "")
-        if not delimiter and ending == ".txt" and first:
-            raise CorpusError(
-                f"{show_path(file)}: its cells are separated by blanks; write it as .csv, as"
-                f" {RECIPES} shows"
-            )
-        rows = csv.reader(lines, delimiter=delimiter or ",")
-        yield from ((number, row) for number, row in enumerate(rows, 1) if row)
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object whose repeated keys are not lost."""
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """The columns of file names and of labels, how many there are, and if there is a header."""
-
-    names: int
-    label: int
-    count: int
-    has_header: bool
-
-
-def _choose_columns(
-    file: Path, column: str | None, files: _Files, extensions: frozenset[str]
-) -> _Columns:
-    where = show_path(file)
-    for most in (HEAD_ROWS, None):
-        head = [row for _, row in islice(_read_rows(file), most)]
-        if not head:
-            raise CorpusError(f"{where} holds no labels")
-        count = len(head[0])
-        if count < 2:
-            raise CorpusError(f"{where}: entry 1 has {count} columns, expected path,label or more")
-        whole = [row for row in head if len(row) == count]
-        names = _names_column(where, whole, files, column)
-        if names is not None:
-            break
-    else:
-        got = ",".join(map(str, head[-1]))[:100]
+    Raises:
+        CorpusError: none names any, or another names more than half as many.
+    """
+    named = [
+        {path for row in rows for path in files.find(row[i])}
+        if not column or title.strip() != column
+        else frozenset[str]()
+        for i, title in enumerate(rows[0])
+    ]
+    best, *others = sorted(range(len(named)), key=lambda i: -len(named[i]))
+    if not named[best]:
+        got = ",".join(rows[-1])[:100]
         raise CorpusError(
             f"{where} has no label for any of the files, the first of them"
-            f" {show_path(next(iter(files.split_of), ''))}: none of its columns names one, as in"
+            f" {show_path(min(files.paths, default=''))}: none of its columns names one, as in"
             f" {got!r}; a column must hold paths or bare file names, with their endings or without"
         )
-    first = str(whole[0][names]).strip()
-    others = {extension(str(row[names])) for row in whole[1:]} & extensions
-    names_file = bool(files.find(first)) and not (others and extension(first) not in others)
-    ends_so = bool(extension(first)) and extension(first) in extensions | others
-    has_header = extension(file.name) != ".json" and not names_file and not ends_so
-    titles = [str(cell).strip() if has_header else str(i) for i, cell in enumerate(whole[0], 1)]
-    rest = [i for i in range(count) if i != names]
-    if column is None and count == 2:
-        return _Columns(names, rest[0], count, has_header)
-    label = None
-    if column is not None and titles.count(column) == 1:
-        label = titles.index(column)
-    elif column is not None and column.isascii() and column.isdigit() and 0 < int(column) <= count:
-        label = int(column) - 1
-    if label == names:
+    if 2 * len(named[others[0]]) > len(named[best]) and any(r[best] != r[others[0]] for r in rows):
+        one, other = (repr(rows[0][i].strip()) for i in sorted((best, others[0])))
         raise CorpusError(
-            f"{where}: column {column!r} is the one that names files, as {whole[-1][names]!r}; say"
-            " which holds the labels"
+            f"{where}: columns {one} and {other} both name files; say which holds the labels, as"
+            " FILE:COLUMN, or leave one out in a copy"
         )
-    if label is None:
-        had = f"{count} columns" if column is None else f"no one column {column!r}"
-        words = (i for usual in _USUAL for i in rest if usual in titles[i].lower())
-        example = option(file, titles[next(words, rest[0])])
-        shown = [titles[i] if has_header else f"{titles[i]} ({whole[0][i]})" for i in rest]
-        raise CorpusError(
-            f"{where} has {had}{'' if has_header else ', and no header'}; say which holds the"
-            f" labels, as in {example}; there are {first_few(shown, 12)}"
-        )
-    return _Columns(names, label, count, has_header)
-
-
-def _names_column(
-    where: str, rows: Sequence[Sequence[Any]], files: _Files, column: str | None
-) -> int | None:
-    """Return the column of which most cells name files; those with endings count first."""
-    scores = []
-    for i in range(len(rows[0])):
-        cells = {str(row[i]) for row in rows} if str(rows[0][i]).strip() != column else set()
-        found = [cell for cell in cells if files.find(cell)]
-        scores.append((sum(bool(extension(cell)) for cell in found), len(found)))
-    best = max(range(len(scores)), key=scores.__getitem__)
-    if not scores[best][1]:
-        return None
-    for i, score in enumerate(scores):
-        rivals = i != best and (2 * score[0] > scores[best][0] or not scores[best][0])
-        if rivals and 2 * score[1] > scores[best][1] and any(r[i] != r[best] for r in rows):
-            one, other = (repr(str(rows[0][k]).strip()) for k in sorted((i, best)))
-            raise CorpusError(
-                f"{where}: columns {one} and {other} both name files; say which holds the labels,"
-                " as FILE:COLUMN, or leave one out in a copy"
-            )
     return best
 
 
-def _collect(file: Path, columns: _Columns, files: _Files) -> tuple[list[tuple[str, str]], int]:
-    """Return (label, path) of all rows, ``""`` for no file here; and how many those are.
+def _label_column(
+    file: Path, rows: Sequence[Sequence[str]], names: int, column: str, has_header: bool
+) -> int:
+    titles = [cell.strip() if has_header else str(i) for i, cell in enumerate(rows[0], 1)]
+    rest = [i for i in range(len(titles)) if i != names]
+    if not column and len(rest) == 1:
+        return rest[0]
+    if titles.count(column) == 1:
+        label = titles.index(column)
+    elif column.isdecimal() and 0 < int(column) <= len(titles):
+        label = int(column) - 1
+    else:
+        had = f"no one column {column!r}" if column else f"{len(titles)} columns"
+        shown = [titles[i] if has_header else f"{titles[i]} ({rows[0][i]})" for i in rest]
+        example = shlex.quote(f"{show_path(file)}:{titles[rest[0]]}")
+        raise CorpusError(
+            f"{show_path(file)} has {had}{'' if has_header else ', and no header'}; say which holds"
+            f" the labels, as in --labels {example}; there are {first_few(shown, 12)}"
+        )
+    if label == names:
+        raise CorpusError(
+            f"{show_path(file)}: column {column!r} is the one that names files, as"
+            f" {rows[-1][names]!r}; say which holds the labels"
+        )
+    return label
+
+
+def _collect(made: Labels, rows: Sequence[tuple[str, str]], files: NamedFiles) -> dict[str, str]:
+    """Return the label of each file, by its path, and of each name that is no file's.
 
     Raises:
-        CorpusError: a row has other columns, means several files, or labels a file anew.
+        CorpusError: a row has no label, means several files, or labels a file anew.
     """
-    where = show_path(file)
-    found: list[tuple[str, str]] = []
-    held: dict[str, tuple[int, str]] = {}
-    for number, row in islice(_read_rows(file), int(columns.has_header), None):
-        if len(row) != columns.count:
-            raise CorpusError(
-                f"{where}: entry {number} has {len(row)} columns, expected {columns.count} as in"
-                " the first"
-            )
-        cell, raw = str(row[columns.names]), row[columns.label]
-        if isinstance(raw, bool) or not isinstance(raw, str | int):
-            raise CorpusError(
-                f"{where}: entry {number}: a label must be a number or a name, got {raw!r:.40}"
-            )
-        label = str(raw).strip()
+    held: dict[str, str] = {}
+    moved = ""
+    for cell, label in rows:
         if not label:
-            raise CorpusError(f"{where}: entry {number}: the label is empty")
-        if broken := next((text for text in (cell, label) if _BREAKS.search(text)), ""):
-            raise CorpusError(
-                f"{where}: {broken[:60]!r} has a line break in it; a quote before it is not closed"
-            )
+            raise CorpusError(f"{made.where}: the label of {show_path(cell)} is empty")
         paths = files.find(cell)
         if len(paths) > 1:
             raise CorpusError(
-                f"{where}: {show_path(cell)} fits both {show_path(paths[0])} and"
+                f"{made.where}: {show_path(cell)} fits both {show_path(paths[0])} and"
                 f" {show_path(paths[1])}; label files by their path relative to the source"
             )
-        path = paths[0] if paths else ""
-        name = path or cell
-        if path and re.search(r"[/\\\\]", cell) and not path.startswith(posixpath.normpath(cell)):
-            files.moved = files.moved or f"{cell!r} is taken for {show_path(path)}"
-        if held.setdefault(name, (number, label))[1] != label:
+        name = paths[0] if paths else cell
+        if held.setdefault(name, label) != label:
             raise CorpusError(
-                f"{where} has several rows for one file: entry {number} labels {show_path(name)}"
-                f" {label!r}, entry {held[name][0]} {held[name][1]!r}; write one row a file"
+                f"{made.where} has several rows for one file: {show_path(name)} is"
+                f" {held[name]!r} and {label!r}; write one row a file"
             )
-        found.append((label, path))
-    if not found:
-        raise CorpusError(f"{where} holds no labels")
-    return found, sum(not path for _, path in found)
+        is_path = re.search(r"[/\\]", cell)
+        if paths and is_path and not name.startswith(posixpath.normpath(cell)):
+            moved = moved or f"{cell!r} is taken for {show_path(name)}"
+    if num_rest := len(held.keys() - files.paths):
+        made.notes.append(f"{made.where}: {num_rest:,} of {len(held):,} names are of no file here")
+    if moved:
+        made.notes.append(f"paths in {made.where} are not those from the source on: {moved}")
+    return held
 
 
-def _check_splits(made: Labels, files: _Files) -> None:
+def _check_splits(made: Labels, split_of: dict[str, str]) -> None:
     """Raise CorpusError unless all or none of the files of each split have labels."""
     missing: dict[str, list[str]] = {}
-    for path, split in files.split_of.items():
+    for path, split in split_of.items():
         if path not in made._indices:
             missing.setdefault(split, []).append(path)
-    labelled = {files.split_of[path] for path in made._indices}
+    labelled = {split_of[path] for path in made._indices}
     if lacking := [path for split, own in missing.items() if split in labelled for path in own]:
         raise CorpusError(
             f"{made.where} has no label for {len(lacking):,} of the files, the first of them"
             f" {show_path(lacking[0])}; add them, as path relative to the source or bare file name"
         )
     made.without = {*missing}
-    made.notes += [
-        f"no cls in {split}: {made.where} has no label for any of its {len(own):,}"
-        f" file{'s' * (len(own) != 1)}"
-        for split, own in missing.items()
-    ]
+    for split, own in missing.items():
+        files = f"{len(own):,} file{'s' * (len(own) != 1)}"
+        made.notes.append(f"no cls in {split}: {made.where} has no label for any of its {files}")
 
 
-def _notes(made: Labels, num_rest: int, num_rows: int) -> Iterator[str]:
-    used = {*made._indices.values()}
-    if made.classes is None:
-        count = f"{len(used):,} number{'s' * (len(used) != 1)}"
-        yield f"cls is as {made.where} has it: {count}, {min(used)} to {max(used)}"
-    if num_rest:
-        are = "is" if num_rest == 1 else "are"
-        yield f"{num_rest:,} of the {num_rows:,} names there {are} of no file here"
-    unused = [name for i, name in enumerate(made.classes or ()) if i not in used]
-    if unused:
-        yield (
-            f"no sample is of {len(unused):,} of these classes, which {made.where} has:"
-            f" {first_few(unused)}"
-        )
-    if len(used) == 1:
-        yield f"all labels are the same; look whether {made.where} is what you mean"
-
-
-# --- tables that nobody asked for ---------------------------------------------------------
-
-
-def option(file: Path, column: str | None = None) -> str:
-    """Return ``--labels`` for a file, as a shell takes it."""
-    text = show_path(file) if column is None else f"{show_path(file)}:{column}"
-    return f"--labels {shlex.quote(text)}"
-
-
-MOST_FILES = 16
-"""Tables, and folders whose names they may hold, that are looked at."""
-
-
-def label_notes(source: Path, names: Sequence[str], folders: Sequence[str]) -> list[str]:
-    """Return one line for each table at the top of ``source`` whose first rows name samples.
+def label_notes(names: Iterable[str]) -> list[str]:
+    """Return a line for files next to images, called ``names``, that may be tables of labels.
 
     ``train.csv`` next to ``train_images/`` is passed over like any file of another kind, and a
     dataset without its labels would look complete.
     """
-    tables = [name for name in names if extension(name) in TABLE_ENDINGS][:MOST_FILES]
+    tables = [n for n in names if extension(n) in (*TABLE_ENDINGS, ".json")]
+    tables = [name for name in tables if stem(name).lower() not in DOCUMENTS]
     if not tables:
         return []
-    look, known = Look(source), set[str]()
-    for base in ("", *folders[:MOST_FILES]):
-        below = look.list(base)
-        names = below.names or [
-            n for f in below.folders[:1] for n in look.list(join(base, f)).names
-        ]
-        known |= {name for name in names if extension(name) not in TABLE_ENDINGS}
-    known |= {name.rpartition(".")[0] for name in known} - {""}
-    looks = [name for name in tables if known & _first_cells(source / name)]
+    are = "is" if len(tables) == 1 else "are"
     return [
-        f"{show_path(name)} looks like labels, and is passed over: {option(source / name)} takes a"
-        f" table of path,label; for others see {RECIPES}"
-        for name in looks
+        f"{first_few(tables)} may hold labels, and {are} passed over: --labels FILE takes a table"
+        f" of path,label; for others see {RECIPES}"
     ]
-
-
-def _first_cells(file: Path) -> set[str]:
-    """Return names in the first rows of a table; none of one that cannot be read."""
-    try:
-        with closing(open_file(file)) as opened:
-            head = pread(opened.fd, 1 << 16, 0).decode("utf-8-sig", "ignore")
-    except (OSError, DataError):
-        return set()
-    cells = {cell.strip(' "') for line in head.splitlines()[:HEAD_ROWS] for cell in _cells(line)}
-    return {cell.rpartition("/")[2] for cell in cells}
-
-
-def _cells(line: str) -> list[str]:
-    return re.split(r"[,;\t{}:]", line) + line.split()[:1]

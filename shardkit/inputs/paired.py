@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,9 @@ from shardkit.index.manifest import is_field_name
 from shardkit.inputs.arrays import ARRAY_EXTENSIONS
 from shardkit.inputs.base import Run
 from shardkit.inputs.class_folders import told
-from shardkit.inputs.file_parts import MAIN, STAMP_BITS, Decoded, PartsCorpus, view_of
-from shardkit.inputs.files import (
-    DOCUMENTS,
-    FolderListing,
-    cut_ending,
-    encode,
-    extension,
-    join,
-    stem,
-    walk,
-)
-from shardkit.inputs.folders import Root, find_roots, nothing_found, pass_over
+from shardkit.inputs.file_parts import MAIN, FilePart, PartsCorpus, PartsEntry, view_of
+from shardkit.inputs.files import DOCUMENTS, FolderListing, cut_ending, extension, join, stem, walk
+from shardkit.inputs.folders import find_roots, nothing_found, pass_over
 from shardkit.inputs.images import picture_classes
 from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.system.paths import first_few, show_path
@@ -48,24 +38,23 @@ _COMPANION = re.compile(rf"(?<=.)[_.\- ]{_WORD}\Z", re.IGNORECASE | re.DOTALL)
 MOST_VIEWS = 16
 """More names with dots under one stem are samples of their own: frames, not views."""
 
+FEW = 16
+"""Files of no sample that may be about them all: lists, statistics."""
+
 TENTH = 0.1
 """Share of images that must have a mask. With fewer, some images may just be called so."""
 
 _KINDS = (IMAGE_EXTENSIONS, ARRAY_EXTENSIONS, MAIN)
 
 
-def group(
-    names: Sequence[str], needs_main: bool = False
-) -> tuple[dict[str, list[str]], list[str], str]:
-    """Return the files of each sample of one folder, those that are passed over, and a note on dots
-    in names; ``names`` are sorted.
+def group(names: Sequence[str], needs_main: bool = True) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the files of each sample of one folder, and those that are of none; ``names`` are
+    sorted.
 
     Names are equal up to the first dot, or, where dots are a part of names, up to their endings;
-    ``x_mask.png`` belongs to image ``x``. Passed over are files without a dot, a README or the
-    like, and, if as many samples have a :data:`MAIN` file, or all need one, those that have none:
-    lists, statistics.
+    ``x_mask.png`` belongs to image ``x``. Files without a dot, and those of no :data:`MAIN` file
+    if ``needs_main``, are of no sample: lists, statistics, a README.
     """
-    passed = [name for name in names if "." not in name]
     endings = {name: extension(name) for name in names if "." in name}
     wholes = {name: _without_endings(name) for name in endings}
     images = {wholes[name] for name, ending in endings.items() if ending in IMAGE_EXTENSIONS}
@@ -73,18 +62,16 @@ def group(
     owners = {whole: whole[:start] for whole, start in ends if whole[:start] in images}
     owners = {whole: owner for whole, owner in owners.items() if owner not in owners}
     mains = {wholes[name] for name, ending in endings.items() if ending in MAIN}.difference(owners)
-    is_cut, note = _cut_at_dot({*wholes.values()}.difference(owners), mains)
+    is_cut = _is_cut_at_dot({*wholes.values()}.difference(owners), mains)
     samples: dict[str, list[str]] = {}
     for name, whole in wholes.items():
         one = owners.get(whole, whole)
         samples.setdefault(stem(one) if is_cut else one, []).append(name)
-    bare = {one for one, own in samples.items() if MAIN.isdisjoint([endings[n] for n in own])}
-    documents = {one for one in bare if one.lower() in DOCUMENTS}
-    if len(bare) - len(documents) > len(samples) - len(bare) and not needs_main:
-        bare = documents
-    for one in sorted(bare):
-        passed += samples.pop(one)
-    return samples, passed, note
+    passed = [name for name in names if "." not in name]
+    if needs_main:
+        bare = [k for k, own in samples.items() if MAIN.isdisjoint([endings[n] for n in own])]
+        passed += [name for one in bare for name in samples.pop(one)]
+    return samples, passed
 
 
 def _without_endings(name: str) -> str:
@@ -95,32 +82,25 @@ def _without_endings(name: str) -> str:
     return cut_ending(start)[0] if extension(start) in MAIN else start
 
 
-def _cut_at_dot(wholes: Collection[str], mains: Collection[str]) -> tuple[bool, str]:
-    """Return True if names are cut at the first dot, and what there is to report of it.
+def _is_cut_at_dot(wholes: Collection[str], mains: Collection[str]) -> bool:
+    """Return True if names are cut at the first dot.
 
     ``1.left`` is a view of sample ``1`` if samples share views, or sample ``1`` has a main file of
     its own. ``shot.0001`` is no view of ``shot``: each frame would be a field.
     """
     dotted = [whole for whole in wholes if "." in whole]
-    views: dict[str, set[str]] = {stem(whole): set() for whole in dotted}
+    views: dict[str, set[str]] = {}
     for whole in dotted:
-        views[stem(whole)].add(whole[len(stem(whole)) :])
-    plain = views.keys() & wholes
-    if all(len(own) < 2 - (one in plain) for one, own in views.items()):
-        return not dotted, ""  # either way each name is one sample
-    num_shared = len(set().union(*views.values()))
+        views.setdefault(stem(whole), set()).add(whole[len(stem(whole)) :])
+    most = max((len(own) + (one in wholes) for one, own in views.items()), default=0)
     has_mains = 2 * len(views.keys() & mains) >= len(views)
-    most = max(len(own) + (one in plain) for one, own in views.items())
-    shown = show_path(min(dotted))
-    if most <= MOST_VIEWS and (has_mains or len(dotted) >= 2 * num_shared):
-        note = f"names are cut at the first dot: {shown} is of sample {stem(shown)}"
-        return True, "" if has_mains else note
-    return False, f"names are not cut at the first dot: {shown} is a sample"
+    is_shared = len(dotted) >= 2 * len(set().union(*views.values()))
+    return 1 < most <= MOST_VIEWS and (has_mains or is_shared)
 
 
 @lru_cache(maxsize=4096)  # mostly those of all samples are the same
-def fields_of(rests: tuple[str, ...], are_masks: bool) -> tuple[str, ...]:
-    """Return the fields of a sample's files, by what follows its key in their names; ``are_masks``:
+def views_of(rests: tuple[str, ...], are_masks: bool) -> tuple[str, ...]:
+    """Return the views of a sample's files, by what follows its key in their names; ``are_masks``:
     next to a JPEG another image of its stem is one."""
     found = []
     for rest in rests:
@@ -132,7 +112,7 @@ def fields_of(rests: tuple[str, ...], are_masks: bool) -> tuple[str, ...]:
     if are_masks and sum(end in _PHOTOS for end in plain) == 1:
         twins = {("", ending) for ending in plain if ending not in _PHOTOS}
         found = [("mask" if one in twins else one[0], one[1]) for one in found]
-    return tuple([(view + ending).lstrip(".") for view, ending in found])
+    return tuple([view for view, _ in found])
 
 
 class PairedCorpus(PartsCorpus):
@@ -150,95 +130,77 @@ class PairedCorpus(PartsCorpus):
     def spec(self) -> dict[str, Any]:
         return super().spec() if self.class_files else {"kind": self.kind}
 
+    def encode(self, entry: PartsEntry) -> bytes:
+        return b"/".join([b"%s/%d" % (os.fsencode(part.path), part.size) for part in entry.parts])
+
+    def decode(self, locator: bytes, key: bytes) -> PartsEntry:
+        held = locator.split(b"/")
+        names = [os.fsdecode(name) for name in held[::2]]
+        one = os.fsdecode(key).rpartition("/")[2]
+        rests = tuple([name[len(one) :] for name in names])
+        views = views_of(rests, bool(self.class_files))
+        sizes = map(int, held[1::2])
+        files = [FilePart(*part, 0) for part in zip(views, names, sizes, strict=True)]
+        return PartsEntry(one, files)
+
+    def entry_name(self, run: Run, i: int) -> str:
+        return join(run.base, os.fsdecode(run.locators[i].partition(b"/")[0]))
+
     def splits(self) -> list[str]:
         return [root.split for root in find_roots(self.source, MAIN, {})]
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.ignored.clear()
-        self.notes = [] if self.classes is None else [told(self.classes, "the folders")]
-        self.notes += filter(None, [self.odd])
-        self._num, self._has_twins = 0, False
-        self._folders, self._twins = set[str](), list[str]()
-        self._dots, self._passed, self._bare = list[str](), list[str](), list[str]()
+        num, folders, passed = 0, set[str](), list[str]()
+        names = (name for each in walk(self.source, measure=False) for name in each.names)
+        needs_main = any(extension(name) in MAIN for name in names)
         for root in find_roots(self.source, MAIN, self.ignored):
             for folder in walk(self.source, root.base, None, self.ignored):
-                run = self._run(folder, root)
-                if run.keys:
-                    yield run
-        if not self._num:
+                samples, others = group(folder.names, needs_main)
+                for name in others:
+                    pass_over(name, self.ignored)
+                    if "." in name and stem(name).lower() not in DOCUMENTS:
+                        passed.append(join(folder.base, name))
+                num += len(samples)
+                base = root.key_base(folder.base)
+                folders |= {base.partition("/")[0]} if samples else set()
+                entries = self._entries(folder, samples, base)
+                yield from self.runs_of(root.split, entries, folder.base)
+        if not num:
             raise nothing_found(self.noun, self.source, self.ignored)
-        self.notes += self._dots[:2]
-        if self._passed:
-            num = f"{len(self._passed):,} files about samples"
-            self.notes.append(f"{num}, not of one, passed over: {first_few(self._passed)}")
-        if 0 < 2 * len(self._bare) <= self._num:
-            num = f"{len(self._bare):,} of {self._num:,}"
-            self.notes.append(f"{num} samples have no image: {first_few(self._bare)}")
-        if self.classes is None and len(self._folders) > 1:
-            folders = first_few(sorted(self._folders))
-            self.notes.append(f"no cls: folders are a part of keys ({folders})")
-        if self._twins:
-            self.notes.append(f"samples of several images, as {first_few(self._twins, 1)}")
-        if self._has_twins:
-            self.notes.append("an image next to a .jpg of one stem is its field mask.<ending>")
+        if len(passed) > max(num, FEW):
+            what = f"{len(passed):,} files ({first_few(passed)}) belong to none of {num:,} samples"
+            raise CorpusError(f"{show_path(self.source)}: {what}; see docs/recipes/annotations.md")
+        self.notes = [] if self.classes is None else [told(self.classes, "the folders")]
+        self.notes += filter(None, [self.odd])
+        if passed:
+            what = f"{len(passed):,} files about samples"
+            self.notes.append(f"{what}, not of one, passed over: {first_few(passed)}")
+        if self.classes is None and len(folders - {""}) > 1:
+            shown = first_few(sorted(folders - {""}))
+            self.notes.append(f"no cls: folders are a part of keys ({shown})")
 
-    def _run(self, folder: FolderListing, root: Root) -> Run:
-        needs_main = bool(self.class_files)
-        if folder.folders and not any(extension(name) in MAIN for name in folder.names):
-            below = (walk(self.source, join(folder.base, f), measure=False) for f in folder.folders)
-            found = (name for each in chain.from_iterable(below) for name in each.names)
-            needs_main |= any(extension(name) in MAIN for name in found)
-        samples, passed, note = group(folder.names, needs_main)
-        if note:
-            self._dots.append(f"{show_path(folder.base or '.')}: {note}")
-        for name in passed:
-            pass_over(name, self.ignored)
-            if "." in name and stem(name).lower() not in DOCUMENTS:
-                self._passed.append(join(folder.base, name))
-        self._num += len(samples)
-        run = Run(root.split, folder.base)
-        base = root.key_base(folder.base)
-        if samples and base:
-            self._folders.add(base.partition("/")[0])
-        if self.classes is not None and base:
-            run.label = self.classes.index(base.partition("/")[0])
-        sized = zip(encode(folder.names), folder.sizes, strict=True)
-        rows = zip([b"%s/%d" % each for each in sized], folder.sizes, folder.stamps, strict=True)
-        files = dict(zip(folder.names, rows, strict=True))
-        has_image: dict[tuple[str, ...], bool] = {}
+    def _entries(
+        self, folder: FolderListing, samples: dict[str, list[str]], base: str
+    ) -> Iterator[PartsEntry]:
+        top = base.partition("/")[0]
+        label = self.classes.index(top) if self.classes is not None and top else None
+        listed = zip(folder.names, folder.sizes, folder.stamps, strict=True)
+        files = {name: known for name, *known in listed}
+        checked = set[tuple[str, ...]]()
         for one, names in samples.items():
             rests = tuple([name[len(one) :] for name in names])
-            if rests not in has_image:
-                has_image[rests] = not IMAGE_EXTENSIONS.isdisjoint(map(extension, names))
-                own = fields_of(rests, bool(self.class_files))
-                if len([f for f in own if "." not in f and f".{f}" in IMAGE_EXTENSIONS]) > 1:
-                    self._twins.append(join(folder.base, one))
-                for field, name, rest in zip(own, names, rests, strict=True):
-                    self._has_twins |= field == f"mask{rest.lower()}"
-                    if not is_field_name(field):
-                        where = show_path(join(folder.base, name))
-                        raise CorpusError(f"{where}: {field!r} cannot name a field; rename it")
-            if not has_image[rests]:
-                self._bare.append(join(folder.base, one))
-            locators, sizes, stamps = zip(*[files[name] for name in names], strict=True)
-            run.locators.append(b"/".join(locators))
-            run.sizes.append(sum(sizes))
-            run.stamps.append(sum(stamps) & STAMP_BITS)
-        run.locators += [b"%s/-1" % name for name in encode(folder.lost)]  # reading says why
-        run.keys = encode([*samples, *folder.lost], base)
-        run.sizes += [0] * len(folder.lost)
-        run.stamps += [0] * len(folder.lost)
-        return run
-
-    def decode(self, locator: bytes, key: bytes) -> Decoded:
-        held = locator.split(b"/")
-        cut = len(key) - key.rfind(b"/") - 1
-        rests = tuple([os.fsdecode(name[cut:]) for name in held[::2]])
-        fields = fields_of(rests, bool(self.class_files))
-        return Decoded(fields, held[::2], [*map(int, held[1::2])])
-
-    def entry_name(self, run: Run, i: int) -> str:
-        return join(run.base, os.fsdecode(run.locators[i].partition(b"/")[0]))
+            views = views_of(rests, bool(self.class_files))
+            parts = [FilePart(v, n, *files[n]) for v, n in zip(views, names, strict=True)]
+            for part in parts if rests not in checked else ():
+                field = (part.view + cut_ending(part.path)[1]).lstrip(".")
+                if not is_field_name(field):
+                    where = show_path(join(folder.base, part.path))
+                    raise CorpusError(f"{where}: {field!r} cannot name a field; rename it")
+            checked.add(rests)
+            yield PartsEntry(join(base, one), parts, label=label)
+        for name in folder.lost:  # reading says why
+            yield self.lost(name, join(base, name))
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
@@ -270,12 +232,12 @@ def _judge(look: Look) -> tuple[str, Strength]:
         for one, names in group(folder.names)[0].items():
             endings = [extension(name) for name in names]
             own = {next((i for i, kind in enumerate(_KINDS) if e in kind), 3) for e in endings}
-            num_samples += own != {3}
+            num_samples += 1
             num_paired += len(own) > 1 or (own == {2} and len({*endings}) > 1)
             rests = tuple([name[len(one) :] for name in names])
-            found = zip(fields_of(rests, True), rests, endings, strict=True)
-            images = [(field, rest) for field, rest, end in found if end in IMAGE_EXTENSIONS]
-            masks = [rest for f, rest in images if _IS_WORD.fullmatch(f.rpartition(".")[0])]
+            found = zip(views_of(rests, True), rests, endings, strict=True)
+            images = [(view, rest) for view, rest, end in found if end in IMAGE_EXTENSIONS]
+            masks = [rest for view, rest in images if _IS_WORD.fullmatch(view)]
             num_masked += len(names) > 1 and bool(masks)
             num_named += any(rest[0] != "." for rest in masks)
     if num_named:

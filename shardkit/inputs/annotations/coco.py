@@ -20,7 +20,6 @@ from shardkit.inputs.annotations.listed import (
     ListedCorpus,
     ListedRow,
     annotation_folders,
-    folders_of,
     place_names,
 )
 from shardkit.inputs.base import Run
@@ -39,7 +38,7 @@ HEAD_BYTES = 1 << 20
 """Looked at to tell whether a file is COCO's: ``images`` mostly stand first."""
 
 KEPT_BYTES = 1 << 20
-"""The most JSON of an entry of the annotation file that ``shardkit.json`` keeps."""
+"""The most JSON of categories that ``shardkit.json`` keeps."""
 
 MAX_DEPTH = 1_000
 """The deepest nesting of JSON."""
@@ -55,7 +54,7 @@ class CocoCorpus(ListedCorpus):
 
     Where files of several kinds hold the same images, ``instances_train2017.json`` next to
     ``captions_train2017.json``, fields are ``instances.json`` and ``captions.json``. Classes are
-    the categories, in order of id; they, ``info`` and ``licenses`` are kept in ``shardkit.json``.
+    the categories, in order of id; their records are kept in ``shardkit.json``.
     """
 
     kind = "coco"
@@ -64,21 +63,20 @@ class CocoCorpus(ListedCorpus):
     def __init__(self, source: Path) -> None:
         super().__init__(source)
         held = {file: CocoFile(source / file) for file in find_coco(Look(source))}
-        folders = folders_of(source, (n for one in held.values() for n in one.images.values()))
         records: dict[str, dict[str, int | str]] = {}
         splits: dict[str, str] = {}
         kinds = {file: "_".join(w for w in _words(file) if not split_of(w)) for file in held}
         for file, one in held.items():
             names = [*one.images.values()]
             split = _split(_words(file)) or _split(file.split("/"))
-            paths = place_names(names, folders, file, split)
+            paths = place_names(names, self.names, file, split)
             if not paths:
                 why = f"none of its {len(names):,} images is there ({names[0]}, ...)"
-                self.told.append(f"{show_path(file)} is passed over: {why}; fetch or rename them")
+                self.told.append(
+                    f"{show_path(file)} is passed over: {why}; fetch them, or correct the names"
+                )
                 continue
             self.files[file] = one.stamp
-            if not paths[0].endswith(names[0]):
-                self.told.append(f"{show_path(file)}: {names[0]!r} is {show_path(paths[0])}")
             for path, own in zip(paths, one.images, strict=True):
                 its = split or _split(path.split("/")[:-1]) or "train"
                 if splits.setdefault(path, its) != its:
@@ -103,7 +101,9 @@ class CocoCorpus(ListedCorpus):
         self.classes = [name for _, name in sorted({*names_of}, key=_by_id)] or None
 
     def spec(self) -> dict[str, Any]:
-        made = {f: {"field": self._fields[f], "rest": one.rest} for f, one in self._held.items()}
+        made = {
+            f: {"field": own, "categories": self._held[f].kept} for f, own in self._fields.items()
+        }
         return {**super().spec(), "annotations": made}
 
     def runs(self, scratch: Path) -> Iterator[Run]:
@@ -130,7 +130,7 @@ class CocoFile:
     """An annotation file. Raises CorpusError if it is none.
 
     Attributes:
-        stamp: of the file. images: id -> file_name. categories: id -> name. rest: other entries.
+        stamp: of the file. images: id -> file_name. categories: id -> name. kept: their records.
         num_strays: annotations of images that the file does not list, known after ``spill``.
     """
 
@@ -148,13 +148,14 @@ class CocoFile:
         if not self.images:
             raise self._fault("it has no images")
         categories = [(own, one) for own, one, _ in self._records_of("categories", "id")]
-        self.categories = {own: str(one.get("name")) for own, one in sorted(categories, key=_by_id)}
-        if len(self.categories) < len(categories):
+        found = dict(categories)
+        if len(found) < len(categories):
             raise self._fault("two categories have one id")
+        self.categories = {
+            own: str(one.get("name")) for own, one in sorted(found.items(), key=_by_id)
+        }
+        self.kept = [*found.values()] if len(json.dumps(found)) <= KEPT_BYTES else []
         self.stamp = input_stamp(path)
-        kept = {name: next(self._items(name), None) for name in ("info", "licenses")}
-        kept["categories"] = [one for _, one in categories] or None
-        self.rest = {n: v for n, v in kept.items() if v and len(json.dumps(v)) <= KEPT_BYTES}
 
     def spill(self, path: Path) -> None:
         """Write the records of annotations to a temporary file, for :meth:`json`."""

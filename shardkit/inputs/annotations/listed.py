@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from shardkit.errors import CorpusError
 from shardkit.inputs.base import Run
 from shardkit.inputs.file_parts import MAIN, FilePart, PartsCorpus, PartsEntry, Scalar, is_part
-from shardkit.inputs.files import extension, join, stems, walk
+from shardkit.inputs.files import extension, join, walk
 from shardkit.inputs.folders import nothing_found, pass_over, split_of
 from shardkit.inputs.guards import role_of
 from shardkit.inputs.look import Look
+from shardkit.inputs.named_files import NamedFiles, parts_of
 from shardkit.system.paths import first_few, show_path
 
 MAX_FOLDERS = 256
@@ -50,6 +51,7 @@ class ListedCorpus(PartsCorpus):
         files: path of an annotation file, relative to the source -> its stamp.
         rows: path of a sample's main file -> what is held of it.
         told: what there is to report of annotation files.
+        names: all files of the source.
     """
 
     def __init__(self, source: Path) -> None:
@@ -58,10 +60,18 @@ class ListedCorpus(PartsCorpus):
         self.rows: dict[str, ListedRow] = {}
         self.told: list[str] = []
         self._taken: set[str] = set()
+        self.names = NamedFiles(
+            join(folder.base, name)
+            for folder in walk(source, measure=False)
+            for name in folder.names
+        )
 
     def add(self, row: ListedRow) -> None:
         """Add a sample. Raises CorpusError if one of its files is in another."""
         for _, path in row.parts:
+            if not _may_be_part(path):
+                what = f"{path[:200]!r}, which cannot be a part of a sample"
+                raise CorpusError(f"{first_few(row.files)} names {what}; rename it")
             if path in self._taken:
                 why = f"{show_path(path)} is named twice, and a file can belong to one sample only"
                 raise CorpusError(f"{first_few(row.files)}: {why}; join the rows, or keep one")
@@ -72,10 +82,6 @@ class ListedCorpus(PartsCorpus):
         """Return field -> value of one sample."""
         raise NotImplementedError
 
-    def label_of(self, row: ListedRow) -> int | None:
-        """Return the class of a sample, where folders are classes."""
-        return None
-
     def splits(self) -> list[str]:
         return sorted({row.split for row in self.rows.values()}) or ["train"]
 
@@ -84,15 +90,11 @@ class ListedCorpus(PartsCorpus):
         if not self.rows:
             raise nothing_found(self.noun, self.source, self.ignored)
         found: _Found = {}
-        keys: dict[str, str] = {}
         lost, unnamed = list[str](), list[str]()
         for folder in walk(self.source, "", None, self.ignored):
             lost += [join(folder.base, name) for name in folder.lost]
             paths = [join(folder.base, name) for name in folder.names]
             found |= zip(paths, zip(folder.sizes, folder.stamps, strict=True), strict=True)
-            own = [path for path in paths if path in self.rows]
-            plain = stems([path.rpartition("/")[2] for path in own])
-            keys |= zip(own, [join(folder.base, name) for name in plain], strict=True)
             for path in paths:
                 if path not in self._taken and path not in self.files:
                     pass_over(path.rpartition("/")[2], self.ignored)
@@ -101,25 +103,27 @@ class ListedCorpus(PartsCorpus):
         if unnamed:
             self.notes.append(f"{len(unnamed):,} files that it does not name: {first_few(unnamed)}")
         for split in self.splits():
-            yield from self.runs_of(split, self._entries(split, found, keys))
+            yield from self.runs_of(split, self._entries(split, found))
             yield from self.runs_of(split, map(self.lost, (p for p in lost if p not in self.rows)))
             lost = []
 
-    def _entries(self, split: str, found: _Found, keys: dict[str, str]) -> Iterator[PartsEntry]:
+    def _entries(self, split: str, found: _Found) -> Iterator[PartsEntry]:
         rows = {path: row for path, row in self.rows.items() if row.split == split}
-        own = {path: key for path, key in keys.items() if path in rows}
-        below = {path: below_split(split, key) for path, key in own.items()}
-        if len({*below.values()}) < len(below):  # cat/0.jpg next to train-2012/cat/0.jpg
-            below = own
-        for path in [*own, *(path for path in rows if path not in own)]:
+        order = [path for path in found if path in rows]
+        order += [path for path in rows if path not in found]
+        bare = {path: path.rpartition(".")[0] for path in rows}
+        below = {path: below_split(split, one) for path, one in bare.items()}
+        # cat/0.jpg may lie next to train-2012/cat/0.jpg, or to cat/0.png.
+        unique = (keys for keys in (below, bare) if len({*keys.values()}) == len(keys))
+        keys = next(unique, {path: path for path in rows})
+        for path in order:
             row = rows[path]
             parts = [FilePart(v, p, *found.get(p, (-1, 0))) for v, p in row.parts]
+            gone = [show_path(p) for _, p in row.parts if p not in found]
+            why = f"{first_few(gone)} is named in {first_few(row.files)}, and is not there"
             stamp = sum(self.files[file] for file in row.files)
-            if gone := [p for _, p in row.parts if p not in found]:
-                why = f"{show_path(gone[0])} is named in {first_few(row.files)}, and is not there"
-                yield PartsEntry(path, parts, stamp=stamp, reason=why)
-            else:
-                yield PartsEntry(below[path], parts, self.values(row), self.label_of(row), stamp)
+            held = {} if gone else self.values(row)
+            yield PartsEntry(keys[path], parts, held, stamp=stamp, reason=why * bool(gone))
 
 
 def below_split(split: str, path: str) -> str:
@@ -142,90 +146,60 @@ def annotation_folders(look: Look) -> list[str]:
     return ["", *tops, *below]
 
 
-def folders_of(source: Path, names: Iterable[str]) -> dict[str, list[str]]:
-    """Return the last part of each name -> the folders that hold a file called so."""
-    wanted = {posixpath.basename(name.replace("\\", "/")) for name in names}
-    found: dict[str, list[str]] = {}
-    for folder in walk(source, measure=False) if wanted else ():
-        for name in wanted.intersection(folder.names):
-            found.setdefault(name, []).append(folder.base)
-    return found
-
-
 def place_names(
-    names: Sequence[str], folders: dict[str, list[str]], file: str, split: str | None = None
+    names: Sequence[str], files: NamedFiles, table: str, split: str | None = None
 ) -> list[str]:
-    """Return the paths, relative to the source, of the files that an annotation file names; none
-    if none of them is there.
+    """Return the paths, relative to the source, of the files that a table names; none if none of
+    them is there.
 
-    Names are taken as they stand, below the file's folder or the one that has most of them; else
-    by their last parts, if these differ and the folder that holds them is no other than the names
-    say: ``camera1/1.jpg`` is not ``camera2/1.jpg``. Backslashes are slashes.
+    They lie in one folder, or below it as the names say. It is looked for in the table's own
+    folder first, then in those above that; folders of other splits do not count.
 
     Raises:
-        CorpusError: less than half of the files are there, or they may lie in two folders.
+        CorpusError: less than half of the files are there, or they may lie in two places.
     """
-    way = [posixpath.normpath(name.replace("\\", "/")) for name in names]
-    base, num_found = _base_of(way, folders, file, split)
-    last = [posixpath.basename(name) for name in way]
-    if 2 * num_found < len(names) and len({*last}) == len({*names}):
-        parts = {"", *(part for name in way for part in name.split("/")[:-1])}
-        its_base, its_num = _base_of(last, folders, file, split)
-        if all(part in parts or role_of(part) == "pictures" for part in its_base.split("/")):
-            way, base, num_found = last, its_base, its_num
-    if 2 * num_found >= len(names):
-        return [_clean_path(base, name, file) for name in way]
-    if num_found:
+    where, base = show_path(table), posixpath.dirname(table)
+    found = [files.find(name, base) for name in names]
+    if split is not None:
+        found = [[p for p in own if _may_be_of(posixpath.dirname(p), split)] for own in found]
+    while base and not any(path.startswith(f"{base}/") for own in found for path in own):
+        base = posixpath.dirname(base)
+    found = [[path for path in own if path.startswith(join(base, ""))] for own in found]
+    starts: dict[str, str] = {}
+    for name, own in zip(names, found, strict=True):
+        starts |= {"/".join(path.split("/")[: -len(parts_of(name))]): path for path in own}
+    two = next((own[:2] for own in found if len(own) > 1), [*starts.values()][:2])
+    if len(two) > 1:
+        places = f"{show_path(two[0])} or {show_path(two[1])}"
+        advice = "move it into the folder of its files, or write paths from the source on"
+        raise CorpusError(f"{where} may name files in two places, as {places}; {advice}")
+    num_found = sum(map(bool, found))
+    if 0 < 2 * num_found < len(names):
         what = f"{len(names):,} files, of which only {num_found:,} are there"
-        raise CorpusError(f"{show_path(file)} names {what}; fetch the others, or correct the names")
-    return []
+        raise CorpusError(f"{where} names {what}; fetch the others, or correct the names")
+    if not starts:
+        return []
+    start = next(iter(starts))
+    return [
+        own[0] if own else join(start, "/".join(parts_of(name)))
+        for name, own in zip(names, found, strict=True)
+    ]
 
 
-def _clean_path(base: str, name: str, file: str) -> str:
-    path = posixpath.normpath(join(base, name))
+def _may_be_part(path: str) -> bool:
     try:
-        path.encode("utf-8", "surrogateescape")
-        is_path = is_part(path) and "\0" not in path and path.partition("/")[0] not in ("..", "")
+        return b"\0" not in os.fsencode(path) and is_part(path)
     except UnicodeEncodeError:  # half a surrogate pair
-        is_path = False
-    if not is_path:
-        what = f"{name[:200]!r}, which is no path of a file in the source"
-        raise CorpusError(f"{show_path(file)} names {what}; correct it, or remove the row")
-    return path
-
-
-def _base_of(
-    names: Sequence[str], folders: dict[str, list[str]], file: str, split: str | None
-) -> tuple[str, int]:
-    """Return the folder that names are relative to, and how many files of those names it has.
-
-    It is the one that the file lies in, or one called after the file's split, if half as many are
-    there as anywhere; else that which has most. Folders of other splits do not count.
-    """
-    wanted = split and _alike(split)
-    votes: Counter[str] = Counter()
-    named = {posixpath.dirname(file)}
-    for name in names:
-        folder, slash, last = name.rpartition("/")
-        for base in folders.get(last, ()):
-            called = {_alike(part) for part in base.split("/")} - {None}
-            if (not wanted or not called or wanted in called) and (
-                not folder or f"/{base}".endswith(f"/{folder}")
-            ):
-                start = f"/{base}".removesuffix(slash + folder)[1:]
-                votes[start] += 1
-                if wanted and wanted in map(_alike, start.split("/")):
-                    named.add(start)
-    most = max(votes.values(), default=0)
-    near = [base for base in named if 2 * votes[base] >= most > 0]
-    best = sorted(near or [base for base in votes if votes[base] == most])
-    if len(best) > 1:
-        where = f"{show_path(best[0] or '.')} or those in {show_path(best[1])}"
-        raise CorpusError(f"{show_path(file)} may name the files in {where}; move it to its own")
-    return (best[0], most) if best else ("", 0)
+        return False
 
 
 @cache
+def _may_be_of(folder: str, split: str) -> bool:
+    """Return True unless a part of a folder's path is called after another split."""
+    called = {*map(_alike, folder.split("/"))} - {None}
+    return not called or _alike(split) in called
+
+
 def _alike(name: str) -> str | None:
     split = split_of(name)
     return "val" if split in ("valid", "validation", "dev") else split

@@ -1,11 +1,12 @@
-"""Files that a table names: ``metadata.csv``, ``.jsonl``, ``.parquet``, or ``captions.txt``."""
+"""Files that a table names: ``metadata.csv``, ``.jsonl`` or ``.parquet``."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +16,27 @@ from shardkit.inputs.annotations.listed import (
     ListedRow,
     annotation_folders,
     below_split,
-    folders_of,
     place_names,
 )
 from shardkit.inputs.file_parts import MAIN, Scalar, view_of
 from shardkit.inputs.files import extension, input_stamp, join
-from shardkit.inputs.folders import split_folders, split_of
-from shardkit.inputs.guards import role_of
+from shardkit.inputs.folders import split_folders
 from shardkit.inputs.look import Claim, Look, Strength
+from shardkit.inputs.named_files import open_table, parts_of, read_cells
 from shardkit.inputs.tables.columns import LABEL_NAMES
-from shardkit.inputs.tables.small_tables import TableRow, read_rows
+from shardkit.inputs.tables.table_files import ClosedFile, arrow_errors
 from shardkit.system.paths import first_few, show_path
 
-_NAME = re.compile(r"metadata\.(csv|jsonl|parquet)|captions\.(csv|txt)", re.IGNORECASE)
+_NAME = re.compile(r"metadata\.(csv|jsonl|parquet)", re.IGNORECASE)
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _NUMBER = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 """The notation of numbers; ``007`` is a name."""
 
 _ARCHIVES = frozenset({".zip", ".tar", ".tgz", ".7z", ".rar", ".gz", ".zst"})
+
+TableRow = dict[str, Any]
+"""Column -> value; None, or no entry, where there is none. Cells of text tables are texts."""
 
 
 class MetadataCorpus(ListedCorpus):
@@ -42,8 +45,7 @@ class MetadataCorpus(ListedCorpus):
 
     A column of numbers is ``<column>.npy``, one of text ``<column>.txt``, anything else
     ``<column>.json``; the column ``text``, or ``caption``, is ``txt``, and whole numbers called
-    ``label`` are ``cls``, unless class folders give it. In a file of captions the first column
-    names the images; several rows of one image are ``captions.json``.
+    ``label`` are ``cls``.
     """
 
     kind = "metadata"
@@ -53,7 +55,7 @@ class MetadataCorpus(ListedCorpus):
     def __init__(self, source: Path) -> None:
         super().__init__(source)
         self.files = {file: input_stamp(source / file) for file in find_tables(Look(source))}
-        tables = {file: _read(source / file) for file in self.files}
+        tables = {file: read_rows(source / file) for file in self.files}
         where = f"{show_path(source)}: {first_few([*tables])}"
         rows = [row for own in tables.values() for row in own]
         columns = [*dict.fromkeys(column for row in rows for column in row)]
@@ -61,10 +63,8 @@ class MetadataCorpus(ListedCorpus):
         self._views = {c: view_of(c[:-10]) if c != "file_name" else "" for c in named}
         if rows and not named:
             raise CorpusError(f"{where} has no column file_name, which names the file of each row")
-        folders = folders_of(source, (str(row[c]) for row in rows for c in named if row.get(c)))
         for file, own in tables.items():
-            self._add(file, own, folders)
-        self.classes = self._folder_classes()
+            self._add(file, own)
         self._columns: dict[str, tuple[str, _Convert]] = {}
         is_text = not {*map(extension, tables)} <= {".jsonl", ".parquet"}
         text = next((one for one in ("text", "caption") if one in columns), None)
@@ -76,15 +76,21 @@ class MetadataCorpus(ListedCorpus):
                 self.told.append(f"column {name!r} is left out: {why}")
                 continue
             field = "txt" if name == text and ending == "txt" else f"{view_of(name)}.{ending}"
-            is_class = convert is int and all(abs(int(cell)) < 10**18 for cell in cells)
-            is_label = name.lower() in LABEL_NAMES
-            if is_label and is_class and self.classes is None:
-                field, convert = "cls", str
-            elif is_label:
-                self.told.append(f"column {name!r} is field {field}, and not cls")
-            if field in [own for own, _ in self._columns.values()]:
+            if name.lower() in LABEL_NAMES:
+                if convert is int and all(abs(int(cell)) < 10**18 for cell in cells):
+                    field, convert = "cls", str
+                else:
+                    self.told.append(f"column {name!r} is field {field}, and not cls")
+            if field in self._fields():
                 raise CorpusError(f"{where}: two columns would be field {field!r}; rename {name!r}")
             self._columns[name] = field, convert
+        below = [below_split(row.split, path).partition("/") for path, row in self.rows.items()]
+        folders = sorted({name for name, slash, _ in below if slash})
+        if len(folders) > 1 and "cls" not in self._fields():
+            self.told.append(f"no cls: folders are a part of keys ({first_few(folders)})")
+
+    def _fields(self) -> list[str]:
+        return [field for field, _ in self._columns.values()]
 
     def spec(self) -> dict[str, Any]:
         fields = {name: field for name, (field, _) in self._columns.items()}
@@ -97,18 +103,14 @@ class MetadataCorpus(ListedCorpus):
             if row.record.get(name) is not None
         }
 
-    def label_of(self, row: ListedRow) -> int | None:
-        folder = below_split(row.split, row.parts[0][1]).partition("/")[0]
-        return None if self.classes is None else self.classes.index(folder)
-
-    def _add(self, file: str, rows: Sequence[TableRow], folders: dict[str, list[str]]) -> None:
+    def _add(self, file: str, rows: Sequence[TableRow]) -> None:
         top = Look(self.source).top
         has_mains = any(extension(name) in MAIN for name in top.names)
         splits = {} if has_mains else split_folders(top.folders) or {}
         paths: dict[str, dict[str, str]] = {}
         for column in self._views:
             names = [*dict.fromkeys(str(row[column]) for row in rows if row.get(column))]
-            paths[column] = dict(zip(names, place_names(names, folders, file), strict=False))
+            paths[column] = dict(zip(names, place_names(names, self.names, file), strict=False))
             if len(paths[column]) < len(names):
                 what = f"{len(names):,} files ({show_path(names[0])}, ...), and none is there"
                 raise CorpusError(f"{show_path(file)} names {what}; fetch or rename them")
@@ -119,26 +121,14 @@ class MetadataCorpus(ListedCorpus):
             split = splits.get(next(iter(own.values())).partition("/")[0], "train")
             self.add(ListedRow(split, (file,), tuple(own.items()), row))
 
-    def _folder_classes(self) -> list[str] | None:
-        """Return class folders: two at least, that hold all files, of no other role."""
-        below = [below_split(row.split, path).partition("/") for path, row in self.rows.items()]
-        names = sorted({name for name, _, _ in below})
-        is_odd = any(role_of(name) or split_of(name) for name in names)
-        if len(names) < 2 or is_odd or not all(slash for _, slash, _ in below):
-            return None
-        self.told.append(
-            f"class numbers are those of the {len(names):,} folders: {first_few(names)}"
-        )
-        return names
-
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
         for file in find_tables(look):
-            rows = _read(look.path(file), 64)
+            rows = read_rows(look.path(file), 64)
             names = [str(row[c]) for row in rows for c in row if _names_files(c) and row[c]]
             base = file.rpartition("/")[0]
             seen = {name for folder in look.folders for name in folder.names}
-            last = {name.replace("\\", "/").rpartition("/")[2] for name in names}
+            last = {part for name in names for part in parts_of(name)[-1:]}
             if last & seen or any(look.path(join(base, name)).is_file() for name in names):
                 what = f"files with the columns of {show_path(file)}"
                 return Claim(Strength.MARKED, what, look.count(MAIN))
@@ -165,23 +155,48 @@ def find_tables(look: Look) -> list[str]:
     return found
 
 
-def _read(path: Path, most: int | None = None) -> list[TableRow]:
-    """Return rows; those of captions have a column ``file_name``, and one row a file."""
-    if not path.name.lower().startswith("caption"):
-        return read_rows(path, most)
-    texts: dict[str, list[str]] = {}
+def read_rows(path: Path, most: int | None = None) -> list[TableRow]:
+    """Return the rows of a table: all, or the first ones.
+
+    Raises:
+        CorpusError: it cannot be read, or its rows and columns do not fit.
+        StorageError: the system refused.
+    """
+    with open_table(path) as lines:
+        if extension(path.name) == ".parquet":
+            return [*islice(_parquet_rows(path), most)]
+        if extension(path.name) == ".jsonl":
+            numbered = (one for one in enumerate(lines, 1) if one[1].strip())
+            return [_json_row(*one) for one in islice(numbered, most)]
+        header, *cells = read_cells(path, None if most is None else most + 1) or [[]]
+        header = _unique([name.strip() for name in header])
+        return [{n: c or None for n, c in zip(header, row, strict=True)} for row in cells]
+
+
+def _parquet_rows(path: Path) -> Iterator[TableRow]:
+    with arrow_errors(path):
+        from pyarrow import parquet
+
+        file = parquet.ParquetFile(ClosedFile(path))
+        _unique(file.schema_arrow.names)
+        for batch in file.iter_batches(use_threads=False):
+            yield from batch.to_pylist()
+
+
+def _json_row(number: int, line: str) -> TableRow:
     try:
-        rows = read_rows(path, most)
-        header = [[*rows[0]]] if rows and extension(next(iter(rows[0]))) in MAIN else []
-        for name, *cells in [*header, *(row.values() for row in rows)]:
-            if len(cells) == 1 and extension(str(name)) in MAIN:
-                texts.setdefault(name, []).append(cells[0] or "")
-    except CorpusError:
-        if most is None:  # else it is a file of something else
-            raise
-    if any(len(own) > 1 for own in texts.values()):
-        return [{"file_name": name, "captions": own} for name, own in texts.items()]
-    return [{"file_name": name, "caption": own[0]} for name, own in texts.items()]
+        row = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"line {number} is no JSON object")
+    return row
+
+
+def _unique(header: list[str]) -> list[str]:
+    if twice := [name for name in header if header.count(name) > 1]:
+        raise ValueError(f"{twice[0]!r} is there twice")
+    return header
 
 
 def _names_files(column: str) -> bool:
@@ -198,7 +213,8 @@ def choose_form(cells: Sequence[Any], is_text: bool) -> tuple[str, _Convert]:
     if is_text and kinds == {str}:
         if all(map(_INTEGER.fullmatch, cells)):
             return "npy", int
-        return ("npy", float) if all(map(_is_number, cells)) else ("txt", str)
+        if all(map(_is_number, cells)):
+            return "npy", float
     if kinds == {bool}:
         return "npy", bool
     if kinds == {int} and all(-(2**63) <= cell < 2**63 for cell in cells):
@@ -206,14 +222,11 @@ def choose_form(cells: Sequence[Any], is_text: bool) -> tuple[str, _Convert]:
     if kinds and kinds <= {int, float} and all(abs(c) < 2**53 for c in cells if type(c) is int):
         return "npy", float
     try:
-        if kinds == {str}:
-            "".join(cells).encode()
-            return "txt", str
-        json.dumps(cells)
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON has
-        return "json", json.dumps
-    except (TypeError, ValueError, RecursionError):
+        json.dumps(cells, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError):  # dates, bytes, half of a surrogate pair
         return "", str
+    if kinds == {str}:
+        return "txt", str
     return "json" if cells else "", json.dumps
 
 

@@ -27,8 +27,7 @@ from shardkit.inputs.file_parts import MAIN, FilePart, PartsCorpus, PartsEntry, 
 from shardkit.inputs.files import FolderListing, cut_ending, extension, join, walk
 from shardkit.inputs.folders import nothing_found, pass_over, split_folders, split_of
 from shardkit.inputs.guards import Role, is_annotations, role_of, split_tracks
-from shardkit.inputs.look import HEAD_BYTES, MOST_FOLDERS, Claim, Look, Strength
-from shardkit.inputs.tables.small_tables import load_yaml
+from shardkit.inputs.look import MOST_FOLDERS, Claim, Look, Strength
 from shardkit.memory.whole_files import read_file
 from shardkit.system.paths import first_few, show_path
 
@@ -218,8 +217,6 @@ def plan_views(tracks: Sequence[Track], where: str) -> tuple[Views, list[str]]:
         elif track is not first:
             _, suffix, stems = found[track.name]
             views[track.name] = view_of(track.name), suffix
-            if suffix:
-                notes.append(f"{name}: names end in {suffix!r} besides")
             if lacking := first.stems - stems:
                 num = f"{len(lacking):,} of {len(first.stems):,}"
                 notes.append(f"{name}: {num} have no file: {_shown(lacking)}")
@@ -329,9 +326,6 @@ CLASS_LIST = "classes.txt"
 MAX_NAMES = 1 << 20
 """Bytes of a file of class names."""
 
-_LABEL = re.compile(rb"\s*[0-9]+(\.0*)?(\s+[-+.0-9eE]+){4,}\s*")
-"""A line of YOLO's: a class and four numbers, or an outline."""
-
 
 class YoloCorpus(ParallelCorpus):
     """Parallel folders, of which that of labels gives field ``labels.txt``, to the byte. Classes
@@ -344,43 +338,40 @@ class YoloCorpus(ParallelCorpus):
 
     def __init__(self, source: Path) -> None:
         super().__init__(source)
-        look = Look(source)
         self._texts: dict[str, str] = {}
         self._lists: list[str] = []
-        own = _label_folders(look)
-        for base in sorted({"", *own, *(base.rpartition("/")[0] for base in own)}):
-            for name in look.list(base).names:
-                if name == CLASS_LIST or (not base and name.endswith((".yaml", ".yml"))):
-                    self._read_names(join(base, name))
+        for path in _name_files(Look(source)):
+            try:
+                self._read_names(path)
+            except (ValueError, ImportError) as error:
+                needs = " (pip install 'shardkit[yolo]')" * isinstance(error, ImportError)
+                where, why = (
+                    show_path(source / path),
+                    f"{error}{needs}; correct it, or move it away",
+                )
+                raise CorpusError(f"{where} cannot be read for names of classes: {why}") from error
         self.used = frozenset(self._texts)
 
     def _read_names(self, path: str) -> None:
-        where = show_path(self.source / path)
-        try:
-            text = read_file(self.source / path, MAX_NAMES).decode()
-            lines = text.removeprefix("\ufeff").rstrip().splitlines()
-            names: Any = [line.strip() for line in lines]
-            if not path.endswith(CLASS_LIST):
-                held = load_yaml(text)
-                held = held if isinstance(held, dict) else {}
-                lists = (str(held.get(split)) for split in ("train", "val", "test"))
-                self._lists += [path for path in lists if path.endswith(".txt")]
-                names = held.get("names", [])
-                if isinstance(names, dict) and {*names} == {*range(len(names))}:
-                    names = [names[i] for i in range(len(names))]
-                if not isinstance(names, list):
-                    raise ValueError("'names' is no list, nor numbered from 0")
-            for number, name in enumerate(names):
-                if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
-                    raise ValueError(f"the name of class {number} is {name!r}, which is no text")
-        except (ValueError, ImportError) as error:
-            needs = " (pip install 'shardkit[yolo]')" * isinstance(error, ImportError)
-            why = f"{error}{needs}; correct it, or move it away"
-            raise CorpusError(f"{where} cannot be read for names of classes: {why}") from error
-        if names := [*map(str, names)]:
+        text = read_file(self.source / path, MAX_NAMES).decode()
+        names: Any = text.removeprefix("\ufeff").rstrip().splitlines()
+        if not path.endswith(CLASS_LIST):
+            held = _load_yaml(text)
+            held = held if isinstance(held, dict) else {}
+            lists = (str(held.get(split)) for split in ("train", "val", "test"))
+            self._lists += [path for path in lists if path.endswith(".txt")]
+            names = held.get("names", [])
+            if isinstance(names, dict):
+                names = [names.get(i, "") for i in range(len(names))]
+        if not isinstance(names, list):
+            raise ValueError("'names' is no list")
+        for number, name in enumerate(names):
+            if isinstance(name, bool) or not isinstance(name, str | int) or not str(name).strip():
+                raise ValueError(f"the name of class {number} is {name!r}, which is no text")
+        if names := [str(name).strip() for name in names]:
             self._texts[path] = text
             if self.classes not in (None, names):
-                raise CorpusError(f"{first_few([*self._texts])} have other names of classes")
+                raise ValueError(f"{first_few([*self._texts])} have other names of classes")
             self.classes = names
 
     def runs(self, scratch: Path) -> Iterator[Run]:
@@ -394,15 +385,10 @@ class YoloCorpus(ParallelCorpus):
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
-        lines: list[bytes] = []
-        for base in _label_folders(look):
-            names = [n for n in look.list(base).names if n.endswith(".txt") and n != CLASS_LIST]
-            for name in names[:16]:
-                head = look.head(join(base, name))
-                whole = head if len(head) < HEAD_BYTES else head[: head.rfind(b"\n")]
-                lines += whole.split(b"\n")
-        lines = [*filter(bytes.strip, lines)]
-        found = super().claim(look) if lines and all(map(_LABEL.fullmatch, lines)) else None
+        names = {name for base in _label_folders(look) for name in look.list(base).names}
+        if not _name_files(look) or not any(name.endswith(".txt") for name in names - {CLASS_LIST}):
+            return None
+        found = super().claim(look)
         if found is None or found.strength < Strength.LAYOUT:
             return None
         return Claim(Strength.MARKED, "images with labels as YOLO's", found.num_files)
@@ -411,3 +397,27 @@ class YoloCorpus(ParallelCorpus):
 def _label_folders(look: Look) -> list[str]:
     folders = [item for own in find_tree(look).values() for item in own.items()]
     return sorted(base for name, base in folders if name.lower() in ("label", "labels"))
+
+
+def _name_files(look: Look) -> list[str]:
+    """Return the files that may name classes: at the top, or in or above folders of labels."""
+    found = [name for name in look.top.names if name.endswith((".yaml", ".yml"))]
+    own = _label_folders(look)
+    bases = {"", *own, *(base.rpartition("/")[0] for base in own)}
+    return found + [join(b, CLASS_LIST) for b in sorted(bases) if CLASS_LIST in look.list(b).names]
+
+
+def _load_yaml(text: str) -> Any:
+    """Return what a YAML document holds; a kilobyte of aliases may stand for 10^9 entries.
+
+    Raises:
+        ImportError: PyYAML is not installed. ValueError: it is no YAML, or has aliases.
+    """
+    import yaml
+
+    try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            raise ValueError("it has aliases (*), which are not followed")
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())[:200]) from error
