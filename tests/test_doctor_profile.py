@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 import shardkit
 from shardkit.errors import FormatError, StorageError
-from shardkit.measure.doctor.report.flame import flames
 from shardkit.measure.doctor.run import profile
 from shardkit.measure.doctor.run.profile import Profile, Profiler, command, find_py_spy, outcome
 from shardkit.measure.doctor.run.speedscope import (
@@ -118,14 +117,6 @@ def test_the_lines_that_cost_most(tmp_path: Path) -> None:
     assert first.share == pytest.approx(0.6) and first.what == "__getitem__ calls resize"
     assert (second.line, second.what) == (31, "__getitem__")
     assert second.share == pytest.approx(0.3), "of the workers' time alone"
-
-
-def test_flames_of_loop_and_workers(tmp_path: Path) -> None:
-    loop, workers = flames(read_speedscope(written(tmp_path, speedscope())))
-    assert loop.seconds == pytest.approx(4) and workers.seconds == pytest.approx(1)
-    assert [box.text for box in loop.boxes][:2] == ["<module> train.py", "train train.py"]
-    assert workers.boxes[0].text == "fetch fetch.py", "not what the loop did before the fork"
-    assert [round(box.width) for box in workers.boxes] == [100, 90, 60]
 
 
 def broken(**changes: Any) -> dict[str, Any]:
@@ -316,7 +307,6 @@ def test_a_running_script_is_profiled(
     assert dearest["profile"].line == 18 and dearest["profile-worker"].line == 11
     assert dearest["profile"].file == str(tmp_path / "train.py")
     assert dearest["profile-worker"].share > 0.5
-    assert len(flames(read_speedscope(file))) == 2
 
 
 @pytest.mark.parametrize("text", [PLAIN], ids=["plain"])

@@ -49,10 +49,8 @@ from shardkit.measure.doctor.evidence import (
 from shardkit.measure.doctor.report import facts, hardware
 from shardkit.measure.doctor.report import page as html
 from shardkit.measure.doctor.report.data import VERSION, printable, to_json
-from shardkit.measure.doctor.report.flame import MOST_DEPTH, flames
 from shardkit.measure.doctor.report.timeline import MOST_BARS, Bar, in_bars, timeline
 from shardkit.measure.doctor.report.words import MOST_RANKS, WIDTH, gain_in_words, lines
-from shardkit.measure.doctor.run.speedscope import Frame, Stack
 
 EVIL = "<script>alert(1)</script>"
 
@@ -529,25 +527,14 @@ def test_what_is_printable_stays_as_it_is() -> None:
 # --- the page -----------------------------------------------------------------------------
 
 
-def some_stacks() -> tuple[Stack, ...]:
-    script, library = (
-        Frame("train", "/home/me/train.py", 3),
-        Frame("add", "/x/site-packages/t.py", 1),
-    )
-    return (
-        Stack(1, "MainThread", (script, library), 3.0),
-        Stack(1, "MainThread", (script,), 1.0),
-        Stack(1, "MainThread", (script, Frame("rare", "r.py", 1)), 0.01),
-    )
-
-
 def test_the_verdict_comes_first_on_the_page() -> None:
-    text = html.page(sample_evidence(), sample_workers(), sample_applied(), some_stacks())
+    text = html.page(sample_evidence(), sample_workers(), sample_applied(), "profile.json")
     text = text[text.index("<main>") :]
     workers = sample_workers()
     order = [">" + workers.sentence, workers.because[0], workers.change, "2.40 times the rate"]
     order += ["2.23 times the rate was measured", "python train.py --epochs 2", "Steps over time"]
-    order += ["Where a step", "Rates", "The training loop", "The machine", "train.py:41"]
+    order.insert(-1, "profile.json, for speedscope")
+    order += ["Where a step", "Rates", "The machine", "train.py:41"]
     places = [text.index(one) for one in order]
     assert places == sorted(places)
 
@@ -572,8 +559,7 @@ def test_the_pages_json_is_the_report_but_for_the_steps() -> None:
 
 @pytest.mark.parametrize("evil", VILE)
 def test_nothing_is_loaded_and_nothing_runs(evil: str) -> None:
-    stacks = (Stack(1, "MainThread", (Frame(evil, evil, 1), Frame(evil, "/a.py", 2)), 1.0),)
-    text = html.page(hostile(evil), hostile_diagnosis(evil), sample_applied(what=evil), stacks)
+    text = html.page(hostile(evil), hostile_diagnosis(evil), sample_applied(what=evil), evil)
     assert_nothing_is_loaded(text)
     assert "<script" not in text and "<title>49" not in text
     text.encode()
@@ -601,7 +587,7 @@ def test_in_chromium(tmp_path: Path, width: int, evil: str) -> None:
     path = tmp_path / "report.html"
     evidence = hostile(evil) if evil else sample_evidence_of_ranks(8)
     diagnosis = hostile_diagnosis(evil) if evil else sample_straggler()
-    html.write(path, evidence, diagnosis, sample_applied(), some_stacks())
+    html.write(path, evidence, diagnosis, sample_applied())
     seen, console = look(path, width, tmp_path)
     assert console == [], "errors on the console"
     assert seen["title"].startswith("shardkit doctor: ")
@@ -691,31 +677,3 @@ def test_a_timeline_of_many_ranks_has_few_bars() -> None:
     assert made is not None
     boxes = sum(path.count("M") for row in made.rows for path in row.paths.values())
     assert boxes <= 2 * len(PHASES) * MOST_BARS
-
-
-# --- the flame graph ----------------------------------------------------------------------
-
-
-def test_a_flame_graph() -> None:
-    (flame,) = flames(some_stacks())
-    assert flame.title == "The training loop" and flame.seconds == pytest.approx(4.01)
-    script, library = flame.boxes
-    assert (script.left, script.top, script.color) == (0, 0, "mine")
-    assert script.width == pytest.approx(100) and library.width == pytest.approx(100 * 3 / 4.01)
-    assert (library.color, library.about) == ("others", "add (/x/site-packages/t.py): 75 %")
-    assert library.top > script.top and flame.height > library.top
-    text = html.page(sample_evidence(), sample_diagnosis(), stacks=some_stacks())
-    assert "<title>train (/home/me/train.py): 100 %</title>" in text
-    assert "rare" not in text, "what took less than 0.5 % is left out"
-
-
-def test_a_deep_recursion_is_cut() -> None:
-    stack = Stack(1, "MainThread", tuple(Frame("f", "a.py", 1) for _ in range(5000)), 1.0)
-    (flame,) = flames([stack])
-    assert len(flame.boxes) == MOST_DEPTH
-
-
-def test_nothing_to_draw() -> None:
-    assert flames([]) == []
-    assert flames([Stack(1, "Thread-1", (Frame("f", "a.py", 1),), 1.0)]) == []
-    assert flames([Stack(1, "MainThread", (Frame("f", "a.py", 1),), 0.0)]) == []

@@ -128,7 +128,7 @@ def _refuse_what_is_not_for(is_script: bool) -> None:
 
 
 def _preflight(dataset: str, ranks: int | None, json_file: str | None) -> None:
-    from shardkit.measure.doctor.preflight.checks import preflight, preflight_lines
+    from shardkit.measure.doctor.preflight import preflight, preflight_lines
 
     if json_file is not None:
         refuse_no_file(json_file)
@@ -208,7 +208,8 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         said = to_json(found.evidence, diagnosis, applied)
         write_output(files["json_file"], json.dumps(said, indent=1).encode())
     if files["html_file"]:
-        write(files["html_file"], found.evidence, diagnosis, applied, found.stacks)
+        profile = files["profile"] if found.is_profiled else None
+        write(files["html_file"], found.evidence, diagnosis, applied, profile)
     with suppress(BrokenPipeError):  # as of `2>&1 | head`
         click.echo(err=True)  # a progress bar may have left its line open
         for line in lines(found.evidence, diagnosis, applied):

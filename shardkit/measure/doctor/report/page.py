@@ -12,7 +12,6 @@ from shardkit.measure.doctor.diagnosis import Applied, Diagnosis
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
 from shardkit.measure.doctor.report import charts, facts, hardware
 from shardkit.measure.doctor.report.data import printable, to_json, without_timelines
-from shardkit.measure.doctor.report.flame import ROW, flames
 from shardkit.measure.doctor.report.timeline import TALL, WIDE, Timeline, timeline
 from shardkit.measure.doctor.report.words import (
     RANK_HEADS,
@@ -21,7 +20,6 @@ from shardkit.measure.doctor.report.words import (
     rank_cells,
     shown_ranks,
 )
-from shardkit.measure.doctor.run.speedscope import Stack
 from shardkit.measure.report.template import render
 from shardkit.measure.report.words import amount, milliseconds, percent
 from shardkit.system.durable_files import write_output
@@ -41,14 +39,14 @@ def write(
     evidence: Evidence,
     diagnosis: Diagnosis,
     applied: Applied | None = None,
-    stacks: Iterable[Stack] = (),
+    profile: str | None = None,
 ) -> None:
-    """Write the report as a page; ``stacks`` of a profile are drawn as flame graphs.
+    """Write the report as a page; ``profile`` is the file that a profile was written to.
 
     Raises:
         StorageError: the file cannot be written.
     """
-    text = page(evidence, diagnosis, applied, stacks)
+    text = page(evidence, diagnosis, applied, profile)
     write_output(path, text.encode())
 
 
@@ -56,7 +54,7 @@ def page(
     evidence: Evidence,
     diagnosis: Diagnosis,
     applied: Applied | None = None,
-    stacks: Iterable[Stack] = (),
+    profile: str | None = None,
 ) -> str:
     """The page, as HTML."""
     few = without_timelines(evidence)
@@ -76,11 +74,10 @@ def page(
         num_left_out=len(seen.ranks) - len(ranks),
         names={"step": _used(ranks, "step"), "making": _used(ranks, "worker")},
         phases=_phases(drawn),
-        conditions=_conditions(seen, rank),
+        conditions=_conditions(seen, rank, printable(profile)),
         machine=_machine(seen),
         tables=_tables(seen, said, rank),
         text=TEXT,
-        flames=flames(printable(tuple(stacks))),
         notes=seen.notes,
         json=_json(few, diagnosis, applied),
         amount=amount,
@@ -88,7 +85,6 @@ def page(
         milliseconds=milliseconds,
         wide=WIDE,
         tall=TALL,
-        row=ROW,
     )
 
 
@@ -106,7 +102,7 @@ def _phases(drawn: Timeline | None) -> list[tuple[str, str]]:
     return [(color, name) for color, name in colors.items() if color in found]
 
 
-def _conditions(seen: Evidence, rank: RankEvidence | None) -> dict[str, str]:
+def _conditions(seen: Evidence, rank: RankEvidence | None, profile: str | None) -> dict[str, str]:
     """What was run, and over what."""
     found: dict[str, str | None] = {
         "run": f"in {seen.folder or '.'}, watched for {amount(seen.seconds)} s; {seen.ended}",
@@ -120,6 +116,8 @@ def _conditions(seen: Evidence, rank: RankEvidence | None) -> dict[str, str]:
             "epochs": facts.epochs_in_words(rank),
             "in use": ", ".join(sorted(rank.flags)) or None,
         }
+    if profile is not None:
+        found["profile"] = f"{profile}, for speedscope"
     return {name: text for name, text in found.items() if text is not None}
 
 

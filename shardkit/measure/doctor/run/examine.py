@@ -98,12 +98,12 @@ class Examined:
 
     Attributes:
         exit_code: the script's own, 128 + a signal's number as shells have it; 0 where it was
-            ended because enough was seen.
+            ended because enough was seen. is_profiled: a profile was written.
     """
 
     evidence: Evidence
     exit_code: int
-    stacks: tuple[Stack, ...] = ()
+    is_profiled: bool = False
 
 
 def examine(
@@ -179,7 +179,7 @@ def examine(
         short_loop=max(loops) if loops and not seen else None,
         lines=() if seen else hot_lines(stacks),
     )
-    return Examined(evidence, _exit_code(code, told), stacks)
+    return Examined(evidence, _exit_code(code, told), bool(profile and profile.path))
 
 
 def _ranks(found: Sequence[collect.Process], stacks: tuple[Stack, ...]) -> tuple[RankEvidence, ...]:
